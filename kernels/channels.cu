@@ -1,0 +1,29 @@
+// channels: the input channels run in parallel too, and a second kernel adds them up.
+//
+// Parent: direct-register.  Its grid N x M is small at N = 1 and each thread's loop over C is long; a grid of
+// N x M x C/CHANNELS blocks has C/CHANNELS times the parallelism and loops as much shorter.  The price is
+// C/CHANNELS partial planes per output plane, written here and read again by reduce_channels.  A block computes the
+// partial plane (n, m, part) from CHANNELS channels; a thread computes its outputs one after the other.
+#include "reduce_channels.cuh"
+
+extern "C" __global__ void channels(const float* __restrict__ x,  // [N][C][H][W]
+                                    const float* __restrict__ w,  // [M][C][R][S]
+                                    float* __restrict__ partial)  // [N][M][PARTS][E][F]
+{
+    const int n = blockIdx.x, m = blockIdx.y, part = blockIdx.z;
+    const int first = part * CHANNELS, last = first + CHANNELS < C ? first + CHANNELS : C;
+    x += (size_t)n * C * H * W;
+    w += (size_t)m * C * R * S;
+    partial += (((size_t)n * M + m) * PARTS + part) * E * F;
+    for (int i = 0; i < OUTPUTS; ++i)
+        for (int j = 0; j < OUTPUTS; ++j) {
+            const int e = output_row(i), f = output_column(j);
+            if (e >= E || f >= F) continue;
+            float sum = 0;
+            for (int c = first; c < last; ++c)
+                for (int r = 0; r < R; ++r)
+                    for (int s = 0; s < S; ++s)
+                        sum += x[(c * H + e * U + r) * W + f * U + s] * w[(c * R + r) * S + s];
+            partial[e * F + f] = sum;
+        }
+}
