@@ -1,0 +1,250 @@
+"""CUDA executor: compiles with nvcc, loads and launches through PyCUDA, which is imported only here and only when used.
+
+The primary context is used and pushed, so other libraries in the process (torch, CuPy) share it.  cuda-bindings serve
+what PyCUDA lacks: occupancy of today's chips and prefetching of managed memory.
+"""
+
+import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from alexconv import nvcc
+from alexconv.errors import LaunchError, MissingTool, OutOfMemory
+from alexconv.executors.cuda_points import CopiedPoint, ManagedPoint, StreamedPoint
+from alexconv.executors.point import PlannedPoint, Values
+from alexconv.kernels.rung import Constants, Rung, defines
+from alexconv.launches import Configured, configure
+from alexconv.planner import Plan
+from alexconv.records import Record
+from alexconv.shapes import Conv
+from alexconv.transfers import TRANSFERS, Transfer
+
+PORTABLE_SHARED = 48 * 1024  # dynamic shared memory beyond this must be asked for
+MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
+DELAY_BYTES = 256 << 20  # clearing so much keeps the device busy while the host enqueues what is timed
+WARP = 32
+
+
+def import_driver() -> Any:
+    """PyCUDA's driver module, initialised; raises MissingTool with what to do."""
+    try:
+        import pycuda.driver as driver
+    except ImportError as error:
+        raise MissingTool(f"the CUDA backend needs PyCUDA and an NVIDIA driver: pip install 'alexconv[gpu]' ({error})") from None
+    try:
+        driver.init()
+        count = driver.Device.count()
+    except driver.Error as error:
+        raise MissingTool(f"the NVIDIA driver does not answer ({error}); use --backend host") from None
+    if not count:
+        raise MissingTool("there is no NVIDIA GPU on this machine; use --backend host")
+    return driver
+
+
+def import_bindings() -> Any | None:
+    """The driver module of cuda-bindings, or None where it is not installed."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return None
+    return driver
+
+
+class CudaProgram:
+    """A rung loaded on the device, for one shape and one set of constants."""
+
+    def __init__(self, executor: "CudaExecutor", rung: Rung, conv: Conv, constants: Constants, cubin: bytes) -> None:
+        self.rung, self.conv, self.constants = rung, conv, dict(constants)
+        self._executor, self._cubin = executor, cubin
+        self._module = executor.driver.module_from_buffer(cubin)
+        self._functions = {launch.entry: self._function(launch) for launch in configure(rung, conv, 1, constants)}
+        self._configured: dict[int, list[Configured]] = {}
+
+    def _function(self, launch: Configured) -> Any:
+        function = self._module.get_function(launch.entry)
+        if launch.dynamic_shared > PORTABLE_SHARED:
+            attribute = self._executor.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            function.set_attribute(attribute, launch.dynamic_shared)
+        return function.prepare("P" * len(launch.args))
+
+    def enqueue(self, images: int, pointers: dict[str, int], stream: Any) -> None:
+        """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses."""
+        if images not in self._configured:
+            self._configured[images] = configure(self.rung, self.conv, images, self.constants)
+        for launch in self._configured[images]:
+            arguments = [pointers[name] for name in launch.args]
+            self._functions[launch.entry].prepared_async_call(
+                launch.grid, launch.block, stream, *arguments, shared_size=launch.dynamic_shared
+            )
+
+    def launches(self, images: int) -> list[Record]:
+        """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""
+        return [
+            {
+                "entry": launch.entry,
+                "grid": launch.grid,
+                "block": launch.block,
+                "registers": self._functions[launch.entry].num_regs,
+                "static_shared": self._functions[launch.entry].shared_size_bytes,
+                "dynamic_shared": launch.dynamic_shared,
+                "local": self._functions[launch.entry].local_size_bytes,
+                "occupancy": self._occupancy(launch),
+            }
+            for launch in configure(self.rung, self.conv, images, self.constants)
+        ]
+
+    def _occupancy(self, launch: Configured) -> float | None:
+        """Resident warps over the most a multiprocessor holds; PyCUDA's own figure is wrong on today's chips."""
+        bindings = import_bindings()
+        if bindings is None:
+            return None
+
+        def answer(result: tuple[Any, ...]) -> Any:
+            if result[0] != bindings.CUresult.CUDA_SUCCESS:
+                raise LaunchError(f"{launch.entry}: no occupancy ({result[0].name})")
+            return result[1] if len(result) > 1 else None
+
+        module = answer(bindings.cuModuleLoadData(self._cubin))
+        function = answer(bindings.cuModuleGetFunction(module, launch.entry.encode()))
+        if launch.dynamic_shared > PORTABLE_SHARED:
+            attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            answer(bindings.cuFuncSetAttribute(function, attribute, launch.dynamic_shared))
+        x, y, z = launch.block
+        threads = x * y * z
+        blocks = answer(
+            bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared)
+        )
+        answer(bindings.cuModuleUnload(module))
+        resident = blocks * -(-threads // WARP) * WARP
+        return round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4)
+
+
+class CudaExecutor:
+    """One GPU, chosen explicitly.  Raises MissingTool where there is no driver, no device or no nvcc."""
+
+    name = "cuda"
+    transfers = tuple(TRANSFERS)
+
+    def __init__(self, device: int = 0) -> None:
+        self.driver = import_driver()
+        self.toolkit = nvcc.nvcc_version()
+        if device >= self.driver.Device.count():
+            raise MissingTool(f"there is no GPU number {device}: this machine has {self.driver.Device.count()}")
+        self.number = device
+        self.device = self.driver.Device(device)
+        self.arch = nvcc.arch_name(self.device.compute_capability())
+        self._context = self.device.retain_primary_context()
+        self._context.push()
+        atexit.register(self._context.pop)
+        self.stream = self.driver.Stream()
+
+    def attribute(self, name: str) -> int:
+        """A device attribute by its name in the driver API."""
+        return int(self.device.get_attribute(getattr(self.driver.device_attribute, name)))
+
+    def describe(self) -> str:
+        """GPU, its architecture and the toolkit, in one line."""
+        return f"{self.device.name()} (sm_{self.arch}), CUDA {self.toolkit}, PyCUDA"
+
+    def header(self) -> Record:
+        """The GPU, its driver and toolkit."""
+        driver = self.driver.get_driver_version()
+        return {
+            "backend": self.name,
+            "name": self.device.name(),
+            "compute_capability": list(self.device.compute_capability()),
+            "multiprocessors": self.attribute("MULTIPROCESSOR_COUNT"),
+            "l2_bytes": self.attribute("L2_CACHE_SIZE"),
+            "memory_bytes": self.device.total_memory(),
+            "memory_bus_bits": self.attribute("GLOBAL_MEMORY_BUS_WIDTH"),
+            "clock_khz": self.attribute("CLOCK_RATE"),
+            "memory_clock_khz": self.attribute("MEMORY_CLOCK_RATE"),
+            "cuda_driver": f"{driver // 1000}.{driver % 1000 // 10}",
+            "toolkit": self.toolkit,
+            "nvcc_flags": list(nvcc.FLAGS),
+            **self._management_facts(),
+        }
+
+    def memory_budget(self) -> int:
+        """Bytes that a point may take: most of what is free now."""
+        free, _ = self.driver.mem_get_info()
+        return int(free * MEMORY_SHARE)
+
+    def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
+        """Digest of kernel source, macros, flags and toolkit."""
+        return nvcc.cubin_key(rung.path, defines(conv, constants), self.arch)
+
+    def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
+        """Compiles a rung into the cache; any thread may call it.  Raises CompileError."""
+        nvcc.compile_cubin(rung.path, defines(conv, constants), self.arch)
+
+    def load(self, rung: Rung, conv: Conv, constants: Constants) -> CudaProgram:
+        """Loads a rung on the device, compiling it first if the cache lacks it; raises CompileError."""
+        cubin = nvcc.compile_cubin(rung.path, defines(conv, constants), self.arch)
+        return CudaProgram(self, rung, conv, constants, cubin)
+
+    def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:
+        """Allots the arrays of a point; raises OutOfMemory."""
+        kinds: dict[str, Any] = {"pageable": CopiedPoint, "pinned": CopiedPoint, "streamed": StreamedPoint}
+        with self.errors(program.rung.name):
+            return kinds.get(transfer.kind, ManagedPoint)(self, program, plan, x, w, transfer)
+
+    @contextmanager
+    def errors(self, what: str) -> Iterator[None]:
+        """Turns the driver's exceptions into this project's, each one line."""
+        try:
+            yield
+        except self.driver.MemoryError as error:
+            raise OutOfMemory(f"{what}: {error}") from None
+        except self.driver.Error as error:
+            raise LaunchError(f"{what}: {error}") from None
+
+    @cached_property
+    def flush_buffer(self) -> tuple[int, int]:
+        """Address and bytes of a buffer whose clearing empties the L2 cache and keeps the device busy for a while."""
+        size = max(2 * self.attribute("L2_CACHE_SIZE"), DELAY_BYTES)
+        self._flush_allocation = self.driver.mem_alloc(size)
+        return int(self._flush_allocation), size
+
+    def flush(self) -> None:
+        """Enqueues the clearing of the flush buffer."""
+        address, size = self.flush_buffer
+        self.driver.memset_d8_async(address, 0, size, self.stream)
+
+    @cached_property
+    def _management(self) -> Any | None:
+        """NVML's handle of the device, or None where the library does not answer."""
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            return pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id())
+        except pynvml.NVMLError:
+            return None
+
+    def _management_facts(self) -> Record:
+        import pynvml
+
+        if self._management is None:
+            return {"nvml": "does not answer"}
+        return {
+            "uuid": pynvml.nvmlDeviceGetUUID(self._management),
+            "driver": pynvml.nvmlSystemGetDriverVersion(),
+            "max_sm_clock_mhz": pynvml.nvmlDeviceGetMaxClockInfo(self._management, pynvml.NVML_CLOCK_SM),
+        }
+
+    def health(self) -> Record:
+        """SM clock in MHz and NVML's bit mask of reasons that hold the clocks down."""
+        import pynvml
+
+        if self._management is None:
+            return {}
+        try:
+            return {
+                "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(self._management, pynvml.NVML_CLOCK_SM),
+                "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._management),
+            }
+        except pynvml.NVMLError as error:
+            return {"nvml": str(error)}

@@ -1,0 +1,303 @@
+"""Planned points on a GPU, one class for each way in which arrays move: copied, streamed, managed.
+
+Times are taken with events on an explicit stream.  Before a timed region a large buffer is cleared on the same stream:
+that empties the L2 cache (*cold*), and keeps the device busy until the host has enqueued the whole region, so no gap
+of the host's is counted.  For *hot* figures the kernels run once more, untimed, in between.
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from alexconv.executors.point import NAN_BYTE, Samples, Values, fill_with_nan
+from alexconv.planner import Plan
+from alexconv.transfers import Transfer
+
+if TYPE_CHECKING:
+    from alexconv.executors.cuda import CudaExecutor, CudaProgram
+
+Sample = TypeVar("Sample")
+
+FEWEST_SAMPLES, MOST_SAMPLES = 10, 50
+PATIENCE = 10  # a figure that takes so many times its budget stops at ENOUGH_SAMPLES
+ENOUGH_SAMPLES = 3
+PAGE = 4096  # bytes; the host's pages, by which unified memory moves
+
+
+def repeat(once: Callable[[], Sample], seconds: float) -> list[Sample]:
+    """Samples of ``once`` for about so many seconds: at least FEWEST_SAMPLES unless that takes far too long."""
+    samples: list[Sample] = []
+    start = perf_counter()
+    while len(samples) < MOST_SAMPLES:
+        spent = perf_counter() - start
+        if len(samples) >= FEWEST_SAMPLES and spent > seconds:
+            break
+        if len(samples) >= ENOUGH_SAMPLES and spent > PATIENCE * seconds:
+            break
+        samples.append(once())
+    return samples
+
+
+def by_figure(runs: list[dict[str, float]]) -> Samples:
+    """Runs of several figures each, as one list per figure."""
+    return {name: [run[name] for run in runs] for name in runs[0]}
+
+
+class CudaPoint:
+    """What all transfers share: buffer sets on the device, and the timing of the kernels alone."""
+
+    def __init__(
+        self, executor: "CudaExecutor", program: "CudaProgram", plan: Plan, x: Values, w: Values, transfer: Transfer
+    ) -> None:
+        self.executor, self.program, self.plan, self.transfer = executor, program, plan, transfer
+        self.driver, self.stream = executor.driver, executor.stream
+        self.conv, self.dtype = program.conv, x.dtype
+        self._allocations: list[Any] = []
+        self.bytes = {
+            "x": int(np.prod(self.conv.x_shape(plan.images))) * x.itemsize,
+            "y": int(np.prod(self.conv.y_shape(plan.images))) * x.itemsize,
+            **{a.name: a.nbytes(self.conv, plan.images, plan.constants) for a in program.rung.scratch},
+        }
+        executor.flush()  # allots the flush buffer before the point's own arrays
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of so many bytes on the device, given back by ``close``."""
+        self._allocations.append(self.driver.mem_alloc(nbytes))
+        return int(self._allocations[-1])
+
+    def buffer_set(self, names: list[str], filters: int) -> dict[str, int]:
+        """Addresses of one piece's arrays, with the filters that all sets share."""
+        return {"w": filters, **{name: self.allocate(self.bytes[name]) for name in names}}
+
+    def fill(self, pointers: dict[str, int], stream: Any) -> None:
+        """Fills output and scratch arrays on the device with NaN."""
+        for name, nbytes in self.bytes.items():
+            if name != "x" and name in pointers:
+                self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
+
+    def mark(self, stream: Any) -> Any:
+        """An event recorded on a stream."""
+        event = self.driver.Event()
+        event.record(stream)
+        return event
+
+    def time_kernels(self, pointers: dict[str, int], *, cold: bool) -> float:
+        """Milliseconds of the kernels over the whole batch, on the piece that lies on the device."""
+        marks = []
+        for first, last in self.plan.pieces:
+            self.executor.flush()
+            if not cold:
+                self.program.enqueue(last - first, pointers, self.stream)
+            start = self.mark(self.stream)
+            self.program.enqueue(last - first, pointers, self.stream)
+            marks.append((start, self.mark(self.stream)))
+        self.stream.synchronize()
+        return sum(float(end.time_since(start)) for start, end in marks)
+
+    def measure_kernels(self, pointers: dict[str, int], seconds: float) -> Samples:
+        """Hot and cold samples of the kernels alone."""
+        return {
+            "kernel": repeat(lambda: self.time_kernels(pointers, cold=False), seconds),
+            "kernel_cold": repeat(lambda: self.time_kernels(pointers, cold=True), seconds),
+        }
+
+    def close(self) -> None:
+        """Frees the device arrays."""
+        for allocation in self._allocations:
+            allocation.free()
+        self._allocations.clear()
+
+
+class CopiedPoint(CudaPoint):
+    """Copies in, kernels, copies out, one piece after the other; host memory pageable or page-locked."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _, _, plan, x, w, transfer = arguments
+        y_shape = self.conv.y_shape(plan.N)
+        if transfer.kind == "pageable":
+            self.x, self.w, self.y = x, w, np.empty(y_shape, self.dtype)
+            self.y.fill(0)  # touches the pages, whose first use is the host's affair and not the copy's
+        else:
+            self.x, self.w = (self._page_locked(values) for values in (x, w))
+            self.y = self.driver.pagelocked_empty(y_shape, self.dtype)
+        self.pointers = self.buffer_set(list(self.bytes), self.allocate(w.nbytes))
+
+    def _page_locked(self, values: Values) -> Values:
+        locked: Values = self.driver.pagelocked_empty(values.shape, values.dtype)
+        np.copyto(locked, values)
+        return locked
+
+    def run(self, *, fill: bool = False) -> dict[str, float]:
+        """Host arrays to host arrays once; milliseconds of copies in, copies out, and in all."""
+        marks = []
+        begin = perf_counter()
+        for first, last in self.plan.pieces:
+            start = self.mark(self.stream)
+            if first == 0:
+                self.driver.memcpy_htod_async(self.pointers["w"], self.w, self.stream)
+            self.driver.memcpy_htod_async(self.pointers["x"], self.x[first:last], self.stream)
+            copied_in = self.mark(self.stream)
+            if fill:
+                self.fill(self.pointers, self.stream)
+            self.program.enqueue(last - first, self.pointers, self.stream)
+            computed = self.mark(self.stream)
+            self.driver.memcpy_dtoh_async(self.y[first:last], self.pointers["y"], self.stream)
+            marks.append((start, copied_in, computed, self.mark(self.stream)))
+        self.stream.synchronize()
+        total = (perf_counter() - begin) * 1e3
+        return {
+            "h2d": sum(float(b.time_since(a)) for a, b, _, _ in marks),
+            "d2h": sum(float(d.time_since(c)) for _, _, c, d in marks),
+            "total": total,
+        }
+
+    def outputs(self) -> Values:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            self.run(fill=True)
+        return self.y
+
+    def measure(self, seconds: float) -> Samples:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            samples = self.measure_kernels(self.pointers, seconds)
+            return samples | by_figure(repeat(self.run, seconds))
+
+
+class StreamedPoint(CudaPoint):
+    """Pieces of the batch take turns on several streams, each with its buffers, so copies and kernels overlap.
+
+    Only the total is a figure of this transfer: its copies run beside kernels and have no time of their own.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _, _, plan, x, w, transfer = arguments
+        self.x, self.w, self.y = (
+            self.driver.pagelocked_empty(shape, self.dtype) for shape in (x.shape, w.shape, self.conv.y_shape(plan.N))
+        )
+        np.copyto(self.x, x)
+        np.copyto(self.w, w)
+        filters = self.allocate(w.nbytes)
+        self.streams = [self.driver.Stream() for _ in range(min(transfer.streams, len(plan.pieces)))]
+        self.sets = [self.buffer_set(list(self.bytes), filters) for _ in self.streams]
+
+    def run(self, *, fill: bool = False) -> float:
+        """Host arrays to host arrays once; milliseconds in all."""
+        begin = perf_counter()
+        self.driver.memcpy_htod_async(self.sets[0]["w"], self.w, self.streams[0])
+        filters_there = self.mark(self.streams[0])
+        for stream in self.streams[1:]:
+            stream.wait_for_event(filters_there)
+        for number, (first, last) in enumerate(self.plan.pieces):
+            stream, pointers = self.streams[number % len(self.streams)], self.sets[number % len(self.streams)]
+            self.driver.memcpy_htod_async(pointers["x"], self.x[first:last], stream)
+            if fill:
+                self.fill(pointers, stream)
+            self.program.enqueue(last - first, pointers, stream)
+            self.driver.memcpy_dtoh_async(self.y[first:last], pointers["y"], stream)
+        for stream in self.streams:
+            stream.synchronize()
+        return (perf_counter() - begin) * 1e3
+
+    def outputs(self) -> Values:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            self.run(fill=True)
+        return self.y
+
+    def measure(self, seconds: float) -> Samples:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            return self.measure_kernels(self.sets[0], seconds) | {"total": repeat(self.run, seconds)}
+
+
+class ManagedPoint(CudaPoint):
+    """Unified memory: host and kernels use the same arrays, and pages move by faults or by prefetching.
+
+    Without prefetching the kernel's time includes the faults on its inputs and outputs, as it does for anyone who uses
+    unified memory so; d2h is the host's first touch of every page of the output.  PyCUDA has no prefetch:
+    cuda-bindings' cuMemPrefetchAsync is used.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _, _, plan, x, w, transfer = arguments
+        everywhere = self.driver.mem_attach_flags.GLOBAL
+        self.x, self.w, self.y = (
+            self.driver.managed_empty(shape, self.dtype, mem_flags=everywhere)
+            for shape in (x.shape, w.shape, self.conv.y_shape(plan.N))
+        )
+        np.copyto(self.x, x)
+        np.copyto(self.w, w)
+        self.prefetches = transfer.kind == "managed-prefetch"
+        self.scratch = self.buffer_set([a.name for a in self.program.rung.scratch], self.w.ctypes.data)
+
+    def prefetch(self, values: Values, *, to_device: bool) -> None:
+        """Enqueues the move of an array's pages."""
+        from cuda.bindings import driver as bindings
+
+        kinds = bindings.CUmemLocationType
+        place = bindings.CUmemLocation()
+        place.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE if to_device else kinds.CU_MEM_LOCATION_TYPE_HOST
+        place.id = self.executor.number if to_device else 0
+        move = getattr(bindings, "cuMemPrefetchAsync_v2", bindings.cuMemPrefetchAsync)
+        (result,) = move(values.ctypes.data, values.nbytes, place, 0, self.stream.handle)
+        if result != bindings.CUresult.CUDA_SUCCESS:
+            raise self.driver.RuntimeError(f"cuMemPrefetchAsync: {result.name}")
+
+    def run(self, *, fill: bool = False) -> dict[str, float]:
+        """Arrays on the host's pages to arrays on the host's pages once; milliseconds of each part."""
+        for values in (self.x, self.w):
+            bring_to_host(values)
+        if fill:
+            fill_with_nan(self.y)
+            self.fill(self.scratch, self.stream)
+        else:
+            bring_to_host(self.y)
+        self.stream.synchronize()
+        begin = perf_counter()
+        start = self.mark(self.stream)
+        if self.prefetches:
+            for values in (self.x, self.w, self.y):
+                self.prefetch(values, to_device=True)
+        moved = self.mark(self.stream)
+        for first, last in self.plan.pieces:
+            pieces = {"x": self.x[first:last].ctypes.data, "y": self.y[first:last].ctypes.data}
+            self.program.enqueue(last - first, self.scratch | pieces, self.stream)
+        computed = self.mark(self.stream)
+        if self.prefetches:
+            self.prefetch(self.y, to_device=False)
+        self.stream.synchronize()
+        kernels_done = perf_counter()
+        touch(self.y)
+        end = perf_counter()
+        kernel = float(computed.time_since(moved))
+        h2d = float(moved.time_since(start))
+        d2h = (end - begin) * 1e3 - kernel - h2d if self.prefetches else (end - kernels_done) * 1e3
+        return {"kernel": kernel, "h2d": h2d, "d2h": d2h, "total": (end - begin) * 1e3}
+
+    def outputs(self) -> Values:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            self.run(fill=True)
+        return self.y
+
+    def measure(self, seconds: float) -> Samples:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            return by_figure(repeat(self.run, seconds))
+
+
+def touch(values: Values) -> int:
+    """Reads one byte of every page, which brings the pages to the host."""
+    return int(values.reshape(-1).view(np.uint8)[::PAGE].max())
+
+
+def bring_to_host(values: Values) -> None:
+    """Writes one byte of every page (with its own value), which makes the host the owner of the pages."""
+    pages = values.reshape(-1).view(np.uint8)[::PAGE]
+    pages += 0

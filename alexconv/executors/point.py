@@ -1,0 +1,88 @@
+"""What every executor offers for one planned point; the run knows no more of an executor than this."""
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from alexconv.kernels.rung import Constants, Rung
+from alexconv.planner import Plan
+from alexconv.records import Record
+from alexconv.shapes import Conv
+from alexconv.transfers import Transfer
+
+Values = npt.NDArray[Any]
+Samples = dict[str, list[float]]  # milliseconds per batch, by figure: kernel, kernel_cold, h2d, d2h, total
+
+NAN_BYTE = 0xFF  # a float or half whose bytes are all this is a NaN
+
+
+class Program(Protocol):
+    """A rung compiled for one shape and one set of constants."""
+
+    def launches(self, images: int) -> list[Record]:
+        """Per launch over so many images: entry, grid, block, and what the compiler allotted to it."""
+        ...
+
+
+class PlannedPoint(Protocol):
+    """A point with its arrays allotted, ready to be run again and again."""
+
+    def outputs(self) -> Values:
+        """Runs host arrays to host arrays into output and scratch arrays full of NaN: ``[N][M][E][F]``.
+
+        The array is the point's own: the next run overwrites it.  Raises LaunchError.
+        """
+        ...
+
+    def measure(self, seconds: float) -> Samples:
+        """Timed repetitions, about so many seconds for each figure; empty where times would mean nothing."""
+        ...
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        ...
+
+
+class Executor(Protocol):
+    """Compiles rungs and runs planned points.  ``build`` may be called from several threads at once."""
+
+    name: str
+    transfers: tuple[str, ...]
+
+    def describe(self) -> str:
+        """One line for a reader: what will run the kernels."""
+        ...
+
+    def header(self) -> Record:
+        """What the record file says about the machine that ran the kernels."""
+        ...
+
+    def memory_budget(self) -> int:
+        """Bytes that a point may take on the device."""
+        ...
+
+    def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
+        """Digest of all that the compiled rung depends on."""
+        ...
+
+    def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
+        """Compiles a rung into the cache; raises CompileError, or MissingTool without a compiler."""
+        ...
+
+    def load(self, rung: Rung, conv: Conv, constants: Constants) -> Program:
+        """A rung ready to run, compiled if the cache lacks it; raises as ``build`` does."""
+        ...
+
+    def open(self, program: Any, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:
+        """Allots the arrays of a point; raises OutOfMemory."""
+        ...
+
+    def health(self) -> Record:
+        """Clocks and throttle reasons at this moment; empty where there is nothing to tell."""
+        ...
+
+
+def fill_with_nan(values: Values) -> None:
+    """Makes every element NaN, so that one nobody writes is noticed."""
+    values.view(np.uint8).fill(NAN_BYTE)

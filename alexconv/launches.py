@@ -1,0 +1,46 @@
+"""A rung's launches for one shape and batch, with CUDA's limits checked before anything runs."""
+
+from dataclasses import dataclass
+
+from alexconv.kernels.rung import Constants, Dims, Rung
+from alexconv.shapes import Conv
+
+MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
+MAX_BLOCK_AXES: Dims = (1024, 1024, 64)
+MAX_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Configured:
+    """One launch: entry point, the arrays it takes by name, grid, block, bytes of dynamic shared memory."""
+
+    entry: str
+    args: tuple[str, ...]
+    grid: Dims
+    block: Dims
+    dynamic_shared: int
+
+
+def configure(rung: Rung, conv: Conv, N: int, constants: Constants) -> list[Configured]:
+    """The rung's launches over N images, in order."""
+    return [
+        Configured(
+            launch.entry,
+            launch.args,
+            launch.grid(conv, N, constants),
+            launch.block(conv, constants),
+            launch.dynamic_shared(conv, constants),
+        )
+        for launch in rung.launches
+    ]
+
+
+def outside_limits(launch: Configured) -> str | None:
+    """Why CUDA would refuse the launch on any device, or None."""
+    for what, dims, limits in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK_AXES)):
+        if any(size < 1 or size > limit for size, limit in zip(dims, limits, strict=True)):
+            return f"{launch.entry}: a {what} of {dims} is outside CUDA's limits {limits}"
+    x, y, z = launch.block
+    if x * y * z > MAX_BLOCK:
+        return f"{launch.entry}: a block of {x} x {y} x {z} threads exceeds {MAX_BLOCK}"
+    return None

@@ -1,0 +1,61 @@
+"""Memory is planned before it is allocated: how many images of a point the device takes at a time."""
+
+from dataclasses import dataclass
+from math import ceil, prod
+
+import numpy as np
+
+from alexconv.kernels.rung import Constants, Rung
+from alexconv.shapes import Conv
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A point cut into pieces of at most ``images`` images, computed one after the other in the same memory.
+
+    ``constants`` are the rung's, with those raised that had to be; ``device_bytes`` is what the largest piece needs.
+    """
+
+    N: int
+    images: int
+    constants: dict[str, int]
+    device_bytes: int
+
+    @property
+    def pieces(self) -> list[tuple[int, int]]:
+        """First image and the one after the last, of each piece."""
+        return [(first, min(first + self.images, self.N)) for first in range(0, self.N, self.images)]
+
+
+class DoesNotFit(Exception):
+    """No cut of the point fits the budget; the text has the figures."""
+
+
+def device_bytes(rung: Rung, conv: Conv, images: int, constants: Constants, copies: int = 1) -> int:
+    """Bytes on the device for ``copies`` buffer sets of ``images`` images each, and one set of filters."""
+    itemsize = np.dtype(rung.dtype).itemsize
+    per_set = (prod(conv.x_shape(images)) + prod(conv.y_shape(images))) * itemsize
+    return copies * (per_set + rung.scratch_bytes(conv, images, constants)) + prod(conv.w_shape()) * itemsize
+
+
+def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copies: int = 1, at_least: int = 1) -> Plan:
+    """The fewest pieces (but ``at_least`` so many, if N allows) whose memory fits ``budget`` bytes.
+
+    Where a single image is too large, the constants that trade speed for memory are doubled until it fits.
+    Raises DoesNotFit.
+    """
+    values = dict(constants)
+    while device_bytes(rung, conv, 1, values, copies) > budget:
+        raised = {
+            constant.name: min(2 * values[constant.name], constant.ceiling(conv))
+            for constant in rung.constants
+            if constant.ceiling and values[constant.name] < constant.ceiling(conv)
+        }
+        if not raised:
+            need = device_bytes(rung, conv, 1, values, copies)
+            raise DoesNotFit(f"one image needs {need / 2**20:.1f} MiB of device memory, the budget is {budget / 2**20:.1f}")
+        values |= raised
+    fixed = device_bytes(rung, conv, 0, values, copies)
+    most = (budget - fixed) // (device_bytes(rung, conv, 1, values, copies) - fixed)
+    images = ceil(N / max(ceil(N / most), min(at_least, N)))
+    return Plan(N, images, values, device_bytes(rung, conv, images, values, copies))

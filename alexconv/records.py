@@ -1,0 +1,105 @@
+"""Record files: JSON Lines, append-only, each line on disk before the next point starts.
+
+A line is a *header* (type ``gpu``, ``host``, ``run``: what machine, what software, what command; named by a digest of
+its content) or a *point* (one measurement, naming its headers).  The last line may be torn by a crash: it is ignored
+when read, and closed off when the file is continued.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from alexconv.errors import UsageError
+
+SCHEMA = 1
+FINISHED = ("ok", "wrong", "skipped", "compile-error")  # trying again would give the same
+STATUSES = (*FINISHED, "launch-error", "out-of-memory")
+
+Record = dict[str, Any]
+AXES = ("workload", "layer", "N", "rung", "transfer", "precision", "constants")
+
+
+def digest(data: object) -> str:
+    """Short name of JSON-able data, the same in every process."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def identity(point: Record) -> str:
+    """What makes two points the same point: all axes, the constants as chosen included."""
+    return digest([point[axis] for axis in AXES])
+
+
+@dataclass
+class Records:
+    """What record files hold: headers by digest, points in the order of their lines, unreadable lines counted."""
+
+    headers: dict[str, Record] = field(default_factory=dict)
+    points: list[Record] = field(default_factory=list)
+    unreadable: int = 0
+
+    def latest(self) -> list[Record]:
+        """One record per point, the last written."""
+        return list({identity(record["point"]): record for record in self.points}.values())
+
+
+def read(paths: Iterable[Path]) -> Records:
+    """Reads record files one after the other; raises UsageError for one that cannot be read or has another schema."""
+    records = Records()
+    for path in paths:
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as error:
+            raise UsageError(f"cannot read the record file {path}: {error.strerror}") from None
+        for line in lines:
+            try:
+                record = json.loads(line)
+                schema, kind = record["schema"], record["type"]
+            except (ValueError, TypeError, KeyError):
+                records.unreadable += 1
+                continue
+            if schema != SCHEMA:
+                raise UsageError(f"{path} has records of schema {schema}; this version reads schema {SCHEMA}")
+            if kind == "point":
+                records.points.append(record)
+            else:
+                records.headers[record["key"]] = record
+    return records
+
+
+class RecordFile:
+    """A record file opened for appending; raises UsageError when it cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab")
+        except OSError as error:
+            raise UsageError(f"cannot write the record file {path}: {error.strerror}") from None
+        self.previous = read([path])
+        self._headers = set(self.previous.headers)
+        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+            self._file.write(b"\n")  # closes off a torn line, so that it spoils no other
+
+    def header(self, kind: str, data: Record) -> str:
+        """Writes a header unless the file has it; returns the digest by which points name it."""
+        key = digest([kind, data])
+        if key not in self._headers:
+            self._headers.add(key)
+            self._write({"schema": SCHEMA, "type": kind, "key": key, **data})
+        return key
+
+    def point(self, record: Record) -> Record:
+        """Writes a finished point; returns the line as written."""
+        line = {"schema": SCHEMA, "type": "point", **record}
+        self._write(line)
+        return line
+
+    def _write(self, line: Record) -> None:
+        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
