@@ -80,4 +80,6 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
 def first_error(output: str) -> str:
     """The first line of a compiler's output that speaks of an error, else its last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "the compiler said nothing")
+    return next(
+        (line for line in lines if "error" in line.lower()), lines[-1] if lines else "the compiler said nothing"
+    )

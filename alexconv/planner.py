@@ -53,7 +53,9 @@ def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copi
         }
         if not raised:
             need = device_bytes(rung, conv, 1, values, copies)
-            raise DoesNotFit(f"one image needs {need / 2**20:.1f} MiB of device memory, the budget is {budget / 2**20:.1f}")
+            raise DoesNotFit(
+                f"one image needs {need / 2**20:.1f} MiB of device memory, the budget is {budget / 2**20:.1f}"
+            )
         values |= raised
     fixed = device_bytes(rung, conv, 0, values, copies)
     most = (budget - fixed) // (device_bytes(rung, conv, 1, values, copies) - fixed)

@@ -16,8 +16,7 @@ from typing import Any
 from alexconv.errors import UsageError
 
 SCHEMA = 1
-FINISHED = ("ok", "wrong", "skipped", "compile-error")  # trying again would give the same
-STATUSES = (*FINISHED, "launch-error", "out-of-memory")
+STATUSES = ("ok", "wrong", "skipped", "compile-error", "launch-error", "out-of-memory")
 
 Record = dict[str, Any]
 AXES = ("workload", "layer", "N", "rung", "transfer", "precision", "constants")
@@ -77,13 +76,15 @@ class RecordFile:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
+            with path.open("ab+") as file:
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    if file.read() != b"\n":
+                        file.write(b"\n")  # closes off a torn line, so that it spoils no other
         except OSError as error:
             raise UsageError(f"cannot write the record file {path}: {error.strerror}") from None
         self.previous = read([path])
         self._headers = set(self.previous.headers)
-        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-            self._file.write(b"\n")  # closes off a torn line, so that it spoils no other
 
     def header(self, kind: str, data: Record) -> str:
         """Writes a header unless the file has it; returns the digest by which points name it."""
@@ -100,6 +101,7 @@ class RecordFile:
         return line
 
     def _write(self, line: Record) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self.path.open("ab") as file:
+            file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())

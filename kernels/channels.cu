@@ -4,26 +4,30 @@
 // N x M x C/CHANNELS blocks has C/CHANNELS times the parallelism and loops as much shorter.  The price is
 // C/CHANNELS partial planes per output plane, written here and read again by reduce_channels.  A block computes the
 // partial plane (n, m, part) from CHANNELS channels; a thread computes its outputs one after the other.
-#include "reduce_channels.cuh"
+#include "parts.cuh"
 
-extern "C" __global__ void channels(const float* __restrict__ x,  // [N][C][H][W]
-                                    const float* __restrict__ w,  // [M][C][R][S]
-                                    float* __restrict__ partial)  // [N][M][PARTS][E][F]
+extern "C" __global__ void __launch_bounds__(THREADS)
+    channels(const float* __restrict__ x,  // [N][C][H][W]
+             const float* __restrict__ w,  // [M][C][R][S]
+             float* __restrict__ partial)  // [N][M][PARTS][E][F]
 {
-    const int n = blockIdx.x, m = blockIdx.y, part = blockIdx.z;
-    const int first = part * CHANNELS, last = first + CHANNELS < C ? first + CHANNELS : C;
+    const int n = blockIdx.x, m = blockIdx.y;
     x += (size_t)n * C * H * W;
     w += (size_t)m * C * R * S;
-    partial += (((size_t)n * M + m) * PARTS + part) * E * F;
-    for (int i = 0; i < OUTPUTS; ++i)
-        for (int j = 0; j < OUTPUTS; ++j) {
-            const int e = output_row(i), f = output_column(j);
-            if (e >= E || f >= F) continue;
-            float sum = 0;
-            for (int c = first; c < last; ++c)
-                for (int r = 0; r < R; ++r)
-                    for (int s = 0; s < S; ++s)
-                        sum += x[(c * H + e * U + r) * W + f * U + s] * w[(c * R + r) * S + s];
-            partial[e * F + f] = sum;
-        }
+    partial = partial_plane(partial);
+    for_each_output([&](int e, int f) {
+        float sum = 0;
+        for (int c = first_channel(); c < end_channel(); ++c)
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s)
+                    sum += x[(c * H + e * U + r) * W + f * U + s] * w[(c * R + r) * S + s];
+        partial[e * F + f] = sum;
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce_channels(const float* __restrict__ partial,  // [N][M][PARTS][E][F]
+                    float* __restrict__ y)              // [N][M][E][F]
+{
+    add_parts(partial, y);
 }

@@ -5,22 +5,19 @@
 // compiler must assume that y overlaps the inputs and has to store each partial sum.
 #include "plane.cuh"
 
-extern "C" __global__ void direct(const float* x,  // [N][C][H][W]
-                                  const float* w,  // [M][C][R][S]
-                                  float* y)        // [N][M][E][F]
+extern "C" __global__ void __launch_bounds__(THREADS) direct(const float* x,  // [N][C][H][W]
+                                                             const float* w,  // [M][C][R][S]
+                                                             float* y)        // [N][M][E][F]
 {
     const int n = blockIdx.x, m = blockIdx.y;
     x += (size_t)n * C * H * W;
     w += (size_t)m * C * R * S;
     y += ((size_t)n * M + m) * E * F;
-    for (int i = 0; i < OUTPUTS; ++i)
-        for (int j = 0; j < OUTPUTS; ++j) {
-            const int e = output_row(i), f = output_column(j);
-            if (e >= E || f >= F) continue;
-            y[e * F + f] = 0;
-            for (int c = 0; c < C; ++c)
-                for (int r = 0; r < R; ++r)
-                    for (int s = 0; s < S; ++s)
-                        y[e * F + f] += x[(c * H + e * U + r) * W + f * U + s] * w[(c * R + r) * S + s];
-        }
+    for_each_output([&](int e, int f) {
+        y[e * F + f] = 0;
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s)
+                    y[e * F + f] += x[(c * H + e * U + r) * W + f * U + s] * w[(c * R + r) * S + s];
+    });
 }

@@ -5,23 +5,21 @@
 // one after the other.
 #include "plane.cuh"
 
-extern "C" __global__ void direct_register(const float* __restrict__ x,  // [N][C][H][W]
-                                           const float* __restrict__ w,  // [M][C][R][S]
-                                           float* __restrict__ y)        // [N][M][E][F]
+extern "C" __global__ void __launch_bounds__(THREADS)
+    direct_register(const float* __restrict__ x,  // [N][C][H][W]
+                    const float* __restrict__ w,  // [M][C][R][S]
+                    float* __restrict__ y)        // [N][M][E][F]
 {
     const int n = blockIdx.x, m = blockIdx.y;
     x += (size_t)n * C * H * W;
     w += (size_t)m * C * R * S;
     y += ((size_t)n * M + m) * E * F;
-    for (int i = 0; i < OUTPUTS; ++i)
-        for (int j = 0; j < OUTPUTS; ++j) {
-            const int e = output_row(i), f = output_column(j);
-            if (e >= E || f >= F) continue;
-            float sum = 0;
-            for (int c = 0; c < C; ++c)
-                for (int r = 0; r < R; ++r)
-                    for (int s = 0; s < S; ++s)
-                        sum += x[(c * H + e * U + r) * W + f * U + s] * w[(c * R + r) * S + s];
-            y[e * F + f] = sum;
-        }
+    for_each_output([&](int e, int f) {
+        float sum = 0;
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s)
+                    sum += x[(c * H + e * U + r) * W + f * U + s] * w[(c * R + r) * S + s];
+        y[e * F + f] = sum;
+    });
 }

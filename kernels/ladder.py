@@ -1,9 +1,24 @@
 """The ladder: every rung in reading order.  This table and the ``.cu`` files are all there is to add for a rung."""
 
+from collections.abc import Callable
 from math import ceil
 
 from alexconv.kernels.rung import MAX_BLOCK, Array, Constant, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv
+
+SharedBytes = Callable[[Conv, Constants], int]
+
+PORTABLE_SHARED = 48 * 1024  # bytes of shared memory that a block has on every CUDA GPU
+MAX_SHARED = 227 * 1024  # and on the largest, from Hopper on
+FLOAT, HALF = 4, 2  # bytes
+BANKS = 32  # of shared memory
+VECTOR = 4  # floats in the widest load
+FILTER_REGISTERS = 32  # taps of a filter that vectors.cuh keeps in registers as a whole
+
+
+def round_up(count: int, unit: int) -> int:
+    """The smallest multiple of ``unit`` that is no less than ``count``."""
+    return ceil(count / unit) * unit
 
 
 def outputs_per_thread(conv: Conv) -> int:
@@ -34,10 +49,60 @@ def grid_nmc(conv: Conv, N: int, constants: Constants) -> Dims:
     return N, conv.M, parts(conv, constants)
 
 
-def block_too_large(conv: Conv, constants: Constants) -> str | None:
-    """Refuses a choice of OUTPUTS that leaves more threads than a block may have."""
+def filter_bytes(conv: Conv, constants: Constants) -> int:
+    """Shared memory for the filter of one output plane."""
+    return conv.K * FLOAT
+
+
+def filter_and_sums_bytes(conv: Conv, constants: Constants) -> int:
+    """Shared memory for a filter and a sum for each thread."""
     x, y, _ = plane_block(conv, constants)
-    return None if x * y <= MAX_BLOCK else f"a block of {x} x {y} threads exceeds {MAX_BLOCK}"
+    return filter_bytes(conv, constants) + x * y * FLOAT
+
+
+def slice_bytes(conv: Conv, constants: Constants) -> int:
+    """Shared memory for the filter's values at the channels of one part."""
+    return min(constants["CHANNELS"], conv.C) * conv.R * conv.S * FLOAT
+
+
+def filter_and_plane_bytes(itemsize: int) -> SharedBytes:
+    """Shared memory for one channel's filter and, if PLANE_SHARED, its input plane."""
+    return lambda conv, constants: (conv.R * conv.S + constants["PLANE_SHARED"] * conv.H * conv.W) * itemsize
+
+
+def vector_bytes(conv: Conv, constants: Constants) -> int:
+    """The same in rows padded for vector loads: FILTER_PITCH, PLANE_ROWS and PLANE_PITCH as in ``vectors.cuh``."""
+    outputs = constants["OUTPUTS"]
+    block_columns, block_rows, _ = plane_block(conv, constants)
+    step = conv.U * (1 if constants["COALESCED"] else outputs)
+    width = next(width for width in (4, 2, 1) if step % width == 0)
+    rows = (block_rows * outputs - 1) * conv.U + conv.R
+    columns = round_up((block_columns * outputs - 1) * conv.U + conv.S, width)
+    candidates = range(columns, columns + BANKS, width)
+    pitch = next((pitch for pitch in candidates if (pitch - block_columns) * step % BANKS == 0), columns)
+    taps = conv.R * conv.S
+    filter_floats = round_up(taps, VECTOR) if taps <= FILTER_REGISTERS else conv.R * round_up(conv.S, VECTOR)
+    return (filter_floats + constants["PLANE_SHARED"] * rows * pitch) * FLOAT
+
+
+def no_bytes(conv: Conv, constants: Constants) -> int:
+    """No dynamic shared memory."""
+    return 0
+
+
+def too_large(shared: SharedBytes = no_bytes) -> Callable[[Conv, Constants], str | None]:
+    """Refuses a shape, or a choice of constants, that asks more of a block than any GPU gives."""
+
+    def reason(conv: Conv, constants: Constants) -> str | None:
+        x, y, _ = plane_block(conv, constants)
+        if x * y > MAX_BLOCK:
+            return f"a block of {x} x {y} threads exceeds {MAX_BLOCK}"
+        needed = shared(conv, constants)
+        if needed > MAX_SHARED:
+            return f"a block needs {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
+        return None
+
+    return reason
 
 
 OUTPUTS = Constant("OUTPUTS", "outputs of one thread, along each axis of the plane", outputs_per_thread)
@@ -50,18 +115,32 @@ def mapping(default: int) -> Constant:
         "1: a thread's outputs lie a block apart, a warp's side by side; 0: a thread's lie side by side",
         lambda conv: default,
         choices=(0, 1),
-        matters=lambda conv: outputs_per_thread(conv) > 1,
+        matters=lambda conv, constants: constants["OUTPUTS"] > 1,
     )
 
 
 CHANNELS = Constant(
     "CHANNELS",
-    "input channels that one block sums before it writes a partial plane",
+    "input channels that one block sums before it passes on a partial plane",
     lambda conv: 1,
     ceiling=lambda conv: conv.C,
 )
 
-PARTIAL = Array("partial", lambda conv, N, constants: (N, conv.M, parts(conv, constants), conv.E, conv.F))
+
+def plane_shared(shared: SharedBytes) -> Constant:
+    """Where the input plane is read from; by default from shared memory wherever every GPU has enough of it."""
+
+    def fits(conv: Conv) -> int:
+        constants = {"OUTPUTS": outputs_per_thread(conv), "COALESCED": 1, "PLANE_SHARED": 1}
+        return int(shared(conv, constants) <= PORTABLE_SHARED)
+
+    return Constant("PLANE_SHARED", "1: input plane in shared memory; 0: in global memory", fits, choices=(0, 1))
+
+
+def partial_planes(itemsize: int) -> Array:
+    """The scratch array between the two kernels of a multi-kernel rung."""
+    return Array("partial", lambda conv, N, constants: (N, conv.M, parts(conv, constants), conv.E, conv.F), itemsize)
+
 
 REDUCE_CHANNELS = Launch("reduce_channels", ("partial", "y"), grid_nm, plane_block)
 
@@ -75,7 +154,7 @@ LADDER: tuple[Rung, ...] = (
         file="direct.cu",
         launches=(Launch("direct", ("x", "w", "y"), grid_nm, plane_block),),
         constants=(OUTPUTS, mapping(1)),
-        refuses=block_too_large,
+        refuses=too_large(),
     ),
     Rung(
         "direct-register",
@@ -86,7 +165,53 @@ LADDER: tuple[Rung, ...] = (
         file="direct_register.cu",
         launches=(Launch("direct_register", ("x", "w", "y"), grid_nm, plane_block),),
         constants=(OUTPUTS, mapping(1)),
-        refuses=block_too_large,
+        refuses=too_large(),
+    ),
+    Rung(
+        "direct-filter-one-thread",
+        alias="rswbdla2m",
+        idea="filter in shared memory, loaded by one thread while the others wait",
+        family="single",
+        parent="direct-register",
+        file="direct_filter_one_thread.cu",
+        launches=(Launch("direct_filter_one_thread", ("x", "w", "y"), grid_nm, plane_block, filter_bytes),),
+        constants=(OUTPUTS, mapping(1)),
+        refuses=too_large(filter_bytes),
+    ),
+    Rung(
+        "direct-filter-shared",
+        alias="rswmtla2m",
+        idea="filter in shared memory, loaded by many threads",
+        family="single",
+        parent="direct-filter-one-thread",
+        file="direct_filter_shared.cu",
+        launches=(Launch("direct_filter_shared", ("x", "w", "y"), grid_nm, plane_block, filter_bytes),),
+        constants=(OUTPUTS, mapping(1)),
+        refuses=too_large(filter_bytes),
+    ),
+    Rung(
+        "direct-sum-shared",
+        alias="swso",
+        idea="filter and sums in shared memory",
+        family="single",
+        parent="direct-filter-one-thread",
+        file="direct_sum_shared.cu",
+        launches=(Launch("direct_sum_shared", ("x", "w", "y"), grid_nm, plane_block, filter_and_sums_bytes),),
+        constants=(OUTPUTS, mapping(1)),
+        refuses=too_large(filter_and_sums_bytes),
+    ),
+    Rung(
+        "direct-half",
+        alias="half",
+        idea="the naive convolution in half precision",
+        family="single",
+        parent="direct",
+        file="direct_half.cu",
+        launches=(Launch("direct_half", ("x", "w", "y"), grid_nm, plane_block),),
+        constants=(OUTPUTS, mapping(1)),
+        precision="half",
+        dtype="float16",
+        refuses=too_large(),
     ),
     Rung(
         "channels",
@@ -97,10 +222,92 @@ LADDER: tuple[Rung, ...] = (
         file="channels.cu",
         launches=(Launch("channels", ("x", "w", "partial"), grid_nmc, plane_block), REDUCE_CHANNELS),
         constants=(OUTPUTS, mapping(0), CHANNELS),
-        scratch=(PARTIAL,),
-        refuses=block_too_large,
+        scratch=(partial_planes(FLOAT),),
+        refuses=too_large(),
+    ),
+    Rung(
+        "channels-filter-shared",
+        alias="mk-sw-mt",
+        idea="the block's slice of the filter in shared memory",
+        family="multi",
+        parent="channels",
+        file="channels_filter_shared.cu",
+        launches=(
+            Launch("channels_filter_shared", ("x", "w", "partial"), grid_nmc, plane_block, slice_bytes),
+            REDUCE_CHANNELS,
+        ),
+        constants=(OUTPUTS, mapping(0), CHANNELS),
+        scratch=(partial_planes(FLOAT),),
+        refuses=too_large(slice_bytes),
+    ),
+    Rung(
+        "channels-plane-shared",
+        alias="mk-sw-mt-si-c",
+        idea="the input plane in shared memory too; coalesced accesses where it does not fit",
+        family="multi",
+        parent="channels-filter-shared",
+        file="channels_plane_shared.cu",
+        launches=(
+            Launch(
+                "channels_plane_shared", ("x", "w", "partial"), grid_nmc, plane_block, filter_and_plane_bytes(FLOAT)
+            ),
+            REDUCE_CHANNELS,
+        ),
+        constants=(OUTPUTS, mapping(1), CHANNELS, plane_shared(filter_and_plane_bytes(FLOAT))),
+        scratch=(partial_planes(FLOAT),),
+        refuses=too_large(filter_and_plane_bytes(FLOAT)),
+    ),
+    Rung(
+        "channels-vector",
+        alias="mk-sw-mt-si-c-vec",
+        idea="vector loads, and loops along filter rows unrolled away",
+        family="multi",
+        parent="channels-plane-shared",
+        file="channels_vector.cu",
+        launches=(
+            Launch("channels_vector", ("x", "w", "partial"), grid_nmc, plane_block, vector_bytes),
+            REDUCE_CHANNELS,
+        ),
+        constants=(OUTPUTS, mapping(1), CHANNELS, plane_shared(vector_bytes)),
+        scratch=(partial_planes(FLOAT),),
+        refuses=too_large(vector_bytes),
+    ),
+    Rung(
+        "channels-half",
+        alias="mk-sw-mt-si-c-half",
+        idea="filter slice and input plane in shared memory, in half precision",
+        family="multi",
+        parent="channels-plane-shared",
+        file="channels_half.cu",
+        launches=(
+            Launch("channels_half", ("x", "w", "partial"), grid_nmc, plane_block, filter_and_plane_bytes(HALF)),
+            REDUCE_CHANNELS,
+        ),
+        constants=(OUTPUTS, mapping(1), CHANNELS, plane_shared(filter_and_plane_bytes(HALF))),
+        scratch=(partial_planes(HALF),),
+        precision="half",
+        dtype="float16",
+        refuses=too_large(filter_and_plane_bytes(HALF)),
+    ),
+    Rung(
+        "channels-atomic",
+        alias="exp-mk-sw-mt-si-c-vec",
+        idea="channels added in the output with atomics: no partial planes",
+        family="multi",
+        parent="channels-vector",
+        file="channels_atomic.cu",
+        launches=(
+            Launch("clear", ("y",), grid_nm, plane_block),
+            Launch("channels_atomic", ("x", "w", "y"), grid_nmc, plane_block, vector_bytes),
+        ),
+        constants=(OUTPUTS, mapping(1), CHANNELS, plane_shared(vector_bytes)),
+        refuses=too_large(vector_bytes),
+        order_varies=True,
     ),
 )
 
 RUNGS: dict[str, Rung] = {rung.name: rung for rung in LADDER}
 ALIASES: dict[str, str] = {rung.alias: rung.name for rung in LADDER}
+
+# The study's abbreviations that name a rung under a transfer.
+TRANSFER_ALIASES: dict[str, tuple[str, str]] = {"um": ("direct", "managed")}

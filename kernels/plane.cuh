@@ -2,16 +2,55 @@
 //
 // A block has at most 1024 threads, so a thread takes OUTPUTS x OUTPUTS outputs of a larger plane.  COALESCED = 1: they
 // lie a block apart, and the threads of a warp touch neighbouring addresses.  COALESCED = 0: they lie side by side, and
-// neighbouring threads are OUTPUTS addresses apart.  Rows and columns beyond the plane are the caller's to skip.
+// neighbouring threads are OUTPUTS addresses apart.
 #pragma once
 #include "shape.cuh"
 
+constexpr int BLOCK_ROWS = (E + OUTPUTS - 1) / OUTPUTS, BLOCK_COLUMNS = (F + OUTPUTS - 1) / OUTPUTS;
+constexpr int THREADS = BLOCK_ROWS * BLOCK_COLUMNS;
+
+__device__ __forceinline__ int thread_index()
+{
+    return threadIdx.y * BLOCK_COLUMNS + threadIdx.x;
+}
+
 __device__ __forceinline__ int output_row(int i)
 {
-    return COALESCED ? i * blockDim.y + threadIdx.y : threadIdx.y * OUTPUTS + i;
+    return COALESCED ? i * BLOCK_ROWS + threadIdx.y : threadIdx.y * OUTPUTS + i;
 }
 
 __device__ __forceinline__ int output_column(int j)
 {
-    return COALESCED ? j * blockDim.x + threadIdx.x : threadIdx.x * OUTPUTS + j;
+    return COALESCED ? j * BLOCK_COLUMNS + threadIdx.x : threadIdx.x * OUTPUTS + j;
+}
+
+// Calls body(e, f) for each of the thread's outputs, one after the other.
+template <class Body>
+__device__ __forceinline__ void for_each_output(Body body)
+{
+    for (int i = 0; i < OUTPUTS; ++i)
+        for (int j = 0; j < OUTPUTS; ++j) {
+            const int e = output_row(i), f = output_column(j);
+            if (e < E && f < F) body(e, f);
+        }
+}
+
+// Calls body(e, f, sum) for each of the thread's outputs.  Unrolled, so that the sums can live in registers.
+template <class Sum, class Body>
+__device__ __forceinline__ void for_each_output(Sum (&sums)[OUTPUTS][OUTPUTS], Body body)
+{
+#pragma unroll
+    for (int i = 0; i < OUTPUTS; ++i)
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; ++j) {
+            const int e = output_row(i), f = output_column(j);
+            if (e < E && f < F) body(e, f, sums[i][j]);
+        }
+}
+
+// Copies `count` neighbouring elements to shared memory, with all threads of the block.
+template <class T>
+__device__ __forceinline__ void stage(T* __restrict__ shared, const T* __restrict__ from, int count)
+{
+    for (int i = thread_index(); i < count; i += THREADS) shared[i] = from[i];
 }

@@ -23,15 +23,16 @@ class Constant:
     """A compile-time number of a rung.
 
     ``default`` gives the study's value for a shape.  ``choices`` are the values worth trying; empty means any from 1.
-    ``matters`` is false where every value gives the same kernel.  A constant with ``ceiling`` trades speed for
-    memory: the planner may raise it up to that value where the scratch arrays would not fit.
+    ``matters`` is false where every value gives the same kernel, given those of the rung's constants before this one.
+    A constant with ``ceiling`` trades speed for memory: the planner may raise it up to that value where the scratch
+    arrays would not fit.
     """
 
     name: str
     meaning: str
     default: Callable[[Conv], int]
     choices: tuple[int, ...] = ()
-    matters: Callable[[Conv], bool] = lambda conv: True
+    matters: Callable[[Conv, Constants], bool] = lambda conv, constants: True
     ceiling: Callable[[Conv], int] | None = None
 
 
@@ -70,7 +71,8 @@ class Rung:
 
     ``precision`` names the error class (see ``alexconv.checks``), ``dtype`` the NumPy type of input, filters and
     output.  ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the
-    host executor cannot run the file, else None.
+    host executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may
+    change from run to run.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Rung:
     dtype: str = "float32"
     refuses: Callable[[Conv, Constants], str | None] = everywhere
     gpu_only: str | None = None
+    order_varies: bool = False
 
     @property
     def path(self) -> Path:
@@ -97,13 +100,13 @@ class Rung:
 
         Raises ValueError for a value outside a constant's choices.
         """
-        values = {}
+        values: dict[str, int] = {}
         for constant in self.constants:
             value = chosen.get(constant.name, constant.default(conv))
             if value < 1 and not constant.choices or constant.choices and value not in constant.choices:
                 allowed = ", ".join(map(str, constant.choices)) or "1 or more"
                 raise ValueError(f"{constant.name} of {self.name} is {allowed}, not {value}")
-            values[constant.name] = value if constant.matters(conv) else constant.default(conv)
+            values[constant.name] = value if constant.matters(conv, values) else constant.default(conv)
         return values
 
     def scratch_bytes(self, conv: Conv, N: int, constants: Constants) -> int:

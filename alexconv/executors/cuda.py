@@ -32,7 +32,9 @@ def import_driver() -> Any:
     try:
         import pycuda.driver as driver
     except ImportError as error:
-        raise MissingTool(f"the CUDA backend needs PyCUDA and an NVIDIA driver: pip install 'alexconv[gpu]' ({error})") from None
+        raise MissingTool(
+            f"the CUDA backend needs PyCUDA and an NVIDIA driver: pip install 'alexconv[gpu]' ({error})"
+        ) from None
     try:
         driver.init()
         count = driver.Device.count()
@@ -113,9 +115,7 @@ class CudaProgram:
             answer(bindings.cuFuncSetAttribute(function, attribute, launch.dynamic_shared))
         x, y, z = launch.block
         threads = x * y * z
-        blocks = answer(
-            bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared)
-        )
+        blocks = answer(bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared))
         answer(bindings.cuModuleUnload(module))
         resident = blocks * -(-threads // WARP) * WARP
         return round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4)
@@ -248,3 +248,11 @@ class CudaExecutor:
             }
         except pynvml.NVMLError as error:
             return {"nvml": str(error)}
+
+    def lost(self) -> bool:
+        """Whether a fault has left the context unusable, as a bad address in a kernel does."""
+        try:
+            self.stream.synchronize()
+        except self.driver.Error:
+            return True
+        return False

@@ -82,6 +82,10 @@ class Executor(Protocol):
         """Clocks and throttle reasons at this moment; empty where there is nothing to tell."""
         ...
 
+    def lost(self) -> bool:
+        """Whether the device no longer answers after a fault."""
+        ...
+
 
 def fill_with_nan(values: Values) -> None:
     """Makes every element NaN, so that one nobody writes is noticed."""

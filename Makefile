@@ -1,0 +1,64 @@
+# make study          run AlexNet's five layers into study/: N=128 with an NVIDIA GPU, N=1 on the CPU without;
+#                     again, it goes on where it stopped
+# make test           linters, types and tests
+# make lint           linters and types alone
+# make clean          remove what can be made again: .venv, build files, caches of tools; study/ stays
+#
+# Each sets up .venv by itself.  PYTHON=python3.12 chooses the interpreter, N=32 the batch of the study.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# PyCUDA's build looks for the toolkit beside an nvcc on the PATH, where NVIDIA's installer does not put it.
+export PATH := $(PATH)$(if $(CUDA_HOME),:$(CUDA_HOME)/bin):/usr/local/cuda/bin
+GPU := $(shell PATH="$(PATH)"; command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1 && echo yes)
+ifeq ($(GPU),yes)
+EXTRAS := gpu,test
+N := 128
+else
+EXTRAS := test
+N := 1
+endif
+
+# Named after what it holds, so another interpreter, a GPU that appeared or a new pyproject.toml makes a new one.
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)
+
+.PHONY: help study test lint clean tools
+
+help:
+	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
+
+study: $(READY) tools
+	$(BIN)/python -m alexconv.run --layers 1-5 --N $(N) --out study/records.jsonl --resume
+
+test: lint tools
+	$(BIN)/python -m pytest
+
+# mypy reads the package as installed, because the checkout's folders are not where their import names say.
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	rm -rf build/lib build/installed
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation --target build/installed .
+	cd build/installed && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p alexconv
+
+tools:
+ifneq ($(GPU),yes)
+	@echo "No NVIDIA GPU with driver and nvcc found: kernels run on the CPU, GPU tests are skipped."
+endif
+	@command -v $(CXX) >/dev/null || command -v clang++ >/dev/null || \
+		{ echo "No C++ compiler found: install g++ or clang (Debian: apt-get install g++)." >&2; exit 1; }
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "$(PYTHON) is missing, older than 3.11 or lacks venv and pip: install python3-venv," \
+		"or name another, as in 'make test PYTHON=python3.12'." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install -q -e '.[$(EXTRAS)]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,135 @@
+"""Points on the host executor: the same plans, checks and records as on a GPU, and no times.
+
+What a CPU needs for a kernel says nothing about a GPU, so nothing is measured here.
+"""
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from alexconv.cpu_reference.machine import cpu_model
+from alexconv.environment import available_memory
+from alexconv.executors.host import HostBuffer, HostExecutor, HostModule
+from alexconv.executors.point import PlannedPoint, Samples, Values, fill_with_nan
+from alexconv.kernels.rung import Constants, Rung, defines
+from alexconv.launches import configure
+from alexconv.planner import Plan
+from alexconv.records import Record
+from alexconv.shapes import Conv
+from alexconv.transfers import Transfer
+
+MEMORY_SHARE = 0.5  # of the memory available now; inputs and the reference need some too
+
+
+class HostProgram:
+    """A rung compiled for the CPU, for one shape and one set of constants."""
+
+    def __init__(self, module: HostModule, rung: Rung, conv: Conv, constants: Constants) -> None:
+        self.module, self.rung, self.conv, self.constants = module, rung, conv, dict(constants)
+
+    def run(self, images: int, buffers: Mapping[str, HostBuffer]) -> None:
+        """Runs the rung's launches over so many images; raises LaunchError."""
+        for launch in configure(self.rung, self.conv, images, self.constants):
+            pointers = [buffers[name].pointer for name in launch.args]
+            self.module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, pointers)
+
+    def launches(self, images: int) -> list[Record]:
+        """Entry, grid, block and dynamic shared memory of each launch: a CPU allots no registers to tell of."""
+        return [
+            {
+                "entry": launch.entry,
+                "grid": launch.grid,
+                "block": launch.block,
+                "dynamic_shared": launch.dynamic_shared,
+            }
+            for launch in configure(self.rung, self.conv, images, self.constants)
+        ]
+
+
+class HostPoint:
+    """A point in host memory: each piece is copied into buffers as a GPU would have them, computed, copied out."""
+
+    def __init__(self, executor: HostExecutor, program: HostProgram, plan: Plan, x: Values, w: Values) -> None:
+        self.program, self.plan, self.x = program, plan, x
+        conv, self.dtype = program.conv, x.dtype
+        sizes = {
+            "x": prod(conv.x_shape(plan.images)) * x.itemsize,
+            "w": w.nbytes,
+            "y": prod(conv.y_shape(plan.images)) * x.itemsize,
+            **{array.name: array.nbytes(conv, plan.images, plan.constants) for array in program.rung.scratch},
+        }
+        self.buffers = {name: executor.allocate(size) for name, size in sizes.items()}
+        self.buffers["w"].array(w.dtype, w.shape)[:] = w
+        self.y = np.empty(conv.y_shape(plan.N), self.dtype)
+
+    def outputs(self) -> Values:
+        """See PlannedPoint."""
+        conv = self.program.conv
+        for first, last in self.plan.pieces:
+            images = last - first
+            for name, buffer in self.buffers.items():
+                if name not in ("x", "w"):
+                    fill_with_nan(buffer.bytes)
+            self.buffers["x"].array(self.dtype, conv.x_shape(images))[:] = self.x[first:last]
+            self.program.run(images, self.buffers)
+            self.y[first:last] = self.buffers["y"].array(self.dtype, conv.y_shape(images))
+        return self.y
+
+    def measure(self, seconds: float) -> Samples:
+        """No figures."""
+        return {}
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self.buffers.clear()
+
+
+class HostRungs:
+    """The host executor as the run sees it.  Raises MissingTool without a C++ compiler."""
+
+    name = "host"
+    transfers = ("pageable",)
+
+    def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
+        self.executor = HostExecutor(build=build, order=order)
+        self._because = because
+
+    def describe(self) -> str:
+        """What runs the kernels, and why not a GPU."""
+        text = f"CUDA kernels compiled for and run on the CPU ({cpu_model()}); correctness only, no GPU times"
+        return f"{text}.  No GPU is used because {self._because}" if self._because else text
+
+    def header(self) -> Record:
+        """The compiler and how the kernels are built and run."""
+        return {"backend": self.name, **self.executor.describe()}
+
+    def memory_budget(self) -> int:
+        """Bytes that a point's buffers may take."""
+        return int(available_memory() * MEMORY_SHARE)
+
+    def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
+        """Digest of kernel source, run-time, macros, flags and compiler."""
+        return self.executor.key(rung.path, defines(conv, constants))
+
+    def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
+        """Compiles a rung into the cache; raises CompileError."""
+        self.load(rung, conv, constants)
+
+    def load(self, rung: Rung, conv: Conv, constants: Constants) -> HostProgram:
+        """A rung ready to run; raises CompileError."""
+        entries = [launch.entry for launch in rung.launches]
+        module = self.executor.compile(rung.path, defines(conv, constants), entries)
+        return HostProgram(module, rung, conv, constants)
+
+    def open(self, program: HostProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:
+        """Allots the buffers of a point; the only transfer is a copy in host memory."""
+        return HostPoint(self.executor, program, plan, x, w)
+
+    def health(self) -> Record:
+        """Nothing: no figure depends on it."""
+        return {}
+
+    def lost(self) -> bool:
+        """Never: a faulty launch is abandoned and the next one starts afresh."""
+        return False

@@ -1,0 +1,96 @@
+// Atomic functions.  Blocks run on several cores at once, so these are atomic in earnest; relaxed, as CUDA's are.
+#pragma once
+
+namespace host_cuda {
+
+// Keeps a parameter out of template deduction: atomicAdd(&sum, 1) works for a float sum.
+template <class T>
+struct As {
+    using type = T;
+};
+template <class T>
+using as = typename As<T>::type;
+
+// Replaces *address by change(*address) and returns what was there before.  T is any type of 2, 4 or 8 bytes.
+template <class T, class Change>
+T update(T* address, Change change)
+{
+    T old, replacement;
+    __atomic_load(address, &old, __ATOMIC_RELAXED);
+    do replacement = change(old);
+    while (!__atomic_compare_exchange(address, &old, &replacement, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return old;
+}
+
+}  // namespace host_cuda
+
+template <class T>
+T atomicAdd(T* address, host_cuda::as<T> value)
+{
+    return host_cuda::update(address, [=](T old) { return T(old + value); });
+}
+
+template <class T>
+T atomicSub(T* address, host_cuda::as<T> value)
+{
+    return host_cuda::update(address, [=](T old) { return T(old - value); });
+}
+
+template <class T>
+T atomicExch(T* address, host_cuda::as<T> value)
+{
+    return host_cuda::update(address, [=](T) { return value; });
+}
+
+template <class T>
+T atomicMin(T* address, host_cuda::as<T> value)
+{
+    return host_cuda::update(address, [=](T old) { return value < old ? value : old; });
+}
+
+template <class T>
+T atomicMax(T* address, host_cuda::as<T> value)
+{
+    return host_cuda::update(address, [=](T old) { return old < value ? value : old; });
+}
+
+template <class T>
+T atomicAnd(T* address, host_cuda::as<T> value)
+{
+    return host_cuda::update(address, [=](T old) { return T(old & value); });
+}
+
+template <class T>
+T atomicOr(T* address, host_cuda::as<T> value)
+{
+    return host_cuda::update(address, [=](T old) { return T(old | value); });
+}
+
+template <class T>
+T atomicXor(T* address, host_cuda::as<T> value)
+{
+    return host_cuda::update(address, [=](T old) { return T(old ^ value); });
+}
+
+// Counts up to `last`, then starts again from zero.
+inline unsigned atomicInc(unsigned* address, unsigned last)
+{
+    return host_cuda::update(address, [=](unsigned old) { return old >= last ? 0 : old + 1; });
+}
+
+// Counts down to zero, then starts again from `last`.
+inline unsigned atomicDec(unsigned* address, unsigned last)
+{
+    return host_cuda::update(address, [=](unsigned old) { return old == 0 || old > last ? last : old - 1; });
+}
+
+template <class T>
+T atomicCAS(T* address, host_cuda::as<T> expected, host_cuda::as<T> value)
+{
+    __atomic_compare_exchange(address, &expected, &value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+
+inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -1,0 +1,39 @@
+// What the workers of one launch share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "host_cuda.h"
+
+namespace host_cuda {
+
+// A thread's place in its block: its index, and its number with x fastest.
+struct Thread {
+    uint3 index;
+    unsigned linear;
+};
+
+struct Grid {
+    Grid(const char* name, Kernel kernel, Request& request);
+
+    // Takes the next few blocks, [first, last); false when none are left.
+    bool take(std::uint64_t& first, std::uint64_t& last);
+
+    // Whether the launch failed or was cancelled, and nobody should go on.
+    bool stopping() const;
+
+    // Keeps the first failure's message and stops the launch.
+    void fail(const char* message);
+
+    const char* const name;
+    const Kernel kernel;
+    Request& request;
+    std::vector<Thread> threads;  // [threads of a block], in the order they start
+    const std::uint64_t blocks, blocks_at_a_time;
+    std::atomic<std::uint64_t> next_block{0};
+    std::atomic<bool> failed{false};
+};
+
+}  // namespace host_cuda

@@ -1,0 +1,148 @@
+// half and half2: 16 bits of storage; every operation is done in float, or where that is too short in double, and rounds
+// once, to nearest even.
+//
+// float has more than twice the digits of half, so rounding a sum, difference, product, quotient or root to float first
+// changes nothing (Figueroa, "When is double rounding innocuous?", 1995).  For a fused multiply-add it would; see narrow().
+#pragma once
+
+namespace host_cuda {
+
+#ifdef __F16C__  // every x86-64 CPU since 2013; the builtins spare us the large header of the intrinsics
+using Halves = short __attribute__((vector_size(16)));
+using Floats = float __attribute__((vector_size(16)));
+constexpr int NEAREST = 0;
+
+inline float widen(unsigned short bits) { return __builtin_ia32_vcvtph2ps(Halves{short(bits)})[0]; }
+inline unsigned short narrow(float value) { return __builtin_ia32_vcvtps2ph(Floats{value}, NEAREST)[0]; }
+#else
+inline float widen(unsigned short bits)
+{
+    _Float16 value;
+    memcpy(&value, &bits, sizeof bits);
+    return float(value);
+}
+
+inline unsigned short narrow(float value)
+{
+    const _Float16 rounded = _Float16(value);
+    unsigned short bits;
+    memcpy(&bits, &rounded, sizeof bits);
+    return bits;
+}
+#endif
+
+// Goes through the float next to `value` with an odd last bit: odd says "not exact" to the second rounding, which then
+// cannot fall for a tie that the first one made (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums",
+// 2008).
+inline unsigned short narrow(double value)
+{
+    float rounded = float(value);
+    if (double(rounded) != value && value == value) {
+        int bits;
+        memcpy(&bits, &rounded, sizeof bits);
+        bits -= fabs(double(rounded)) > fabs(value);
+        bits |= 1;
+        memcpy(&rounded, &bits, sizeof bits);
+    }
+    return narrow(rounded);
+}
+
+}  // namespace host_cuda
+
+struct alignas(2) __half {
+    unsigned short bits;
+
+    __half() = default;
+    __half(float value) : bits(host_cuda::narrow(value)) {}
+    __half(double value) : bits(host_cuda::narrow(value)) {}
+    __half(int value) : __half(double(value)) {}
+    __half(unsigned value) : __half(double(value)) {}
+    operator float() const { return host_cuda::widen(bits); }
+};
+
+struct alignas(4) __half2 {
+    __half x, y;
+};
+
+using half = __half;
+using half2 = __half2;
+
+inline __half2 make_half2(__half x, __half y) { return {x, y}; }
+inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
+inline __half2 __half2half2(__half a) { return {a, a}; }
+
+// An operation on halves gives its twin on pairs: operator, compound assignment and CUDA's named functions.
+#define HOST_CUDA_HALF_OPERATION(sign, name, name2)                                          \
+    inline __half operator sign(__half a, __half b) { return float(a) sign float(b); }       \
+    inline __half& operator sign##=(__half& a, __half b) { return a = a sign b; }            \
+    inline __half2 operator sign(__half2 a, __half2 b) { return {a.x sign b.x, a.y sign b.y}; } \
+    inline __half2& operator sign##=(__half2& a, __half2 b) { return a = a sign b; }         \
+    inline __half name(__half a, __half b) { return a sign b; }                              \
+    inline __half2 name2(__half2 a, __half2 b) { return a sign b; }
+
+HOST_CUDA_HALF_OPERATION(+, __hadd, __hadd2)
+HOST_CUDA_HALF_OPERATION(-, __hsub, __hsub2)
+HOST_CUDA_HALF_OPERATION(*, __hmul, __hmul2)
+HOST_CUDA_HALF_OPERATION(/, __hdiv, __h2div)
+
+#undef HOST_CUDA_HALF_OPERATION
+
+#define HOST_CUDA_HALF_COMPARISON(sign, name)                                              \
+    inline bool operator sign(__half a, __half b) { return float(a) sign float(b); }       \
+    inline bool name(__half a, __half b) { return a sign b; }
+
+HOST_CUDA_HALF_COMPARISON(==, __heq)
+HOST_CUDA_HALF_COMPARISON(!=, __hneu)
+HOST_CUDA_HALF_COMPARISON(<, __hlt)
+HOST_CUDA_HALF_COMPARISON(<=, __hle)
+HOST_CUDA_HALF_COMPARISON(>, __hgt)
+HOST_CUDA_HALF_COMPARISON(>=, __hge)
+
+#undef HOST_CUDA_HALF_COMPARISON
+
+inline __half operator-(__half a) { return -float(a); }
+inline __half2 operator-(__half2 a) { return {-a.x, -a.y}; }
+inline __half __hneg(__half a) { return -a; }
+inline __half2 __hneg2(__half2 a) { return -a; }
+inline __half __habs(__half a) { return fabsf(a); }
+inline __half2 __habs2(__half2 a) { return {__habs(a.x), __habs(a.y)}; }
+inline __half __hmin(__half a, __half b) { return fminf(a, b); }
+inline __half __hmax(__half a, __half b) { return fmaxf(a, b); }
+inline __half2 __hmin2(__half2 a, __half2 b) { return {__hmin(a.x, b.x), __hmin(a.y, b.y)}; }
+inline __half2 __hmax2(__half2 a, __half2 b) { return {__hmax(a.x, b.x), __hmax(a.y, b.y)}; }
+inline __half hsqrt(__half a) { return sqrtf(a); }
+inline bool __hisnan(__half a) { return a != a; }
+
+// The product of two halves is exact in double, and so is its sum with a third wherever rounding to half is in doubt.
+inline __half __hfma(__half a, __half b, __half c) { return double(float(a)) * float(b) + double(float(c)); }
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
+
+inline __half __float2half(float a) { return a; }
+inline __half __float2half_rn(float a) { return a; }
+inline __half __double2half(double a) { return a; }
+inline __half __int2half_rn(int a) { return a; }
+inline float __half2float(__half a) { return a; }
+inline int __half2int_rz(__half a) { return int(float(a)); }
+inline int __half2int_rn(__half a) { return int(rintf(a)); }
+inline __half2 __float2half2_rn(float a) { return {a, a}; }
+inline __half2 __floats2half2_rn(float x, float y) { return {x, y}; }
+inline __half2 __float22half2_rn(float2 a) { return {a.x, a.y}; }
+inline float2 __half22float2(__half2 a) { return {a.x, a.y}; }
+
+inline __half __low2half(__half2 a) { return a.x; }
+inline __half __high2half(__half2 a) { return a.y; }
+inline float __low2float(__half2 a) { return a.x; }
+inline float __high2float(__half2 a) { return a.y; }
+inline __half2 __low2half2(__half2 a) { return {a.x, a.x}; }
+inline __half2 __high2half2(__half2 a) { return {a.y, a.y}; }
+inline __half2 __lows2half2(__half2 a, __half2 b) { return {a.x, b.x}; }
+inline __half2 __highs2half2(__half2 a, __half2 b) { return {a.y, b.y}; }
+inline __half2 __lowhigh2highlow(__half2 a) { return {a.y, a.x}; }
+
+inline unsigned short __half_as_ushort(__half a) { return a.bits; }
+inline __half __ushort_as_half(unsigned short bits)
+{
+    __half a;
+    a.bits = bits;
+    return a;
+}

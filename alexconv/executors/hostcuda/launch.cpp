@@ -1,0 +1,101 @@
+// One launch: the blocks of a grid, handed out to OS threads.  Nothing outlives it.
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+#include <thread>
+
+#include "grid.h"
+#include "worker.h"
+
+namespace host_cuda {
+
+static std::uint64_t count_blocks(const Request& request)
+{
+    return std::uint64_t(request.grid[0]) * request.grid[1] * request.grid[2];
+}
+
+// Few enough that the workers finish together, enough that they seldom meet at the counter.
+static std::uint64_t share(const Request& request)
+{
+    constexpr std::uint64_t shares_per_worker = 16, most = 64;
+    return std::clamp<std::uint64_t>(count_blocks(request) / (shares_per_worker * request.workers), 1, most);
+}
+
+static std::vector<Thread> start_order(const Request& request)
+{
+    const unsigned x = request.block[0], y = request.block[1], z = request.block[2];
+    std::vector<Thread> threads;
+    for (unsigned i = 0; i < x * y * z; ++i) {
+        const unsigned linear = request.order[i];
+        threads.push_back({{linear % x, linear / x % y, linear / (x * y)}, linear});
+    }
+    return threads;
+}
+
+Grid::Grid(const char* name, Kernel kernel, Request& request)
+    : name(name),
+      kernel(kernel),
+      request(request),
+      threads(start_order(request)),
+      blocks(count_blocks(request)),
+      blocks_at_a_time(share(request))
+{
+}
+
+bool Grid::take(std::uint64_t& first, std::uint64_t& last)
+{
+    first = next_block.fetch_add(blocks_at_a_time, std::memory_order_relaxed);
+    last = std::min(first + blocks_at_a_time, blocks);
+    return first < blocks;
+}
+
+bool Grid::stopping() const
+{
+    return failed.load(std::memory_order_relaxed) || __atomic_load_n(&request.cancelled, __ATOMIC_RELAXED);
+}
+
+void Grid::fail(const char* message)
+{
+    if (!failed.exchange(true)) std::snprintf(request.message, sizeof request.message, "%s: %s", name, message);
+}
+
+static void work(Grid& grid)
+{
+    try {
+        Worker(grid).run();
+    } catch (const std::exception& error) {
+        grid.fail(error.what());
+    }
+}
+
+bool run_grid(const char* name, Kernel kernel, Request& request)
+{
+    Grid grid(name, kernel, request);
+    const std::uint64_t useful = (grid.blocks + grid.blocks_at_a_time - 1) / grid.blocks_at_a_time;
+    std::vector<std::thread> helpers;
+    try {
+        while (helpers.size() + 1 < std::min<std::uint64_t>(request.workers, useful))
+            helpers.emplace_back(work, std::ref(grid));
+    } catch (const std::system_error&) {
+        // The system gives no more threads: fewer are slower, not wrong.
+    }
+    work(grid);
+    for (std::thread& helper : helpers) helper.join();
+    return !grid.failed;
+}
+
+bool refuse_count(const char* name, size_t parameters, Request& request)
+{
+    std::snprintf(request.message, sizeof request.message, "%s takes %zu arguments, not %u", name, parameters,
+                  request.argument_count);
+    return false;
+}
+
+bool refuse_argument(const char* name, size_t position, Request& request)
+{
+    std::snprintf(request.message, sizeof request.message, "%s: argument %zu has the wrong type or does not fit it", name,
+                  position + 1);
+    return false;
+}
+
+}  // namespace host_cuda

@@ -1,0 +1,61 @@
+// Who a thread of a kernel is, and how it waits for the other threads of its block and of its warp.
+#pragma once
+
+namespace host_cuda {
+
+constexpr unsigned WARP = 32;             // threads of a warp
+constexpr unsigned ALL_LANES = 0xffffffff;  // a mask that names the whole warp
+
+// A place in the source, for messages.
+struct Site {
+    const char* file;
+    int line;
+};
+
+// As a default argument: the place of the call.
+constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+
+class Worker;
+
+// What the thread that runs now is told about itself.  The worker keeps it up to date.
+struct Running {
+    uint3 thread, block;
+    dim3 block_size, grid_size;
+    unsigned linear_thread;  // x fastest, as CUDA counts threads into warps
+    void* dynamic_shared;
+    Worker* worker;
+};
+
+// __thread, not thread_local: the latter would ask at every access whether a constructor has to run first.
+extern __thread Running running __attribute__((visibility("hidden")));
+
+inline void* dynamic_shared() { return running.dynamic_shared; }
+inline unsigned lane() { return running.linear_thread % WARP; }
+
+// Waits for the threads of the block that have not exited, and counts those that came with a true predicate.  `barrier`
+// tells the barriers of the source apart, also those on one line.
+int wait_for_block(int barrier, bool predicate, Site site);
+
+// What the lanes of a warp do together when they meet: the lane that comes last does it for all.  `lanes` holds what each
+// lane brought, `present` has a bit for every lane that came.
+using Together = void (*)(void* const* lanes, unsigned present);
+
+// Waits for the lanes in `mask` that have not exited; `mine` is this lane's part of what they do together.
+void wait_for_warp(unsigned mask, Together together, void* mine, Site site);
+
+// Gives the launch up with a message; the other threads and blocks do not run on.
+[[noreturn]] void fail(const char* what, Site site);
+
+}  // namespace host_cuda
+
+#define threadIdx (host_cuda::running.thread)
+#define blockIdx (host_cuda::running.block)
+#define blockDim (host_cuda::running.block_size)
+#define gridDim (host_cuda::running.grid_size)
+constexpr int warpSize = host_cuda::WARP;
+
+#define HOST_CUDA_BARRIER(predicate) host_cuda::wait_for_block(__COUNTER__, predicate, host_cuda::here())
+#define __syncthreads() ((void)HOST_CUDA_BARRIER(false))
+#define __syncthreads_count(predicate) HOST_CUDA_BARRIER((predicate) != 0)
+#define __syncthreads_or(predicate) (HOST_CUDA_BARRIER((predicate) != 0) != 0)
+#define __syncthreads_and(predicate) (HOST_CUDA_BARRIER((predicate) == 0) == 0)

@@ -1,0 +1,106 @@
+// What the threads of a warp do together: __syncwarp, shuffles and votes.
+//
+// CUDA asks every lane that a mask names to call the same function with the same mask.  Each brings its part in a struct
+// on its own stack and waits; the last one to come computes all results while the others' stacks stand still.
+#pragma once
+
+namespace host_cuda {
+
+template <class T>
+struct Shuffle {
+    T given, taken;
+    unsigned source;
+
+    static void exchange(void* const* lanes, unsigned present)
+    {
+        for (unsigned lane = 0; lane < WARP; ++lane) {
+            if (!(present >> lane & 1)) continue;
+            Shuffle& shuffle = *static_cast<Shuffle*>(lanes[lane]);
+            if (present >> shuffle.source & 1)
+                shuffle.taken = static_cast<Shuffle*>(lanes[shuffle.source])->given;
+            else  // undefined in CUDA: a NaN shows
+                memset(static_cast<void*>(&shuffle.taken), 0xff, sizeof(T));
+        }
+    }
+};
+
+template <class T>
+T shuffle(unsigned mask, T value, unsigned source, Site site)
+{
+    Shuffle<T> mine{value, value, source};
+    wait_for_warp(mask, Shuffle<T>::exchange, &mine, site);
+    return mine.taken;
+}
+
+// The lanes of a warp are dealt with in segments of `width`, a power of two; this lane's starts and ends here.
+inline unsigned segment_first(int width) { return lane() & ~(unsigned(width) - 1); }
+inline unsigned segment_last(int width) { return lane() | (unsigned(width) - 1); }
+
+struct Vote {
+    bool predicate;
+    unsigned ballot;
+
+    static void count(void* const* lanes, unsigned present)
+    {
+        unsigned ballot = 0;
+        for (unsigned lane = 0; lane < WARP; ++lane)
+            if (present >> lane & 1) ballot |= unsigned(static_cast<Vote*>(lanes[lane])->predicate) << lane;
+        for (unsigned lane = 0; lane < WARP; ++lane)
+            if (present >> lane & 1) static_cast<Vote*>(lanes[lane])->ballot = ballot;
+    }
+};
+
+inline void nothing(void* const*, unsigned) {}
+
+}  // namespace host_cuda
+
+inline void __syncwarp(unsigned mask = host_cuda::ALL_LANES, host_cuda::Site site = host_cuda::here())
+{
+    host_cuda::wait_for_warp(mask, host_cuda::nothing, nullptr, site);
+}
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = warpSize, host_cuda::Site site = host_cuda::here())
+{
+    return host_cuda::shuffle(mask, value, host_cuda::segment_first(width) | (source & (width - 1)), site);
+}
+
+// A lane whose source lies outside its segment keeps its own value, in this and the next two.
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize, host_cuda::Site site = host_cuda::here())
+{
+    const unsigned lane = host_cuda::lane(), inside = lane - host_cuda::segment_first(width);
+    return host_cuda::shuffle(mask, value, delta <= inside ? lane - delta : lane, site);
+}
+
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
+                   host_cuda::Site site = host_cuda::here())
+{
+    const unsigned lane = host_cuda::lane(), left = host_cuda::segment_last(width) - lane;
+    return host_cuda::shuffle(mask, value, delta <= left ? lane + delta : lane, site);
+}
+
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize, host_cuda::Site site = host_cuda::here())
+{
+    const unsigned lane = host_cuda::lane(), source = lane ^ unsigned(bits);
+    return host_cuda::shuffle(mask, value, source <= host_cuda::segment_last(width) ? source : lane, site);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, host_cuda::Site site = host_cuda::here())
+{
+    host_cuda::Vote mine{predicate != 0, 0};
+    host_cuda::wait_for_warp(mask, host_cuda::Vote::count, &mine, site);
+    return mine.ballot;
+}
+
+inline int __any_sync(unsigned mask, int predicate, host_cuda::Site site = host_cuda::here())
+{
+    return __ballot_sync(mask, predicate, site) != 0;
+}
+
+inline int __all_sync(unsigned mask, int predicate, host_cuda::Site site = host_cuda::here())
+{
+    return __ballot_sync(mask, !predicate, site) == 0;
+}

@@ -1,0 +1,318 @@
+#include "worker.h"
+
+#include <link.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace host_cuda {
+
+__thread Running running;
+
+constexpr int NOT_A_NUMBER = 0xff;  // a float, double or half whose bytes are all this is a NaN
+
+// ---- Memory of a worker ---------------------------------------------------------------------------------------------
+
+Stacks::Stacks(size_t count) : bytes_(count * HOST_CUDA_STACK_BYTES)
+{
+    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    memory_ = static_cast<char*>(memory);
+}
+
+Stacks::~Stacks() { munmap(memory_, bytes_); }
+
+Stack Stacks::operator[](size_t i) const
+{
+    // Equal frames of different fibers would all compete for the same sets of the first-level cache: shift them.
+    constexpr size_t line = 64, lines_in_page = 64;
+    return {memory_ + i * HOST_CUDA_STACK_BYTES, HOST_CUDA_STACK_BYTES - i % lines_in_page * line};
+}
+
+DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr)
+{
+    constexpr size_t alignment = 128;
+    if (bytes && posix_memalign(&memory_, alignment, bytes)) throw std::bad_alloc();
+}
+
+DynamicShared::~DynamicShared() { std::free(memory_); }
+
+// The calling thread's copy of the thread_local variables of this shared library.
+struct ThreadLocals {
+    char* address;
+    size_t bytes;
+};
+
+static ThreadLocals thread_locals()
+{
+    ThreadLocals found{nullptr, 0};
+    const auto visit = [](dl_phdr_info* library, size_t, void* result) {
+        const auto here = reinterpret_cast<ElfW(Addr)>(&run_grid);
+        const ElfW(Phdr)* locals = nullptr;
+        bool ours = false;
+        for (int i = 0; i < library->dlpi_phnum; ++i) {
+            const ElfW(Phdr)& part = library->dlpi_phdr[i];
+            if (part.p_type == PT_TLS) locals = &part;
+            if (part.p_type == PT_LOAD) ours |= here - library->dlpi_addr - part.p_vaddr < part.p_memsz;
+        }
+        if (ours && locals)
+            *static_cast<ThreadLocals*>(result) = {static_cast<char*>(library->dlpi_tls_data), locals->p_memsz};
+        return int(ours);
+    };
+    dl_iterate_phdr(visit, &found);
+    return found;
+}
+
+// ---- Blocks ---------------------------------------------------------------------------------------------------------
+
+Worker::Worker(Grid& grid)
+    : grid_(grid),
+      dynamic_shared_(grid.request.dynamic_shared),
+      stacks_(grid.threads.size()),
+      fibers_(grid.threads.size()),
+      own_{},
+      warps_((grid.threads.size() + WARP - 1) / WARP)
+{
+    own_.stack = asan::own_stack();
+}
+
+void Worker::run()
+{
+    std::uint64_t block, last;
+    while (grid_.take(block, last))
+        for (; block < last && !grid_.stopping(); ++block) run_block(block);
+    for (Fiber& fiber : fibers_) asan::forget(fiber.stack);
+}
+
+void Worker::run_block(std::uint64_t block)
+{
+    const unsigned threads = unsigned(grid_.threads.size());
+    const unsigned *grid = grid_.request.grid, *size = grid_.request.block;
+    clear_shared();  // before `running` is set: it lies among the thread_local variables
+    running.block = {unsigned(block % grid[0]), unsigned(block / grid[0] % grid[1]), unsigned(block / grid[0] / grid[1])};
+    running.block_size = {size[0], size[1], size[2]};
+    running.grid_size = {grid[0], grid[1], grid[2]};
+    running.dynamic_shared = dynamic_shared_.memory();
+    running.worker = this;
+
+    for (unsigned first = 0; first < threads; first += WARP)
+        warps_[first / WARP].live = threads - first >= WARP ? ALL_LANES : (1u << (threads - first)) - 1;
+    live_ = threads;
+    started_ = fibers_used_ = 0;
+    switch_to(unused_fiber());  // comes back when all threads have exited
+}
+
+void Worker::clear_shared()
+{
+    running.worker = this;  // the first access makes the thread's copy of the variables
+#ifndef HOST_CUDA_ASAN
+    const ThreadLocals shared = thread_locals();
+    std::memset(shared.address, NOT_A_NUMBER, shared.bytes);
+#endif
+    if (dynamic_shared_.memory()) std::memset(dynamic_shared_.memory(), NOT_A_NUMBER, grid_.request.dynamic_shared);
+}
+
+// ---- Threads --------------------------------------------------------------------------------------------------------
+
+void Worker::start_fiber()
+{
+    asan::arrived(nullptr);
+    running.worker->run_threads();
+}
+
+// A fiber's whole life: threads of this block, and when it is called up again, of a later one.
+void Worker::run_threads()
+{
+    for (;;) {
+        while (started_ < grid_.threads.size() && !grid_.stopping()) {
+            current_->thread = grid_.threads[started_++];
+            running.thread = current_->thread.index;
+            running.linear_thread = current_->thread.linear;
+            grid_.kernel(grid_.request.arguments);
+            thread_exits();
+        }
+        let_others_run();
+    }
+}
+
+void Worker::thread_exits()
+{
+    Warp& warp = warp_of(current_->thread);
+    warp.live &= ~(1u << lane());
+    --live_;
+    if (barrier_.arrived && barrier_.arrived == live_) open_barrier();
+    for (unsigned left = warp.waiting; left; left &= warp.waiting) {  // some may have waited for this lane alone
+        const unsigned linear = running.linear_thread / WARP * WARP + unsigned(__builtin_ctz(left));
+        const unsigned mask = fiber_of(linear).mask;
+        complete_warp(warp, mask);
+        left &= ~mask;
+    }
+}
+
+int Worker::wait_for_block(int barrier, bool predicate, Site site)
+{
+    if (const Fiber* other = barrier_.queue.first(); other && barrier_.number != barrier)
+        give_up("divergent barriers: waits at %s:%d, thread (%u,%u,%u) at %s:%d", site.file, site.line,
+                other->thread.index.x, other->thread.index.y, other->thread.index.z, other->site.file, other->site.line);
+    barrier_.number = barrier;
+    barrier_.predicates += predicate;
+    current_->site = site;
+    barrier_.queue.push(*current_);
+    if (++barrier_.arrived == live_) open_barrier();
+    let_others_run();
+    return barrier_.result;  // nobody can open it again before this thread comes back
+}
+
+void Worker::open_barrier()
+{
+    barrier_.result = barrier_.predicates;
+    barrier_.predicates = 0;
+    barrier_.arrived = 0;
+    ready_.append(barrier_.queue);
+}
+
+void Worker::wait_for_warp(unsigned mask, Together together, void* mine, Site site)
+{
+    const unsigned bit = 1u << lane();
+    if (!(mask & bit)) fail("a lane calls a warp function with a mask that does not name it", site);
+    Fiber& self = *current_;
+    self.site = site;
+    self.mask = mask;
+    self.together = together;
+    self.mine = mine;
+    Warp& warp = warp_of(self.thread);
+    warp.waiting |= bit;
+    warp.queue.push(self);
+    complete_warp(warp, mask);
+    let_others_run();
+}
+
+// Lets the lanes that wait with this mask go on, if they are all there.
+void Worker::complete_warp(Warp& warp, unsigned mask)
+{
+    const unsigned expected = mask & warp.live;
+    if (expected & ~warp.waiting) return;
+
+    void* lanes[WARP];
+    unsigned present = 0;
+    const Fiber* first = nullptr;
+    for (const Fiber* fiber = warp.queue.first(); fiber; fiber = fiber->next) {
+        if (fiber->mask != mask) continue;
+        if (!first) first = fiber;
+        if (fiber->together != first->together)
+            give_up("the lanes of a warp call different functions, at %s:%d and %s:%d", first->site.file, first->site.line,
+                    fiber->site.file, fiber->site.line);
+        const unsigned lane = fiber->thread.linear % WARP;
+        lanes[lane] = fiber->mine;
+        present |= 1u << lane;
+    }
+    if (present != expected) return;  // some of them wait with another mask, for now
+
+    first->together(lanes, present);
+    warp.waiting &= ~present;
+    Queue others;
+    while (Fiber* fiber = warp.queue.pop()) (fiber->mask == mask ? ready_ : others).push(*fiber);
+    warp.queue = others;
+}
+
+// ---- Switching ------------------------------------------------------------------------------------------------------
+
+// One copy of it, so that the jump in host_cuda_switch almost always leads to the same place and is predicted.
+__attribute__((noinline)) void Worker::let_others_run()
+{
+    if (grid_.stopping()) abandon();
+    if (Fiber* ready = ready_.pop()) return switch_to(*ready);
+    if (started_ < grid_.threads.size()) return switch_to(unused_fiber());
+    if (live_) report_deadlock();
+    switch_to(own_);
+}
+
+void Worker::switch_to(Fiber& fiber)
+{
+    Fiber& from = *current_;
+    if (&fiber == &from) return;
+    current_ = &fiber;
+    running.thread = fiber.thread.index;
+    running.linear_thread = fiber.thread.linear;
+    void* ticket = asan::leaving(fiber.stack);
+    switch_context(from.context, fiber.context);
+    asan::arrived(ticket);
+}
+
+Fiber& Worker::unused_fiber()
+{
+    Fiber& fiber = fibers_[fibers_used_];
+    if (!fiber.prepared) {
+        fiber.stack = stacks_[fibers_used_];
+        prepare(fiber.context, fiber.stack.bottom, fiber.stack.bytes, start_fiber);
+        fiber.prepared = true;
+    }
+    ++fibers_used_;
+    return fiber;
+}
+
+// Leaves all fibers where they are, for good.  Their stacks hold nothing that wants to be destroyed.
+void Worker::abandon()
+{
+    switch_to(own_);
+    __builtin_unreachable();
+}
+
+// ---- Failures -------------------------------------------------------------------------------------------------------
+
+void Worker::give_up(const char* format, ...)
+{
+    char text[sizeof grid_.request.message];
+    const Thread& thread = current_->thread;
+    const int used = std::snprintf(text, sizeof text, "block (%u,%u,%u), thread (%u,%u,%u): ", running.block.x,
+                                   running.block.y, running.block.z, thread.index.x, thread.index.y, thread.index.z);
+    std::va_list values;
+    va_start(values, format);
+    std::vsnprintf(text + used, sizeof text - size_t(used), format, values);
+    va_end(values);
+    grid_.fail(text);
+    abandon();
+}
+
+void Worker::fail(const char* what, Site site) { give_up("%s, at %s:%d", what, site.file, site.line); }
+
+Fiber& Worker::fiber_of(unsigned linear_thread)
+{
+    Fiber* fiber = fibers_.data();
+    while (fiber->thread.linear != linear_thread) ++fiber;
+    return *fiber;
+}
+
+// Everybody waits.  Some wait in a warp, else the block's barrier would have opened; name one, and one it waits for.
+void Worker::report_deadlock()
+{
+    const Fiber* waiting = nullptr;
+    for (const Warp& warp : warps_)
+        if (!waiting) waiting = warp.queue.first();
+    const Warp& warp = warp_of(waiting->thread);
+    unsigned missing = waiting->mask & warp.live;
+    for (const Fiber* fiber = warp.queue.first(); fiber; fiber = fiber->next)
+        if (fiber->mask == waiting->mask) missing &= ~(1u << fiber->thread.linear % WARP);
+    const unsigned lane = unsigned(__builtin_ctz(missing));
+    const Fiber& other = fiber_of(waiting->thread.linear / WARP * WARP + lane);
+    current_ = const_cast<Fiber*>(waiting);
+    give_up("deadlock: waits at %s:%d for lane %u of its warp, which waits at %s:%d", waiting->site.file,
+            waiting->site.line, lane, other.site.file, other.site.line);
+}
+
+int wait_for_block(int barrier, bool predicate, Site site)
+{
+    return running.worker->wait_for_block(barrier, predicate, site);
+}
+
+void wait_for_warp(unsigned mask, Together together, void* mine, Site site)
+{
+    running.worker->wait_for_warp(mask, together, mine, site);
+}
+
+void fail(const char* what, Site site) { running.worker->fail(what, site); }
+
+}  // namespace host_cuda

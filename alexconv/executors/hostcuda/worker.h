@@ -1,0 +1,155 @@
+// A worker runs blocks, one at a time, on the OS thread that it was made on.
+//
+// The threads of a block are fibers: each may have a stack of its own, and the worker switches between them.  A thread
+// that never waits needs none: a fiber runs one thread after the other until one of them waits, and only then does the
+// worker set out with another fiber.
+//
+// A thread that has to wait joins a queue, the block's or its warp's.  Whoever completes the meeting moves that queue to
+// the end of the ready queue; the next in line goes on.  If nobody is ready although some have not exited, that is a
+// deadlock.  Everything is deterministic, and follows the order in which the threads were started.
+//
+// A fiber never changes to another OS thread: compilers keep addresses of thread_local variables across calls.
+#pragma once
+
+#include <cstdarg>
+#include <cstddef>
+#include <vector>
+
+#include "asan.h"
+#include "context.h"
+#include "grid.h"
+
+namespace host_cuda {
+
+struct Fiber {
+    Context context;
+    Stack stack;
+    bool prepared = false;
+    Fiber* next = nullptr;  // in the queue that it stands in
+
+    Thread thread;  // the one that it runs now, or ran last
+    // While it waits:
+    Site site;
+    unsigned mask;
+    Together together;
+    void* mine;
+};
+
+// First come, first served; a fiber stands in one queue at most.
+class Queue {
+public:
+    Fiber* first() const { return first_; }
+
+    void push(Fiber& fiber)
+    {
+        fiber.next = nullptr;
+        (first_ ? last_->next : first_) = &fiber;
+        last_ = &fiber;
+    }
+
+    Fiber* pop()
+    {
+        Fiber* fiber = first_;
+        if (fiber) first_ = fiber->next;
+        return fiber;
+    }
+
+    // Takes over everybody who stands in the other queue.
+    void append(Queue& other)
+    {
+        if (!other.first_) return;
+        (first_ ? last_->next : first_) = other.first_;
+        last_ = other.last_;
+        other.first_ = nullptr;
+    }
+
+private:
+    Fiber *first_ = nullptr, *last_ = nullptr;
+};
+
+// Memory for the stacks of a worker's fibers.  Pages that nobody touches cost nothing.
+class Stacks {
+public:
+    explicit Stacks(size_t count);
+    ~Stacks();
+    Stacks(const Stacks&) = delete;
+    Stack operator[](size_t i) const;
+
+private:
+    size_t bytes_;
+    char* memory_;
+};
+
+// Dynamic shared memory of a worker: exactly as long as asked for, so that AddressSanitizer sees its end.
+class DynamicShared {
+public:
+    explicit DynamicShared(size_t bytes);
+    ~DynamicShared();
+    DynamicShared(const DynamicShared&) = delete;
+    void* memory() const { return memory_; }
+
+private:
+    void* memory_;
+};
+
+class Worker {
+public:
+    explicit Worker(Grid& grid);
+
+    // Runs blocks until none are left, or until the launch is given up.
+    void run();
+
+    // See threads.h.
+    int wait_for_block(int barrier, bool predicate, Site site);
+    void wait_for_warp(unsigned mask, Together together, void* mine, Site site);
+    [[noreturn]] void fail(const char* what, Site site);
+
+private:
+    struct Warp {
+        unsigned live, waiting;  // lanes, as bits
+        Queue queue;
+    };
+
+    struct Barrier {
+        int number;  // which of the source's, while somebody waits
+        unsigned arrived = 0;
+        int predicates = 0;  // true ones among the arrived
+        int result = 0;      // true ones when it last opened
+        Queue queue;
+    };
+
+    void run_block(std::uint64_t block);
+    void clear_shared();
+
+    static void start_fiber();
+    void run_threads();
+    void thread_exits();
+
+    void open_barrier();
+    void complete_warp(Warp& warp, unsigned mask);
+
+    void let_others_run();
+    void switch_to(Fiber& fiber);
+    Fiber& unused_fiber();
+    [[noreturn]] void abandon();
+
+    Warp& warp_of(const Thread& thread) { return warps_[thread.linear / WARP]; }
+    Fiber& fiber_of(unsigned linear_thread);
+    [[noreturn]] void report_deadlock();
+    [[noreturn]] __attribute__((format(printf, 2, 3))) void give_up(const char* format, ...);
+
+    Grid& grid_;
+    DynamicShared dynamic_shared_;
+    Stacks stacks_;
+    std::vector<Fiber> fibers_;  // [threads of a block]
+    Fiber own_;                  // the OS thread's own stack
+    std::vector<Warp> warps_;
+    Barrier barrier_;
+    Queue ready_;
+    Fiber* current_ = &own_;
+    unsigned fibers_used_ = 0;  // by the block
+    unsigned started_ = 0;      // threads of the block
+    unsigned live_ = 0;         // threads of the block that have not exited, started or not
+};
+
+}  // namespace host_cuda

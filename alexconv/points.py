@@ -1,0 +1,128 @@
+"""Points: what is to be run, from what the user asked for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import Any
+
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.rung import Rung
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.transfers import Transfer, transfer_named
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement to make: it can be described, run and recorded on its own."""
+
+    workload: str
+    layer: int
+    N: int
+    rung: str
+    transfer: str
+    precision: str
+    constants: dict[str, int] = field(hash=False)
+
+    @property
+    def conv(self) -> Conv:
+        """The layer's shape."""
+        return WORKLOADS[self.workload].layer(self.layer)
+
+    def axes(self) -> dict[str, Any]:
+        """The point as a record holds it."""
+        return asdict(self)
+
+    def label(self) -> str:
+        """The point in a few words, for progress lines."""
+        return f"{self.workload} layer {self.layer} N={self.N} {rung_label(self.rung, self.constants, self.conv)} {self.transfer}"
+
+
+def rung_label(rung: str, constants: dict[str, int], conv: Conv) -> str:
+    """The rung's name, with those constants that differ from its defaults for the shape."""
+    if rung not in RUNGS:
+        return rung
+    defaults = RUNGS[rung].resolve(conv, {})
+    changed = [f"{name}={value}" for name, value in constants.items() if value != defaults.get(name)]
+    return f"{rung} [{' '.join(changed)}]" if changed else rung
+
+
+def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
+    """Rungs by name, alias or family, or ``all``; each with the transfer that its alias stands for, if it does.
+
+    Raises UsageError for an unknown word.
+    """
+    chosen: dict[tuple[str, str | None], tuple[Rung, str | None]] = {}
+    families = {rung.family for rung in LADDER}
+    for word in text.split(","):
+        if word == "all":
+            found = [(rung, None) for rung in LADDER]
+        elif word in families:
+            found = [(rung, None) for rung in LADDER if rung.family == word]
+        elif word in TRANSFER_ALIASES:
+            name, transfer = TRANSFER_ALIASES[word]
+            found = [(RUNGS[name], transfer)]
+        elif ALIASES.get(word, word) in RUNGS:
+            found = [(RUNGS[ALIASES.get(word, word)], None)]
+        else:
+            known = ", ".join(["all", *sorted(families), *RUNGS, *ALIASES, *TRANSFER_ALIASES])
+            raise UsageError(f"unknown rung {word!r}: choose from {known}")
+        chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in found}
+    return list(chosen.values())
+
+
+def choose_transfers(text: str) -> list[Transfer]:
+    """Transfers by name, or ``all``; raises UsageError."""
+    from alexconv.transfers import TRANSFERS
+
+    try:
+        return list(TRANSFERS.values()) if text == "all" else [transfer_named(word) for word in text.split(",")]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
+    """``NAME=V1,V2`` texts as lists of values by constant; raises UsageError."""
+    known = {constant.name for rung in LADDER for constant in rung.constants}
+    chosen: dict[str, list[int]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        if name not in known:
+            raise UsageError(f"no rung has a constant {name!r}: they are {', '.join(sorted(known))}")
+        try:
+            chosen[name] = [int(value) for value in values.split(",")]
+        except ValueError:
+            raise UsageError(f"{text!r}: the values of a constant are whole numbers, as in {name}=1,2") from None
+    return chosen
+
+
+def expand(
+    workload: str,
+    layers: Sequence[int],
+    batches: Sequence[int],
+    rungs: Sequence[tuple[Rung, str | None]],
+    transfers: Sequence[Transfer],
+    constants: dict[str, list[int]],
+    precisions: Sequence[str] = (),
+) -> list[Point]:
+    """Every combination once, in the order layer, N, rung, transfer; raises UsageError for a constant's bad value."""
+
+    def combinations() -> Iterator[Point]:
+        for layer, N, (rung, own_transfer) in product(layers, batches, rungs):
+            if precisions and rung.precision not in precisions:
+                continue
+            conv = WORKLOADS[workload].layer(layer)
+            names = [constant.name for constant in rung.constants if constant.name in constants]
+            for values in product(*(constants[name] for name in names)):
+                try:
+                    resolved = rung.resolve(conv, dict(zip(names, values, strict=True)))
+                except ValueError as error:
+                    raise UsageError(str(error)) from None
+                for transfer in [own_transfer] if own_transfer else [t.name for t in transfers]:
+                    yield Point(workload, layer, N, rung.name, transfer, rung.precision, resolved)
+
+    unique: list[Point] = []
+    for point in combinations():
+        if point not in unique:
+            unique.append(point)
+    return unique

@@ -1,0 +1,109 @@
+"""The command ``python -m alexconv.reference``: build or check the cache of reference outputs."""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from time import perf_counter
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from alexconv.cli import ALL_LAYERS, exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cpu_reference.cache import CachedReference, ensure
+from alexconv.cpu_reference.machine import dgemm_flops
+from alexconv.shapes import WORKLOADS, Conv
+
+_IMAGES_PER_READ = 32
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What was done for a layer: the images computed (the others were in the cache) and what that took."""
+
+    layer: str
+    computed: int
+    seconds: float
+    convolution_s: float
+    flop: int
+    file_bytes: int
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reference", description=__doc__)
+    parser.add_argument("--layers", default=ALL_LAYERS, help="like 1-5, 1,3 or all (default)")
+    parser.add_argument("--N", default="128", help="images; of several batch sizes the largest counts (default 128)")
+    parser.add_argument("--workload", default=next(iter(WORKLOADS)), help=", ".join(WORKLOADS))
+    parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
+    parser.add_argument("--check", action="store_true", help="read every output back and verify its checksum")
+    return parser.parse_args()
+
+
+@exits_cleanly
+def main() -> int:
+    """Build the cache of the layers asked for and print what it took; the exit status."""
+    arguments = _arguments()
+    workload = workload_named(arguments.workload)
+    layers = parse_layers(arguments.layers, workload)
+    N = max(parse_batches(arguments.N))
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        outcomes = [
+            _build(workload.name, layer, workload.layer(layer), N, arguments.seed, arguments.check, bar)
+            for layer in layers
+        ]
+    _print_table(outcomes, N)
+    return 0
+
+
+def _build(workload: str, layer: int, conv: Conv, N: int, seed: int, check: bool, bar: Progress) -> _Outcome:
+    task = bar.add_task(f"{workload} layer {layer}", total=N)
+    start = perf_counter()
+    cached = ensure(
+        workload,
+        layer,
+        conv,
+        N,
+        seed,
+        progress=lambda done, total: bar.update(task, completed=N - total + done),
+        say=lambda line: bar.console.print(line, markup=False, highlight=False, soft_wrap=True),
+    )
+    if check:
+        _read_back(cached)
+    bar.update(task, completed=N)
+    work = cached.work
+    flop = 2 * conv.macs(work.images)
+    seconds = perf_counter() - start
+    return _Outcome(str(layer), work.images, seconds, work.convolution_s, flop, cached.bytes_on_disk())
+
+
+def _read_back(cached: CachedReference) -> None:
+    for first in range(0, cached.N, _IMAGES_PER_READ):
+        cached.read(first, min(first + _IMAGES_PER_READ, cached.N))
+
+
+def _print_table(outcomes: list[_Outcome], N: int) -> None:
+    """A line per layer and one for all; the rates are those of the convolution, without making inputs and writing."""
+    total = _Outcome(
+        "all",
+        sum(outcome.computed for outcome in outcomes),
+        sum(outcome.seconds for outcome in outcomes),
+        sum(outcome.convolution_s for outcome in outcomes),
+        sum(outcome.flop for outcome in outcomes),
+        sum(outcome.file_bytes for outcome in outcomes),
+    )
+    dgemm = dgemm_flops() if total.flop else 0
+    print(f"{'layer':>5} {'images':>7} {'computed':>8} {'seconds':>8} {'GFLOP/s':>8} {'of dgemm':>8} {'file MB':>8}")
+    for outcome in (*outcomes, total):
+        rate, share = "-", "-"
+        if outcome.flop:
+            flops = outcome.flop / outcome.convolution_s
+            rate, share = f"{flops / 1e9:.1f}", f"{flops / dgemm:.0%}"
+        done = f"{outcome.layer:>5} {N:7} {outcome.computed:8} {outcome.seconds:8.2f}"
+        print(f"{done} {rate:>8} {share:>8} {outcome.file_bytes / 1e6:8.1f}")
+    if dgemm:
+        print(f"dgemm on all cores: {dgemm / 1e9:.1f} GFLOP/s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

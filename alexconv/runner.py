@@ -1,0 +1,212 @@
+"""Runs points one after the other: plan, run, check, and only then measure.  Each result is one record."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+import numpy as np
+
+from alexconv import data
+from alexconv.checks import PRECISIONS, MaxError
+from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
+from alexconv.cpu_reference.cache import ensure
+from alexconv.cpu_reference.reference import filter_norms, patch_norms
+from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
+from alexconv.executors.point import Executor, PlannedPoint, Samples, Values
+from alexconv.kernels.ladder import RUNGS
+from alexconv.launches import configure, outside_limits
+from alexconv.planner import DoesNotFit, Plan, plan
+from alexconv.points import Point
+from alexconv.records import Record, digest, identity
+from alexconv.shapes import Conv
+from alexconv.transfers import transfer_named
+
+FAILURES: dict[type[AlexconvError], str] = {
+    CompileError: "compile-error",
+    LaunchError: "launch-error",
+    OutOfMemory: "out-of-memory",
+}
+REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
+DIGITS = 6  # of a millisecond: a nanosecond is finer than any clock here
+THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown, thermal (2), power brake
+
+
+@dataclass
+class Layer:
+    """Inputs and reference of one layer, made once for the largest batch that is asked for."""
+
+    workload: str
+    number: int
+    conv: Conv
+    N: int
+    seed: int
+
+    @cached_property
+    def x(self) -> Values:
+        """float32 ``[N][C][H][W]``."""
+        return data.images(self.workload, self.number, self.conv, 0, self.N, self.seed)
+
+    @cached_property
+    def w(self) -> Values:
+        """float32 ``[M][C][R][S]``."""
+        return data.filters(self.workload, self.number, self.conv, self.seed)
+
+    @cached_property
+    def reference(self) -> Values:
+        """float32 ``[N][M][E][F]``, accumulated in float64."""
+        return ensure(self.workload, self.number, self.conv, self.N, self.seed).read(0, self.N)
+
+    @cached_property
+    def norms(self) -> tuple[Values, Values]:
+        """Norms of the patches ``[N][E][F]`` and of the filters ``[M]``."""
+        return patch_norms(self.conv, self.x), filter_norms(self.w)
+
+    @cached_property
+    def baselines(self) -> dict[str, Baseline]:
+        """CPU times of the layer: on one core, where there is a C++ compiler, and with BLAS on all cores."""
+        found = {"blas": blas_time(self.workload, self.number, self.conv)}
+        with suppress(MissingTool):
+            found["serial"] = serial_time(self.workload, self.number, self.conv)
+        return found
+
+    def cpu_times(self, N: int) -> Record:
+        """Each baseline's ms for N images, and of how many images it was timed where it is scaled."""
+        times = {name: baseline.for_batch(N) for name, baseline in self.baselines.items()}
+        return {
+            **{f"{name}_ms": time.ms for name, time in times.items()},
+            **{f"{name}_scaled_from": time.scaled_from for name, time in times.items() if time.scaled_from},
+        }
+
+    def error(self, y: Values) -> MaxError:
+        """Largest error of the outputs of the layer's first images."""
+        error, N = MaxError(), len(y)
+        patches, filters = self.norms
+        error.add(y, self.reference[:N], patches[:N], filters)
+        return error
+
+
+@dataclass
+class Settings:
+    """What a run may be told about its points."""
+
+    seconds: float = 0.3
+    seed: int = 0
+    memory_budget: int | None = None
+    baseline: bool = True
+
+
+class Skip(Exception):
+    """The point cannot be run here; the text says why."""
+
+
+class Runner:
+    """Turns points into records on one executor."""
+
+    def __init__(self, executor: Executor, points: Sequence[Point], settings: Settings) -> None:
+        self.executor, self.settings = executor, settings
+        self._largest: dict[tuple[str, int], int] = {}
+        for point in points:
+            layer = (point.workload, point.layer)
+            self._largest[layer] = max(self._largest.get(layer, 0), point.N)
+        self._layer: Layer | None = None
+
+    def layer(self, point: Point) -> Layer:
+        """Data of the point's layer; that of the last layer is kept, the rest is dropped."""
+        name = (point.workload, point.layer)
+        if self._layer is None or (self._layer.workload, self._layer.number) != name:
+            self._layer = Layer(*name, point.conv, self._largest[name], self.settings.seed)
+        return self._layer
+
+    def plan(self, point: Point) -> Plan:
+        """How the point is cut to fit; raises Skip."""
+        rung, conv = RUNGS[point.rung], point.conv
+        transfer = transfer_named(point.transfer)
+        if transfer.kind not in self.executor.transfers:
+            raise Skip(f"the {self.executor.name} executor has no transfer {transfer.name}")
+        if self.executor.name != "cuda" and rung.gpu_only:
+            raise Skip(f"needs a GPU: {rung.gpu_only}")
+        if reason := rung.refuses(conv, point.constants):
+            raise Skip(reason)
+        budget = self.settings.memory_budget or self.executor.memory_budget()
+        copies = min(transfer.streams, point.N)
+        try:
+            cut = plan(rung, conv, point.N, point.constants, budget, copies, transfer.pieces_at_least)
+        except DoesNotFit as error:
+            raise Skip(str(error)) from None
+        reasons = map(outside_limits, configure(rung, conv, cut.images, cut.constants))
+        if reason := next(filter(None, reasons), None):
+            raise Skip(reason)
+        return cut
+
+    def key(self, point: Point) -> str:
+        """Digest of all that the point's result depends on: a record with another key is stale."""
+        compiled = self.executor.key(RUNGS[point.rung], point.conv, point.constants)
+        settings = [self.settings.seed, self.settings.memory_budget, data.GENERATOR_VERSION]
+        return digest([compiled, self.executor.header(), settings, point.transfer])
+
+    def record(self, point: Point) -> Record:
+        """Runs one point; never raises for a fault of the point itself, whose status then tells."""
+        begin = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "point": point.axes(), "key": self.key(point)}
+        try:
+            return begin | self._measured(point, self.plan(point))
+        except Skip as reason:
+            return begin | {"status": "skipped", "reason": str(reason)}
+        except (CompileError, LaunchError, OutOfMemory) as error:
+            return begin | {"status": FAILURES[type(error)], "reason": str(error)}
+
+    def _measured(self, point: Point, cut: Plan) -> Record:
+        rung, layer = RUNGS[point.rung], self.layer(point)
+        precision = PRECISIONS[rung.precision]
+        program = self.executor.load(rung, point.conv, cut.constants)
+        x, w = (values.astype(rung.dtype, copy=False) for values in (layer.x[: point.N], layer.w))
+        opened = self.executor.open(program, cut, x, w, transfer_named(point.transfer))
+        try:
+            outputs = opened.outputs()
+            error, tolerance = layer.error(outputs), precision.tolerance(point.conv.K)
+            facts: Record = {
+                "error": {"absolute": error.absolute, "scaled": error.scaled, "tolerance": tolerance},
+                "pieces": len(cut.pieces),
+                "images_per_piece": cut.images,
+                "planned_constants": cut.constants,
+                "device_bytes": cut.device_bytes,
+                "launches": program.launches(cut.images),
+            }
+            if not error.passes(tolerance):
+                facts["error"] = {name: as_json(value) for name, value in facts["error"].items()}
+                reason = f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}"
+                return {"status": "wrong", "reason": reason, **facts}
+            if rung.order_varies:
+                facts["spread"] = spread(outputs.copy(), opened.outputs)
+            if self.settings.baseline:
+                facts["cpu"] = layer.cpu_times(point.N)
+            return {"status": "ok", "reason": None, **facts, **self._timed(opened)}
+        finally:
+            opened.close()
+
+    def _timed(self, opened: PlannedPoint) -> Record:
+        before = self.executor.health()
+        samples: Samples = opened.measure(self.settings.seconds)
+        health = [before, self.executor.health()]
+        throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
+        rounded = {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
+        return {"samples": rounded, "health": health, "throttled": throttled}
+
+
+def spread(first: Values, again: Callable[[], Values]) -> float:
+    """Largest difference from the first outputs over some more runs."""
+    return max(float(np.abs(again() - first).max()) for _ in range(REPEATS_FOR_SPREAD))
+
+
+def as_json(value: float) -> float | str:
+    """NaN and infinity have no JSON form: they are written as words."""
+    return value if np.isfinite(value) else str(value)
+
+
+def finished(point: Point, key: str, previous: dict[str, Record], *, retry: bool) -> bool:
+    """Whether an earlier record of the same file makes running the point again needless."""
+    record = previous.get(identity(point.axes()))
+    if record is None or record["key"] != key:
+        return False
+    return not retry or record["status"] in ("ok", "skipped")

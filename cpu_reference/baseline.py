@@ -1,0 +1,159 @@
+"""Times of two CPU convolutions, the bases of speedups: serial C++ on one thread, and BLAS on all cores.
+
+Times are kept in the user's cache, under everything they depend on, so that they are measured once per machine.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from hashlib import sha256
+from math import ceil, isfinite
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alexconv import data
+from alexconv.cpu_reference.files import Say, locked, print_to_stderr, replacing
+from alexconv.cpu_reference.machine import blas_name, cores, cpu_model, machine_name
+from alexconv.cpu_reference.reference import SOURCE as BLAS_SOURCE
+from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
+from alexconv.cpu_reference.serial import FLAGS, Convolution, compile_serial
+from alexconv.cpu_reference.serial import SOURCE as SERIAL_SOURCE
+from alexconv.errors import AlexconvError
+from alexconv.paths import cache_dir
+from alexconv.shapes import Conv
+from alexconv.toolchain import compiler_version, find_cxx
+
+_REPEATS = 5
+# Enough work for a sample of a tenth of a second or so: small layers are timed over many images.
+_SERIAL_MACS = 100_000_000
+_BLAS_MACS = 4_000_000_000
+_MOST_IMAGES = 128
+_UNIT_ROUNDOFF = 2.0**-24  # of float32
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Everything that a baseline's time depends on; ``source`` is a hash of the code that was timed."""
+
+    name: str
+    machine: str
+    cpu: str
+    tool: str
+    source: str
+    workload: str
+    layer: int
+    conv: Conv
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """Time of a batch in ms; ``scaled_from`` is the number of images timed when it is not the batch's own."""
+
+    ms: float
+    scaled_from: int | None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """How long a CPU takes for a layer: samples in ms, each for a batch of ``images_timed``."""
+
+    conditions: Conditions
+    images_timed: int
+    samples_ms: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.images_timed < 1 or not self.samples_ms or not all(isfinite(ms) and ms > 0 for ms in self.samples_ms):
+            raise ValueError(f"no times: {self.samples_ms} ms for {self.images_timed} images")
+
+    @property
+    def ms_per_image(self) -> float:
+        """Median sample, divided by its images."""
+        return median(self.samples_ms) / self.images_timed
+
+    def for_batch(self, N: int) -> BatchTime:
+        """The time for N images, in proportion to the images timed."""
+        return BatchTime(self.ms_per_image * N, None if self.images_timed == N else self.images_timed)
+
+
+def serial_time(workload: str, layer: int, conv: Conv, *, say: Say = print_to_stderr) -> Baseline:
+    """Time of the seven-loop C++ convolution, one thread.
+
+    Raises MissingTool without a C++ compiler, CompileError when it fails, and AlexconvError for a wrong output.
+    """
+    cxx = find_cxx()
+    tool = " ".join((compiler_version(cxx), *FLAGS))
+    conditions = _conditions("serial C++", tool, SERIAL_SOURCE, workload, layer, conv)
+    return _cached(conditions, lambda: compile_serial(cxx), _SERIAL_MACS, say)
+
+
+def blas_time(workload: str, layer: int, conv: Conv, *, say: Say = print_to_stderr) -> Baseline:
+    """Time of the unrolled convolution in float32 with BLAS on all cores.
+
+    Raises AlexconvError for a wrong output.
+    """
+    tool = f"{blas_name()}, {cores()} cores"
+    conditions = _conditions("all-core BLAS", tool, BLAS_SOURCE, workload, layer, conv)
+    return _cached(conditions, lambda: partial(convolve, dtype=np.float32), _BLAS_MACS, say)
+
+
+def _conditions(name: str, tool: str, source: Path, workload: str, layer: int, conv: Conv) -> Conditions:
+    digest = sha256(source.read_bytes()).hexdigest()
+    return Conditions(name, machine_name(), cpu_model(), tool, digest, workload, layer, conv)
+
+
+def _cached(conditions: Conditions, prepare: Callable[[], Convolution], enough_macs: int, say: Say) -> Baseline:
+    """The baseline from the cache, else timed now and kept."""
+    digest = sha256(json.dumps(asdict(conditions)).encode()).hexdigest()[:16]
+    folder = cache_dir("baseline")
+    path = folder / f"{conditions.workload}-{conditions.layer}-{digest}.json"
+    with locked(folder, say):  # one process measures at a time: two would slow each other
+        if path.exists():
+            try:
+                return _load(path, conditions)
+            except (ValueError, TypeError, KeyError) as damage:
+                say(f"baseline file {path} is damaged ({damage!r}); timing again")
+        images = min(ceil(enough_macs / conditions.conv.macs(1)), _MOST_IMAGES)
+        baseline = Baseline(conditions, images, _measure(prepare(), conditions, images))
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(asdict(baseline)))
+        return baseline
+
+
+def _load(path: Path, conditions: Conditions) -> Baseline:
+    """The baseline in a file.  Raises ValueError, TypeError or KeyError for a damaged one."""
+    record = json.loads(path.read_text())
+    if record["conditions"] != asdict(conditions):
+        raise ValueError("other conditions")
+    return Baseline(conditions, record["images_timed"], tuple(record["samples_ms"]))
+
+
+def _measure(convolution: Convolution, conditions: Conditions, images: int) -> tuple[float, ...]:
+    """Samples in ms of a convolution that was first checked against the reference."""
+    conv = conditions.conv
+    x = data.images(conditions.workload, conditions.layer, conv, 0, images)
+    w = data.filters(conditions.workload, conditions.layer, conv)
+    if not within_float32_rounding(conv, x, w, convolution(conv, x, w)):
+        raise AlexconvError(f"{conditions.name} gives a wrong output for {conditions.workload} {conditions.layer}")
+    samples = []
+    for _ in range(_REPEATS):
+        start = perf_counter()
+        convolution(conv, x, w)
+        samples.append(1e3 * (perf_counter() - start))
+    return tuple(samples)
+
+
+def within_float32_rounding(conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32], y: NDArray[np.float32]) -> bool:
+    """Whether ``y`` ``[N][M][E][F]`` differs from the reference by no more than float32 sums in any order can.
+
+    The bound is gamma_K sum|x||w| (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1), its sum
+    bounded by the patch's norm times the filter's; one rounding more is the reference's own.
+    """
+    norms = patch_norms(conv, x)[:, None] * filter_norms(w)[:, None, None]  # [N][M][E][F]
+    roundings = (conv.K + 1) * _UNIT_ROUNDOFF
+    errors = np.abs(y.astype(np.float64) - reference(conv, x, w))
+    return bool((errors <= roundings / (1 - roundings) * norms).all())

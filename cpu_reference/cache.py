@@ -1,0 +1,282 @@
+"""The reference outputs of a layer, kept in immutable HDF5 files that together cover its images 0, 1, 2, ...
+
+Each (workload, layer, shape, seed, versions) has a folder of files ``images-<first>-<last>.h5``, ``last`` excluded.
+Readers take no lock, for a file under its final name is whole; whoever adds or removes files holds the folder's lock.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from alexconv import data
+from alexconv.cpu_reference.files import TEMPORARY_SUFFIX, Say, locked, print_to_stderr, replacing
+from alexconv.cpu_reference.reference import REFERENCE_VERSION, reference
+from alexconv.errors import AlexconvError, UsageError
+from alexconv.paths import CACHE_VARIABLE, cache_dir
+from alexconv.shapes import Conv
+
+Progress = Callable[[int, int], None]  # images done, images to do
+
+# Inputs and outputs of the images computed at once.  A killed process loses at most two blocks: the one it computes
+# and the one it writes.
+_BLOCK_BYTES = 64 << 20
+_FILE_NAME = re.compile(r"images-([0-9]+)-([0-9]+)\.h5")
+_DATASET = "y"
+_HDF5_FORMAT = ("v110", "v110")  # the oldest format in which HDF5 checksums its own structures too
+
+# What h5py raises, according to which byte of a file is wrong.
+_HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+
+
+class DamagedReference(AlexconvError):
+    """A file of the reference cache is missing or not what was written."""
+
+
+@dataclass(frozen=True, order=True)
+class _Part:
+    """A file of the cache and the images it holds, ``first`` to ``last - 1``."""
+
+    first: int
+    last: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call computed: images, and the seconds that their convolution alone took."""
+
+    images: int
+    convolution_s: float
+
+
+@dataclass(frozen=True)
+class CachedReference:
+    """A layer's reference outputs for images 0 to N - 1, on disk.  Made by ``ensure``, which fills in ``work``."""
+
+    workload: str
+    layer: int
+    conv: Conv
+    N: int
+    seed: int
+    folder: Path
+    say: Say
+    work: Work = Work(0, 0.0)
+
+    def read(self, first: int, last: int) -> NDArray[np.float32]:
+        """Outputs of images ``first`` to ``last - 1``, float32 ``[last - first][M][E][F]``, checksums verified.
+
+        A damaged file is named in one line and rebuilt.  Raises ValueError for images outside 0 to N - 1, and
+        DamagedReference when what was just rebuilt cannot be read either.
+        """
+        if not 0 <= first <= last <= self.N:
+            raise ValueError(f"images {first} to {last - 1} are not among the {self.N} of this reference")
+        try:
+            return self._read(first, last)
+        except DamagedReference:
+            self._rebuild(self._check_data)
+            return self._read(first, last)
+
+    def bytes_on_disk(self) -> int:
+        """Size of all files of this layer, in bytes."""
+        return sum(part.path.stat().st_size for part in self._parts())
+
+    def _parts(self) -> list[_Part]:
+        """The files there are, in order of their first image."""
+        names = ((_FILE_NAME.fullmatch(path.name), path) for path in self.folder.glob("*.h5"))
+        return sorted(_Part(int(name[1]), int(name[2]), path) for name, path in names if name)
+
+    def _missing(self) -> list[tuple[int, int]]:
+        """The runs ``(first, last)`` of images, among the N, that no file holds."""
+        runs, covered = [], 0
+        for part in self._parts():
+            if covered < min(part.first, self.N):
+                runs.append((covered, min(part.first, self.N)))
+            covered = max(covered, part.last)
+        return [*runs, (covered, self.N)] if covered < self.N else runs
+
+    def _read(self, first: int, last: int) -> NDArray[np.float32]:
+        y = np.empty(self.conv.y_shape(last - first), np.float32)
+        covered = first
+        for part in self._parts():
+            if part.first <= covered < min(part.last, last):
+                end = min(part.last, last)
+                self._read_part(part, covered, end, y[covered - first : end - first])
+                covered = end
+        if covered < last:
+            raise DamagedReference(f"reference images {covered} to {last - 1} are missing from {self.folder}")
+        return y
+
+    def _read_part(self, part: _Part, first: int, last: int, y: NDArray[np.float32]) -> None:
+        """Read images ``first`` to ``last - 1`` of a file into ``y``; HDF5 verifies each one's checksum."""
+        with self._opened(part) as dataset:
+            dataset.read_direct(y, np.s_[first - part.first : last - part.first])
+            if not np.isfinite(y).all():
+                raise ValueError("values that are not finite")
+
+    @contextmanager
+    def _opened(self, part: _Part) -> Iterator[h5py.Dataset]:
+        """The outputs in a file, its attributes verified; errors in the block are DamagedReference too."""
+        try:
+            with h5py.File(part.path, locking=False) as file:  # immutable; and some file systems cannot lock
+                wanted = self._attributes(part.first, part.last)
+                found = dict(file.attrs)
+                if wrong := [name for name in wanted if found.get(name) != wanted[name]]:
+                    raise ValueError(f"wrong {', '.join(wrong)}")
+                dataset = file[_DATASET]
+                shape = self.conv.y_shape(part.last - part.first)
+                if (dataset.shape, dataset.dtype, dataset.fletcher32) != (shape, np.float32, True):
+                    raise ValueError("wrong array")
+                yield dataset
+        except _HDF5_ERRORS as error:
+            raise DamagedReference(f"reference file {part.path} is damaged ({error})") from None
+
+    def _attributes(self, first: int, last: int) -> dict[str, str | int]:
+        """What a file with these images says about itself."""
+        return {
+            "workload": self.workload,
+            "layer": self.layer,
+            "seed": str(self.seed),  # any size: HDF5 integers have 64 bits
+            **asdict(self.conv),
+            "first": first,
+            "last": last,
+            "generator_version": data.GENERATOR_VERSION,
+            "reference_version": REFERENCE_VERSION,
+            "inputs": _fingerprint(self.workload, self.layer, self.conv, first, self.seed),
+        }
+
+    def _check_attributes(self, part: _Part) -> None:
+        with self._opened(part):
+            pass
+
+    def _check_data(self, part: _Part) -> None:
+        self._check_attributes(part)
+        for image in range(part.first, part.last):
+            self._read_part(part, image, image + 1, np.empty(self.conv.y_shape(1), np.float32))
+
+    def _is_complete(self) -> bool:
+        """Whether files with the right attributes hold all N images."""
+        try:
+            for part in self._parts():
+                self._check_attributes(part)
+        except DamagedReference:
+            return False
+        return not self._missing()
+
+    def _rebuild(self, check: Callable[[_Part], None], progress: Progress | None = None) -> Work:
+        """Remove the files that do not pass ``check`` and compute what is missing, once no other process does."""
+        with locked(self.folder, self.say):
+            self._remove_damaged(check)
+            return self._compute_missing(progress)
+
+    def _remove_damaged(self, check: Callable[[_Part], None]) -> None:
+        """Remove what does not pass ``check``, and what killed processes left; needs the lock."""
+        for leftover in self.folder.glob(f"*{TEMPORARY_SUFFIX}"):
+            leftover.unlink()
+        for part in self._parts():
+            try:
+                check(part)
+            except DamagedReference as damage:
+                self.say(f"{damage}; removed, its images are computed again when needed")
+                part.path.unlink(missing_ok=True)
+
+    def _compute_missing(self, progress: Progress | None) -> Work:
+        """Compute the images that no file holds, block by block, each block a file; needs the lock."""
+        blocks = [block for first, last in self._missing() for block in _blocks(self.conv, first, last)]
+        total = sum(last - first for first, last in blocks)
+        _refuse_full_disk(self.folder, 4 * total * self.conv.M * self.conv.E * self.conv.F)
+        w = data.filters(self.workload, self.layer, self.conv, self.seed)
+        with ThreadPoolExecutor(1) as writer:  # one block is written while the next is computed
+            writing: Future[None] | None = None
+            done, seconds = 0, 0.0
+            for first, last in blocks:
+                x = data.images(self.workload, self.layer, self.conv, first, last, self.seed)
+                start = perf_counter()
+                y = reference(self.conv, x, w)
+                seconds += perf_counter() - start
+                if writing:
+                    writing.result()
+                writing = writer.submit(self._write, first, last, y)
+                done += last - first
+                if progress:
+                    progress(done, total)
+            if writing:
+                writing.result()
+        return Work(total, seconds)
+
+    def _write(self, first: int, last: int, y: NDArray[np.float32]) -> None:
+        try:
+            with (
+                replacing(self.folder / f"images-{first:05}-{last:05}.h5") as path,
+                h5py.File(path, "w", libver=_HDF5_FORMAT) as file,
+            ):
+                file.attrs.update(self._attributes(first, last))
+                file.create_dataset(_DATASET, data=y, chunks=(1, *y.shape[1:]), fletcher32=True, fillvalue=np.nan)
+        except (OSError, RuntimeError) as error:  # HDF5 raises either when the disk is full
+            raise UsageError(f"cannot write to {self.folder} ({error}); set {CACHE_VARIABLE}") from None
+
+
+def ensure(
+    workload: str,
+    layer: int,
+    conv: Conv,
+    N: int,
+    seed: int = 0,
+    *,
+    progress: Progress | None = None,
+    say: Say = print_to_stderr,
+) -> CachedReference:
+    """The reference of a layer's first N images; those that the cache lacks are computed and added.
+
+    A process that finds another one computing waits for it.  ``progress`` hears of images done and to do, ``say``
+    gets a line for each damaged file.  Raises UsageError when the cache cannot be written or N is below 1.
+    """
+    if N < 1:
+        raise UsageError(f"a batch has at least 1 image, not {N}")
+    shape = "-".join(f"{letter}{size}" for letter, size in asdict(conv).items())
+    versions = f"g{data.GENERATOR_VERSION}-r{REFERENCE_VERSION}"
+    folder = cache_dir("reference") / f"{workload}-{layer}-{shape}-seed{seed}-{versions}"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create {folder} ({error.strerror}); set {CACHE_VARIABLE}") from None
+    cached = CachedReference(workload, layer, conv, N, seed, folder, say)
+    if not cached._is_complete():
+        return replace(cached, work=cached._rebuild(cached._check_attributes, progress))
+    return cached
+
+
+def _blocks(conv: Conv, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Images ``first`` to ``last - 1`` cut at the multiples of a power of two, so that extended caches line up."""
+    values = conv.C * conv.H * conv.W + conv.M * conv.E * conv.F
+    most = max(_BLOCK_BYTES // (4 * values), 1)
+    size = 1 << (most.bit_length() - 1)
+    while first < last:
+        end = min((first // size + 1) * size, last)
+        yield first, end
+        first = end
+
+
+def _refuse_full_disk(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UsageError(
+            f"the reference needs {needed / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB free; set {CACHE_VARIABLE}"
+        )
+
+
+@lru_cache(maxsize=256)
+def _fingerprint(workload: str, layer: int, conv: Conv, image: int, seed: int) -> str:
+    """Hash of a layer's filters and one image, so that changed inputs are noticed even under an unchanged version."""
+    x = data.images(workload, layer, conv, image, image + 1, seed)
+    return sha256(x.tobytes() + data.filters(workload, layer, conv, seed).tobytes()).hexdigest()

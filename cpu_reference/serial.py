@@ -1,0 +1,46 @@
+"""The serial C++ convolution, compiled and ready to call."""
+
+import subprocess
+from collections.abc import Callable
+from ctypes import CDLL, c_float, c_size_t
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.ctypeslib import ndpointer
+from numpy.typing import NDArray
+
+from alexconv.errors import CompileError
+from alexconv.shapes import Conv
+
+SOURCE = Path(__file__).with_name("serial.cpp")
+FLAGS = ("-O2", "-shared", "-fPIC")
+
+Convolution = Callable[[Conv, NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
+
+
+def compile_serial(cxx: str) -> Convolution:
+    """``serial.cpp`` compiled by ``cxx``: a function of a Conv, x ``[N][C][H][W]`` and w ``[M][C][R][S]``.
+
+    Raises CompileError when the compiler fails.
+    """
+    with TemporaryDirectory() as folder:
+        binary = Path(folder) / "serial.so"
+        compiled = subprocess.run([cxx, *FLAGS, SOURCE, "-o", binary], capture_output=True, text=True)
+        if compiled.returncode:
+            first_error = next((line for line in compiled.stderr.splitlines() if "error" in line), compiled.stderr)
+            raise CompileError(f"{cxx} cannot compile {SOURCE.name}: {first_error}")
+        entry = CDLL(str(binary)).serial_convolution
+    array = ndpointer(c_float, flags="C_CONTIGUOUS")
+    entry.argtypes = [array] * 3 + [c_size_t] * 10
+    entry.restype = None
+
+    def convolve(conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32]) -> NDArray[np.float32]:
+        N = len(x)
+        if x.shape != conv.x_shape(N) or w.shape != conv.w_shape():
+            raise ValueError(f"arrays {x.shape} and {w.shape} do not fit {conv}")
+        y = np.empty(conv.y_shape(N), np.float32)
+        entry(x, w, y, N, conv.C, conv.H, conv.W, conv.M, conv.R, conv.S, conv.U, conv.E, conv.F)
+        return y
+
+    return convolve

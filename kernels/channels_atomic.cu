@@ -1,0 +1,25 @@
+// channels-atomic: the channels add up in the output itself, and the partial planes are gone.
+//
+// Parent: channels-vector, whose partial planes take C/CHANNELS times the memory of the output and are written and read
+// once more.  Here each block adds its sums to y with atomicAdd, so the only memory is y and the only second kernel the
+// one that clears it.  A plain read, add and write would lose what another block adds in between.  Blocks arrive in any
+// order, so the rounding of a sum varies from run to run.  A block adds the part (n, m, part) to the plane (n, m); a
+// thread computes its outputs side by side, their sums in registers.
+#include "vectors.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS) clear(float* __restrict__ y)  // [N][M][E][F]
+{
+    y += ((size_t)blockIdx.x * M + blockIdx.y) * E * F;
+    for_each_output([&](int e, int f) { y[e * F + f] = 0; });
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    channels_atomic(const float* __restrict__ x,  // [N][C][H][W]
+                    const float* __restrict__ w,  // [M][C][R][S]
+                    float* __restrict__ y)        // [N][M][E][F], cleared
+{
+    float sums[OUTPUTS][OUTPUTS] = {};
+    convolve_part(sums, x, w);
+    y += ((size_t)blockIdx.x * M + blockIdx.y) * E * F;
+    for_each_output(sums, [&](int e, int f, float sum) { atomicAdd(&y[e * F + f], sum); });
+}

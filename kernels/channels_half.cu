@@ -1,0 +1,46 @@
+// channels-half: filter slice and input plane in shared memory, in half precision.
+//
+// Parent: channels-plane-shared.  Input, filters, partial planes and output take half the bytes, in global memory and
+// in shared memory, where the plane of a layer twice as large fits.  Arithmetic is half too: each product is added with
+// a fused multiply-add that rounds once.  Pairs (half2) would need even addresses, but rows of an odd plane and the
+// windows of neighbouring outputs start at odd ones.  A block computes the partial plane (n, m, part), a thread its
+// outputs, whose sums stay in registers from channel to channel.
+//
+// The second kernel adds in float and rounds once: its time is that of reading the partial planes, so the wider sum is
+// free, and up to C roundings of a growing half sum are spared.
+#include <cuda_fp16.h>
+
+#include "parts.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    channels_half(const __half* __restrict__ x,  // [N][C][H][W]
+                  const __half* __restrict__ w,  // [M][C][R][S]
+                  __half* __restrict__ partial)  // [N][M][PARTS][E][F]
+{
+    DYNAMIC_SHARED(__half, filter);               // [R][S]
+    __half* const shared_plane = filter + R * S;  // [H][W] if PLANE_SHARED
+    __half sums[OUTPUTS][OUTPUTS] = {};
+    const int n = blockIdx.x, m = blockIdx.y;
+    const int first = first_channel();
+    for (int c = first; c < end_channel(); ++c) {
+        const __half* const global_plane = x + ((size_t)n * C + c) * H * W;
+        const __half* const plane = PLANE_SHARED ? shared_plane : global_plane;
+        if (c > first) __syncthreads();  // no thread still reads the channel before, which is now overwritten
+        stage(filter, w + ((size_t)m * C + c) * R * S, R * S);
+        if (PLANE_SHARED) stage(shared_plane, global_plane, H * W);
+        __syncthreads();  // all threads have written their share of filter and plane before any thread reads them
+        for_each_output(sums, [&](int e, int f, __half& sum) {
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s) sum = __hfma(plane[(e * U + r) * W + f * U + s], filter[r * S + s], sum);
+        });
+    }
+    partial = partial_plane(partial);
+    for_each_output(sums, [&](int e, int f, __half sum) { partial[e * F + f] = sum; });
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce_channels(const __half* __restrict__ partial,  // [N][M][PARTS][E][F]
+                    __half* __restrict__ y)              // [N][M][E][F]
+{
+    add_parts(partial, y);
+}

@@ -1,0 +1,1 @@
+"""Tables and figures from record files.  Nothing here touches a device."""

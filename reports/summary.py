@@ -1,0 +1,115 @@
+"""Rows of the result tables: per layer and in all, from records alone."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.points import rung_label
+from alexconv.records import Record
+from alexconv.shapes import WORKLOADS
+from alexconv.statistics import summarize
+
+FIGURES = ("kernel", "copies", "total")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a result table: a layer, or all layers of a rung (``layer`` None).  Times in ms per batch.
+
+    ``serial`` is the serial CPU's time for the same batch.  A figure that was not measured, or whose point failed its
+    check, is None; a sum over layers is None if any layer's is.
+    """
+
+    workload: str
+    N: int
+    rung: str
+    transfer: str
+    layer: int | None
+    kernel: float | None
+    copies: float | None
+    total: float | None
+    serial: float | None
+    error: float | None
+    tolerance: float | None
+    status: str
+    reason: str | None
+
+    def speedup(self, figure: str) -> float | None:
+        """Serial CPU time over the named figure, or None."""
+        own = getattr(self, figure)
+        return self.serial / own if self.serial and own else None
+
+
+def label(record: Record) -> str:
+    """The rung of a record, with the constants that differ from its defaults."""
+    point = record["point"]
+    return rung_label(point["rung"], point["constants"], WORKLOADS[point["workload"]].layer(point["layer"]))
+
+
+def median_of(record: Record, figure: str) -> float | None:
+    """Median of a figure's samples in ms; ``copies`` is both directions."""
+    samples = record.get("samples", {})
+    if figure == "copies":
+        parts = [median_of(record, name) for name in ("h2d", "d2h")]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    return summarize(samples[figure]).median if samples.get(figure) else None
+
+
+def row(record: Record) -> Row:
+    """The row of one record."""
+    point, error = record["point"], record.get("error", {})
+    return Row(
+        point["workload"],
+        point["N"],
+        label(record),
+        point["transfer"],
+        point["layer"],
+        *(median_of(record, figure) for figure in FIGURES),
+        serial=record.get("cpu", {}).get("serial_ms"),
+        error=float(error["scaled"]) if error else None,
+        tolerance=error.get("tolerance"),
+        status=record["status"],
+        reason=record["reason"],
+    )
+
+
+def rows(records: Iterable[Record]) -> list[Row]:
+    """Rows by workload, N, rung and transfer: the layers in order, then their sum where there are several."""
+
+    def group(row: Row) -> tuple[str, int, int, str, str]:
+        name = row.rung.partition(" ")[0]
+        place = list(RUNGS).index(name) if name in RUNGS else len(RUNGS)
+        return row.workload, row.N, place, row.rung, row.transfer
+
+    table: list[Row] = []
+    for _, found in groupby(sorted(map(row, records), key=lambda r: (*group(r), r.layer or 0)), key=group):
+        layers = list(found)
+        table += layers
+        if len(layers) > 1:
+            table.append(all_layers(layers))
+    return table
+
+
+def all_layers(layers: list[Row]) -> Row:
+    """The sum over a rung's layers."""
+
+    def total(figure: str) -> float | None:
+        values = [getattr(row, figure) for row in layers]
+        return None if None in values else sum(values)
+
+    first, statuses = layers[0], {row.status for row in layers}
+    worst = max(layers, key=lambda row: row.error / row.tolerance if row.error and row.tolerance else 0.0)
+    return Row(
+        first.workload,
+        first.N,
+        first.rung,
+        first.transfer,
+        None,
+        *(total(figure) for figure in FIGURES),
+        serial=total("serial"),
+        error=worst.error,
+        tolerance=worst.tolerance,
+        status=statuses.pop() if len(statuses) == 1 else "not all ok",
+        reason=None,
+    )

@@ -1,0 +1,44 @@
+"""Fixtures and marks that every test file shares."""
+
+from collections.abc import Iterator
+from functools import cache as once
+from pathlib import Path
+
+import pytest
+
+from alexconv.paths import CACHE_VARIABLE
+
+
+@once
+def gpu_present() -> bool:
+    """Whether PyCUDA is installed and finds a device."""
+    try:
+        from pycuda import driver
+    except ImportError:  # not installed, or there is no driver library to load
+        return False
+    try:
+        driver.init()
+    except driver.Error:
+        return False
+    return bool(driver.Device.count())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not gpu_present():
+        pytest.skip("no NVIDIA GPU")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_cache(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Keeps the user's own cache out of the tests, yet references and compiled kernels from one run to the next."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CACHE_VARIABLE, str(pytestconfig.cache.mkdir("alexconv")))
+        yield
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder of the test's own."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv(CACHE_VARIABLE, str(folder))
+    return folder
