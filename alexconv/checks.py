@@ -62,7 +62,7 @@ class MaxError:
     scaled: float = 0.0
 
     def add(self, y: np.ndarray, reference: np.ndarray, patch_norms: np.ndarray, filter_norms: np.ndarray) -> None:
-        """Takes in a block of images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``."""
+        """Takes in some images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``."""
         for image in range(len(y)):  # one image at a time keeps the temporaries in cache
             error = np.abs(y[image].astype(np.float32, copy=False) - reference[image])
             norms = filter_norms[:, None, None] * patch_norms[image]

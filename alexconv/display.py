@@ -105,13 +105,13 @@ def times(dims: Iterable[int]) -> str:
     return "x".join(map(str, dims))
 
 
-def result_tables(console: Console, records: Sequence[Record], backend: str) -> None:
+def result_tables(console: Console, records: Sequence[Record], *, timed: bool) -> None:
     """One table per workload and batch size: layers and their sums."""
     table_rows = rows(records)
     for workload, N in dict.fromkeys((row.workload, row.N) for row in table_rows):
         chosen = [row for row in table_rows if (row.workload, row.N) == (workload, N)]
-        console.print(result_table(f"{workload}, N={N}", chosen, timed=backend == "cuda"))
-    if backend == "cuda":
+        console.print(result_table(f"{workload}, N={N}", chosen, timed=timed))
+    if timed:
         console.print(
             "kernel, copies, total: medians, ms per batch; speedup: serial CPU time over total; error: over norms"
         )

@@ -5,7 +5,7 @@ from math import ceil, prod
 
 import numpy as np
 
-from alexconv.kernels.rung import Constants, Rung
+from alexconv.kernels.rung import IMAGES_PER_PIECE, Constants, Rung
 from alexconv.shapes import Conv
 
 
@@ -41,6 +41,7 @@ def device_bytes(rung: Rung, conv: Conv, images: int, constants: Constants, copi
 def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copies: int = 1, at_least: int = 1) -> Plan:
     """The fewest pieces (but ``at_least`` so many, if N allows) whose memory fits ``budget`` bytes.
 
+    A rung's constant IMAGES_PER_PIECE bounds the pieces too.
     Where a single image is too large, the constants that trade speed for memory are doubled until it fits.
     Raises DoesNotFit.
     """
@@ -59,5 +60,7 @@ def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copi
         values |= raised
     fixed = device_bytes(rung, conv, 0, values, copies)
     most = (budget - fixed) // (device_bytes(rung, conv, 1, values, copies) - fixed)
+    if values.get(IMAGES_PER_PIECE):
+        most = min(most, values[IMAGES_PER_PIECE])
     images = ceil(N / max(ceil(N / most), min(at_least, N)))
     return Plan(N, images, values, device_bytes(rung, conv, images, values, copies))

@@ -9,7 +9,7 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.rung import Rung
 from alexconv.shapes import WORKLOADS, Conv
-from alexconv.transfers import Transfer, transfer_named
+from alexconv.transfers import TRANSFERS, Transfer, transfer_named
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Point:
 
     def label(self) -> str:
         """The point in a few words, for progress lines."""
-        return f"{self.workload} layer {self.layer} N={self.N} {rung_label(self.rung, self.constants, self.conv)} {self.transfer}"
+        rung = rung_label(self.rung, self.constants, self.conv)
+        return f"{self.workload} layer {self.layer} N={self.N} {rung} {self.transfer}"
 
 
 def rung_label(rung: str, constants: dict[str, int], conv: Conv) -> str:
@@ -53,6 +54,7 @@ def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
     Raises UsageError for an unknown word.
     """
     chosen: dict[tuple[str, str | None], tuple[Rung, str | None]] = {}
+    found: list[tuple[Rung, str | None]]
     families = {rung.family for rung in LADDER}
     for word in text.split(","):
         if word == "all":
@@ -73,8 +75,6 @@ def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
 
 def choose_transfers(text: str) -> list[Transfer]:
     """Transfers by name, or ``all``; raises UsageError."""
-    from alexconv.transfers import TRANSFERS
-
     try:
         return list(TRANSFERS.values()) if text == "all" else [transfer_named(word) for word in text.split(",")]
     except ValueError as error:

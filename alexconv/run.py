@@ -5,6 +5,7 @@ python -m alexconv.run --layers 1-5 --N 128
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections import Counter
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
     add("--device", type=int, default=0, help="number of the GPU (default: 0)")
-    add("--memory-budget", type=parse_bytes, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
+    add("--memory-budget", type=size, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
     add("--seconds", type=float, default=0.3, help="time for the samples of one figure (default: 0.3)")
     add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
     add("--host-build", default="fast", choices=("fast", "asan"), help="host executor: asan finds bad addresses")
@@ -68,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def parse_bytes(text: str) -> int:
+def size(text: str) -> int:
     """``64MiB``, ``8GB`` or plain bytes; argparse turns the ValueError into its own message."""
     for suffix, unit in {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}.items():
         if text.endswith(suffix):
@@ -140,6 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         listing(say, as_json=options.json)
         return 0
+    if options.host_build == "asan" and options.backend != "cuda":
+        restart_under_asan(arguments)
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
     points = points_asked_for(options, executor.name)
@@ -167,13 +170,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         done = run_points(runner, todo, file, headers, progress)
     wanted = {identity(point.axes()) for point in points}
     shown = {identity(record["point"]): record for record in [*file.previous.points, *done]}
-    result_tables(say, [record for name, record in shown.items() if name in wanted], executor.name)
+    result_tables(say, [record for name, record in shown.items() if name in wanted], timed=executor.measures)
     counts = Counter(record["status"] for record in done)
     say.print(f"{len(done)} points: {', '.join(f'{n} {status}' for status, n in counts.items()) or 'nothing to do'}")
     say.print(f"records: {options.out}", soft_wrap=True)
     if options.json:
         sys.stdout.writelines(json.dumps(record) + "\n" for record in done)
     return 0 if len(done) == len(todo) and not set(counts) - {"ok", "skipped"} else 1
+
+
+def restart_under_asan(arguments: Sequence[str] | None) -> None:
+    """Replaces this process by one that runs the same command with AddressSanitizer loaded, unless it is loaded."""
+    from alexconv.executors.host import asan_environment, asan_loaded
+
+    if asan_loaded():
+        return
+    words = sys.argv[1:] if arguments is None else arguments
+    os.execve(sys.executable, [sys.executable, "-m", "alexconv.run", *words], {**os.environ, **asan_environment()})
 
 
 def command_line(arguments: Sequence[str] | None) -> str:

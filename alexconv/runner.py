@@ -177,9 +177,9 @@ class Runner:
                 facts["error"] = {name: as_json(value) for name, value in facts["error"].items()}
                 reason = f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}"
                 return {"status": "wrong", "reason": reason, **facts}
-            if rung.order_varies:
+            if rung.order_varies and self.executor.measures:
                 facts["spread"] = spread(outputs.copy(), opened.outputs)
-            if self.settings.baseline:
+            if self.settings.baseline and self.executor.measures:
                 facts["cpu"] = layer.cpu_times(point.N)
             return {"status": "ok", "reason": None, **facts, **self._timed(opened)}
         finally:
@@ -191,7 +191,9 @@ class Runner:
         health = [before, self.executor.health()]
         throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
         rounded = {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
-        return {"samples": rounded, "health": health, "throttled": throttled}
+        measured = {"samples": rounded, "health": health, "throttled": throttled}
+        timeline = opened.timeline()
+        return measured | {"timeline": timeline} if timeline else measured
 
 
 def spread(first: Values, again: Callable[[], Values]) -> float:

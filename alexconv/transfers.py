@@ -39,7 +39,7 @@ TRANSFERS: dict[str, Transfer] = {
 def transfer_named(text: str) -> Transfer:
     """A transfer by name; ``streamed:8`` has eight streams.  Raises ValueError."""
     name, _, streams = text.partition(":")
-    if name not in TRANSFERS or streams and name != "streamed":
+    if name not in TRANSFERS or (streams and name != "streamed"):
         raise ValueError(f"unknown transfer {text!r}: one of {', '.join(TRANSFERS)} (streamed:8 for eight streams)")
     if not streams:
         return TRANSFERS[name]

@@ -141,18 +141,21 @@ class CachedReference:
         except _HDF5_ERRORS as error:
             raise DamagedReference(f"reference file {part.path} is damaged ({error})") from None
 
-    def _attributes(self, first: int, last: int) -> dict[str, str | int]:
-        """What a file with these images says about itself."""
+    def _attributes(self, first: int, last: int) -> dict[str, int | np.bytes_]:
+        """What a file with these images says about itself.
+
+        Text has a fixed length, for HDF5 keeps other text outside its checksums and can hang on a damaged byte there.
+        """
         return {
-            "workload": self.workload,
+            "workload": np.bytes_(self.workload.encode()),
             "layer": self.layer,
-            "seed": str(self.seed),  # any size: HDF5 integers have 64 bits
+            "seed": np.bytes_(str(self.seed).encode()),  # any size: HDF5 integers have 64 bits
             **asdict(self.conv),
             "first": first,
             "last": last,
             "generator_version": data.GENERATOR_VERSION,
             "reference_version": REFERENCE_VERSION,
-            "inputs": _fingerprint(self.workload, self.layer, self.conv, first, self.seed),
+            "inputs": np.bytes_(_fingerprint(self.workload, self.layer, self.conv, first, self.seed).encode()),
         }
 
     def _check_attributes(self, part: _Part) -> None:
@@ -192,14 +195,14 @@ class CachedReference:
 
     def _compute_missing(self, progress: Progress | None) -> Work:
         """Compute the images that no file holds, block by block, each block a file; needs the lock."""
-        blocks = [block for first, last in self._missing() for block in _blocks(self.conv, first, last)]
-        total = sum(last - first for first, last in blocks)
+        missing = self._missing()
+        total = sum(last - first for first, last in missing)
         _refuse_full_disk(self.folder, 4 * total * self.conv.M * self.conv.E * self.conv.F)
         w = data.filters(self.workload, self.layer, self.conv, self.seed)
         with ThreadPoolExecutor(1) as writer:  # one block is written while the next is computed
             writing: Future[None] | None = None
             done, seconds = 0, 0.0
-            for first, last in blocks:
+            for first, last in (block for run in missing for block in _blocks(self.conv, *run)):
                 x = data.images(self.workload, self.layer, self.conv, first, last, self.seed)
                 start = perf_counter()
                 y = reference(self.conv, x, w)

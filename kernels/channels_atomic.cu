@@ -4,7 +4,7 @@
 // once more.  Here each block adds its sums to y with atomicAdd, so the only memory is y and the only second kernel the
 // one that clears it.  A plain read, add and write would lose what another block adds in between.  Blocks arrive in any
 // order, so the rounding of a sum varies from run to run.  A block adds the part (n, m, part) to the plane (n, m); a
-// thread computes its outputs side by side, their sums in registers.
+// thread computes its outputs together, their sums in registers.
 #include "vectors.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS) clear(float* __restrict__ y)  // [N][M][E][F]

@@ -1,10 +1,10 @@
 // channels-vector: vector loads, and loops along filter rows unrolled away.
 //
-// Parent: channels-plane-shared, which loads one float at a time and spends an instruction or more on the loop for every
-// product.  Here a filter row is a few float4 loads for all outputs of a thread, a window of the input is as few loads as
-// its alignment allows, and the products of a row follow each other without a branch.  vectors.cuh has the convolution
-// and says why each vector load is aligned.  A block computes the partial plane (n, m, part), one channel after the
-// other; a thread computes its outputs side by side, their sums in registers.
+// Parent: channels-plane-shared, which loads the plane one float at a time and spends instructions on the loop along a
+// filter row.  Here filter rows are a few float4 loads for all outputs of a thread, a window of the input is as few
+// loads as its alignment allows, and products follow each other without a branch.  vectors.cuh has the convolution and
+// says why each vector load is aligned.  A block computes the partial plane (n, m, part), one channel after the other;
+// a thread computes its outputs together, their sums in registers.
 #include "vectors.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

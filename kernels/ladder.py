@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from math import ceil
 
+from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes, no_bytes, outside_block
+from alexconv.kernels.geometry import MAX_SHARED as MAX_SHARED
+from alexconv.kernels.ladder_lenet import LENET_RUNGS
 from alexconv.kernels.rung import MAX_BLOCK, Array, Constant, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
-SharedBytes = Callable[[Conv, Constants], int]
-
-PORTABLE_SHARED = 48 * 1024  # bytes of shared memory that a block has on every CUDA GPU
-MAX_SHARED = 227 * 1024  # and on the largest, from Hopper on
-FLOAT, HALF = 4, 2  # bytes
 BANKS = 32  # of shared memory
 VECTOR = 4  # floats in the widest load
 FILTER_REGISTERS = 32  # taps of a filter that vectors.cuh keeps in registers as a whole
@@ -71,7 +69,7 @@ def filter_and_plane_bytes(itemsize: int) -> SharedBytes:
 
 
 def vector_bytes(conv: Conv, constants: Constants) -> int:
-    """The same in rows padded for vector loads: FILTER_PITCH, PLANE_ROWS and PLANE_PITCH as in ``vectors.cuh``."""
+    """The same in rows padded for vector loads: TAPS_PITCH, PLANE_ROWS and PLANE_PITCH as in ``vectors.cuh``."""
     outputs = constants["OUTPUTS"]
     block_columns, block_rows, _ = plane_block(conv, constants)
     step = conv.U * (1 if constants["COALESCED"] else outputs)
@@ -85,24 +83,9 @@ def vector_bytes(conv: Conv, constants: Constants) -> int:
     return (filter_floats + constants["PLANE_SHARED"] * rows * pitch) * FLOAT
 
 
-def no_bytes(conv: Conv, constants: Constants) -> int:
-    """No dynamic shared memory."""
-    return 0
-
-
 def too_large(shared: SharedBytes = no_bytes) -> Callable[[Conv, Constants], str | None]:
     """Refuses a shape, or a choice of constants, that asks more of a block than any GPU gives."""
-
-    def reason(conv: Conv, constants: Constants) -> str | None:
-        x, y, _ = plane_block(conv, constants)
-        if x * y > MAX_BLOCK:
-            return f"a block of {x} x {y} threads exceeds {MAX_BLOCK}"
-        needed = shared(conv, constants)
-        if needed > MAX_SHARED:
-            return f"a block needs {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
-        return None
-
-    return reason
+    return outside_block(plane_block, shared)
 
 
 OUTPUTS = Constant("OUTPUTS", "outputs of one thread, along each axis of the plane", outputs_per_thread)
@@ -144,7 +127,7 @@ def partial_planes(itemsize: int) -> Array:
 
 REDUCE_CHANNELS = Launch("reduce_channels", ("partial", "y"), grid_nm, plane_block)
 
-LADDER: tuple[Rung, ...] = (
+ALEXNET_RUNGS: tuple[Rung, ...] = (
     Rung(
         "direct",
         alias="mcpy",
@@ -306,6 +289,7 @@ LADDER: tuple[Rung, ...] = (
     ),
 )
 
+LADDER: tuple[Rung, ...] = ALEXNET_RUNGS + LENET_RUNGS
 RUNGS: dict[str, Rung] = {rung.name: rung for rung in LADDER}
 ALIASES: dict[str, str] = {rung.alias: rung.name for rung in LADDER}
 

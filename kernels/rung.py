@@ -16,13 +16,15 @@ Dims = tuple[int, int, int]
 
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
+IMAGES_PER_PIECE = "IMAGES_PER_PIECE"  # the one constant that is not the kernel's but the planner's
 
 
 @dataclass(frozen=True)
 class Constant:
     """A compile-time number of a rung.
 
-    ``default`` gives the study's value for a shape.  ``choices`` are the values worth trying; empty means any from 1.
+    ``default`` gives the study's value for a shape.  ``choices`` are the values worth trying; empty means any from
+    ``least``.
     ``matters`` is false where every value gives the same kernel, given those of the rung's constants before this one.
     A constant with ``ceiling`` trades speed for memory: the planner may raise it up to that value where the scratch
     arrays would not fit.
@@ -34,6 +36,7 @@ class Constant:
     choices: tuple[int, ...] = ()
     matters: Callable[[Conv, Constants], bool] = lambda conv, constants: True
     ceiling: Callable[[Conv], int] | None = None
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class Rung:
     ``precision`` names the error class (see ``alexconv.checks``), ``dtype`` the NumPy type of input, filters and
     output.  ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the
     host executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may
-    change from run to run.
+    change from run to run.  ``constant_symbol`` names the ``__constant__`` array ``[M][C][R][S]`` of the file that has
+    to hold the filters before a launch, for a rung whose launches do not take w.
     """
 
     name: str
@@ -89,6 +93,7 @@ class Rung:
     refuses: Callable[[Conv, Constants], str | None] = everywhere
     gpu_only: str | None = None
     order_varies: bool = False
+    constant_symbol: str | None = None
 
     @property
     def path(self) -> Path:
@@ -103,8 +108,8 @@ class Rung:
         values: dict[str, int] = {}
         for constant in self.constants:
             value = chosen.get(constant.name, constant.default(conv))
-            if value < 1 and not constant.choices or constant.choices and value not in constant.choices:
-                allowed = ", ".join(map(str, constant.choices)) or "1 or more"
+            if (value not in constant.choices) if constant.choices else value < constant.least:
+                allowed = ", ".join(map(str, constant.choices)) or f"{constant.least} or more"
                 raise ValueError(f"{constant.name} of {self.name} is {allowed}, not {value}")
             values[constant.name] = value if constant.matters(conv, values) else constant.default(conv)
         return values
@@ -115,5 +120,6 @@ class Rung:
 
 
 def defines(conv: Conv, constants: Constants) -> dict[str, int]:
-    """The macros that a kernel is compiled with: the shape as ``CONV_C`` to ``CONV_F``, then the constants."""
-    return {**{f"CONV_{letter}": size for letter, size in conv.sizes().items()}, **constants}
+    """The macros that a kernel is compiled with: the shape as ``CONV_C`` to ``CONV_F``, then its constants."""
+    compiled = {name: value for name, value in constants.items() if name != IMAGES_PER_PIECE}
+    return {**{f"CONV_{letter}": size for letter, size in conv.sizes().items()}, **compiled}

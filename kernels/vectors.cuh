@@ -1,17 +1,16 @@
-// The convolution of channels-vector and channels-atomic: one channel after the other from shared memory, in rows.
+// The convolution of channels-vector and channels-atomic: wide loads, and no loop along a filter row.
 //
-// A thread takes a filter row into registers and multiplies it with a row of the input for each of its outputs; both
-// loops along the row are unrolled.  Loads are as wide as their alignment is certain:
+// A thread takes filter rows into registers and multiplies each with a window of the input, a part of one row that
+// serves one output or several side by side.  Loads are as wide as their alignment is certain:
 //
-// * Filter rows: FILTER_PITCH is a multiple of VECTOR and the filter begins the shared memory, which is declared as
-//   vectors, so every row starts on 16 bytes and is read as float4.
-// * The plane in shared memory: it follows the filter, so it starts on 16 bytes too.  A thread's window starts in
-//   column f*U, and f is a multiple of GROUP (see there), so the window starts at a multiple of WIDTH floats in its row;
-//   PLANE_PITCH is such a multiple as well.  WIDTH is 4 or 2 where GROUP*U is, as in a layer of stride 4; at stride 1
-//   with one output per thread the windows start anywhere and WIDTH is 1.
-// * Global memory: a plane starts at (n*C + c)*H*W floats, which is sure to be a multiple of one float only, and the
-//   plane's rows start wherever W puts them.  So planes are read float by float; a warp's loads are neighbours and fill
-//   whole sectors anyhow.  (A float3 has the alignment of a float and becomes three loads: it buys the unrolled loop.)
+// * Filter: it begins the shared memory, which is declared as vectors, and TAPS_PITCH is a multiple of VECTOR, so what
+//   a thread takes at a time starts on 16 bytes.
+// * Plane in shared memory: the filter before it ends on 16 bytes.  A window starts STEP or a multiple of it from its
+//   row's start, and rows are PLANE_PITCH apart; WIDTH divides both.  It is 4 or 2 where STEP is a multiple of that,
+//   as at stride 4.  At stride 1 with one output per window, windows start anywhere and WIDTH is 1.
+// * Global memory: a plane starts at (n*C + c)*H*W floats, which is sure to be a multiple of one only, and W puts the
+//   rows anywhere.  So planes are read float by float; where they are staged, a warp's loads are neighbours and fill
+//   whole sectors anyhow.  (A float3 is no wider: with the alignment of a float it becomes three loads.)
 #pragma once
 #include "parts.cuh"
 
@@ -27,7 +26,8 @@ constexpr int round_up(int count, int unit)
 // each has its own, because the window of outputs beyond the plane would reach beyond the array.
 constexpr int GROUP = PLANE_SHARED && !COALESCED ? OUTPUTS : 1;
 constexpr int WINDOW = (GROUP - 1) * U + S;
-constexpr int WIDTH = !PLANE_SHARED ? 1 : GROUP * U % 4 == 0 ? 4 : GROUP * U % 2 == 0 ? 2 : 1;
+constexpr int STEP = GROUP * U;  // columns from a thread's window to its neighbour's
+constexpr int WIDTH = !PLANE_SHARED ? 1 : STEP % 4 == 0 ? 4 : STEP % 2 == 0 ? 2 : 1;
 
 // Filter rows that are in registers together: all of a small filter, so that fewer loads are cut short by a row's end
 // and neighbouring outputs share what they read of the plane; else one.
@@ -41,13 +41,12 @@ constexpr int TAPS_PITCH = round_up(TAPS, VECTOR);
 constexpr int PLANE_ROWS = (BLOCK_ROWS * OUTPUTS - 1) * U + R;
 constexpr int PLANE_COLUMNS = round_up((BLOCK_COLUMNS * OUTPUTS - 1) * U + S, WIDTH);
 
-// Neighbouring threads read COLUMN_STEP apart, and a warp covers several rows of threads.  With the next row of threads
-// as many banks on as one more thread in the same row would be, a warp's windows lie in banks as if in a single row.
-constexpr int COLUMN_STEP = (COALESCED ? 1 : OUTPUTS) * U;
+// A warp covers several rows of threads.  If their windows lie as many banks apart as the windows of BLOCK_COLUMNS
+// neighbours would, the warp's windows meet in a bank no more often than those of a single row.
 constexpr int plane_pitch()
 {
     for (int pitch = PLANE_COLUMNS; pitch < PLANE_COLUMNS + BANKS; pitch += WIDTH)
-        if ((pitch - BLOCK_COLUMNS) * COLUMN_STEP % BANKS == 0) return pitch;
+        if ((pitch - BLOCK_COLUMNS) * STEP % BANKS == 0) return pitch;
     return PLANE_COLUMNS;
 }
 constexpr int PLANE_PITCH = plane_pitch();
@@ -117,7 +116,7 @@ __device__ __forceinline__ void convolve_part(float (&sums)[OUTPUTS][OUTPUTS],
                                               const float* __restrict__ w)  // [M][C][R][S]
 {
     DYNAMIC_SHARED(Vector<VECTOR>, shared);
-    float* const filter = shared->at;                                    // [R / TAP_ROWS][TAPS_PITCH]
+    float* const filter = shared->at;                                // [R / TAP_ROWS][TAPS_PITCH]
     float* const shared_plane = filter + R / TAP_ROWS * TAPS_PITCH;  // [PLANE_ROWS][PLANE_PITCH] if PLANE_SHARED
     const int n = blockIdx.x, m = blockIdx.y;
     const int first = first_channel();

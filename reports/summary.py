@@ -17,8 +17,8 @@ FIGURES = ("kernel", "copies", "total")
 class Row:
     """One line of a result table: a layer, or all layers of a rung (``layer`` None).  Times in ms per batch.
 
-    ``serial`` is the serial CPU's time for the same batch.  A figure that was not measured, or whose point failed its
-    check, is None; a sum over layers is None if any layer's is.
+    ``serial`` and ``blas`` are the CPU's times for the same batch, on one core and on all.  A figure that was not
+    measured, or whose point failed its check, is None; a sum over layers is None if any layer's is.
     """
 
     workload: str
@@ -34,11 +34,12 @@ class Row:
     tolerance: float | None
     status: str
     reason: str | None
+    blas: float | None = None
 
-    def speedup(self, figure: str) -> float | None:
-        """Serial CPU time over the named figure, or None."""
-        own = getattr(self, figure)
-        return self.serial / own if self.serial and own else None
+    def speedup(self, figure: str, base: str = "serial") -> float | None:
+        """Time of the CPU, ``serial`` or ``blas``, over the named figure, or None."""
+        own, cpu = getattr(self, figure), getattr(self, base)
+        return cpu / own if cpu and own else None
 
 
 def label(record: Record) -> str:
@@ -48,8 +49,8 @@ def label(record: Record) -> str:
 
 
 def median_of(record: Record, figure: str) -> float | None:
-    """Median of a figure's samples in ms; ``copies`` is both directions."""
-    samples = record.get("samples", {})
+    """Median of a figure's samples in ms; ``copies`` is both directions.  None for a point that is not ok."""
+    samples = record.get("samples", {}) if record["status"] == "ok" else {}
     if figure == "copies":
         parts = [median_of(record, name) for name in ("h2d", "d2h")]
         return None if None in parts else sum(part for part in parts if part is not None)
@@ -71,6 +72,7 @@ def row(record: Record) -> Row:
         tolerance=error.get("tolerance"),
         status=record["status"],
         reason=record["reason"],
+        blas=record.get("cpu", {}).get("blas_ms"),
     )
 
 
@@ -112,4 +114,5 @@ def all_layers(layers: list[Row]) -> Row:
         tolerance=worst.tolerance,
         status=statuses.pop() if len(statuses) == 1 else "not all ok",
         reason=None,
+        blas=total("blas"),
     )

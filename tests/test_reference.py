@@ -121,7 +121,7 @@ def test_serial_convolution_is_the_reference_within_rounding(conv: Conv) -> None
     x, w = arrays(conv, 1)
     y = compile_serial(find_cxx())(conv, x, w)
     assert within_float32_rounding(conv, x, w, y)
-    y.flat[-1] += 1e-2
+    y.flat[-1] += 0.05  # a dropped product changes an output by a third on average
     assert not within_float32_rounding(conv, x, w, y)
     y.flat[-1] = np.nan
     assert not within_float32_rounding(conv, x, w, y)

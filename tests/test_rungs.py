@@ -3,6 +3,9 @@
 Sources are the ladder's own; nothing here names a rung, so a new one is tested by being there.
 """
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +20,7 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.planner import Plan, device_bytes, plan
 from alexconv.points import Point
-from alexconv.runner import Runner, Settings
+from alexconv.runner import Layer, Runner, Settings
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.transfers import TRANSFERS
 
@@ -47,6 +50,9 @@ def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
     conv = WORKLOADS["alexnet"].layer(layer)
     point = Point("alexnet", layer, 1, rung.name, "pageable", rung.precision, rung.resolve(conv, {}))
     record = Runner(host, [point], Settings(baseline=False)).record(point)
+    if reason := rung.refuses(conv, point.constants):
+        assert (record["status"], record["reason"]) == ("skipped", reason)
+        return
     assert record["status"] == "ok", record["reason"]
     assert 0 < record["error"]["scaled"] <= record["error"]["tolerance"]
     assert "samples" not in record or not record["samples"]
@@ -65,7 +71,7 @@ def odd_convolutions(draw) -> Conv:
 def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
     chosen = {"OUTPUTS": data.draw(st.integers(1, 3)), "COALESCED": data.draw(st.integers(0, 1))}
     chosen["CHANNELS"] = data.draw(st.integers(1, 4))
-    constants = rung.resolve(conv, {name: value for name, value in chosen.items()})
+    constants = rung.resolve(conv, chosen)
     if rung.refuses(conv, constants):
         return
     images = data.draw(st.integers(1, N))
@@ -90,31 +96,47 @@ def test_the_order_of_threads_changes_nothing(rung):
         np.testing.assert_array_equal(outputs[0], other)
 
 
-# A planted bug is an edit of a kernel's text: what it replaces, by what, and the check that must notice.
+# A planted bug: a rung, the text that it replaces in the rung's file or a header, and by what.
 BUGS = {
-    "dropped tap": ("r < R;", "r < R - (blockIdx.y == 0);"),
-    "off by one": ("+ f * U + s]", "+ f * U + s + 1]"),
-    "unwritten output": ("if (e >= E || f >= F) continue;", "if (e >= E || f >= F || (e == 0 && f == 1)) continue;"),
-    "wrong filter": ("w += (size_t)m * C", "w += (size_t)(m ^ 1) * C"),
-    "NaN": ("float sum = 0;", "float sum = blockIdx.y == 1 ? NAN : 0;"),
+    "dropped tap": ("direct-register", "r < R;", "r < R - (blockIdx.y == 0);"),
+    "dropped channel": ("channels", "end_channel(); ++c", "end_channel() - (blockIdx.z == 1); ++c"),
+    "off by one": ("direct-register", "+ f * U + s]", "+ f * U + s + 1]"),
+    "wrong filter": ("channels", "w += (size_t)m * C", "w += (size_t)(m ^ 1) * C"),
+    "unwritten output": ("direct-register", "if (e < E && f < F) body(e, f);", "if (e < E && f && f < F) body(e, f);"),
+    "NaN": ("direct-register", "float sum = 0;", "float sum = blockIdx.y == 1 ? NAN : 0;"),
+    "missing barrier": ("direct-filter-shared", "__syncthreads();", ""),
+    "missing second barrier": ("channels-plane-shared", "if (c > first) __syncthreads();", ""),
+    "lost part": ("channels", "part < PARTS;", "part < PARTS - 1;"),
 }
 
 
 @pytest.mark.parametrize("bug", BUGS)
-@pytest.mark.parametrize("name", ["direct-register", "channels"])
-def test_a_planted_bug_is_caught_by_both_checks(host, tmp_path, name, bug):
-    rung, (right, wrong) = RUNGS[name], BUGS[bug]
-    text = rung.path.read_text()
-    assert right in text, "the kernel no longer has the line that this bug changes"
-    for header in rung.path.parent.glob("*.cuh"):
-        (tmp_path / header.name).write_text(header.read_text())
-    (tmp_path / rung.file).write_text(text.replace(right, wrong))
+def test_a_planted_bug_is_caught_by_both_checks(host, tmp_path, bug):
+    name, right, wrong = BUGS[bug]
+    rung = RUNGS[name]
+    found = 0
+    for file in [rung.path, *rung.path.parent.glob("*.cuh")]:
+        found += right in file.read_text()
+        (tmp_path / file.name).write_text(file.read_text().replace(right, wrong))
+    assert found, "no file of the rung has the text that this bug changes"
     planted = replace(rung, file=str(tmp_path / rung.file))
-    point = Point("alexnet", 3, 1, name, "pageable", "fp32", rung.resolve(WORKLOADS["alexnet"].layer(3), {}))
-    runner = Runner(host, [point], Settings(baseline=False))
-    layer = runner.layer(point)
-    y = run_once(host, planted, point.conv, layer.x, layer.w, whole(planted, point.conv, 1))
-    assert not layer.error(y).passes(PRECISIONS["fp32"].tolerance(point.conv.K))
+    layer = Layer("alexnet", 3, WORKLOADS["alexnet"].layer(3), 1, seed=0)
+    chosen = {"CHANNELS": 2}
+    y = run_once(host, planted, layer.conv, layer.x, layer.w, whole(planted, layer.conv, 1, **chosen))
+    assert not layer.error(y).passes(PRECISIONS[rung.precision].tolerance(layer.conv.K))
     conv = Conv(C=5, H=9, W=8, M=4, R=3, S=2)
-    x, w = exact_inputs(conv, 2, PRECISIONS["fp32"], seed=2)
-    assert not np.array_equal(run_once(host, planted, conv, x, w, whole(planted, conv, 2)), reference(conv, x, w))
+    x, w = exact_inputs(conv, 2, PRECISIONS[rung.precision], seed=2)
+    y = run_once(host, planted, conv, x, w, whole(planted, conv, 2, **chosen))
+    assert not np.array_equal(y, reference(conv, x, w))
+
+
+def test_all_rungs_are_clean_under_address_sanitizer(tmp_path):
+    arguments = ["--workload", "lenet-86-k7", "--N", "1", "--host-build", "asan", "--out", str(tmp_path / "r.jsonl")]
+    command = [sys.executable, "-m", "alexconv.run", "--backend", "host", "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(records) == 2 * len(LADDER), done.stderr
+    assert [record["reason"] for record in records if record["status"] not in ("ok", "skipped")] == []
+    assert {record["point"]["rung"] for record in records if record["status"] == "ok"} >= {
+        rung.name for rung in HOST_RUNGS
+    }

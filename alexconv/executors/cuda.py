@@ -12,7 +12,7 @@ from typing import Any
 
 from alexconv import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.cuda_points import CopiedPoint, ManagedPoint, StreamedPoint
+from alexconv.executors.cuda_points import CopiedPoint, CudaPoint, ManagedPoint, StreamedPoint
 from alexconv.executors.point import PlannedPoint, Values
 from alexconv.kernels.rung import Constants, Rung, defines
 from alexconv.launches import Configured, configure
@@ -71,6 +71,13 @@ class CudaProgram:
             function.set_attribute(attribute, launch.dynamic_shared)
         return function.prepare("P" * len(launch.args))
 
+    def filters(self, point: "CudaPoint", nbytes: int) -> int:
+        """Where the filters of a point go: the rung's constant memory if it keeps them there, else new memory."""
+        if self.rung.constant_symbol is None:
+            return point.allocate(nbytes)
+        address, _ = self._module.get_global(self.rung.constant_symbol)
+        return int(address)
+
     def enqueue(self, images: int, pointers: dict[str, int], stream: Any) -> None:
         """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses."""
         if images not in self._configured:
@@ -118,7 +125,7 @@ class CudaProgram:
         blocks = answer(bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared))
         answer(bindings.cuModuleUnload(module))
         resident = blocks * -(-threads // WARP) * WARP
-        return round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4)
+        return float(round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))
 
 
 class CudaExecutor:
@@ -126,6 +133,7 @@ class CudaExecutor:
 
     name = "cuda"
     transfers = tuple(TRANSFERS)
+    measures = True
 
     def __init__(self, device: int = 0) -> None:
         self.driver = import_driver()
@@ -189,7 +197,8 @@ class CudaExecutor:
         """Allots the arrays of a point; raises OutOfMemory."""
         kinds: dict[str, Any] = {"pageable": CopiedPoint, "pinned": CopiedPoint, "streamed": StreamedPoint}
         with self.errors(program.rung.name):
-            return kinds.get(transfer.kind, ManagedPoint)(self, program, plan, x, w, transfer)
+            opened: PlannedPoint = kinds.get(transfer.kind, ManagedPoint)(self, program, plan, x, w, transfer)
+            return opened
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from alexconv.executors.point import NAN_BYTE, Samples, Values, fill_with_nan
 from alexconv.planner import Plan
+from alexconv.records import Record
 from alexconv.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ def repeat(once: Callable[[], Sample], seconds: float) -> list[Sample]:
 def by_figure(runs: list[dict[str, float]]) -> Samples:
     """Runs of several figures each, as one list per figure."""
     return {name: [run[name] for run in runs] for name in runs[0]}
+
+
+def page_locked(driver: Any, values: Values) -> Values:
+    """A copy in page-locked host memory."""
+    locked: Values = driver.pagelocked_empty(values.shape, values.dtype)
+    np.copyto(locked, values)
+    return locked
 
 
 class CudaPoint:
@@ -103,6 +111,10 @@ class CudaPoint:
             "kernel_cold": repeat(lambda: self.time_kernels(pointers, cold=True), seconds),
         }
 
+    def timeline(self) -> list[Record]:
+        """Nothing: only streams overlap."""
+        return []
+
     def close(self) -> None:
         """Frees the device arrays."""
         for allocation in self._allocations:
@@ -118,17 +130,13 @@ class CopiedPoint(CudaPoint):
         _, _, plan, x, w, transfer = arguments
         y_shape = self.conv.y_shape(plan.N)
         if transfer.kind == "pageable":
-            self.x, self.w, self.y = x, w, np.empty(y_shape, self.dtype)
+            self.x, self.w = x, w
+            self.y: Values = np.empty(y_shape, self.dtype)
             self.y.fill(0)  # touches the pages, whose first use is the host's affair and not the copy's
         else:
-            self.x, self.w = (self._page_locked(values) for values in (x, w))
+            self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
             self.y = self.driver.pagelocked_empty(y_shape, self.dtype)
-        self.pointers = self.buffer_set(list(self.bytes), self.allocate(w.nbytes))
-
-    def _page_locked(self, values: Values) -> Values:
-        locked: Values = self.driver.pagelocked_empty(values.shape, values.dtype)
-        np.copyto(locked, values)
-        return locked
+        self.pointers = self.buffer_set(list(self.bytes), self.program.filters(self, w.nbytes))
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
         """Host arrays to host arrays once; milliseconds of copies in, copies out, and in all."""
@@ -170,18 +178,16 @@ class CopiedPoint(CudaPoint):
 class StreamedPoint(CudaPoint):
     """Pieces of the batch take turns on several streams, each with its buffers, so copies and kernels overlap.
 
-    Only the total is a figure of this transfer: its copies run beside kernels and have no time of their own.
+    Only the total is a figure of this transfer: its copies run beside kernels and have no time of their own.  Where
+    they ran is told by ``timeline``.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
-        self.x, self.w, self.y = (
-            self.driver.pagelocked_empty(shape, self.dtype) for shape in (x.shape, w.shape, self.conv.y_shape(plan.N))
-        )
-        np.copyto(self.x, x)
-        np.copyto(self.w, w)
-        filters = self.allocate(w.nbytes)
+        self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
+        self.y: Values = self.driver.pagelocked_empty(self.conv.y_shape(plan.N), self.dtype)
+        filters = self.program.filters(self, w.nbytes)
         self.streams = [self.driver.Stream() for _ in range(min(transfer.streams, len(plan.pieces)))]
         self.sets = [self.buffer_set(list(self.bytes), filters) for _ in self.streams]
 
@@ -192,16 +198,40 @@ class StreamedPoint(CudaPoint):
         filters_there = self.mark(self.streams[0])
         for stream in self.streams[1:]:
             stream.wait_for_event(filters_there)
+        marks = [[filters_there]]
         for number, (first, last) in enumerate(self.plan.pieces):
             stream, pointers = self.streams[number % len(self.streams)], self.sets[number % len(self.streams)]
+            marks.append([self.mark(stream)])
             self.driver.memcpy_htod_async(pointers["x"], self.x[first:last], stream)
+            marks[-1].append(self.mark(stream))
             if fill:
                 self.fill(pointers, stream)
             self.program.enqueue(last - first, pointers, stream)
+            marks[-1].append(self.mark(stream))
             self.driver.memcpy_dtoh_async(self.y[first:last], pointers["y"], stream)
+            marks[-1].append(self.mark(stream))
         for stream in self.streams:
             stream.synchronize()
+        self._marks = marks
         return (perf_counter() - begin) * 1e3
+
+    def timeline(self) -> list[Record]:
+        """When the last run's operations were at the head of their streams, in ms from the arrival of the filters.
+
+        An operation that waits for a copy engine or for multiprocessors counts as running.
+        """
+        (origin,), *pieces = self._marks
+        return [
+            {
+                "stream": number % len(self.streams),
+                "piece": number,
+                "what": what,
+                "start": round(float(start.time_since(origin)), 4),
+                "end": round(float(end.time_since(origin)), 4),
+            }
+            for number, marks in enumerate(pieces)
+            for what, start, end in zip(("h2d", "kernel", "d2h"), marks, marks[1:], strict=False)
+        ]
 
     def outputs(self) -> Values:
         """See PlannedPoint."""
@@ -226,15 +256,19 @@ class ManagedPoint(CudaPoint):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
-        everywhere = self.driver.mem_attach_flags.GLOBAL
-        self.x, self.w, self.y = (
-            self.driver.managed_empty(shape, self.dtype, mem_flags=everywhere)
-            for shape in (x.shape, w.shape, self.conv.y_shape(plan.N))
-        )
+        self.x, self.w = (self._managed(values.shape) for values in (x, w))
+        self.y = self._managed(self.conv.y_shape(plan.N))
         np.copyto(self.x, x)
         np.copyto(self.w, w)
         self.prefetches = transfer.kind == "managed-prefetch"
-        self.scratch = self.buffer_set([a.name for a in self.program.rung.scratch], self.w.ctypes.data)
+        self.in_constant_memory = self.program.rung.constant_symbol is not None
+        filters = self.program.filters(self, 0) if self.in_constant_memory else self.w.ctypes.data
+        self.scratch = self.buffer_set([a.name for a in self.program.rung.scratch], filters)
+
+    def _managed(self, shape: tuple[int, ...]) -> Values:
+        everywhere = self.driver.mem_attach_flags.GLOBAL
+        managed: Values = self.driver.managed_empty(shape, self.dtype, mem_flags=everywhere)
+        return managed
 
     def prefetch(self, values: Values, *, to_device: bool) -> None:
         """Enqueues the move of an array's pages."""
@@ -264,6 +298,8 @@ class ManagedPoint(CudaPoint):
         if self.prefetches:
             for values in (self.x, self.w, self.y):
                 self.prefetch(values, to_device=True)
+        if self.in_constant_memory:
+            self.driver.memcpy_dtod_async(self.scratch["w"], self.w.ctypes.data, self.w.nbytes, self.stream)
         moved = self.mark(self.stream)
         for first, last in self.plan.pieces:
             pieces = {"x": self.x[first:last].ctypes.data, "y": self.y[first:last].ctypes.data}

@@ -60,7 +60,10 @@ class HostPoint:
             **{array.name: array.nbytes(conv, plan.images, plan.constants) for array in program.rung.scratch},
         }
         self.buffers = {name: executor.allocate(size) for name, size in sizes.items()}
-        self.buffers["w"].array(w.dtype, w.shape)[:] = w
+        if program.rung.constant_symbol:
+            program.module.symbol(program.rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
+        else:
+            self.buffers["w"].array(w.dtype, w.shape)[:] = w
         self.y = np.empty(conv.y_shape(plan.N), self.dtype)
 
     def outputs(self) -> Values:
@@ -80,6 +83,10 @@ class HostPoint:
         """No figures."""
         return {}
 
+    def timeline(self) -> list[Record]:
+        """Nothing overlaps."""
+        return []
+
     def close(self) -> None:
         """Gives the memory back."""
         self.buffers.clear()
@@ -89,7 +96,8 @@ class HostRungs:
     """The host executor as the run sees it.  Raises MissingTool without a C++ compiler."""
 
     name = "host"
-    transfers = ("pageable",)
+    transfers: tuple[str, ...] = ("pageable",)
+    measures = False
 
     def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
         self.executor = HostExecutor(build=build, order=order)
@@ -110,7 +118,7 @@ class HostRungs:
 
     def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
         """Digest of kernel source, run-time, macros, flags and compiler."""
-        return self.executor.key(rung.path, defines(conv, constants))
+        return str(self.executor.key(rung.path, defines(conv, constants)))
 
     def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
         """Compiles a rung into the cache; raises CompileError."""

@@ -39,6 +39,10 @@ class PlannedPoint(Protocol):
         """Timed repetitions, about so many seconds for each figure; empty where times would mean nothing."""
         ...
 
+    def timeline(self) -> list[Record]:
+        """What overlapped in the last run: stream, piece, what, start and end in ms; empty where nothing does."""
+        ...
+
     def close(self) -> None:
         """Gives the memory back."""
         ...
@@ -49,6 +53,7 @@ class Executor(Protocol):
 
     name: str
     transfers: tuple[str, ...]
+    measures: bool  # whether its points have times
 
     def describe(self) -> str:
         """One line for a reader: what will run the kernels."""

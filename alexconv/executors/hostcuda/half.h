@@ -2,7 +2,7 @@
 // once, to nearest even.
 //
 // float has more than twice the digits of half, so rounding a sum, difference, product, quotient or root to float first
-// changes nothing (Figueroa, "When is double rounding innocuous?", 1995).  For a fused multiply-add it would; see narrow().
+// changes nothing (Figueroa, "When is double rounding innocuous?", 1995).  For a fused multiply-add it would.
 #pragma once
 
 namespace host_cuda {
@@ -113,8 +113,19 @@ inline __half2 __hmax2(__half2 a, __half2 b) { return {__hmax(a.x, b.x), __hmax(
 inline __half hsqrt(__half a) { return sqrtf(a); }
 inline bool __hisnan(__half a) { return a != a; }
 
-// The product of two halves is exact in double, and so is its sum with a third wherever rounding to half is in doubt.
-inline __half __hfma(__half a, __half b, __half c) { return double(float(a)) * float(b) + double(float(c)); }
+// The product of two halves is exact in float, so the sum is the only rounding before the last.  It matters where it
+// ends on a tie between two halves, which among normal numbers shows in the 13 bits that a half lacks.  Then double, in
+// which such a sum is exact, decides.
+inline __half __hfma(__half a, __half b, __half c)
+{
+    constexpr unsigned lacking = 0x1fff, tie = 0x1000;
+    constexpr float smallest_normal = 0x1p-14f;
+    const float sum = float(a) * float(b) + float(c);
+    unsigned bits;
+    memcpy(&bits, &sum, sizeof bits);
+    if ((bits & lacking) != tie && fabsf(sum) >= smallest_normal) return sum;
+    return double(float(a)) * double(float(b)) + double(float(c));
+}
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
 
 inline __half __float2half(float a) { return a; }

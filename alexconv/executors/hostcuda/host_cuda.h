@@ -1,4 +1,4 @@
-// CUDA C++ for a CPU: this header comes before every kernel that the host executor compiles (g++ -include).
+// CUDA C++ for a CPU: this header comes before every kernel that the host executor compiles.
 //
 // A kernel is compiled unchanged.  The words that CUDA adds to C++ become macros, its types and functions plain C++
 // (types.h, half.h, intrinsics.h, atomics.h, warp.h, wmma.h).  A launch (launch.cpp) hands the blocks of the grid to one

@@ -31,9 +31,12 @@ bool accepts(const Argument& argument)
 {
     static_assert(std::is_pointer_v<Parameter> || std::is_arithmetic_v<Parameter>,
                   "the host executor passes pointers, integers and floats to a kernel, nothing else");
-    if constexpr (std::is_floating_point_v<Parameter>) return true;
-    if constexpr (std::is_pointer_v<Parameter>) return argument.kind == INTEGER;
-    return argument.kind == INTEGER && (sizeof(Parameter) == 8 || (Parameter)argument.integer == argument.integer);
+    if constexpr (std::is_floating_point_v<Parameter>)
+        return true;
+    else if constexpr (std::is_pointer_v<Parameter>)
+        return argument.kind == INTEGER;
+    else
+        return argument.kind == INTEGER && (sizeof(Parameter) == 8 || (Parameter)argument.integer == argument.integer);
 }
 
 template <class Parameter>

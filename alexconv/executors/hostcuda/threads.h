@@ -19,8 +19,7 @@ class Worker;
 
 // What the thread that runs now is told about itself.  The worker keeps it up to date.
 struct Running {
-    uint3 thread, block;
-    dim3 block_size, grid_size;
+    uint3 thread, block, block_size, grid_size;
     unsigned linear_thread;  // x fastest, as CUDA counts threads into warps
     void* dynamic_shared;
     Worker* worker;

@@ -54,9 +54,7 @@ void check_alignment(const T* address, unsigned stride, host_cuda::Site site)
 }
 
 template <class Layout>
-constexpr layout_t memory_layout = mem_row_major;
-template <>
-constexpr layout_t memory_layout<col_major> = mem_col_major;
+constexpr layout_t memory_layout = std::is_same_v<Layout, col_major> ? mem_col_major : mem_row_major;
 
 template <class Use, int M, int N, int K, class T, class Layout, class Value>
 void fill_fragment(fragment<Use, M, N, K, T, Layout>& f, const Value& value)

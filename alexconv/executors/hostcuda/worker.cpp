@@ -40,23 +40,18 @@ DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr)
 
 DynamicShared::~DynamicShared() { std::free(memory_); }
 
-// The calling thread's copy of the thread_local variables of this shared library.
-struct ThreadLocals {
-    char* address;
-    size_t bytes;
-};
-
-static ThreadLocals thread_locals()
+ThreadLocals ThreadLocals::of_this_library()
 {
+    running.worker = nullptr;  // the first access makes the thread's copy of the variables
     ThreadLocals found{nullptr, 0};
     const auto visit = [](dl_phdr_info* library, size_t, void* result) {
-        const auto here = reinterpret_cast<ElfW(Addr)>(&run_grid);
+        const auto code = reinterpret_cast<ElfW(Addr)>(&run_grid);
         const ElfW(Phdr)* locals = nullptr;
         bool ours = false;
         for (int i = 0; i < library->dlpi_phnum; ++i) {
             const ElfW(Phdr)& part = library->dlpi_phdr[i];
             if (part.p_type == PT_TLS) locals = &part;
-            if (part.p_type == PT_LOAD) ours |= here - library->dlpi_addr - part.p_vaddr < part.p_memsz;
+            if (part.p_type == PT_LOAD) ours |= code - library->dlpi_addr - part.p_vaddr < part.p_memsz;
         }
         if (ours && locals)
             *static_cast<ThreadLocals*>(result) = {static_cast<char*>(library->dlpi_tls_data), locals->p_memsz};
@@ -70,6 +65,7 @@ static ThreadLocals thread_locals()
 
 Worker::Worker(Grid& grid)
     : grid_(grid),
+      thread_locals_(ThreadLocals::of_this_library()),
       dynamic_shared_(grid.request.dynamic_shared),
       stacks_(grid.threads.size()),
       fibers_(grid.threads.size()),
@@ -92,11 +88,11 @@ void Worker::run_block(std::uint64_t block)
     const unsigned threads = unsigned(grid_.threads.size());
     const unsigned *grid = grid_.request.grid, *size = grid_.request.block;
     clear_shared();  // before `running` is set: it lies among the thread_local variables
-    running.block = {unsigned(block % grid[0]), unsigned(block / grid[0] % grid[1]), unsigned(block / grid[0] / grid[1])};
-    running.block_size = {size[0], size[1], size[2]};
-    running.grid_size = {grid[0], grid[1], grid[2]};
-    running.dynamic_shared = dynamic_shared_.memory();
-    running.worker = this;
+    running_.block = {unsigned(block % grid[0]), unsigned(block / grid[0] % grid[1]), unsigned(block / grid[0] / grid[1])};
+    running_.block_size = {size[0], size[1], size[2]};
+    running_.grid_size = {grid[0], grid[1], grid[2]};
+    running_.dynamic_shared = dynamic_shared_.memory();
+    running_.worker = this;
 
     for (unsigned first = 0; first < threads; first += WARP)
         warps_[first / WARP].live = threads - first >= WARP ? ALL_LANES : (1u << (threads - first)) - 1;
@@ -107,10 +103,8 @@ void Worker::run_block(std::uint64_t block)
 
 void Worker::clear_shared()
 {
-    running.worker = this;  // the first access makes the thread's copy of the variables
-#ifndef HOST_CUDA_ASAN
-    const ThreadLocals shared = thread_locals();
-    std::memset(shared.address, NOT_A_NUMBER, shared.bytes);
+#ifndef HOST_CUDA_ASAN  // there, shared memory is not thread_local
+    std::memset(thread_locals_.address, NOT_A_NUMBER, thread_locals_.bytes);
 #endif
     if (dynamic_shared_.memory()) std::memset(dynamic_shared_.memory(), NOT_A_NUMBER, grid_.request.dynamic_shared);
 }
@@ -129,8 +123,8 @@ void Worker::run_threads()
     for (;;) {
         while (started_ < grid_.threads.size() && !grid_.stopping()) {
             current_->thread = grid_.threads[started_++];
-            running.thread = current_->thread.index;
-            running.linear_thread = current_->thread.linear;
+            running_.thread = current_->thread.index;
+            running_.linear_thread = current_->thread.linear;
             grid_.kernel(grid_.request.arguments);
             thread_exits();
         }
@@ -144,18 +138,14 @@ void Worker::thread_exits()
     warp.live &= ~(1u << lane());
     --live_;
     if (barrier_.arrived && barrier_.arrived == live_) open_barrier();
-    for (unsigned left = warp.waiting; left; left &= warp.waiting) {  // some may have waited for this lane alone
-        const unsigned linear = running.linear_thread / WARP * WARP + unsigned(__builtin_ctz(left));
-        const unsigned mask = fiber_of(linear).mask;
-        complete_warp(warp, mask);
-        left &= ~mask;
-    }
+    const Fiber* fiber = warp.queue.first();
+    while (fiber) fiber = complete_warp(warp, fiber->mask) ? warp.queue.first() : fiber->next;
 }
 
 int Worker::wait_for_block(int barrier, bool predicate, Site site)
 {
     if (const Fiber* other = barrier_.queue.first(); other && barrier_.number != barrier)
-        give_up("divergent barriers: waits at %s:%d, thread (%u,%u,%u) at %s:%d", site.file, site.line,
+        give_up(current_->thread, "divergent barriers: waits at %s:%d, thread (%u,%u,%u) at %s:%d", site.file, site.line,
                 other->thread.index.x, other->thread.index.y, other->thread.index.z, other->site.file, other->site.line);
     barrier_.number = barrier;
     barrier_.predicates += predicate;
@@ -190,11 +180,11 @@ void Worker::wait_for_warp(unsigned mask, Together together, void* mine, Site si
     let_others_run();
 }
 
-// Lets the lanes that wait with this mask go on, if they are all there.
-void Worker::complete_warp(Warp& warp, unsigned mask)
+// Lets the lanes that wait with this mask go on, if they are all there; says whether they were.
+bool Worker::complete_warp(Warp& warp, unsigned mask)
 {
     const unsigned expected = mask & warp.live;
-    if (expected & ~warp.waiting) return;
+    if (expected & ~warp.waiting) return false;
 
     void* lanes[WARP];
     unsigned present = 0;
@@ -203,40 +193,47 @@ void Worker::complete_warp(Warp& warp, unsigned mask)
         if (fiber->mask != mask) continue;
         if (!first) first = fiber;
         if (fiber->together != first->together)
-            give_up("the lanes of a warp call different functions, at %s:%d and %s:%d", first->site.file, first->site.line,
-                    fiber->site.file, fiber->site.line);
+            give_up(fiber->thread, "the lanes of a warp call different functions, at %s:%d and %s:%d", fiber->site.file,
+                    fiber->site.line, first->site.file, first->site.line);
         const unsigned lane = fiber->thread.linear % WARP;
         lanes[lane] = fiber->mine;
         present |= 1u << lane;
     }
-    if (present != expected) return;  // some of them wait with another mask, for now
+    if (present != expected) return false;  // some of them wait with another mask, for now
 
     first->together(lanes, present);
     warp.waiting &= ~present;
     Queue others;
     while (Fiber* fiber = warp.queue.pop()) (fiber->mask == mask ? ready_ : others).push(*fiber);
     warp.queue = others;
+    return true;
 }
 
 // ---- Switching ------------------------------------------------------------------------------------------------------
 
-// One copy of it, so that the jump in host_cuda_switch almost always leads to the same place and is predicted.
-__attribute__((noinline)) void Worker::let_others_run()
+void Worker::let_others_run()
 {
     if (grid_.stopping()) abandon();
-    if (Fiber* ready = ready_.pop()) return switch_to(*ready);
-    if (started_ < grid_.threads.size()) return switch_to(unused_fiber());
-    if (live_) report_deadlock();
-    switch_to(own_);
+    switch_to(next_fiber());
 }
 
-void Worker::switch_to(Fiber& fiber)
+Fiber& Worker::next_fiber()
+{
+    if (Fiber* ready = ready_.pop()) return *ready;
+    if (started_ < grid_.threads.size()) return unused_fiber();
+    if (live_) report_deadlock();
+    return own_;
+}
+
+// One copy of it: fibers that wait at the same kind of barrier then have the same return addresses on their stacks, and
+// the CPU predicts the returns although the stacks were exchanged.
+__attribute__((noinline)) void Worker::switch_to(Fiber& fiber)
 {
     Fiber& from = *current_;
     if (&fiber == &from) return;
     current_ = &fiber;
-    running.thread = fiber.thread.index;
-    running.linear_thread = fiber.thread.linear;
+    running_.thread = fiber.thread.index;
+    running_.linear_thread = fiber.thread.linear;
     void* ticket = asan::leaving(fiber.stack);
     switch_context(from.context, fiber.context);
     asan::arrived(ticket);
@@ -263,12 +260,11 @@ void Worker::abandon()
 
 // ---- Failures -------------------------------------------------------------------------------------------------------
 
-void Worker::give_up(const char* format, ...)
+void Worker::give_up(const Thread& thread, const char* format, ...)
 {
     char text[sizeof grid_.request.message];
-    const Thread& thread = current_->thread;
-    const int used = std::snprintf(text, sizeof text, "block (%u,%u,%u), thread (%u,%u,%u): ", running.block.x,
-                                   running.block.y, running.block.z, thread.index.x, thread.index.y, thread.index.z);
+    const int used = std::snprintf(text, sizeof text, "block (%u,%u,%u), thread (%u,%u,%u): ", running_.block.x,
+                                   running_.block.y, running_.block.z, thread.index.x, thread.index.y, thread.index.z);
     std::va_list values;
     va_start(values, format);
     std::vsnprintf(text + used, sizeof text - size_t(used), format, values);
@@ -277,8 +273,9 @@ void Worker::give_up(const char* format, ...)
     abandon();
 }
 
-void Worker::fail(const char* what, Site site) { give_up("%s, at %s:%d", what, site.file, site.line); }
+void Worker::fail(const char* what, Site site) { give_up(current_->thread, "%s, at %s:%d", what, site.file, site.line); }
 
+// The fiber of a thread that has started and not exited.
 Fiber& Worker::fiber_of(unsigned linear_thread)
 {
     Fiber* fiber = fibers_.data();
@@ -298,9 +295,8 @@ void Worker::report_deadlock()
         if (fiber->mask == waiting->mask) missing &= ~(1u << fiber->thread.linear % WARP);
     const unsigned lane = unsigned(__builtin_ctz(missing));
     const Fiber& other = fiber_of(waiting->thread.linear / WARP * WARP + lane);
-    current_ = const_cast<Fiber*>(waiting);
-    give_up("deadlock: waits at %s:%d for lane %u of its warp, which waits at %s:%d", waiting->site.file,
-            waiting->site.line, lane, other.site.file, other.site.line);
+    give_up(waiting->thread, "deadlock: waits at %s:%d for lane %u of its warp, which waits at %s:%d",
+            waiting->site.file, waiting->site.line, lane, other.site.file, other.site.line);
 }
 
 int wait_for_block(int barrier, bool predicate, Site site)

@@ -92,6 +92,14 @@ private:
     void* memory_;
 };
 
+// The calling thread's copy of this library's thread_local variables: its static shared memory, and `running`.
+struct ThreadLocals {
+    char* address;
+    size_t bytes;
+
+    static ThreadLocals of_this_library();
+};
+
 class Worker {
 public:
     explicit Worker(Grid& grid);
@@ -126,9 +134,10 @@ private:
     void thread_exits();
 
     void open_barrier();
-    void complete_warp(Warp& warp, unsigned mask);
+    bool complete_warp(Warp& warp, unsigned mask);
 
     void let_others_run();
+    Fiber& next_fiber();
     void switch_to(Fiber& fiber);
     Fiber& unused_fiber();
     [[noreturn]] void abandon();
@@ -136,9 +145,11 @@ private:
     Warp& warp_of(const Thread& thread) { return warps_[thread.linear / WARP]; }
     Fiber& fiber_of(unsigned linear_thread);
     [[noreturn]] void report_deadlock();
-    [[noreturn]] __attribute__((format(printf, 2, 3))) void give_up(const char* format, ...);
+    [[noreturn]] __attribute__((format(printf, 3, 4))) void give_up(const Thread& thread, const char* format, ...);
 
     Grid& grid_;
+    Running& running_ = running;  // looking up a thread_local variable costs a call
+    const ThreadLocals thread_locals_;
     DynamicShared dynamic_shared_;
     Stacks stacks_;
     std::vector<Fiber> fibers_;  // [threads of a block]

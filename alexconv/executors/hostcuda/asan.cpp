@@ -1,0 +1,87 @@
+// AddressSanitizer's findings, as failures of the launch.
+//
+// Instrumented code calls __asan_report_* before a bad access.  The run-time defines these functions itself and so gets
+// in before AddressSanitizer's own, which would print and end the process: the access does not happen, the launch fails,
+// the process lives on.  What calls into AddressSanitizer's library by itself, such as memset, still ends the process.
+#ifdef HOST_CUDA_ASAN
+
+#include "asan.h"
+
+#include <pthread.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "host_cuda.h"
+
+namespace host_cuda {
+
+Stack asan::own_stack()
+{
+    pthread_attr_t attributes;
+    void* bottom = nullptr;
+    size_t bytes = 0;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstack(&attributes, &bottom, &bytes);
+    pthread_attr_destroy(&attributes);
+    return {static_cast<char*>(bottom), bytes};
+}
+
+constexpr size_t NAME = 128;
+
+// The array beside which the address lies, as a kernel's author knows it, and how far off.
+static void describe(const char* address, char* text, size_t room)
+{
+    char name[NAME];
+    void* region = nullptr;
+    size_t bytes = 0;
+    const char* kind = __asan_locate_address(const_cast<char*>(address), name, sizeof name, &region, &bytes);
+    const char* const first = static_cast<char*>(region);
+    if (!first) {
+        std::snprintf(text, room, "address %p, near no array", static_cast<const void*>(address));
+        return;
+    }
+    const char* what = "memory of";
+    if (!std::strcmp(kind, "stack")) what = "local array";
+    if (!std::strcmp(kind, "global")) what = "shared or constant array";
+    if (!std::strcmp(kind, "heap")) what = first == running.dynamic_shared ? "dynamic shared memory of" : "a buffer of";
+    const bool before = address < first;
+    std::snprintf(text, room, "%td bytes %s %s %s%s%zu bytes", before ? first - address : address - first - ptrdiff_t(bytes),
+                  before ? "before" : "beyond", what, name, *name ? " of " : "", bytes);
+}
+
+[[noreturn]] static void report(const char* verb, const void* address, size_t bytes, const char* return_address)
+{
+    char where[NAME], place[2 * NAME], text[4 * NAME];
+    __sanitizer_symbolize_pc(const_cast<char*>(return_address) - 1, "%s %l", where, sizeof where);
+    describe(static_cast<const char*>(address), place, sizeof place);
+    std::snprintf(text, sizeof text, "AddressSanitizer: %s %zu bytes, %s", verb, bytes, place);
+    char* const line = std::strrchr(where, ' ');  // there always is one
+    *line = 0;
+    const char* const folder = std::strrchr(where, '/');
+    fail(text, {folder ? folder + 1 : where, std::atoi(line + 1)});
+}
+
+}  // namespace host_cuda
+
+#define HOST_CUDA_REPORT(verb, name, bytes)                                                            \
+    extern "C" void __asan_report_##name##bytes##_noabort(void* address)                               \
+    {                                                                                                  \
+        host_cuda::report(verb, address, bytes, static_cast<char*>(__builtin_return_address(0)));      \
+    }
+#define HOST_CUDA_REPORTS(verb, name)                                                                  \
+    HOST_CUDA_REPORT(verb, name, 1)                                                                    \
+    HOST_CUDA_REPORT(verb, name, 2)                                                                    \
+    HOST_CUDA_REPORT(verb, name, 4)                                                                    \
+    HOST_CUDA_REPORT(verb, name, 8)                                                                    \
+    HOST_CUDA_REPORT(verb, name, 16)                                                                   \
+    extern "C" void __asan_report_##name##_n_noabort(void* address, size_t bytes)                      \
+    {                                                                                                  \
+        host_cuda::report(verb, address, bytes, static_cast<char*>(__builtin_return_address(0)));      \
+    }
+
+HOST_CUDA_REPORTS("reads", load)
+HOST_CUDA_REPORTS("writes", store)
+
+#endif

@@ -1,0 +1,21 @@
+// shared-core-tile: only the core of the input tile in shared memory, the halo from the caches.
+//
+// Parent: shared-output-tile.  Neighbouring blocks load overlapping tiles, and each keeps its own copy of the overlap in
+// shared memory.  Here a block keeps TILE*U x TILE*U inputs, which no other tile of the plane has: every thread loads as
+// many as every other, without an index to divide, and shared memory is smaller.  The halo is left to the L1 and L2
+// caches, at the price of a test for every product.  Strategy 3 of Kirk and Hwu's "Programming Massively Parallel
+// Processors".  Block (n, m, tile) computes that tile of the plane (n, m), one channel after the other; a thread
+// computes one output.
+#include "core_tile.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    shared_core_tile(const float* MAYBE_RESTRICT x,  // [N][C][H][W]
+                     const float* MAYBE_RESTRICT w,  // [M][C][R][S]
+                     float* MAYBE_RESTRICT y)        // [N][M][E][F]
+{
+    DYNAMIC_SHARED(float, core);  // [CORE][CORE]
+    const int n = blockIdx.x, m = blockIdx.y;
+    const int e = output_row(), f = output_column();
+    const float sum = convolve_core(x + (size_t)n * C * H * W, w + (size_t)m * C * R * S, core);
+    if (e < E && f < F) y[((size_t)n * M + m) * E * F + e * F + f] = sum;
+}

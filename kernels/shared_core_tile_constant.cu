@@ -1,0 +1,20 @@
+// shared-core-tile-constant: the core of the input tile in shared memory, the filters in constant memory.
+//
+// Parent: shared-core-tile.  All threads of a block need the same tap at the same time: the constant cache hands it to
+// a whole warp at once, and the L1 cache is left to the halo.  Constant memory holds 64 KiB, so larger filter sets are
+// refused.  Block (n, m, tile) computes that tile of the plane (n, m), one channel after the other; a thread computes
+// one output.
+#include "core_tile.cuh"
+
+__constant__ float filters[M * C * R * S];  // [M][C][R][S]
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    shared_core_tile_constant(const float* MAYBE_RESTRICT x,  // [N][C][H][W]
+                              float* MAYBE_RESTRICT y)        // [N][M][E][F]
+{
+    DYNAMIC_SHARED(float, core);  // [CORE][CORE]
+    const int n = blockIdx.x, m = blockIdx.y;
+    const int e = output_row(), f = output_column();
+    const float sum = convolve_core(x + (size_t)n * C * H * W, filters + m * C * R * S, core);
+    if (e < E && f < F) y[((size_t)n * M + m) * E * F + e * F + f] = sum;
+}

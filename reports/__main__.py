@@ -1,0 +1,29 @@
+"""python -m alexconv.reports FILE... -o DIR: record files as tables, figures and one HTML page."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from alexconv.cli import exits_cleanly
+from alexconv.records import read
+from alexconv.reports.evidence import evidence
+from alexconv.reports.page import compose, write
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the report; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reports", description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files; later ones win")
+    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR", help="folder to write into")
+    parser.add_argument("--device", metavar="NAME", help="which device's points, where the files hold several GPUs'")
+    options = parser.parse_args(arguments)
+    report = compose(evidence(read(options.files), options.device))
+    page = write(report, options.out)
+    print(f"{page}: {sum(1 for _ in report.tables())} tables, {sum(1 for _ in report.plots())} figures")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

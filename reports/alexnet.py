@@ -1,0 +1,471 @@
+"""The AlexNet study's tables and figures, ours and the published ones.  Table and figure numbers are the study's."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from alexconv.kernels.ladder import ALIASES, RUNGS
+from alexconv.kernels.rung import Rung
+from alexconv.reports import mapping, published
+from alexconv.reports.charts import DIRECTIONS, Dot, Line, Stack, dots, layer_marker, lines, one, stacks
+from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.evidence import Evidence, Measured, layer_numbers
+from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, Series, variant_of
+from alexconv.shapes import WORKLOADS
+from alexconv.statistics import Summary
+
+WORKLOAD = "alexnet"
+BREAKDOWNS = ("mk-sw-mt-si-c-vec", "mk-sw-mt-si-c-half", "mk-sw-mt-si-c")  # figures 12a, b, c
+SCALED = (("14", "10", "rswmtla2m"), ("15", "11", "exp-mk-sw-mt-si-c-vec"))  # figures, table, variant
+LAYERWISE = (("13a", "rswmtla2m"), ("13b", "mk-sw-mt-si-c-vec"))
+PAIR = ("mk-sw-mt-si-c-vec", "exp-mk-sw-mt-si-c-vec")  # figure 16
+LEAST_TO_FIT = 3  # batch sizes
+STUDY_SCALING = (1, 32, 128, 256, 512, 1024, 2048)  # batch sizes
+Fit = tuple[float, float, float]  # fixed part and slope in ms, largest relative deviation
+
+
+def section(evidence: Evidence) -> Section:
+    """Everything of the study for which there are points."""
+    items: list[Table | Plot] = []
+    if WORKLOAD in evidence.workloads:
+        if evidence.timed:
+            items += result_tables(evidence)
+            items += layer_figures(evidence)
+        items += mapping_figures(evidence)
+        if evidence.timed:
+            items += coalescing(evidence)
+            items += breakdowns(evidence)
+            items += layerwise(evidence)
+            for figure, table, variant in SCALED:
+                items += scaling(evidence, figure, table, Series(ALIASES[variant]))
+            items += pair(evidence)
+    text = (
+        f"The figures of the study {ALEXNET_STUDY}, in its order and numbering, measured here, with what it published "
+        f"for its {ALEXNET_GPU} beside them. Columns headed by a rung's name are ours; columns headed by the study's "
+        "abbreviation are the study's. Speedups are over each one's own serial CPU run and include the copies."
+    )
+    return Section("alexnet-study", "The AlexNet study", text, items)
+
+
+# Tables 3 to 9
+
+
+def result_tables(evidence: Evidence) -> list[Table | Plot]:
+    """Tables 3 to 7."""
+    single = members(evidence, lambda rung: rung.family == "single")
+    multi = members(evidence, lambda rung: rung.family == "multi" and not rung.order_varies)
+    kernel = partial(evidence.time, figure="kernel")
+    both = "with the copies, over the serial CPU run"
+    return [
+        *copies_table(evidence),
+        *pairs(
+            evidence, "table-4", "Table 4: kernel time, one kernel a layer (ms)", single, kernel, published.kernel_ms
+        ),
+        *pairs(
+            evidence,
+            "table-5",
+            f"Table 5: speedup {both}, one kernel a layer",
+            single,
+            evidence.speedup,
+            published.speedup,
+        ),
+        *pairs(
+            evidence, "table-6", "Table 6: kernel time, channels in parallel (ms)", multi, kernel, published.kernel_ms
+        ),
+        *pairs(
+            evidence,
+            "table-7",
+            f"Table 7: speedup {both}, channels in parallel",
+            multi,
+            evidence.speedup,
+            published.speedup,
+        ),
+    ]
+
+
+def members(evidence: Evidence, chosen: Callable[[Rung], bool]) -> list[Series]:
+    """The series that the study has a name for and whose rung is chosen."""
+    return [
+        series
+        for series in evidence.series(WORKLOAD)
+        if series.rung in RUNGS and chosen(RUNGS[series.rung]) and known_to_study(series)
+    ]
+
+
+def known_to_study(series: Series) -> bool:
+    """Whether the study published kernel times of the series."""
+    return any(published.kernel_ms(WORKLOAD, 1, N, series) for N in WORKLOADS[WORKLOAD].batches)
+
+
+def study_points(evidence: Evidence) -> list[tuple[int, int]]:
+    """Layers and batch sizes that are both in the study's tables and in the records."""
+    batches = [N for N in WORKLOADS[WORKLOAD].batches if N in evidence.batches(WORKLOAD)]
+    return [(layer, N) for layer in evidence.layers(WORKLOAD) for N in batches]
+
+
+def pairs(
+    evidence: Evidence,
+    key: str,
+    title: str,
+    series: Sequence[Series],
+    ours: Callable[[str, int | None, int, Series], Summary | None],
+    theirs: Callable[[str, int | None, int, Series], float | None],
+) -> list[Table | Plot]:
+    """A table with two columns per series, ours and the study's."""
+    if not series or not study_points(evidence):
+        return []
+    heads = [head for each in series for head in (each.label, variant_of(each) or "")]
+    rows: list[tuple[Cell, ...]] = []
+    for layer, N in study_points(evidence):
+        cells: list[Cell] = [
+            seconds(evidence.serial(WORKLOAD, layer, N)),
+            seconds(published.serial_ms(WORKLOAD, layer, N)),
+        ]
+        for each in series:
+            own = ours(WORKLOAD, layer, N, each)
+            cells += [own.median if own else None, theirs(WORKLOAD, layer, N, each)]
+        rows.append((layer, N, *cells))
+    caption = f"Medians here; the study's own figures ({ALEXNET_GPU}) under its abbreviations."
+    return [Table(key, title, caption, ("layer", "N", "CPU here (s)", "CPU study (s)", *heads), rows)]
+
+
+def seconds(ms: float | None) -> float | None:
+    """Milliseconds as seconds."""
+    return None if ms is None else ms / 1000
+
+
+def copies_table(evidence: Evidence) -> list[Table | Plot]:
+    """Table 3: copies of the first rung of each family and precision."""
+    chosen = [Series(ALIASES[alias]) for alias in ("mcpy", "half", "mk", "mk-sw-mt-si-c-half")]
+    names = ("memcpy", "memcpy half", "memcpy mk", "memcpy mk half")
+    rows = []
+    for layer, N in study_points(evidence):
+        cells: list[Cell] = []
+        for each in chosen:
+            own = evidence.time(WORKLOAD, layer, N, each, "copies")
+            cells += [own.median if own else None, published.copies_ms(WORKLOAD, layer, N, each)]
+        rows.append((layer, N, *cells))
+    heads = [head for each, name in zip(chosen, names, strict=True) for head in (each.rung, name)]
+    caption = "Both copies, input and filters to the device and output back, pageable memory."
+    table = Table("table-3", "Table 3: copying overhead (ms)", caption, ("layer", "N", *heads), rows)
+    return [table] if rows else []
+
+
+# Figures 3a to 8c
+
+
+def layer_figures(evidence: Evidence) -> list[Table | Plot]:
+    """Speedup and breakdown of each layer, and the overall speedups."""
+    items: list[Table | Plot] = []
+    N = evidence.main_batch(WORKLOAD)
+    batches = [N for N in WORKLOADS[WORKLOAD].batches if N in evidence.batches(WORKLOAD)] or [N]
+    for layer in evidence.layers(WORKLOAD):
+        title = f"Fig. {layer + 2}a: speedup of layer {layer}"
+        items.append(speedup_plot(evidence, f"fig-{layer + 2}a", title, layer, batches))
+        title = f"Fig. {layer + 2}b: kernels and copies of layer {layer}, N={N}"
+        items.append(breakdown_plot(evidence, f"fig-{layer + 2}b", title, layer, N))
+    if evidence.layers(WORKLOAD) == list(layer_numbers(WORKLOAD)):
+        for letter, batch in zip("abc", batches, strict=False):
+            title = f"Fig. 8{letter}: overall speedup of all layers, N={batch}"
+            items.append(speedup_plot(evidence, f"fig-8{letter}", title, None, [batch]))
+    return items
+
+
+def speedup_plot(evidence: Evidence, key: str, title: str, layer: int | None, batches: Sequence[int]) -> Plot:
+    """Speedup over the serial CPU, copies included, one panel per batch size."""
+    panels = [
+        (
+            f"N={N}",
+            [
+                Dot(
+                    series.label,
+                    series.rung,
+                    evidence.speedup(WORKLOAD, layer, N, series),
+                    published.speedup(WORKLOAD, layer, N, series),
+                )
+                for series in evidence.series(WORKLOAD)
+            ],
+        )
+        for N in batches
+    ]
+    caption = (
+        "Serial CPU time over total time, host arrays to host arrays; each study over its own CPU. Higher is faster."
+    )
+    return Plot(key, title, caption, partial(dots, panels, "speedup (×)"))
+
+
+def stack(evidence: Evidence, workload: str, layer: int | None, N: int, series: Series, label: str = "") -> Stack:
+    """A bar of kernels and copies with the published pair."""
+    copies = {name: evidence.time(workload, layer, N, series, name) for name in DIRECTIONS}
+    return Stack(
+        label or series.label,
+        series.rung,
+        evidence.time(workload, layer, N, series, "kernel"),
+        {name: time.median for name, time in copies.items() if time},
+        published_kernel=published.kernel_ms(workload, layer, N, series),
+        published_copies=published.copies_ms(workload, layer, N, series),
+    )
+
+
+def breakdown_plot(
+    evidence: Evidence, key: str, title: str, layer: int | None, N: int, workload: str = WORKLOAD
+) -> Plot:
+    """Stacked kernels and copies of every rung."""
+    bars = [stack(evidence, workload, layer, N, series) for series in evidence.series(workload, N)]
+    panels = [(f"N={N}", [bar for bar in bars if bar.kernel])]
+    caption = "Medians; the whisker is the 95 % interval of the kernels' median. Lower is faster."
+    return Plot(key, title, caption, partial(stacks, panels, "ms per batch"))
+
+
+# Figures 9 to 11, table 8
+
+
+def mapping_figures(evidence: Evidence) -> list[Table | Plot]:
+    """Figures 9 and 10, from the constants of layer 1 as a rung resolves them."""
+    rung, conv = RUNGS[ALIASES["rla2m"]], WORKLOADS[WORKLOAD].layer(1)
+    items: list[Table | Plot] = []
+    for number, name, coalesced in ((9, "coalesced", 1), (10, "non-coalesced", 0)):
+        constants = rung.resolve(conv, {"COALESCED": coalesced})
+        touched = mapping.sectors_per_store(conv, constants)
+        caption = (
+            f"Drawn from the rung's constants ({', '.join(f'{k}={v}' for k, v in constants.items())}): which thread of "
+            f"the block computes which output. A warp's store touches {touched:.1f} sectors of {mapping.SECTOR} bytes "
+            "in the mean."
+        )
+        title = f"Fig. {number}: {name} accesses in layer 1"
+        items.append(Plot(f"fig-{number}", title, caption, partial(mapping.draw, conv, constants)))
+    return items
+
+
+def coalescing(evidence: Evidence) -> list[Table | Plot]:
+    """Table 8 and figure 11: layer 1 with both mappings, where both were measured."""
+    rows: list[tuple[Cell, ...]] = []
+    dots_by_batch: dict[int, list[Dot]] = {}
+    for rung, N, by_value in mapped_twice(evidence):
+        speedups = {value: own_speedup(point) for value, point in by_value.items()}
+        theirs = {value: published_mapping(rung, N, value) for value in (0, 1)}
+        cells: list[Cell] = [speedup.median if (speedup := speedups[value]) else None for value in (0, 1)]
+        kernels = [by_value[value].median("kernel") for value in (0, 1)]
+        rows.append((rung, N, cells[0], theirs[0], cells[1], theirs[1], *kernels))
+        for value, name in ((0, "apart"), (1, "coalesced")):
+            dot = Dot(f"{rung}, {name}", rung, speedups[value], theirs[value])
+            dots_by_batch.setdefault(N, []).append(dot)
+    if not rows:
+        return []
+    columns = ("rung", "N", "non-coalesced", "study", "coalesced", "study", "kernel ms, non-coal.", "kernel ms, coal.")
+    title = "Table 8: speedup of layer 1, coalesced and non-coalesced"
+    caption = "The same rung with COALESCED=0 and 1. The study's last row compares two variants."
+    panels = [(f"N={N}", dots_by_batch[N]) for N in sorted(dots_by_batch) if N in WORKLOADS[WORKLOAD].batches]
+    plot = Plot(
+        "fig-11",
+        "Fig. 11: coalesced and non-coalesced accesses in layer 1",
+        "Speedup over the serial CPU, copies included; 'apart' is COALESCED=0.",
+        partial(dots, panels, "speedup (×)"),
+    )
+    return [Table("table-8", title, caption, columns, rows), *([plot] if panels else [])]
+
+
+def mapped_twice(evidence: Evidence) -> list[tuple[str, int, dict[int, Measured]]]:
+    """Rung, batch and the points by their value of COALESCED, no other constant changed."""
+    found: dict[tuple[str, int], dict[int, Measured]] = {}
+    for point in evidence.points:
+        layer_one = (point.workload, point.layer, point.series.transfer) == (WORKLOAD, 1, evidence.transfer)
+        value = point.record["point"]["constants"].get("COALESCED")
+        if layer_one and value is not None and all(name == "COALESCED" for name, _ in point.changed):
+            found.setdefault((point.series.rung, point.N), {})[value] = point
+    return [(rung, N, points) for (rung, N), points in found.items() if len(points) == len(COALESCED)]
+
+
+def own_speedup(point: Measured) -> Summary | None:
+    """A point's speedup over the serial CPU."""
+    serial, total = point.cpu_ms("serial"), point.time("total")
+    if serial is None or total is None:
+        return None
+    return Summary(serial / total.median, serial / total.high, serial / total.low, total.count)
+
+
+def published_mapping(rung: str, N: int, coalesced: int) -> float | None:
+    """The study's figure in the row of table 8 that is named after the rung."""
+    alias = RUNGS[rung].alias
+    for figure in published.figures():
+        named = figure.note.lower() == f"row {alias}" and figure.N == N
+        if named and COALESCED.get(figure.variant.rpartition("/")[2]) == coalesced:
+            return figure.value
+    return None
+
+
+# Table 9, figures 12 to 16
+
+
+def breakdowns(evidence: Evidence) -> list[Table | Plot]:
+    """Table 9 and figures 12a to c: kernels beside copies in every layer."""
+    N = evidence.main_batch(WORKLOAD)
+    items: list[Table | Plot] = []
+    best = Series(ALIASES[BREAKDOWNS[0]])
+    bars = {layer: stack(evidence, WORKLOAD, layer, N, best) for layer in evidence.layers(WORKLOAD)}
+    rows = [
+        (layer, bar.kernel.median, bar.published_kernel, sum(bar.copies.values()), bar.published_copies)
+        for layer, bar in bars.items()
+        if bar.kernel
+    ]
+    if rows:
+        title = f"Table 9: kernels and copies of {best.rung}, N={N} (ms)"
+        columns = ("layer", "kernels here", "kernels study", "copies here", "copies study")
+        items.append(Table("table-9", title, f"Study: {BREAKDOWNS[0]} on {ALEXNET_GPU}.", columns, rows))
+    for letter, alias in zip("abc", BREAKDOWNS, strict=True):
+        series = Series(ALIASES[alias])
+        own = [stack(evidence, WORKLOAD, layer, N, series, f"layer {layer}") for layer in evidence.layers(WORKLOAD)]
+        panels = [(f"{series.rung}, N={N}", [bar for bar in own if bar.kernel])]
+        if panels[0][1]:
+            title = f"Fig. 12{letter}: copies and kernels in all layers, {series.rung}"
+            draw = partial(stacks, panels, "ms per batch")
+            items.append(Plot(f"fig-12{letter}", title, f"The study's {alias}.", draw))
+    return items
+
+
+def layerwise(evidence: Evidence) -> list[Table | Plot]:
+    """Figures 13a and b: a rung's speedup layer by layer at each batch size."""
+    items: list[Table | Plot] = []
+    batches = sorted({N for _, N in study_points(evidence)})
+    for number, alias in LAYERWISE:
+        series = Series(ALIASES[alias])
+        panels = [
+            (f"N={N}", [speedup_dot(evidence, layer, N, series) for layer in evidence.layers(WORKLOAD)])
+            for N in batches
+        ]
+        if any(dot.ours for _, row in panels for dot in row):
+            title = f"Fig. {number}: speedup of {series.rung} by layer and batch"
+            draw = partial(dots, panels, "speedup (×)")
+            items.append(Plot(f"fig-{number}", title, f"The study's {alias}; copies included.", draw))
+    return items
+
+
+def speedup_dot(evidence: Evidence, layer: int, N: int, series: Series) -> Dot:
+    """A layer's line in figures 13."""
+    ours, theirs = evidence.speedup(WORKLOAD, layer, N, series), published.speedup(WORKLOAD, layer, N, series)
+    return Dot(f"layer {layer}", series.rung, ours, theirs)
+
+
+def scaling(evidence: Evidence, figure: str, table: str, series: Series) -> list[Table | Plot]:
+    """Tables 10 and 11, figures 14 and 15: time and speedup against the batch, with a linear fit."""
+    batches, layers = evidence.batches(WORKLOAD), evidence.layers(WORKLOAD)
+    times = {
+        (layer, N): time
+        for layer in layers
+        for N in batches
+        if (time := evidence.time(WORKLOAD, layer, N, series, "kernel"))
+    }
+    if len({N for _, N in times}) < 2:
+        return []
+    alias = variant_of(series) or ""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            layer,
+            N,
+            seconds(evidence.serial(WORKLOAD, layer, N)),
+            seconds(published.serial_ms(WORKLOAD, layer, N)),
+            time.median,
+            published.kernel_ms(WORKLOAD, layer, N, series),
+        )
+        for (layer, N), time in times.items()
+    ]
+    columns = ("layer", "N", "CPU here (s)", "CPU study (s)", f"{series.rung} (ms)", f"{alias} (ms)")
+    title = f"Table {table}: kernel time of {series.rung} against the batch"
+    caption = f"The study's {alias} on {ALEXNET_GPU}."
+    fitted = {layer: fit for layer in layers if (fit := fit_of(layer, times))}
+    fits = fit_table(f"table-{table}-fit", series, fitted)
+    time_lines = curves(layers, series, batches, partial(evidence.time, figure="kernel"), published.kernel_ms, fitted)
+    speed_lines = curves(layers, series, batches, evidence.speedup, published.speedup, {})
+    return [
+        Table(f"table-{table}", title, caption, columns, rows),
+        *fits,
+        Plot(
+            f"fig-{figure}a",
+            f"Fig. {figure}a: kernel time of {series.rung} against the batch",
+            "Log axes; thin lines: the linear fit, crossed where it bends. Pale and dotted: the study's.",
+            partial(lines, time_lines, "kernel time (ms per batch)"),
+        ),
+        Plot(
+            f"fig-{figure}b",
+            f"Fig. {figure}b: speedup of {series.rung} against the batch",
+            "Over the serial CPU, copies included. Pale and dotted: the study's, where it gives one.",
+            partial(lines, speed_lines, "speedup (×)"),
+        ),
+    ]
+
+
+def curves(
+    layers: Sequence[int],
+    series: Series,
+    batches: Sequence[int],
+    ours: Callable[[str, int | None, int, Series], Summary | None],
+    theirs: Callable[[str, int | None, int, Series], float | None],
+    fitted: dict[int, Fit],
+) -> list[tuple[str, list[Line]]]:
+    """One panel for our layers, one for the study's, over the same axis."""
+    own = [
+        Line(
+            f"layer {layer}",
+            series.rung,
+            batches,
+            [ours(WORKLOAD, layer, N, series) for N in batches],
+            layer_marker(layer),
+            fit=fitted[layer][:2] if layer in fitted else None,
+        )
+        for layer in layers
+    ]
+    known = [N for N in STUDY_SCALING if theirs(WORKLOAD, 1, N, series)]
+    values = {layer: [one(theirs(WORKLOAD, layer, N, series) or np.nan) for N in known] for layer in layers}
+    study = [
+        Line(f"layer {layer}, study", series.rung, known, values[layer], layer_marker(layer), published=True)
+        for layer in layers
+    ]
+    return [("here", own), *([(f"study ({ALEXNET_GPU})", study)] if known else [])]
+
+
+def fit_of(layer: int, times: dict[tuple[int, int], Summary]) -> Fit | None:
+    """The fit of a layer's times, if there are enough."""
+    found = {N: time.median for (number, N), time in times.items() if number == layer}
+    return linear_fit(list(found), list(found.values())) if len(found) >= LEAST_TO_FIT else None
+
+
+def fit_table(key: str, series: Series, fitted: dict[int, Fit]) -> list[Table | Plot]:
+    """Time = fixed + slope x N for each layer, and the batch at which both parts are equal: there the curve bends."""
+    rows: list[tuple[Cell, ...]] = []
+    for layer, (fixed, slope, worst) in fitted.items():
+        bend = fixed / slope if fixed > 0 and slope > 0 else None
+        rows.append((layer, 1000 * fixed, 1000 * slope, bend, 100 * worst))
+    columns = ("layer", "fixed part (µs)", "per image (µs)", "bends at N =", "largest deviation (%)")
+    caption = (
+        "Least squares of relative deviations, kernel time = fixed + per image x N. Below the bend the fixed part, a "
+        "GPU that is not full, is the larger one; above it time is linear in N. No bend: linear from N=1 on."
+    )
+    return [Table(key, f"Linear fit of {series.rung}", caption, columns, rows)] if rows else []
+
+
+def linear_fit(batches: Sequence[int], times: Sequence[float]) -> Fit:
+    """Fixed part and slope in ms, and the largest relative deviation, weighting each time by its inverse."""
+    N, t = np.asarray(batches, float), np.asarray(times, float)
+    slope, fixed = np.polyfit(N, t, 1, w=1 / t)
+    return float(fixed), float(slope), float(np.abs((fixed + slope * N) / t - 1).max())
+
+
+def pair(evidence: Evidence) -> list[Table | Plot]:
+    """Figure 16: partial planes against atomics."""
+    N = evidence.main_batch(WORKLOAD)
+    rows = [
+        Dot(
+            f"layer {layer}, {series.rung}",
+            series.rung,
+            evidence.speedup(WORKLOAD, layer, N, series),
+            published.speedup(WORKLOAD, layer, N, series),
+        )
+        for layer in evidence.layers(WORKLOAD)
+        for series in (Series(ALIASES[alias]) for alias in PAIR)
+    ]
+    if not any(row.ours for row in rows):
+        return []
+    title = f"Fig. 16: partial planes in memory against atomic additions, N={N}"
+    caption = f"The study's {PAIR[0]} and its less precise {PAIR[1]}; speedup over the serial CPU, copies included."
+    return [Plot("fig-16", title, caption, partial(dots, [(f"N={N}", rows)], "speedup (×)"))]

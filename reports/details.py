@@ -1,0 +1,335 @@
+"""Constants tried, streams, profiles, and for every point: correctness, launches, memory, and what went wrong."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.reports import charts, mapping
+from alexconv.reports.charts import Dot, Grid
+from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.evidence import Evidence, Measured
+from alexconv.statistics import Summary
+
+MEBIBYTE = 2**20
+LEAST_CELLS = 4  # of a sweep that deserves a heat map
+Group = tuple[str, str, str, int, int]  # workload, rung, transfer, N, layer
+
+
+def sections(evidence: Evidence) -> list[Section]:
+    """Those with items are shown; the list of problems always is."""
+    return [
+        Section(
+            "constants",
+            "Constants: ablations and sweeps",
+            "One constant changed at a time against the rung's default, and pairs of constants swept together.",
+            [*ablations(evidence), *sweeps(evidence)] if evidence.timed else [],
+        ),
+        Section("streams", "Streams", "What each stream did when.", timelines(evidence)),
+        Section("profiles", "Profiles", "Counters of the kernels, by source.", profiles(evidence)),
+        Section(
+            "correctness",
+            "Correctness",
+            "Every output is compared with the float64 reference; a point passes if its error is at most the tolerance "
+            "of its precision.",
+            [correctness(evidence), *([spread(evidence)] if spread(evidence).rows else [])],
+        ),
+        Section(
+            "launches",
+            "Launches and memory",
+            "What was launched, and the memory that was planned for it before it was allocated.",
+            [launches(evidence), memory(evidence)],
+        ),
+    ]
+
+
+# Constants
+
+
+def groups(points: Iterable[Measured]) -> dict[Group, list[Measured]]:
+    """Timed points that differ in constants alone."""
+    found: dict[Group, list[Measured]] = defaultdict(list)
+    for point in points:
+        if point.median("kernel"):
+            found[point.workload, point.series.rung, point.series.transfer, point.N, point.layer].append(point)
+    return {key: members for key, members in found.items() if len(members) > 1}
+
+
+def ablations(evidence: Evidence) -> list[Table | Plot]:
+    """Points with one changed constant against the default; the figure at the largest batch that has any."""
+    rows: list[tuple[Cell, ...]] = []
+    bars: dict[tuple[str, int], list[Dot]] = defaultdict(list)
+    for (workload, rung, _, N, layer), members in groups(evidence.points).items():
+        default = next((point for point in members if not point.changed), None)
+        for point in members:
+            if default and len(point.changed) == 1:
+                own, base = point.time("kernel"), default.time("kernel")
+                assert own and base, "groups holds timed points"
+                name = "=".join(map(str, point.changed[0]))
+                ratio = Summary(own.median / base.median, own.low / base.high, own.high / base.low, own.count)
+                rows.append((workload, layer, N, rung, name, base.median, own.median, ratio.median))
+                bars[workload, N].append(Dot(f"{rung}, layer {layer}, {name}", rung, ratio))
+    items: list[Table | Plot] = []
+    for workload in evidence.workloads:
+        batches = [N for name, N in bars if name == workload]
+        if batches:
+            N = max(batches)
+            draw = partial(charts.relative, bars[workload, N], "kernel time over that with the default constants")
+            title = f"{workload}: one constant changed, N={N}"
+            items.append(Plot(f"{workload}-ablations", title, "Right of 1: the change made it slower.", draw))
+    columns = ("workload", "layer", "N", "rung", "changed", "default (ms)", "changed (ms)", "changed / default (×)")
+    table = Table("ablations", "One constant changed", "Kernel times.", columns, rows, long=True)
+    return [*items, table] if rows else []
+
+
+def sweeps(evidence: Evidence) -> list[Table | Plot]:
+    """A heat map of the two constants with the most values, for each layer of a rung, at its largest batch."""
+    grids: dict[tuple[str, str, int], list[Grid]] = defaultdict(list)
+    for (workload, rung, _, N, layer), members in groups(evidence.points).items():
+        grid = swept(members, f"layer {layer}")
+        if grid:
+            grids[workload, rung, N].append(grid)
+    items: list[Table | Plot] = []
+    for (workload, rung, N), panels in grids.items():
+        if max(batch for name, other, batch in grids if (name, other) == (workload, rung)) == N:
+            title = f"{workload}: sweep of {rung}, N={N}"
+            caption = "Kernel time; the fastest cell is in brackets. Other constants: the best of those tried."
+            draw = partial(charts.heat_maps, panels, "kernel time (ms per batch)")
+            items.append(Plot(f"{workload}-sweep-{rung}", title, caption, draw))
+    return items
+
+
+def swept(members: Sequence[Measured], title: str) -> Grid | None:
+    """The points as a grid of two constants, if they vary together."""
+    constants = [point.record["point"]["constants"] for point in members]
+    values = {name: sorted({each[name] for each in constants if name in each}) for name in constants[0]}
+    varied = sorted((name for name in values if len(values[name]) > 1), key=lambda name: (-len(values[name]), name))
+    if len(varied) < 2 or len(members) < LEAST_CELLS:
+        return None
+    across, down = varied[:2]
+    best: dict[tuple[int, int], float] = {}
+    for each, point in zip(constants, members, strict=True):
+        cell, time = (each[down], each[across]), point.median("kernel") or float("inf")
+        best[cell] = min(time, best.get(cell, time))
+    cells = [[best.get((row, column)) for column in values[across]] for row in values[down]]
+    return Grid(title, down, across, values[down], values[across], cells)
+
+
+# Streams and profiles
+
+
+def timelines(evidence: Evidence) -> list[Table | Plot]:
+    """The fastest streamed point of each layer as a figure; the overlap of all of them as a table."""
+    points = [point for point in evidence.points if point.record.get("timeline") and point.record["status"] == "ok"]
+    items: list[Table | Plot] = []
+    for workload in evidence.workloads:
+        own = [point for point in points if point.workload == workload]
+        N = max((point.N for point in own), default=0)
+        fastest: dict[int, Measured] = {}
+        for point in sorted((point for point in own if point.N == N), key=lambda point: point.median("total") or 0.0):
+            fastest.setdefault(point.layer, point)
+        if fastest:
+            panels = [(f"layer {n}, {fastest[n].label}", fastest[n].record["timeline"]) for n in sorted(fastest)]
+            caption = f"The fastest of {len(own)} timelines in each layer; numbers are the pieces of the batch."
+            draw = partial(charts.timeline, panels)
+            items.append(Plot(f"{workload}-timeline", f"{workload}: streams, N={N}", caption, draw))
+    rows = [overlap_row(point) for point in points]
+    columns = ("workload", "layer", "N", "rung", "streams", "busy (ms)", "elapsed (ms)", "busy / elapsed")
+    caption = "Busy: all copies and kernels end to end. Above 1 they overlapped."
+    return [*items, Table("overlap", "Overlap of copies and kernels", caption, columns, rows)] if rows else []
+
+
+def overlap_row(point: Measured) -> tuple[Cell, ...]:
+    """How much of a timeline's work went on at once."""
+    events = point.record["timeline"]
+    busy = sum(event["end"] - event["start"] for event in events)
+    elapsed = max(event["end"] for event in events) - min(event["start"] for event in events)
+    streams = len({event["stream"] for event in events})
+    name = point.label
+    return point.workload, point.layer, point.N, name, streams, float(busy), float(elapsed), float(busy / elapsed)
+
+
+def profiles(evidence: Evidence) -> list[Table | Plot]:
+    """One table per source, one row per kernel, one column per counter."""
+    items: list[Table | Plot] = []
+    found = evidence.of_type("profile")
+    for source in sorted({profile["source"] for profile in found}):
+        own = [profile for profile in found if profile["source"] == source]
+        names = sorted({name for profile in own for name in profile["metrics"]})
+        rows: list[tuple[Cell, ...]] = []
+        for profile in own:
+            point, metrics = profile["point"], profile["metrics"]
+            values = (float(metrics[name]) if name in metrics else None for name in names)
+            rows.append((point["workload"], point["layer"], point["N"], point["rung"], profile["entry"], *values))
+        columns = ("workload", "layer", "N", "rung", "kernel", *names)
+        caption = "Counted by Nsight Compute." if source == "ncu" else "Counted by the host executor: no GPU figures."
+        items.append(Table(f"profiles-{source}", f"Profiles from {source}", caption, columns, rows))
+    return items
+
+
+# Every point
+
+
+def correctness(evidence: Evidence) -> Table:
+    """Errors beside their tolerances."""
+    rows = []
+    for point in evidence.points:
+        error = point.record.get("error") or {}
+        known = [
+            None if error.get(name) is None else float(error[name]) for name in ("absolute", "scaled", "tolerance")
+        ]
+        share = known[1] / known[2] if known[1] is not None and known[2] else None
+        where = (point.workload, point.layer, point.N, point.label, point.precision)
+        rows.append((*where, point.record["status"], *known, share))
+    columns = (
+        "workload",
+        "layer",
+        "N",
+        "rung",
+        "precision",
+        "status",
+        "absolute error",
+        "over norms",
+        "tolerance",
+        "error / tolerance",
+    )
+    caption = "Largest absolute error, and the largest over the norms of patch and filter, which the tolerance bounds."
+    return Table("correctness", "Errors of every point", caption, columns, rows, long=True)
+
+
+def spread(evidence: Evidence) -> Table:
+    """Run-to-run variation of rungs whose order of additions varies."""
+    points = [point for point in evidence.points if point.record.get("spread") is not None]
+    rows = [(point.workload, point.layer, point.N, point.label, float(point.record["spread"])) for point in points]
+    columns = ("workload", "layer", "N", "rung", "spread")
+    caption = "Largest difference between repeated runs of rungs that add in no fixed order, over the norms."
+    return Table("spread", "Run-to-run variation", caption, columns, rows)
+
+
+def launches(evidence: Evidence) -> Table:
+    """Every launch of every point."""
+    rows = [
+        (point.workload, point.layer, point.N, point.label, *launch_cells(launch))
+        for point in evidence.points
+        for launch in point.record.get("launches") or ()
+    ]
+    columns = (
+        "workload",
+        "layer",
+        "N",
+        "rung",
+        "kernel",
+        "grid",
+        "block",
+        "registers",
+        "shared (bytes)",
+        "local (bytes)",
+        "occupancy (%)",
+    )
+    caption = "Of the first piece. Occupancy: theoretical. Local bytes: registers spilled, for each thread."
+    return Table("launches", "Launches", caption, columns, rows, long=True)
+
+
+def launch_cells(launch: dict[str, object]) -> tuple[Cell, ...]:
+    """One launch."""
+
+    def whole(name: str) -> int | None:
+        value = launch.get(name)
+        return value if isinstance(value, int) else None
+
+    shared = None if whole("dynamic_shared") is None else (whole("static_shared") or 0) + (whole("dynamic_shared") or 0)
+    occupancy = launch.get("occupancy")
+    sizes = [
+        "×".join(map(str, found)) if isinstance(found := launch.get(name), list) else None for name in ("grid", "block")
+    ]
+    share = 100 * occupancy if isinstance(occupancy, float) else None
+    return str(launch["entry"]), *sizes, whole("registers"), shared, whole("local"), share
+
+
+def memory(evidence: Evidence) -> Table:
+    """Planned bytes, pieces, and what the mapping of threads predicts for stores; from the ladder, not from a GPU."""
+    rows = []
+    sectors: dict[tuple[object, ...], float] = {}
+    for point in evidence.points:
+        constants = point.record.get("planned_constants") or point.record["point"]["constants"]
+        predicted = None
+        if point.rung and {"OUTPUTS", "COALESCED"} <= set(constants):
+            key = (point.conv, constants["OUTPUTS"], constants["COALESCED"], point.itemsize)
+            if key not in sectors:
+                sectors[key] = mapping.sectors_per_store(point.conv, constants, point.itemsize)
+            predicted = sectors[key]
+        scratch = None
+        if point.rung and point.rung.scratch:
+            images = point.record.get("images_per_piece") or point.N
+            scratch = point.rung.scratch_bytes(point.conv, images, constants) / MEBIBYTE
+        planned = point.record.get("device_bytes")
+        rows.append(
+            (
+                point.workload,
+                point.layer,
+                point.N,
+                point.label,
+                planned / MEBIBYTE if planned else None,
+                scratch,
+                point.record.get("pieces"),
+                point.compulsory_bytes / MEBIBYTE,
+                2 * point.conv.macs(point.N) / point.compulsory_bytes,
+                predicted,
+            )
+        )
+    columns = (
+        "workload",
+        "layer",
+        "N",
+        "rung",
+        "device memory (MiB)",
+        "of it partial planes (MiB)",
+        "pieces",
+        "compulsory traffic (MiB)",
+        "FLOP/byte",
+        "sectors per warp's store",
+    )
+    caption = (
+        "Predicted, not measured: compulsory traffic is input, filters and output once; sectors of 32 bytes that a "
+        "warp's store of one output each touches follow from the mapping of threads to outputs (4 are enough for float32)."
+    )
+    return Table("memory", "Memory behaviour, predicted", caption, columns, rows, long=True)
+
+
+# What went wrong
+
+
+def problems(evidence: Evidence) -> Section:
+    """Failed and skipped points with their reasons, and measurements to distrust."""
+    failed = [point for point in evidence.points if point.record["status"] != "ok"]
+    rows = [
+        (point.workload, point.layer, point.N, point.label, point.record["status"], point.record.get("reason") or "")
+        for point in failed
+    ]
+    items: list[Table | Plot] = []
+    where = ("workload", "layer", "N", "rung")
+    if rows:
+        caption = "They have no time and no speedup anywhere in this report."
+        items.append(Table("problems", "Points without a result", caption, (*where, "status", "reason"), rows))
+    doubtful = [
+        (point.workload, point.layer, point.N, point.label, flags)
+        for point in evidence.points
+        if (flags := doubts(point))
+    ]
+    if doubtful:
+        caption = "Kept in all tables and figures. Noisy: a confidence interval wider than a tenth of the median."
+        items.append(Table("doubts", "Measurements to distrust", caption, (*where, "why"), doubtful, long=True))
+    missing = [rung for rung in RUNGS if all(point.series.rung != rung for point in evidence.points)]
+    text = f"{len(evidence.points)} points: {len(evidence.points) - len(failed)} ok, {len(failed)} failed or skipped."
+    if missing:
+        text += f" Rungs of the ladder that these records do not have: {', '.join(missing)}."
+    if evidence.unreadable:
+        text += f" {evidence.unreadable} lines of the record files could not be read."
+    return Section("problems", "Failed, skipped and doubtful points", text, items)
+
+
+def doubts(point: Measured) -> str:
+    """Why a measurement may mislead, in words; empty if there is nothing."""
+    reasons = ["the GPU lowered its clocks"] if point.record.get("throttled") else []
+    noisy = [name for name in ("kernel", "total") if (time := point.time(name)) and time.noisy]
+    return "; ".join([*reasons, *([f"noisy: {', '.join(noisy)}"] if noisy else [])])

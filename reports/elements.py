@@ -1,0 +1,60 @@
+"""What a report is made of: sections of tables and plots, before any file format."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from matplotlib.figure import Figure
+
+Cell = str | int | float | None
+
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows.  ``long`` tables are left out of the Markdown page, which links to their CSV file instead."""
+
+    key: str
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Cell, ...]]
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure that is drawn when it is written, maybe by another process: ``draw`` has to be picklable."""
+
+    key: str
+    title: str
+    caption: str
+    draw: Callable[[], Figure]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of the report; one without items and text is left out."""
+
+    key: str
+    title: str
+    text: str
+    items: list[Table | Plot] = field(default_factory=list)
+
+
+def shown(cell: Cell) -> str:
+    """A cell for people: four significant digits at most, no exponent above a thousandth."""
+    if cell is None:
+        return MISSING
+    if not isinstance(cell, float):
+        return str(cell)
+    size = abs(cell)
+    if cell and size < 0.001:
+        return f"{cell:.1e}"
+    digits = next((digits for bound, digits in ((1, 4), (10, 3), (100, 2), (1000, 1)) if size < bound), 0)
+    return f"{cell:,.{digits}f}"
+
+
+def exact(cell: Cell) -> str:
+    """A cell for programs: empty when missing."""
+    return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)

@@ -1,0 +1,134 @@
+"""Writes a report: Markdown, CSV, PNG, SVG, and one HTML page that holds everything."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import matplotlib
+
+from alexconv.errors import UsageError
+from alexconv.reports import alexnet, beyond, details, lenet, overview
+from alexconv.reports.elements import Cell, Plot, Section, Table, exact, shown
+from alexconv.reports.evidence import Evidence
+from alexconv.reports.style import RC, save_png, settle, svg_text
+
+TEMPLATES = Path(__file__).parent / "templates"
+PAGE, MARKDOWN, TABLES, FIGURES = "index.html", "report.md", "tables", "figures"
+MOST_WORKERS = 4  # each starts Python and matplotlib anew, which more of them would not win back
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report before it has a file format."""
+
+    title: str
+    facts: list[tuple[str, str]]
+    bases: list[tuple[str, str]]
+    sections: list[Section]
+    timed: bool
+
+    def tables(self) -> Iterator[Table]:
+        """All tables in order."""
+        return (item for section in self.sections for item in section.items if isinstance(item, Table))
+
+    def plots(self) -> Iterator[Plot]:
+        """All figures in order."""
+        return (item for section in self.sections for item in section.items if isinstance(item, Plot))
+
+
+def compose(evidence: Evidence) -> Report:
+    """The sections that the records have something for; the list of problems always comes last."""
+    found = [overview.section(evidence), alexnet.section(evidence), lenet.section(evidence), *beyond.sections(evidence)]
+    found += details.sections(evidence)
+    kept = [section for section in found if section.items]
+    title = f"Convolution on {overview.device_line(evidence.device).partition(',')[0]}"
+    bases = overview.bases(evidence) if evidence.timed else []
+    return Report(title, overview.facts(evidence), bases, [*kept, details.problems(evidence)], evidence.timed)
+
+
+def write(report: Report, folder: Path) -> Path:
+    """Writes every file of the report into the folder; returns the page.  Raises UsageError if it cannot."""
+    try:
+        for name in (TABLES, FIGURES):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        for table in report.tables():
+            (folder / TABLES / f"{table.key}.csv").write_text(csv_text(table))
+        drawings = draw_all(list(report.plots()), folder / FIGURES)
+        (folder / MARKDOWN).write_text(markdown(report))
+        (folder / PAGE).write_text(html(report, drawings))
+    except OSError as error:
+        raise UsageError(f"cannot write the report into {folder}: {error.strerror}") from None
+    return folder / PAGE
+
+
+def draw_all(plots: Sequence[Plot], folder: Path) -> dict[str, str]:
+    """Draws the figures on all cores; returns the SVG elements by key."""
+    with ProcessPoolExecutor(min(MOST_WORKERS, os.cpu_count() or 1)) as pool:
+        drawn = pool.map(draw, plots, [folder] * len(plots))
+        return {plot.key: svg for plot, svg in zip(plots, drawn, strict=True)}
+
+
+def draw(plot: Plot, folder: Path) -> str:
+    """Draws a figure once, writes it twice; returns the SVG element."""
+    with matplotlib.rc_context(RC):
+        figure = plot.draw()
+        settle(figure)
+        svg = svg_text(figure, plot.key)
+        save_png(figure, folder / f"{plot.key}.png")
+    (folder / f"{plot.key}.svg").write_text(svg)
+    return svg
+
+
+def html(report: Report, drawings: dict[str, str]) -> str:
+    """The page: styles, script and figures inside, nothing to load."""
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"shown": shown, "sort_key": sort_key}
+    environment.tests["table"] = lambda item: isinstance(item, Table)
+    text = environment.get_template("report.html").render(report=report, drawings=drawings)
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
+
+
+def sort_key(cell: Cell) -> str:
+    """What a column sorts by: the number behind the digits shown; nothing for texts, which sort as they read."""
+    return exact(cell) if isinstance(cell, float) else ""
+
+
+def csv_text(table: Table) -> str:
+    """The table as comma-separated values with full precision."""
+    return "\n".join(",".join(map(csv_cell, row)) for row in (table.columns, *table.rows)) + "\n"
+
+
+def csv_cell(cell: Cell) -> str:
+    """A cell, quoted where it has to be (RFC 4180)."""
+    text = exact(cell)
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n') else text
+
+
+def markdown(report: Report) -> str:
+    """The page as Markdown, with links to figures and long tables."""
+    lines = [f"# {report.title}", "", *markdown_table(("", ""), report.facts)]
+    if report.bases:
+        lines += ["", "What a speedup is relative to:", "", *(f"- **{name}**: {text}" for name, text in report.bases)]
+    for section in report.sections:
+        lines += ["", f"## {section.title}", "", section.text]
+        for item in section.items:
+            lines += ["", f"### {item.title}", "", *([item.caption, ""] if item.caption else [])]
+            if isinstance(item, Plot):
+                lines.append(f"![{item.title}]({FIGURES}/{item.key}.svg)")
+            elif item.long:
+                lines.append(f"[{len(item.rows)} rows]({TABLES}/{item.key}.csv)")
+            else:
+                lines += markdown_table(item.columns, item.rows)
+    return "\n".join(lines) + "\n"
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:
+    """A table's lines; numbers to the right."""
+    numeric = [any(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+    rule = ["---:" if right else "---" for right in numeric]
+    cells = [[shown(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in (columns, rule, *cells)]

@@ -1,0 +1,134 @@
+"""The figures that the studies published, found by the names this project uses."""
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from alexconv.kernels.ladder import ALIASES, RUNGS, TRANSFER_ALIASES
+from alexconv.shapes import WORKLOADS
+
+DATA = Path(__file__).parent / "data" / "published.csv"
+ALEXNET_STUDY, ALEXNET_GPU = "purdue-2020", "GV100"
+STUDY_TRANSFER = "pageable"  # cudaMemcpy from and to ordinary memory
+COALESCED = {"noncoalesced": 0, "coalesced": 1}
+
+
+class Series(NamedTuple):
+    """A rung, or a peer, under a transfer: what a study calls a variant."""
+
+    rung: str
+    transfer: str = STUDY_TRANSFER
+
+    @property
+    def label(self) -> str:
+        """The rung's name, and the transfer unless it is the usual one."""
+        return self.rung if self.transfer == STUDY_TRANSFER else f"{self.rung} ({self.transfer})"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published figure; ``layer`` None is all layers."""
+
+    study: str
+    gpu: str
+    workload: str
+    layer: int | None
+    N: int
+    variant: str
+    quantity: str
+    unit: str
+    value: float
+    where: str
+    note: str
+
+
+@cache
+def figures() -> tuple[Figure, ...]:
+    """Every published figure, in the order of the file."""
+    with DATA.open(newline="") as file:
+        return tuple(
+            Figure(
+                **row
+                | {
+                    "layer": None if row["layer"] == "all" else int(row["layer"]),
+                    "N": int(row["N"]),
+                    "value": float(row["value"]),
+                }
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+def series_of(variant: str) -> Series | None:
+    """The series that a study's abbreviation stands for, if the ladder knows it."""
+    if variant in TRANSFER_ALIASES:
+        return Series(*TRANSFER_ALIASES[variant])
+    return Series(ALIASES[variant]) if variant in ALIASES else None
+
+
+def variant_of(series: Series) -> str | None:
+    """The study's abbreviation for a series, if it has one."""
+    if series.transfer == STUDY_TRANSFER:
+        return RUNGS[series.rung].alias if series.rung in RUNGS else None
+    return next((alias for alias, names in TRANSFER_ALIASES.items() if names == tuple(series)), None)
+
+
+@cache
+def _index() -> dict[tuple[str, int | None, int, str, str], float]:
+    found: dict[tuple[str, int | None, int, str, str], float] = {}
+    for figure in figures():
+        found.setdefault((figure.workload, figure.layer, figure.N, figure.variant, figure.quantity), figure.value)
+    return found
+
+
+def value(workload: str, layer: int | None, N: int, variant: str | None, quantity: str) -> float | None:
+    """A published figure in its own unit, the first where the study gives several; None where it gives none."""
+    return _index().get((workload, layer, N, variant or "", quantity))
+
+
+def kernel_ms(workload: str, layer: int | None, N: int, series: Series) -> float | None:
+    """Published time of a variant's kernels in ms; ``layer`` None adds up the layers, if all are there."""
+    variant = variant_of(series)
+    if layer is None:
+        return _over_layers(workload, N, lambda number: kernel_ms(workload, number, N, series))
+    return value(workload, layer, N, variant, "kernel_time") or value(workload, layer, N, variant, "op_time")
+
+
+def copies_ms(workload: str, layer: int | None, N: int, series: Series) -> float | None:
+    """Published time of both copies in ms: the study has one for each family and precision."""
+    if layer is None:
+        return _over_layers(workload, N, lambda number: copies_ms(workload, number, N, series))
+    rung = RUNGS.get(series.rung)
+    if rung is None or variant_of(series) is None or series.transfer != STUDY_TRANSFER:
+        return None
+    kind = ("-mk" if rung.family == "multi" else "") + ("-half" if rung.precision == "half" else "")
+    return value(workload, layer, N, f"memcpy{kind}", "memcpy_time")
+
+
+def serial_ms(workload: str, layer: int | None, N: int) -> float | None:
+    """Published serial CPU time in ms."""
+    if layer is None:
+        return _over_layers(workload, N, lambda number: serial_ms(workload, number, N))
+    seconds = value(workload, layer, N, "cpu-serial", "cpu_time")
+    return None if seconds is None else 1000 * seconds
+
+
+def speedup(workload: str, layer: int | None, N: int, series: Series) -> float | None:
+    """Published speedup over the study's serial CPU run, copies included."""
+    quantity = "total_speedup_with_memcpy" if layer is None else "speedup_vs_cpu_with_memcpy"
+    return value(workload, layer, N, variant_of(series), quantity) or _speedup_from_times(workload, layer, N, series)
+
+
+def _speedup_from_times(workload: str, layer: int | None, N: int, series: Series) -> float | None:
+    """Serial CPU over kernels and copies, where the study prints the times but no speedup."""
+    times = serial_ms(workload, layer, N), kernel_ms(workload, layer, N, series), copies_ms(workload, layer, N, series)
+    serial, kernel, copies = times
+    return None if serial is None or kernel is None or copies is None else serial / (kernel + copies)
+
+
+def _over_layers(workload: str, N: int, figure: Callable[[int], float | None]) -> float | None:
+    values = [figure(number + 1) for number in range(len(WORKLOADS[workload].layers))]
+    return None if None in values else sum(value for value in values if value is not None)

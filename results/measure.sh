@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
+# Each part resumes where it stopped; the sanitizers need compute-sanitizer on the PATH.
+set -uo pipefail
+name=$1 folder=${2:-results}
+python=${PYTHON:-python3}
+
+part() {  # part FILE ARGUMENTS...: one record file
+    local file=$1
+    shift
+    "$python" -m alexconv.run "$@" --resume --out "$folder/$name-$file.jsonl" || echo "$file: some points failed" >&2
+}
+
+study() {
+    part alexnet --layers 1-5 --N 1,32,128
+    part alexnet --layers 1 --N 1,32,128 --set COALESCED=0,1 \
+        --rungs rla2m,rswbdla2m,rswmtla2m,swso,mk-sw-mt
+}
+
+transfers() {
+    part alexnet-transfers --layers 1-5 --N 128 --transfer all --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
+}
+
+scaling() {
+    part alexnet-scaling --layers 1-5 --N 1,32,128,256:2048:x2 --rungs rswmtla2m,mk-sw-mt-si-c-vec,exp-mk-sw-mt-si-c-vec
+    part alexnet-budget --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --memory-budget 64MiB
+}
+
+sanitizers() {
+    local tool
+    for tool in memcheck racecheck initcheck synccheck; do
+        echo "== $tool"
+        compute-sanitizer --tool "$tool" --error-exitcode 9 "$python" -m alexconv.run --layers 1-5 --N 1 \
+            --seconds 0 --no-baseline --out "$(mktemp -d)/records.jsonl" 2>&1 | grep -E "=========|points:" | tail -20
+    done | tee "$folder/$name-sanitizers.txt"
+}
+
+for what in ${PARTS:-study transfers scaling sanitizers}; do "$what"; done

@@ -1,0 +1,38 @@
+// One access beyond each kind of array.  The line numbers of this file are part of its tests.
+#ifdef HOST_CUDA
+#define DYNAMIC(name) float* const name = static_cast<float*>(host_cuda::dynamic_shared())
+#else
+#define DYNAMIC(name) extern __shared__ float name[]
+#endif
+
+extern "C" __global__ void global_read(const float* x, float* y, int n) { y[threadIdx.x] = x[threadIdx.x + n]; }
+
+extern "C" __global__ void global_write(const float* x, float* y, int n)
+{
+    y[threadIdx.x + n] = x[threadIdx.x];  // line 12
+}
+
+extern "C" __global__ void static_shared(const float* x, float* y, int n)
+{
+    __shared__ float tile[32], other[32];
+    tile[threadIdx.x + n] = x[threadIdx.x];  // line 18
+    other[threadIdx.x] = 1;
+    __syncthreads();
+    y[threadIdx.x] = tile[31 - threadIdx.x] + other[31 - threadIdx.x];
+}
+
+extern "C" __global__ void dynamic_shared(const float* x, float* y, int n)
+{
+    DYNAMIC(tile);
+    tile[threadIdx.x + n] = x[threadIdx.x];  // line 27
+    __syncthreads();
+    y[threadIdx.x] = tile[31 - threadIdx.x];
+}
+
+extern "C" __global__ void local(const float* x, float* y, int n)
+{
+    float window[8];
+    for (int i = 0; i < 8; ++i) window[i] = x[i];
+    __syncthreads();
+    y[threadIdx.x] = window[threadIdx.x / 4 + n];  // line 37
+}

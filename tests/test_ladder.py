@@ -1,0 +1,174 @@
+"""The ladder's table and the kernel files say the same, and every launch that it gives is one that CUDA takes."""
+
+import re
+
+import pytest
+
+from alexconv.checks import PRECISIONS
+from alexconv.kernels.ladder import ALIASES, LADDER, MAX_SHARED, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.rung import FOLDER, IMAGES_PER_PIECE, Rung
+from alexconv.launches import configure, outside_limits
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.sources import source_files
+from alexconv.transfers import TRANSFERS
+
+LAYERS = {
+    f"{workload.name}-{number}": layer
+    for workload in WORKLOADS.values()
+    for number, layer in enumerate(workload.layers, start=1)
+}
+ODD = {
+    "one pixel": Conv(C=1, H=1, W=1, M=1, R=1, S=1),
+    "more taps than threads": Conv(C=3, H=12, W=12, M=2, R=11, S=11),
+    "filter as large as the plane": Conv(C=7, H=9, W=9, M=5, R=9, S=9),
+    "wide, stride 3": Conv(C=5, H=13, W=70, M=3, R=4, S=2, U=3),
+    "tall, stride 2": Conv(C=5, H=70, W=13, M=3, R=2, S=4, U=2),
+    "one row": Conv(C=2, H=1, W=3000, M=2, R=1, S=7),
+    "a full block": Conv(C=3, H=34, W=34, M=2, R=3, S=3),
+    "large plane": Conv(C=3, H=512, W=640, M=4, R=5, S=5),
+    "many channels, large filters": Conv(C=1024, H=20, W=20, M=8, R=15, S=15),
+}
+STUDY = (
+    *("mcpy", "um", "rla2m", "rswbdla2m", "rswmtla2m", "swso", "half"),
+    *("mk", "mk-sw-mt", "mk-sw-mt-si-c", "mk-sw-mt-si-c-vec", "mk-sw-mt-si-c-half", "exp-mk-sw-mt-si-c-vec"),
+)
+
+STUDY_RUNGS = [rung for rung in LADDER if rung.alias in STUDY]
+
+each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+
+
+def test_every_kernel_file_is_one_rung_and_every_rung_a_file():
+    assert sorted(rung.file for rung in LADDER) == sorted(path.name for path in FOLDER.glob("*.cu"))
+
+
+def test_names_and_aliases_are_unique():
+    names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES]
+    assert len(RUNGS) == len(ALIASES) == len(LADDER)
+    assert len(names) == len(set(names))
+
+
+def test_a_rung_comes_after_its_parent():
+    seen: set[str | None] = {None}
+    for rung in LADDER:
+        assert rung.parent in seen, rung.name
+        seen.add(rung.name)
+
+
+def test_the_abbreviations_of_the_alexnet_study_all_resolve():
+    assert len(STUDY) == 13
+    for abbreviation in STUDY:
+        rung, transfer = TRANSFER_ALIASES.get(abbreviation) or (ALIASES[abbreviation], "pageable")
+        assert rung in RUNGS
+        assert transfer in TRANSFERS
+
+
+@each_rung
+def test_the_file_opens_with_the_rungs_name_and_parent(rung: Rung):
+    text = rung.path.read_text()
+    assert text.startswith(f"// {rung.name}: ")
+    opening = text[: text.index("#include")]
+    assert rung.parent is None or re.search(rf"// Parent: {rung.parent}[ ,.:;]", opening)
+
+
+@each_rung
+def test_the_launches_are_the_files_kernels(rung: Rung):
+    kernel = r'extern "C" __global__ void\s+(?:__launch_bounds__\(\w+\)\s+)?(\w+)\((.*?)\)\s*\{'
+    found = {name: arguments.count(",") + 1 for name, arguments in re.findall(kernel, uncommented(rung), re.DOTALL)}
+    assert found == {launch.entry: len(launch.args) for launch in rung.launches}
+    arrays = {"x", "w", "y", *(array.name for array in rung.scratch)}
+    if rung.constant_symbol:  # the filters come in constant memory, not as an argument
+        arrays.remove("w")
+        assert re.search(rf"__constant__ .*\b{rung.constant_symbol}\[", uncommented(rung))
+    assert arrays == {name for launch in rung.launches for name in launch.args}
+
+
+def uncommented(rung: Rung) -> str:
+    return re.sub(r"//.*", "", rung.path.read_text())
+
+
+@each_rung
+def test_the_kernel_uses_every_constant(rung: Rung):
+    source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
+    names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE}  # that one is the planner's
+    assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
+
+
+@each_rung
+def test_precision_and_types_agree(rung: Rung):
+    assert rung.precision in PRECISIONS
+    assert (rung.dtype == "float16") == ("__half" in uncommented(rung)) == (rung.precision == "half")
+
+
+@each_rung
+@pytest.mark.parametrize("name", [*LAYERS, *ODD])
+def test_every_launch_is_within_the_limits_or_refused(rung: Rung, name: str):
+    conv = {**LAYERS, **ODD}[name]
+    constants = rung.resolve(conv, {})
+    if reason := rung.refuses(conv, constants):
+        assert rung not in STUDY_RUNGS or name in ODD, f"{rung.name} must take {name}: {reason}"
+        assert re.search(r"\d", reason), "a refusal says how much is too much"
+        return
+    for launch in configure(rung, conv, 128, constants):
+        assert outside_limits(launch) is None
+        assert launch.dynamic_shared <= MAX_SHARED
+
+
+@pytest.mark.parametrize("rung", STUDY_RUNGS, ids=lambda rung: rung.name)
+@pytest.mark.parametrize("name", [*LAYERS, *ODD])
+def test_a_block_of_the_alexnet_study_covers_the_plane(rung: Rung, name: str):
+    conv = {**LAYERS, **ODD}[name]
+    constants = rung.resolve(conv, {})
+    for launch in configure(rung, conv, 1, constants):
+        columns, rows, _ = launch.block
+        assert 0 <= columns * constants["OUTPUTS"] - conv.F < constants["OUTPUTS"]
+        assert 0 <= rows * constants["OUTPUTS"] - conv.E < constants["OUTPUTS"]
+
+
+def test_the_alexnet_study_refuses_only_a_filter_beyond_shared_memory():
+    refused = {
+        (rung.name, name)
+        for rung in STUDY_RUNGS
+        for name, conv in ODD.items()
+        if rung.refuses(conv, rung.resolve(conv, {}))
+    }
+    whole_filter = ("direct-filter-one-thread", "direct-filter-shared", "direct-sum-shared")
+    assert refused == {(name, "many channels, large filters") for name in whole_filter}
+
+
+@pytest.mark.parametrize("name", ["channels-plane-shared", "channels-vector", "channels-half", "channels-atomic"])
+def test_planes_go_to_shared_memory_where_every_gpu_has_it(name: str):
+    rung, layers = RUNGS[name], WORKLOADS["alexnet"].layers
+    assert [rung.resolve(conv, {})["PLANE_SHARED"] for conv in layers] == [0, 1, 1, 1, 1]
+    large = rung.resolve(layers[0], {"PLANE_SHARED": 1})
+    assert rung.refuses(layers[0], large) is None
+    larger = ODD["large plane"]
+    reason = rung.refuses(larger, rung.resolve(larger, {"PLANE_SHARED": 1}))
+    assert reason and "shared memory" in reason and str(MAX_SHARED) in reason
+
+
+def test_a_block_too_large_is_refused():
+    conv = LAYERS["alexnet-1"]
+    reason = RUNGS["direct"].refuses(conv, RUNGS["direct"].resolve(conv, {"OUTPUTS": 1}))
+    assert reason == "a block of 55 x 55 threads exceeds 1024"
+
+
+def test_a_constant_is_kept_where_it_matters_only():
+    rung, conv = RUNGS["channels-vector"], LAYERS["alexnet-2"]
+    assert rung.resolve(conv, {"COALESCED": 0})["COALESCED"] == 1, "one output per thread: both mappings are the same"
+    assert rung.resolve(conv, {"COALESCED": 0, "OUTPUTS": 4})["COALESCED"] == 0
+    with pytest.raises(ValueError, match="COALESCED of channels-vector is 0, 1, not 2"):
+        rung.resolve(conv, {"COALESCED": 2})
+    with pytest.raises(ValueError, match="OUTPUTS of channels-vector is 1 or more, not 0"):
+        rung.resolve(conv, {"OUTPUTS": 0})
+
+
+def test_partial_planes_take_the_studys_memory():
+    conv = LAYERS["alexnet-4"]
+    bytes_of = {
+        name: RUNGS[name].scratch_bytes(conv, 128, RUNGS[name].resolve(conv, {}))
+        for name in ("channels", "channels-half", "channels-atomic")
+    }
+    assert bytes_of["channels"] == 384 * 128 * 384 * 13 * 13 * 4
+    assert bytes_of["channels-half"] == bytes_of["channels"] // 2
+    assert bytes_of["channels-atomic"] == 0

@@ -1,0 +1,176 @@
+"""The main command as a user types it: what it prints, what it records, what it refuses (promises 1, 2, 7, 8)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from alexconv.kernels.ladder import LADDER
+from alexconv.records import read
+
+QUICK = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "alexconv.run", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+
+
+def test_a_study_prints_its_backend_a_table_and_its_record_file(tmp_path):
+    done = run(*QUICK, "--out", tmp_path / "r.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("backend host: CUDA kernels compiled for and run on the CPU")
+    assert "there are no GPU times" in done.stdout
+    assert "2 points: 2 ok" in done.stdout
+    records = read([tmp_path / "r.jsonl"])
+    assert [record["status"] for record in records.points] == ["ok", "ok"]
+    assert {header["type"] for header in records.headers.values()} == {"device", "host", "run"}
+    assert all(not record["samples"] for record in records.points)
+
+
+def test_json_goes_to_standard_output_alone(tmp_path):
+    done = run(*QUICK, "--json", "--out", tmp_path / "r.jsonl")
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [record["point"]["rung"] for record in records] == ["direct-register", "channels"]
+    assert "backend host" in done.stderr
+
+
+def test_list_as_json_has_every_rung():
+    rungs = json.loads(run("--list", "--json").stdout)
+    assert [rung["name"] for rung in rungs] == [rung.name for rung in LADDER]
+    assert all({"alias", "family", "precision", "idea", "file", "gpu_only"} <= set(rung) for rung in rungs)
+
+
+def test_list_and_dry_run_run_nothing(tmp_path):
+    assert "mk-sw-mt" in run("--list", COLUMNS="200").stdout
+    done = run(*QUICK, "--dry-run", "--memory-budget", "64MiB", "--out", tmp_path / "r.jsonl", COLUMNS="200")
+    assert done.returncode == 0
+    assert "1x384x256 of 13x13x1" in done.stdout  # the grid N x M x C of channels
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_resume_runs_only_what_is_missing(tmp_path):
+    out = tmp_path / "r.jsonl"
+    run(*QUICK[:3], "direct-register", *QUICK[4:], "--out", out)
+    done = run(*QUICK, "--resume", "--out", out)
+    assert "1 of 2 points are already in" in done.stdout
+    assert [record["point"]["rung"] for record in read([out]).points] == ["direct-register", "channels"]
+    assert "0 points: nothing to do" in run(*QUICK, "--resume", "--out", out).stdout
+
+
+def test_resume_runs_again_what_has_changed(tmp_path):
+    out = tmp_path / "r.jsonl"
+    run(*QUICK, "--out", out)
+    assert "0 of 2 points are already in" in run(*QUICK, "--seed", "1", "--resume", "--out", out).stdout
+
+
+def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
+    out = tmp_path / "r.jsonl"
+    arguments = ["--layers", "3-5", "--rungs", "all", *QUICK[4:], "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "alexconv.run", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and (not out.exists() or out.read_bytes().count(b'"point"') < 4):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = read([out]).points
+    assert before
+    done = run(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    points = [json.dumps(record["point"]) for record in read([out]).points]
+    assert len(points) == len(set(points)) == 3 * len(LADDER)
+    assert points[: len(before)] == [json.dumps(record["point"]) for record in before]
+
+
+def test_a_small_memory_budget_gives_the_same_outputs_in_pieces(tmp_path):
+    common = ["--workload", "lenet-70-k5", "--layers", "2", "--N", "24", "--rungs", "channels", "--backend", "host"]
+    for name, budget in (("whole", "1GiB"), ("pieces", "1MiB")):
+        done = run(*common, "--no-baseline", "--memory-budget", budget, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    whole, pieces = (read([tmp_path / name]).points[0] for name in ("whole", "pieces"))
+    assert (whole["pieces"], pieces["status"]) == (1, "ok")
+    assert pieces["pieces"] > 1
+    assert pieces["device_bytes"] <= 2**20
+    assert pieces["error"] == whole["error"]
+
+
+def test_what_cannot_fit_is_skipped_with_the_figure(tmp_path):
+    done = run(*QUICK, "--memory-budget", "1KiB", "--out", tmp_path / "r.jsonl")
+    assert done.returncode == 0
+    records = read([tmp_path / "r.jsonl"]).points
+    assert {record["status"] for record in records} == {"skipped"}
+    assert all("the budget is 0.0" in record["reason"] for record in records)
+
+
+def one_line_error(done: subprocess.CompletedProcess[str], status: int) -> str:
+    assert done.returncode == status, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert "Traceback" not in done.stderr
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--layers", "6"], "1 to 5"),
+        (["--layers", "x"], "1 to 5"),
+        (["--N", "0"], "whole numbers from 1"),
+        (["--N", "-1"], "whole numbers from 1"),
+        (["--rungs", "fastest"], "unknown rung 'fastest'"),
+        (["--workload", "vgg"], "unknown workload 'vgg'"),
+        (["--transfer", "carrier-pigeon"], "unknown transfer"),
+        (["--precision", "fp8"], "unknown precision fp8"),
+        (["--set", "COALESCED=2"], "is 0, 1, not 2"),
+        (["--memory-budget", "lots"], "invalid size value"),
+        (["--backend", "tpu"], "invalid choice"),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(tmp_path, arguments, says):
+    done = run("--backend", "host", *arguments, "--out", tmp_path / "r.jsonl")
+    assert says in one_line_error(done, 2)
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_an_unwritable_place_for_records_or_cache_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot write the record file" in one_line_error(run(*QUICK, "--out", tmp_path / "file" / "r"), 2)
+    done = run(*QUICK, "--out", tmp_path / "r", ALEXCONV_CACHE_DIR=str(tmp_path / "file" / "cache"))
+    assert "cannot create the cache folder" in one_line_error(done, 2)
+
+
+def test_a_missing_compiler_is_one_line(tmp_path):
+    done = run(*QUICK, "--out", tmp_path / "r", CXX="no-such-compiler")
+    assert "no-such-compiler" in one_line_error(done, 1)
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has an NVIDIA driver")
+def test_a_missing_gpu_is_one_line_and_auto_takes_the_host(tmp_path):
+    assert "--backend host" in one_line_error(run("--backend", "cuda", "--out", tmp_path / "r"), 1)
+    done = run(*QUICK[:6], "--backend", "auto", "--no-baseline", "--out", tmp_path / "r")
+    assert done.returncode == 0
+    assert "No GPU is used because" in done.stdout
+
+
+def test_a_damaged_reference_is_noticed_said_and_rebuilt(tmp_path, cache):
+    assert run(*QUICK, "--out", tmp_path / "r").returncode == 0
+    (file,) = cache.glob("reference/*/*.h5")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    done = run(*QUICK, "--out", tmp_path / "r")
+    assert done.returncode == 0, done.stderr
+    assert "damaged" in done.stderr
+    assert {record["status"] for record in read([tmp_path / "r"]).points} == {"ok"}
+
+
+def test_a_torn_record_is_told_and_left(tmp_path):
+    (tmp_path / "r").write_text('{"torn')
+    done = run(*QUICK, "--out", tmp_path / "r")
+    assert "1 unreadable line(s)" in done.stdout
+    assert (tmp_path / "r").read_text().startswith('{"torn\n')
