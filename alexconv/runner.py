@@ -135,9 +135,13 @@ class Runner:
             cut = plan(rung, conv, point.N, point.constants, budget, copies, transfer.pieces_at_least)
         except DoesNotFit as error:
             raise Skip(str(error)) from None
-        reasons = map(outside_limits, configure(rung, conv, cut.images, cut.constants))
+        launches = configure(rung, conv, cut.images, cut.constants)
+        reasons = [rung.refuses(conv, cut.constants), *(outside_limits(launch) for launch in launches)]
         if reason := next(filter(None, reasons), None):
             raise Skip(reason)
+        largest = max(launch.dynamic_shared for launch in launches)
+        if largest > self.executor.max_shared:
+            raise Skip(f"a block needs {largest} bytes of shared memory, this device has {self.executor.max_shared}")
         return cut
 
     def key(self, point: Point) -> str:

@@ -12,7 +12,7 @@ part() {  # part FILE ARGUMENTS...: one record file
 }
 
 study() {
-    part alexnet --layers 1-5 --N 1,32,128
+    part alexnet --layers 1-5 --N 1,32,128 --rungs single,multi
     part alexnet --layers 1 --N 1,32,128 --set COALESCED=0,1 \
         --rungs rla2m,rswbdla2m,rswmtla2m,swso,mk-sw-mt
 }
@@ -31,7 +31,7 @@ sanitizers() {
     for tool in memcheck racecheck initcheck synccheck; do
         echo "== $tool"
         compute-sanitizer --tool "$tool" --error-exitcode 9 "$python" -m alexconv.run --layers 1-5 --N 1 \
-            --seconds 0 --no-baseline --out "$(mktemp -d)/records.jsonl" 2>&1 | grep -E "=========|points:" | tail -20
+            --rungs "${RUNGS:-all}" --seconds 0 --no-baseline --out "$(mktemp -d)/records.jsonl" 2>&1 | grep -E "=========|points:" | tail -20
     done | tee "$folder/$name-sanitizers.txt"
 }
 

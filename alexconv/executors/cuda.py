@@ -147,6 +147,7 @@ class CudaExecutor:
         self._context.push()
         atexit.register(self._context.pop)
         self.stream = self.driver.Stream()
+        self.max_shared = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
 
     def attribute(self, name: str) -> int:
         """A device attribute by its name in the driver API."""

@@ -243,13 +243,11 @@ class HostExecutor:
         key = self.key(source, defines, entries)
 
         def build(target: Path) -> None:
-            frame = BUILDS[self.build].stack_bytes // 2  # half for one function, half for those it calls
-            limits = [*BUILDS[self.build].kernel_flags, f"-Wframe-larger-than={frame}", f"-Werror=frame-larger-than={frame}"]
             paths = ["-I", str(_RUNTIME), f"-ffile-prefix-map={source.parent}/="]
             inputs = ["-x", "c++", "-", "-x", "none", str(self._runtime())]
             link = ["-shared", "-pthread", "-Wl,-Bsymbolic", "-o", str(target)]
             unit = _translation_unit(source, defines, entries)
-            self._run(source.name, [*self._flags, *limits, *paths, *inputs, *link], unit)
+            self._run(source.name, [*self._flags, *self._kernel_flags, *paths, *inputs, *link], unit)
 
         path = _cached(cache_dir("host") / f"{source.stem}-{key}.so", build)
         return HostModule(path, source.name, entries, self.order, self.workers)
@@ -264,8 +262,16 @@ class HostExecutor:
         shared = ("-shared-libasan",) if self.build == "asan" and _is_clang(self.compiler) else ()
         return (*_FLAGS, *build.flags, f"-DHOST_CUDA_STACK_BYTES={build.stack_bytes}", *shared)
 
+    @property
+    def _kernel_flags(self) -> tuple[str, ...]:
+        build = BUILDS[self.build]
+        frame = build.stack_bytes // 2  # one function's; the other half is for those that it calls
+        if _is_clang(self.compiler):
+            return (*build.kernel_flags, f"-Wframe-larger-than={frame}", "-Werror=frame-larger-than")
+        return (*build.kernel_flags, f"-Werror=frame-larger-than={frame}")
+
     def _toolchain_key(self) -> str:
-        text = repr((self.cxx, self.compiler, self._flags, BUILDS[self.build], _cpu_features(), _runtime_digest()))
+        text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, _cpu_features(), _runtime_digest()))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _runtime(self) -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 
 from alexconv.cpu_reference.machine import cpu_model
 from alexconv.environment import available_memory
-from alexconv.executors.host import HostBuffer, HostExecutor, HostModule
+from alexconv.executors.host import MAX_SHARED, HostBuffer, HostExecutor, HostModule
 from alexconv.executors.point import PlannedPoint, Samples, Values, fill_with_nan
 from alexconv.kernels.rung import Constants, Rung, defines
 from alexconv.launches import configure
@@ -98,6 +98,7 @@ class HostRungs:
     name = "host"
     transfers: tuple[str, ...] = ("pageable",)
     measures = False
+    max_shared = MAX_SHARED
 
     def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
         self.executor = HostExecutor(build=build, order=order)

@@ -54,6 +54,7 @@ class Executor(Protocol):
     name: str
     transfers: tuple[str, ...]
     measures: bool  # whether its points have times
+    max_shared: int  # bytes of dynamic shared memory that a block may have
 
     def describe(self) -> str:
         """One line for a reader: what will run the kernels."""
