@@ -10,6 +10,7 @@ from alexconv import __version__
 from alexconv.cpu_reference.machine import cores, cpu_model
 from alexconv.records import Record
 
+COMMIT_VARIABLE = "ALEXCONV_COMMIT"
 PACKAGES = ("numpy", "h5py", "matplotlib", "pycuda", "cuda-bindings", "torch")
 
 
@@ -38,10 +39,15 @@ def software_facts() -> Record:
 
 
 def git_facts() -> Record:
-    """Commit of the checkout this runs from, and whether it had been changed; nothing outside a checkout."""
+    """Commit of the checkout this runs from, and whether it had been changed; nothing outside a checkout.
+
+    ``ALEXCONV_COMMIT`` names the commit for a copy of a checkout that came without its history.
+    """
     folder = Path(__file__).resolve().parent.parent
     if not (folder / "pyproject.toml").is_file():
         return {}
+    if commit := os.environ.get(COMMIT_VARIABLE):
+        return {"commit": commit, "dirty": False}
 
     def git(*arguments: str) -> str:
         return subprocess.run(

@@ -1,15 +1,17 @@
 """Points: what is to be run, from what the user asked for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
-from alexconv.kernels.rung import Rung
+from alexconv.kernels.rung import Constants, Rung
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.transfers import TRANSFERS, Transfer, transfer_named
+
+TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a rung, shape and batch size, if any
 
 
 @dataclass(frozen=True)
@@ -104,18 +106,23 @@ def expand(
     transfers: Sequence[Transfer],
     constants: dict[str, list[int]],
     precisions: Sequence[str] = (),
+    tuned: TunedConstants | None = None,
 ) -> list[Point]:
-    """Every combination once, in the order layer, N, rung, transfer; raises UsageError for a constant's bad value."""
+    """Every combination once, in the order layer, N, rung, transfer; raises UsageError for a constant's bad value.
+
+    ``tuned`` gives constants for a rung, shape and batch size that replace its defaults; ``constants`` come before.
+    """
 
     def combinations() -> Iterator[Point]:
         for layer, N, (rung, own_transfer) in product(layers, batches, rungs):
             if precisions and rung.precision not in precisions:
                 continue
             conv = WORKLOADS[workload].layer(layer)
+            found = tuned(rung, conv, N) if tuned else {}
             names = [constant.name for constant in rung.constants if constant.name in constants]
             for values in product(*(constants[name] for name in names)):
                 try:
-                    resolved = rung.resolve(conv, dict(zip(names, values, strict=True)))
+                    resolved = rung.resolve(conv, {**found, **dict(zip(names, values, strict=True))})
                 except ValueError as error:
                     raise UsageError(str(error)) from None
                 for transfer in [own_transfer] if own_transfer else [t.name for t in transfers]:

@@ -11,22 +11,26 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
 
-from alexconv import __version__, environment
+from alexconv import __version__, environment, tuning_cache
 from alexconv.checks import PRECISIONS
 from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.cpu_reference.machine import cores
 from alexconv.display import Progress, listing, plan_table, result_tables
 from alexconv.errors import CompileError, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse_constants
+from alexconv.kernels.rung import Rung
+from alexconv.points import Point, TunedConstants, choose_rungs, choose_transfers, expand, parse_constants
 from alexconv.records import Record, RecordFile, identity
 from alexconv.runner import Runner, Settings, Skip, finished
+from alexconv.shapes import Conv
 
 DEFAULT_OUT = Path("study/records.jsonl")
 DEFAULT_BATCH = {"cuda": "128", "host": "1"}
@@ -45,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add("--transfer", default="pageable", help="ways to move arrays, or all (default: pageable)")
     add("--precision", help="only rungs of these error classes, as in fp32,half")
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
+    add("--tuned", action="store_true", help="where alexconv.tune has found constants on this device, use them")
     add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
     add("--device", type=int, default=0, help="number of the GPU (default: 0)")
     add("--memory-budget", type=size, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
@@ -77,7 +82,18 @@ def size(text: str) -> int:
     return int(text)
 
 
-def points_asked_for(options: argparse.Namespace, backend: str) -> list[Point]:
+def tuned_on(executor: Executor) -> TunedConstants:
+    """The constants that ``alexconv.tune`` has found on this device for a rung, shape and batch size; else none."""
+
+    @cache
+    def constants(rung: Rung, conv: Conv, N: int) -> dict[str, int]:
+        found = tuning_cache.load(executor, rung, conv, N, print_to_stderr)
+        return found.constants if found else {}
+
+    return constants
+
+
+def points_asked_for(options: argparse.Namespace, backend: str, tuned: TunedConstants | None) -> list[Point]:
     """The points of a command line; raises UsageError."""
     workload = workload_named(options.workload)
     precisions = options.precision.split(",") if options.precision else []
@@ -91,6 +107,7 @@ def points_asked_for(options: argparse.Namespace, backend: str) -> list[Point]:
         choose_transfers(options.transfer),
         parse_constants(options.set),
         precisions,
+        tuned,
     )
     if not points:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common")
@@ -145,7 +162,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         restart_under_asan(arguments)
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
-    points = points_asked_for(options, executor.name)
+    tuned = tuned_on(executor) if options.tuned else None
+    points = points_asked_for(options, executor.name, tuned)
+    if tuned:
+        known = sum(bool(tuned(RUNGS[point.rung], point.conv, point.N)) for point in points)
+        say.print(f"{known} of {len(points)} points have constants from alexconv.tune, the others their defaults")
     settings = Settings(options.seconds, options.seed, options.memory_budget, not options.no_baseline)
     runner = Runner(executor, points, settings)
     if options.dry_run:
@@ -189,9 +210,9 @@ def restart_under_asan(arguments: Sequence[str] | None) -> None:
     os.execve(sys.executable, [sys.executable, "-m", "alexconv.run", *words], {**os.environ, **asan_environment()})
 
 
-def command_line(arguments: Sequence[str] | None) -> str:
+def command_line(arguments: Sequence[str] | None, program: str = "python -m alexconv.run") -> str:
     """The command as typed."""
-    return "python -m alexconv.run " + shlex.join(sys.argv[1:] if arguments is None else arguments)
+    return f"{program} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
 
 
 if __name__ == "__main__":

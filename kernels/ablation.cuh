@@ -3,8 +3,8 @@
 // RESTRICT = 1 promises that no array overlaps another: loads may take the read-only path and move across stores.
 //
 // UNROLL is how often a loop's body is repeated before its condition is tested again; 0 repeats it for every iteration
-// and drops the test.  1 has to be said as loudly as the others: every trip count is known here, and a compiler that is
-// told nothing unrolls as it sees fit.
+// and drops the test, as a compiler does unasked where trip counts are known and small.  So not unrolling has to be asked
+// for too: that is 1, the loop as it is written.
 #pragma once
 #include "shape.cuh"
 

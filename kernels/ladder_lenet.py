@@ -124,13 +124,13 @@ def restrict(default: int = 0) -> Constant:
     return Constant("RESTRICT", "1: pointers are __restrict__; 0: they are not", lambda conv: default, choices=(0, 1))
 
 
-def unroll(loop: str, default: int = 1, choices: tuple[int, ...] = (0, 1, 2, 3, 4)) -> Constant:
+def unroll(loop: str, default: int, choices: tuple[int, ...] = (0, 1, 2, 3, 4)) -> Constant:
     """How far a loop is unrolled."""
     whole = "; 0: all" if 0 in choices else ""
     return Constant("UNROLL", f"{loop} in one pass of their loop{whole}", lambda conv: default, choices)
 
 
-TAPS = unroll("taps of a filter row")
+TAPS = unroll("taps of a filter row", 0)
 CHANNELS = "input channels"
 
 TILED_RUNGS = (
@@ -249,7 +249,7 @@ SHARED_RUNGS = (
         parent="shared-output-tile",
         file="shared_core_tile.cu",
         launches=(Launch("shared_core_tile", ("x", "w", "y"), grid_tiles, tile_block, core_bytes),),
-        constants=(tile(), restrict(), unroll(CHANNELS, choices=(1, 2, 3, 4))),
+        constants=(tile(), restrict(), unroll(CHANNELS, 1, choices=(1, 2, 3, 4))),
         refuses=outside_block(tile_block, core_bytes),
     ),
     Rung(
@@ -324,7 +324,7 @@ GEMM_RUNGS = (
             UNROLL_INPUT,
             Launch("multiply", ("unrolled", "y"), product_grid("TILE", "TILE"), tile_block),
         ),
-        constants=(tile(), images_per_piece()),
+        constants=(tile(lambda conv: 32), images_per_piece()),
         scratch=(UNROLLED,),
         refuses=outside_constant_memory(outside_block(tile_block)),
         constant_symbol="filters",
@@ -369,7 +369,7 @@ GEMM_RUNGS = (
         constants=(
             tile(tile_for_filters),
             restrict(1),
-            unroll("products of a tile", default=0),
+            unroll("products of a tile", 0),
             images_per_piece(),
         ),
         refuses=outside_block(tile_block),
@@ -381,9 +381,9 @@ LENET_RUNGS: tuple[Rung, ...] = TILED_RUNGS + SHARED_RUNGS + GEMM_RUNGS
 
 @dataclass(frozen=True)
 class Variant:
-    """What a study measured, in this project's words: a rung, a transfer, and the constants that are not defaults.
+    """What a study measured, in this project's words: a rung, a transfer, and constants that matter to it.
 
-    A constant is a number, or one for each layer.
+    A constant's value is a number, or one for each layer.
     """
 
     rung: str
@@ -391,16 +391,22 @@ class Variant:
     constants: Mapping[str, int | tuple[int, ...]] = field(default_factory=dict)
 
 
+AS_WRITTEN = {"RESTRICT": 0, "UNROLL": 1}  # no hints: the source as the studies first had it
+
+
+def tiled(transfer: str = "pageable", **more: int | tuple[int, ...]) -> Variant:
+    """The studies' baseline."""
+    return Variant("tiled", transfer, {**AS_WRITTEN, **more})
+
+
 def fused(tile: int | tuple[int, ...], **more: int) -> Variant:
     """The fused product before its tuning with restrict and unrolling."""
-    return Variant("fused-unroll-matmul", constants={"TILE": tile, "RESTRICT": 0, "UNROLL": 1, **more})
+    return Variant("fused-unroll-matmul", constants={"TILE": tile, **AS_WRITTEN, **more})
 
-
-TUNED = {"RESTRICT": 1, "UNROLL": 0}
 
 # By study and the study's own name for the variant.  Its serial CPU run is no rung: that is the CPU reference's.
 PUBLISHED: dict[tuple[str, str], Variant] = {
-    ("ece408-2018", "tiled-grid-baseline"): Variant("tiled"),
+    ("ece408-2018", "tiled-grid-baseline"): tiled(),
     ("ece408-2018", "unroll-matmul-per-image"): Variant("unroll-matmul", constants={"TILE": 32, IMAGES_PER_PIECE: 1}),
     ("ece408-2018", "unroll-matmul-constant-weights"): Variant(
         "unroll-matmul-constant", constants={"TILE": 32, IMAGES_PER_PIECE: 1}
@@ -409,10 +415,10 @@ PUBLISHED: dict[tuple[str, str], Variant] = {
     ("ece408-2018", "fused-unroll-matmul-batch-grid-24x24"): fused(24),
     ("ece408-2018", "fused-unroll-matmul-per-layer-tiles-16-24"): fused((16, 24)),
     ("ece408-2018", "fused-per-layer-tiles-restrict-unroll"): Variant(
-        "fused-unroll-matmul", constants={"TILE": (16, 24), **TUNED}
+        "fused-unroll-matmul", constants={"TILE": (16, 24), "RESTRICT": 1, "UNROLL": 0}
     ),
     ("ece408-2018", "shared-memory-conv"): Variant("shared-output-tile"),
-    ("ece408-2019", "tiled-grid-baseline"): Variant("tiled"),
+    ("ece408-2019", "tiled-grid-baseline"): tiled(),
     ("ece408-2019", "shared-conv-strategy3-constant-restrict-unroll"): Variant("shared-core-tile-constant"),
     ("ece408-2019", "unroll-matmul-batched-chunked"): Variant("unroll-matmul", constants={IMAGES_PER_PIECE: 4000}),
     ("ece408-2019", "unroll-register-tiled-matmul"): Variant(
@@ -420,8 +426,8 @@ PUBLISHED: dict[tuple[str, str], Variant] = {
     ),
     ("ece408-2019", "fused-unroll-matmul"): fused(16),
     ("ece408-2019", "fused-swept-tiles-16-24"): fused((16, 24)),
-    ("ece408-2019", "sweep baseline/baseline tiles 16,16"): Variant("tiled", constants={"TILE": 16}),
-    ("ece408-2019", "sweep baseline/baseline tiles 16,32"): Variant("tiled", constants={"TILE": (16, 32)}),
+    ("ece408-2019", "sweep baseline/baseline tiles 16,16"): tiled(TILE=16),
+    ("ece408-2019", "sweep baseline/baseline tiles 16,32"): tiled(TILE=(16, 32)),
     ("ece408-2019", "sweep fusion/fusion tiles 16,32"): fused((16, 32)),
     ("ece408-2019", "sweep fusion/fusion tiles 6,6"): fused(6),
     ("ece408-2019", "sweep fusion/fusion tiles 12,12"): fused(12),
@@ -429,19 +435,19 @@ PUBLISHED: dict[tuple[str, str], Variant] = {
     ("ece408-2019", "sweep fusion/fusion tiles 24,24"): fused(24),
     ("ece408-2019", "sweep fusion/fusion tiles 32,32"): fused(32),
     ("ece408-2019", "sweep fusion/fusion tiles 16,24"): fused((16, 24)),
-    ("ece408-2023", "baseline"): Variant("tiled"),
-    ("ece408-2023", "streams-overlap"): Variant("tiled", "streamed:3"),
-    ("ece408-2023", "fp16"): Variant("tiled-half", constants={"RESTRICT": 1}),
-    ("ece408-2023", "restrict-unroll-2"): Variant("tiled", constants={"RESTRICT": 1, "UNROLL": 2}),
-    ("ece408-2023", "restrict-unroll-3"): Variant("tiled", constants={"RESTRICT": 1, "UNROLL": 3}),
-    ("ece408-2023", "restrict-unroll-4"): Variant("tiled", constants={"RESTRICT": 1, "UNROLL": 4}),
-    ("ece408-2024", "baseline"): Variant("tiled"),
-    ("ece408-2024", "streams-overlap"): Variant("tiled", "streamed:10"),
+    ("ece408-2023", "baseline"): tiled(),
+    ("ece408-2023", "streams-overlap"): tiled("streamed:3"),
+    ("ece408-2023", "fp16"): Variant("tiled-half", constants={"RESTRICT": 1, "UNROLL": 1}),
+    ("ece408-2023", "restrict-unroll-2"): tiled(RESTRICT=1, UNROLL=2),
+    ("ece408-2023", "restrict-unroll-3"): tiled(RESTRICT=1, UNROLL=3),
+    ("ece408-2023", "restrict-unroll-4"): tiled(RESTRICT=1, UNROLL=4),
+    ("ece408-2024", "baseline"): tiled(),
+    ("ece408-2024", "streams-overlap"): tiled("streamed:10"),
     ("ece408-2024", "shared-memory-conv-strategy2"): Variant("shared-input-tile"),
     ("ece408-2024", "unroll-matmul"): Variant("unroll-matmul", constants={IMAGES_PER_PIECE: 5000}),
     ("ece408-2024", "fused-unroll-matmul"): fused(16),
-    ("ece408-2024", "constant-weights"): Variant("tiled-constant"),
-    ("ece408-2024", "restrict-unroll"): Variant("tiled", constants=TUNED),
+    ("ece408-2024", "constant-weights"): Variant("tiled-constant", constants=AS_WRITTEN),
+    ("ece408-2024", "restrict-unroll"): tiled(RESTRICT=1, UNROLL=0),
     ("ece408-2024", "atomics-channel-reduction"): Variant("tiled-scatter-atomic"),
-    ("ece408-2024", "fp16"): Variant("tiled-half"),
+    ("ece408-2024", "fp16"): Variant("tiled-half", constants=AS_WRITTEN),
 }

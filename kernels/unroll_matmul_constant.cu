@@ -2,8 +2,9 @@
 //
 // Parent: unroll-matmul, whose tile of filters takes a load, a store and a place in shared memory.  Constant memory
 // needs none of them, and one of two tests for the matrices' edges is gone.  But the constant cache serves one address
-// at a time, and the threads of a warp ask for as many as it has rows of the block: one at TILE = 32, two at 16.
-// Constant memory holds 64 KiB, so larger filter sets are refused.
+// at a time, and the threads of a warp ask for as many as it has rows of the block: one at TILE = 32, two at 16.  And
+// it is small, while the warps of a block walk along TILE filters at once.  Constant memory holds 64 KiB, so larger
+// filter sets are refused.
 //
 // unroll: block (n, c, part) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
 // pixel.  multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.

@@ -45,6 +45,8 @@ def section(evidence: Evidence) -> Section:
         f"for its {ALEXNET_GPU} beside them. Columns headed by a rung's name are ours; columns headed by the study's "
         "abbreviation are the study's. Speedups are over each one's own serial CPU run and include the copies."
     )
+    if not evidence.timed:
+        text = f"What of the study {ALEXNET_STUDY} needs no GPU, in its numbering."
     return Section("alexnet-study", "The AlexNet study", text, items)
 
 

@@ -15,6 +15,7 @@ from alexconv.reports.evidence import Evidence, Measured, layer_numbers, sum_or_
 from alexconv.reports.published import Series
 from alexconv.reports.roofline import intensity_figure
 from alexconv.statistics import Summary
+from alexconv.transfers import TRANSFERS, transfer_named
 
 MS = 1000  # in a second
 Ours = dict[Series, float]
@@ -63,7 +64,7 @@ def sections(evidence: Evidence) -> list[Section]:
             "How the arrays travel",
             "What share of the total the copies take under each transfer. With unified memory the kernel's time "
             "includes the pages that it moves; with several streams copies and kernels overlap, so that only the total "
-            "is theirs alone. The floor is the bytes of all arrays over the measured rates of the bus, where these are recorded.",
+            "is theirs alone. The floor is the bytes of all arrays over the bus's measured rates, if recorded.",
             [item for workload in found for item in transfers(evidence, workload)],
         ),
         Section(
@@ -419,7 +420,7 @@ def transfers(evidence: Evidence, workload: str) -> list[Table | Plot]:
     bars = [
         transfer_bar(evidence, workload, layers, N, Series(rung, name))
         for rung in dict.fromkeys(rung for rung, batch in compared if batch == N)
-        for name in sorted(compared[rung, N], key=list(dict.fromkeys(p.series.transfer for p in points)).index)
+        for name in sorted(compared[rung, N], key=transfer_place)
     ]
     panels = [(f"layers {', '.join(map(str, layers))}, N={N}", [bar for bar in bars if bar.total])]
     title = f"{workload}: the same work under each transfer, N={N}"
@@ -442,6 +443,11 @@ def transfers(evidence: Evidence, workload: str) -> list[Table | Plot]:
     return [*([plot] if panels[0][1] else []), table]
 
 
+def transfer_place(name: str) -> tuple[int, str]:
+    """Where a transfer stands among the others, whatever its number of streams."""
+    return list(TRANSFERS).index(transfer_named(name).kind), name
+
+
 def transfer_row(evidence: Evidence, point: Measured) -> tuple[Cell, ...] | None:
     """A point's times and shares; None without a total."""
     kernel, h2d, d2h, copies, total = map(point.median, ("kernel", *DIRECTIONS, "copies", "total"))
@@ -460,7 +466,7 @@ def copy_floor(evidence: Evidence, point: Measured) -> float | None:
         return None
     back = point.N * point.conv.M * point.conv.E * point.conv.F * point.itemsize
     there = point.compulsory_bytes - back
-    return MS * (there / ceilings["h2d_bytes_per_s"] + back / ceilings["d2h_bytes_per_s"])
+    return float(MS * (there / ceilings["h2d_bytes_per_s"] + back / ceilings["d2h_bytes_per_s"]))
 
 
 def transfer_bar(evidence: Evidence, workload: str, layers: Sequence[int], N: int, series: Series) -> Stack:

@@ -323,7 +323,7 @@ def scatter(marks: Sequence[Mark], x_label: str, y_label: str, named: dict[str, 
     for rung in rungs:
         style = look(rung)
         marker = "o" if named else style["marker"]
-        filled = {"color": style["color"], "fillstyle": style["fillstyle"], "markerfacecoloralt": "white"}
+        filled: Any = {"color": style["color"], "fillstyle": style["fillstyle"], "markerfacecoloralt": "white"}
         handles.append(Line2D([], [], marker=marker, linestyle="", label=rung, **filled))
     for label, marker in (named or {}).items():
         handles.append(Line2D([], [], marker=marker, linestyle="", color="#777777", label=label))
@@ -348,7 +348,7 @@ class Grid:
     values: Sequence[Sequence[float | None]]
 
 
-def heat_maps(grids: Sequence[Grid], unit: str) -> Figure:
+def heat_maps(grids: Sequence[Grid]) -> Figure:
     """Panels of coloured cells, dark is slow, each with its value; the fastest framed."""
     columns = min(len(grids), 2)
     lines_needed = -(-len(grids) // columns)
@@ -356,7 +356,7 @@ def heat_maps(grids: Sequence[Grid], unit: str) -> Figure:
     figure, panels = canvas((1.1 + 0.3 * tallest) * lines_needed, lines_needed, columns)
     for axes, grid in zip(panels.flat, grids, strict=False):
         values = np.array([[np.nan if value is None else value for value in row] for row in grid.values], float)
-        image = axes.imshow(values, cmap="cividis_r", aspect="auto")
+        axes.imshow(values, cmap="cividis_r", aspect="auto")
         best = np.nanmin(values)
         middle = (best + np.nanmax(values)) / 2
         for (row, column), value in np.ndenumerate(values):
@@ -373,7 +373,6 @@ def heat_maps(grids: Sequence[Grid], unit: str) -> Figure:
         axes.set_ylabel(grid.row_name)
         axes.set_title(grid.title)
         axes.grid(visible=False)
-        figure.colorbar(image, ax=axes, label=unit)
     for axes in panels.flat[len(grids) :]:
         axes.set_visible(False)
     return figure

@@ -93,8 +93,10 @@ def sweeps(evidence: Evidence) -> list[Table | Plot]:
     for (workload, rung, N), panels in grids.items():
         if max(batch for name, other, batch in grids if (name, other) == (workload, rung)) == N:
             title = f"{workload}: sweep of {rung}, N={N}"
-            caption = "Kernel time; the fastest cell is in brackets. Other constants: the best of those tried."
-            draw = partial(charts.heat_maps, panels, "kernel time (ms per batch)")
+            caption = (
+                "Kernel time in ms per batch; dark is slow, the fastest in brackets. Other constants: the best tried."
+            )
+            draw = partial(charts.heat_maps, panels)
             items.append(Plot(f"{workload}-sweep-{rung}", title, caption, draw))
     return items
 
@@ -202,7 +204,7 @@ def spread(evidence: Evidence) -> Table:
     points = [point for point in evidence.points if point.record.get("spread") is not None]
     rows = [(point.workload, point.layer, point.N, point.label, float(point.record["spread"])) for point in points]
     columns = ("workload", "layer", "N", "rung", "spread")
-    caption = "Largest difference between repeated runs of rungs that add in no fixed order, over the norms."
+    caption = "Largest absolute difference between the outputs of repeated runs, for rungs that add in no fixed order."
     return Table("spread", "Run-to-run variation", caption, columns, rows)
 
 
@@ -291,7 +293,7 @@ def memory(evidence: Evidence) -> Table:
     )
     caption = (
         "Predicted, not measured: compulsory traffic is input, filters and output once; sectors of 32 bytes that a "
-        "warp's store of one output each touches follow from the mapping of threads to outputs (4 are enough for float32)."
+        "warp's store of one output each touches follow from the mapping of threads to outputs (float32 needs 4)."
     )
     return Table("memory", "Memory behaviour, predicted", caption, columns, rows, long=True)
 

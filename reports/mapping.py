@@ -42,7 +42,7 @@ def plane(conv: Conv, constants: Mapping[str, int]) -> tuple[np.ndarray, np.ndar
 
 
 def sectors_per_store(conv: Conv, constants: Mapping[str, int], itemsize: int = 4) -> float:
-    """Mean count of sectors that a warp touches when each of its threads stores one output."""
+    """Mean count of sectors that a warp touches when each of its threads stores one output of a plane."""
     threads, turns = plane(conv, constants)
     e, f = np.indices(threads.shape)
     sector = (e * conv.F + f) * itemsize // SECTOR

@@ -34,7 +34,7 @@ def once(texts: Iterable[str]) -> list[str]:
 
 def device_line(device: Record) -> str:
     """Name and size of the device."""
-    parts = [name_of(device) if device.get("backend") != "host" else "host executor (the kernels compiled for the CPU)"]
+    parts = [name_of(device) if device.get("backend") != "host" else "the host executor"]
     if device.get("multiprocessors"):
         parts.append(f"{device['multiprocessors']} multiprocessors")
     if device.get("memory_bytes"):
@@ -87,8 +87,11 @@ def section(evidence: Evidence) -> Section:
                     f"{workload}-overview",
                     f"{workload}: all measured layers together",
                     "Medians in ms per batch. Speedups: serial CPU, and BLAS on all cores, over the total.",
-                    ("N", "rung", "transfer", *TIMES, "max error", "status"),
-                    [(row.N, row.rung, row.transfer, *timed(row), row.error, row.status) for row in whole],
+                    ("N", "rung", "transfer", "layers", *TIMES, "max error", "status"),
+                    [
+                        (row.N, row.rung, row.transfer, layers_of(row, found), *timed(row), row.error, row.status)
+                        for row in whole
+                    ],
                 )
             )
         if evidence.timed:
@@ -106,16 +109,17 @@ def section(evidence: Evidence) -> Section:
                     long=True,
                 )
             )
-    text = (
-        "Kernel: all kernels of the rung on the device. Total: host arrays to host arrays, allocation apart."
-        if evidence.timed
-        else "These records come from the host executor, which runs the kernels on the CPU to verify them: nothing in "
-        "this report is a GPU time. Correctness, launches and memory hold for a GPU too."
-    )
+    text = "Kernel: all kernels of the rung on the device. Total: host arrays to host arrays, allocation apart."
     return Section("overview", "Results", text, items)
 
 
 TIMES = ("kernel (ms)", "copies (ms)", "total (ms)", "speedup, serial (×)", "speedup, BLAS (×)")
+
+
+def layers_of(whole: Row, found: list[Row]) -> str:
+    """The layers that a sum is over."""
+    same = (whole.N, whole.rung, whole.transfer)
+    return ", ".join(str(row.layer) for row in found if row.layer and (row.N, row.rung, row.transfer) == same)
 
 
 def timed(row: Row) -> tuple[Cell, ...]:

@@ -49,17 +49,24 @@ class Figure:
 def figures() -> tuple[Figure, ...]:
     """Every published figure, in the order of the file."""
     with DATA.open(newline="") as file:
-        return tuple(
-            Figure(
-                **row
-                | {
-                    "layer": None if row["layer"] == "all" else int(row["layer"]),
-                    "N": int(row["N"]),
-                    "value": float(row["value"]),
-                }
-            )
-            for row in csv.DictReader(file)
-        )
+        return tuple(map(figure, csv.DictReader(file)))
+
+
+def figure(row: dict[str, str]) -> Figure:
+    """One line of the file."""
+    return Figure(
+        study=row["study"],
+        gpu=row["gpu"],
+        workload=row["workload"],
+        layer=None if row["layer"] == "all" else int(row["layer"]),
+        N=int(row["N"]),
+        variant=row["variant"],
+        quantity=row["quantity"],
+        unit=row["unit"],
+        value=float(row["value"]),
+        where=row["where"],
+        note=row["note"],
+    )
 
 
 def series_of(variant: str) -> Series | None:
@@ -79,8 +86,8 @@ def variant_of(series: Series) -> str | None:
 @cache
 def _index() -> dict[tuple[str, int | None, int, str, str], float]:
     found: dict[tuple[str, int | None, int, str, str], float] = {}
-    for figure in figures():
-        found.setdefault((figure.workload, figure.layer, figure.N, figure.variant, figure.quantity), figure.value)
+    for each in figures():
+        found.setdefault((each.workload, each.layer, each.N, each.variant, each.quantity), each.value)
     return found
 
 
@@ -129,6 +136,6 @@ def _speedup_from_times(workload: str, layer: int | None, N: int, series: Series
     return None if serial is None or kernel is None or copies is None else serial / (kernel + copies)
 
 
-def _over_layers(workload: str, N: int, figure: Callable[[int], float | None]) -> float | None:
-    values = [figure(number + 1) for number in range(len(WORKLOADS[workload].layers))]
+def _over_layers(workload: str, N: int, of_layer: Callable[[int], float | None]) -> float | None:
+    values = [of_layer(number + 1) for number in range(len(WORKLOADS[workload].layers))]
     return None if None in values else sum(value for value in values if value is not None)

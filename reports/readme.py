@@ -1,91 +1,149 @@
-"""The README's result table: generated from the record files, between markers, and checked to be up to date.
+"""The README's result table and figures: made from the record files, between markers, and checked to be up to date.
 
-python -m alexconv.reports.readme results/FILE.jsonl README.md [--check]
+python -m alexconv.reports.readme results/FILE.jsonl... README.md [--check]
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from alexconv.errors import AlexconvError, UsageError
-from alexconv.records import Records, read
-from alexconv.reports.summary import Row, rows
+import matplotlib
 
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+from alexconv.cli import exits_cleanly
+from alexconv.errors import UsageError
+from alexconv.records import digest, read
+from alexconv.reports import charts
+from alexconv.reports.alexnet import WORKLOAD, breakdown_plot
+from alexconv.reports.beyond import steps
+from alexconv.reports.elements import Cell, Plot, shown
+from alexconv.reports.evidence import Evidence, evidence
+from alexconv.reports.overview import device_line, once
+from alexconv.reports.page import markdown_table
+from alexconv.reports.style import RC, settle, svg_text
+from alexconv.shapes import WORKLOADS
 
-
-def markdown(records: Records) -> str:
-    """Rungs by rows; per batch size the kernels of all layers, everything with copies, and the speedup of both."""
-    table = [row for row in rows(records.latest()) if row.layer is None]
-    batches = sorted({row.N for row in table})
-    heads = [f"N={N} {what}" for N in batches for what in ("kernel ms", "total ms", "speedup")]
-    lines = [line(["rung", "transfer", *heads, "max error"]), line(["---", "---", *["---:"] * (len(heads) + 1)])]
-    for name in dict.fromkeys((row.rung, row.transfer) for row in table):
-        found = {row.N: row for row in table if (row.rung, row.transfer) == name}
-        cells = [cell for N in batches for cell in figures(found.get(N))]
-        worst = max((row.error for row in found.values() if row.error is not None), default=None)
-        lines.append(line([*name, *cells, "" if worst is None else f"{worst:.1e}"]))
-    return "\n".join([*lines, "", caption(records)])
+RESULTS, FIGURES = "results", "figures"  # names of the markers
+FOLDER = Path("docs", "figures")  # beside the README
 
 
-def figures(row: Row | None) -> list[str]:
-    """Kernel and total in ms, and the speedup of the total over the serial CPU; the status where there are none."""
-    if row is None:
-        return ["", "", ""]
-    if row.kernel is None or row.total is None:
-        return [row.status, "", ""]
-    speedup = row.speedup("total")
-    return [f"{row.kernel:.3f}", f"{row.total:.3f}", f"{speedup:,.0f}x" if speedup else ""]
+def markers(name: str) -> tuple[str, str]:
+    """The comments around what is generated."""
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
-def line(cells: Sequence[str]) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
+def table(found: Evidence) -> str:
+    """Rungs by batch: kernels and total of all five layers in ms, speedup of the total; the largest error."""
+    batches = [N for N in WORKLOADS[WORKLOAD].batches if N in found.batches(WORKLOAD)]
+    columns = [
+        "rung",
+        *(f"N={N} {what}" for N in batches for what in ("kernel ms", "total ms", "speedup")),
+        "max error",
+    ]
+    rows: list[tuple[Cell, ...]] = []
+    for series in (series for series in found.series(WORKLOAD) if series.transfer == found.transfer):
+        cells: list[Cell] = []
+        for N in batches:
+            times = [found.time(WORKLOAD, None, N, series, figure) for figure in ("kernel", "total")]
+            speedup = found.speedup(WORKLOAD, None, N, series)
+            cells += [
+                *(time.median if time else None for time in times),
+                f"{shown(speedup.median)}×" if speedup else None,
+            ]
+        errors = [point.error for point in found.of(WORKLOAD) if point.series == series and point.error is not None]
+        rows.append((series.rung, *cells, max(errors, default=None)))
+    return "\n".join([*markdown_table(columns, rows), "", caption(found)])
 
 
-def caption(records: Records) -> str:
-    """Where the figures come from: devices, commands, the meaning of the columns."""
-    by_kind: dict[str, list[str]] = {"device": [], "run": []}
-    for header in records.headers.values():
-        if header["type"] == "device":
-            by_kind["device"].append(f"{header['name']} (driver {header.get('driver', '?')}, CUDA {header['toolkit']})")
-        elif header["type"] == "run":
-            by_kind["run"].append(f"`{header['command']}`")
+def caption(found: Evidence) -> str:
+    """Where the figures come from and what the columns mean."""
+    commands = ", ".join(f"`{command}`" for command in once(str(run["command"]) for run in found.of_type("run")))
+    device, host = found.device, found.of_type("host")
     return (
-        f"All five layers, {', '.join(dict.fromkeys(by_kind['device']))}.  Kernel: all kernels of the rung, hot; total: "
-        "host arrays to host arrays; medians of ms per batch.  Speedup: serial CPU (one core, -O2) over total.  "
-        f"Max error: over the norms of patch and filter.  Made by {', '.join(dict.fromkeys(by_kind['run']))}."
+        f"All five layers, {found.transfer} memory, {device_line(device)}, driver {device.get('driver', '?')}, CUDA "
+        f"{device.get('toolkit', '?')}. Kernel: all kernels of the rung; total: host arrays to host arrays; medians of "
+        f"ms per batch. Speedup: serial C++ on one core of {host[0].get('cpu', '?') if host else '?'} over the total. "
+        f"Max error: over the norms of patch and filter. Made by {commands}."
     )
 
 
-def updated(text: str, table: str) -> str:
-    """The text with the table between the markers; raises UsageError when they are missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UsageError(f"the README has no markers {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+def plots(found: Evidence) -> list[Plot]:
+    """The waterfall and the breakdown of all five layers at the study's largest batch."""
+    N = found.main_batch(WORKLOAD)
+    fall = steps(found, WORKLOAD, None, N)
+    if not fall:
+        return []
+    draw = partial(charts.waterfall, fall, "kernel time (ms per batch)")
+    title = f"Kernel time of each rung beside its parent's, all five layers, N={N}"
+    waterfall = Plot("waterfall", title, "", draw)
+    return [waterfall, breakdown_plot(found, "breakdown", f"Kernels and copies, all five layers, N={N}", None, N)]
 
 
+def updated(text: str, name: str, content: str) -> str:
+    """The text with the content between the markers; raises UsageError when they are missing."""
+    begin, end = markers(name)
+    before, found_begin, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise UsageError(f"the README has no markers {begin} and {end}")
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
+def drawn_from(found: Evidence) -> str:
+    """A digest of what the figures show: it does not change with the version of the drawing library."""
+    N = found.main_batch(WORKLOAD)
+    figures = ("kernel", "h2d", "d2h")
+    return digest(
+        [
+            [series.label, figure, shown(time.median if time else None)]
+            for series in found.series(WORKLOAD, N)
+            for figure in figures
+            for time in [found.time(WORKLOAD, None, N, series, figure)]
+        ]
+    )
+
+
+def stale(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> list[Path]:
+    """The files that are not what the records say."""
+    files = [readme.parent / FOLDER / f"{plot.key}.svg" for plot in drawings]
+    old = [file for file in files if not file.is_file() or mark not in file.read_text()]
+    return [*([readme] if readme.read_text() != fresh else []), *old]
+
+
+def write(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> None:
+    """Writes the README and its figures."""
+    (readme.parent / FOLDER).mkdir(parents=True, exist_ok=True)
+    for plot in drawings:
+        with matplotlib.rc_context(RC):
+            figure = plot.draw()
+            settle(figure)
+            (readme.parent / FOLDER / f"{plot.key}.svg").write_text(svg_text(figure, plot.key, mark))
+    readme.write_text(fresh)
+
+
+@exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the table into the README, or with --check says whether it is the same."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    check = "--check" in words
+    """Writes table and figures, or with --check says whether they are up to date."""
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.readme")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
+    parser.add_argument("readme", type=Path, metavar="README")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if something is stale")
+    options = parser.parse_args(arguments)
+    found = evidence(read(options.files))
+    drawings, mark = plots(found), drawn_from(found)
+    links = "\n\n".join(f"![{plot.title}]({(FOLDER / plot.key).as_posix()}.svg)" for plot in drawings)
     try:
-        *files, readme = [Path(word) for word in words if word != "--check"]
-        text = readme.read_text()
-        fresh = updated(text, markdown(read(files)))
-    except (ValueError, OSError, AlexconvError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if check and fresh != text:
-        print(
-            f"{readme} is stale: run python -m alexconv.reports.readme {' '.join(map(str, words[:-1]))}",
-            file=sys.stderr,
-        )
+        text = updated(updated(options.readme.read_text(), RESULTS, table(found)), FIGURES, links)
+        old = stale(options.readme, text, drawings, mark)
+        if not options.check:
+            write(options.readme, text, drawings, mark)
+    except OSError as error:
+        raise UsageError(f"cannot update {options.readme}: {error.strerror}") from None
+    if options.check and old:
+        command = f"python -m alexconv.reports.readme {' '.join(map(str, options.files))} {options.readme}"
+        print(f"stale: {', '.join(map(str, old))}: run {command}", file=sys.stderr)
         return 1
-    if not check:
-        readme.write_text(fresh)
     return 0
 
 

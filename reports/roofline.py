@@ -22,9 +22,11 @@ def intensity_figure(points: Sequence[Measured], traffic: Sequence[float], ceili
     for point, moved in zip(points, traffic, strict=True):
         time, flops = point.time("kernel"), 2 * point.conv.macs(point.N)
         if time:
-            rate = [flops / ms * MS / TERA for ms in (time.median, time.high, time.low)]
+            median, low, high = (flops / ms * MS / TERA for ms in (time.median, time.high, time.low))
             intensity = flops / moved
-            marks.append(Mark(point.series.rung, intensity, Summary(*rate, time.count), layer_marker(point.layer)))
+            marks.append(
+                Mark(point.series.rung, intensity, Summary(median, low, high, time.count), layer_marker(point.layer))
+            )
     layers = {f"layer {layer}": layer_marker(layer) for layer in sorted({point.layer for point in points})}
     figure = scatter(marks, "arithmetic intensity (FLOP per byte)", "achieved (TFLOP/s)", layers)
     axes = figure.axes[0]

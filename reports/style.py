@@ -21,7 +21,7 @@ COPY_COLOURS = {"h2d": "#9A9A9A", "d2h": "#D5D5D5"}
 WIDTH = 7.2  # inches: the text width of a page, and a phone's screen at half size
 ROW = 0.23  # inches per line of a bar or dot chart
 
-RC: dict[str, Any] = {
+RC: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 9.5,

@@ -10,8 +10,6 @@ from alexconv.records import Record
 from alexconv.shapes import WORKLOADS
 from alexconv.statistics import summarize
 
-FIGURES = ("kernel", "copies", "total")
-
 
 @dataclass(frozen=True)
 class Row:
@@ -66,7 +64,9 @@ def row(record: Record) -> Row:
         label(record),
         point["transfer"],
         point["layer"],
-        *(median_of(record, figure) for figure in FIGURES),
+        kernel=median_of(record, "kernel"),
+        copies=median_of(record, "copies"),
+        total=median_of(record, "total"),
         serial=record.get("cpu", {}).get("serial_ms"),
         error=float(error["scaled"]) if error else None,
         tolerance=error.get("tolerance"),
@@ -108,7 +108,9 @@ def all_layers(layers: list[Row]) -> Row:
         first.rung,
         first.transfer,
         None,
-        *(total(figure) for figure in FIGURES),
+        kernel=total("kernel"),
+        copies=total("copies"),
+        total=total("total"),
         serial=total("serial"),
         error=worst.error,
         tolerance=worst.tolerance,

@@ -22,7 +22,8 @@ transfers() {
 }
 
 scaling() {
-    part alexnet-scaling --layers 1-5 --N 1,32,128,256:2048:x2 --rungs rswmtla2m,mk-sw-mt-si-c-vec,exp-mk-sw-mt-si-c-vec
+    part alexnet-scaling --layers 1-5 --N 1,32,128,256:2048:x2 --seconds 0.15 \
+        --rungs rswmtla2m,mk-sw-mt-si-c-vec,exp-mk-sw-mt-si-c-vec
     part alexnet-budget --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --memory-budget 64MiB
 }
 

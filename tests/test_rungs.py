@@ -36,7 +36,7 @@ def run_once(executor, rung: Rung, conv: Conv, x: np.ndarray, w: np.ndarray, cut
 
 
 def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
-    return plan(rung, conv, N, rung.resolve(conv, chosen), PLENTY)
+    return plan(rung, conv, N, rung.resolve(conv, chosen), PLENTY)  # a rung takes of `chosen` what it has
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,11 @@ def odd_convolutions(draw) -> Conv:
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(conv=odd_convolutions(), N=st.integers(1, 3), data=st.data())
 def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
-    chosen = {"OUTPUTS": data.draw(st.integers(1, 3)), "COALESCED": data.draw(st.integers(0, 1))}
-    chosen["CHANNELS"] = data.draw(st.integers(1, 4))
+    chosen = {
+        constant.name: data.draw(st.sampled_from(constant.choices) if constant.choices else st.integers(1, 3))
+        for constant in rung.constants
+        if data.draw(st.booleans())
+    }
     constants = rung.resolve(conv, chosen)
     if rung.refuses(conv, constants):
         return

@@ -31,7 +31,7 @@ from alexconv.kernels.rung import Dims
 from alexconv.launches import Configured, outside_limits
 from alexconv.paths import cache_dir
 from alexconv.sources import source_digest
-from alexconv.toolchain import compiler_version, find_cxx
+from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx
 
 MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA GPU
 MAX_SHARED = 227 * 1024  # bytes with the dynamic ones, which a kernel has to opt into; Hopper's limit
@@ -67,6 +67,18 @@ BUILDS = {
         ("-fsanitize=address", "-fsanitize-recover=address"),
         256 * 1024,  # every local array stands between red zones
     ),
+    "trace": _Build(
+        ("-O2", "-g", "-DHOST_CUDA_TRACE"),
+        (
+            "-Wp,-fsanitize=thread",  # for the compiler only: the linker would add a library that hostcuda/trace.cpp is
+            "-fsanitize-coverage=trace-pc",
+            *("-Wno-tsan", "-fno-reorder-blocks"),
+            # A load or store stays as wide as the source has it, and where the source has it.
+            *("-fno-tree-vectorize", "-fno-tree-sra", "-fno-ipa-sra", "-fno-store-merging"),
+            "-fno-tree-loop-distribute-patterns",
+        ),
+        256 * 1024,  # structs stay in memory
+    ),
 }
 
 
@@ -99,8 +111,8 @@ class _Request(ctypes.Structure):
 class HostBuffer:
     """Memory that a kernel works on: aligned as on a GPU and exactly as long as asked for.
 
-    AddressSanitizer's red zone begins right behind the last byte.  The memory is freed with the last array over it.
-    Raises OutOfMemory.
+    AddressSanitizer's red zone begins right behind the last byte.  The memory is freed with the buffer and the last
+    array over it.  Raises OutOfMemory.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -110,9 +122,8 @@ class HostBuffer:
             raise OutOfMemory(f"the host has no {nbytes:,} bytes left for an array")
         self.nbytes = nbytes
         self.pointer: int = address.value or 0
-        self._memory = (ctypes.c_uint8 * nbytes).from_address(self.pointer)
-        self._memory.freed_with = self  # type: ignore[attr-defined]  # an array keeps the memory, and so this, alive
-        weakref.finalize(self, libc.free, address)
+        self._memory = (ctypes.c_uint8 * nbytes).from_address(self.pointer)  # which every array over it refers to
+        weakref.finalize(self._memory, libc.free, address).atexit = False
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8]:
@@ -128,9 +139,9 @@ class HostModule:
     """A compiled ``.cu``, loaded.  Made by HostExecutor.compile."""
 
     def __init__(self, path: Path, name: str, entries: Sequence[str], order: int, workers: int) -> None:
-        self.name, self._order, self._workers = name, order, workers
-        self._library = ctypes.CDLL(str(path))
-        self._entries = {entry: self._library[f"host_cuda_launch_{entry}"] for entry in entries}
+        self.path, self.name, self._order, self._workers = path, name, order, workers
+        self.library = ctypes.CDLL(str(path))
+        self._entries = {entry: self.library[f"host_cuda_launch_{entry}"] for entry in entries}
         self._sizes = _symbol_sizes(path)
         for function in self._entries.values():
             function.restype = ctypes.c_bool
@@ -138,14 +149,15 @@ class HostModule:
     def static_shared(self, entry: str) -> int:
         """Bytes of shared memory that a block of the kernel declares.
 
-        Arrays that a ``__device__`` function declares are counted for every kernel of the file.
+        Arrays that a ``__device__`` function declares are counted for every kernel of the file; in clang's asan build
+        red zones count too.
         """
         local = {name: size for name, size in self._sizes.items() if name.startswith(_LOCAL)}
         return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None))
 
     def symbol(self, name: str) -> npt.NDArray[np.uint8]:
         """The bytes of a ``__constant__`` array, to be written before a launch; KeyError if the file has none such."""
-        return np.ctypeslib.as_array((ctypes.c_uint8 * self._sizes[name]).in_dll(self._library, name))
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self._sizes[name]).in_dll(self.library, name))
 
     def launch(
         self,
@@ -196,8 +208,8 @@ class HostModule:
 class HostExecutor:
     """Compiles ``.cu`` files for this machine and runs them on all of its cores.
 
-    ``build`` is ``fast`` or ``asan`` (AddressSanitizer, one worker; the process must have been started with
-    ``asan_environment()``).  ``order`` says how the threads of a block take turns: 0 forward, 1 in reverse, any other
+    ``build`` is ``fast``, ``asan`` (AddressSanitizer, one worker; the process must have been started with
+    ``asan_environment()``) or ``trace`` (for ``alexconv.trace``, one worker, g++ only).  ``order`` says how the threads of a block take turns: 0 forward, 1 in reverse, any other
     number seeds a random permutation.  Outputs that change with it tell of a missing barrier.  ``workers`` defaults to
     all cores.  Raises MissingTool without a C++ compiler or AddressSanitizer's library.
     """
@@ -212,9 +224,11 @@ class HostExecutor:
         if build == "asan" and workers not in (None, 1):
             raise ValueError("the asan build has one copy of shared memory and so one worker")
         self.build, self.order = build, order
-        self.workers = 1 if build == "asan" else workers or cores()
+        self.workers = workers or cores() if build == "fast" else 1
         self.cxx = find_cxx()
         self.compiler = compiler_version(self.cxx)
+        if build == "trace" and _is_clang(self.compiler):
+            raise MissingTool(f"the trace build needs g++, not clang ({self.cxx}): install g++ or set {CXX_VARIABLE} to it")
         if build == "asan" and not asan_loaded():
             words = shlex.join(f"{name}={value}" for name, value in asan_environment().items())
             raise MissingTool(f"the asan build needs a process that is started with these variables set: {words}")
@@ -223,7 +237,7 @@ class HostExecutor:
         """Compiler, flags, CPU, workers, build and order, for records."""
         return {
             "compiler": self.compiler,
-            "flags": " ".join(self._flags),
+            "flags": " ".join((*self._flags, *self._kernel_flags)),
             "cpu": cpu_model(),
             "workers": self.workers,
             "build": self.build,

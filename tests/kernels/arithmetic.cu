@@ -65,6 +65,28 @@ extern "C" __global__ void atomics(int* i,           // [6]
     if (rank < 100) atomicAdd(h, __floats2half2_rn(1, 2));
 }
 
+extern "C" __global__ void bits(const unsigned* a,  // [n]
+                                const unsigned* b,  // [n]
+                                unsigned* y)        // [9][n]
+{
+    const int i = threadIdx.x, n = blockDim.x;
+    const unsigned results[] = {unsigned(__popc(a[i])), unsigned(__clz(a[i])), unsigned(__ffs(a[i])), __brev(a[i]),
+                                __umulhi(a[i], b[i]), unsigned(__mulhi(a[i], b[i])), __byte_perm(a[i], b[i], 0x2705),
+                                __funnelshift_l(a[i], b[i], 9), __funnelshift_r(a[i], b[i], 9)};
+    for (int k = 0; k < 9; ++k) y[k * n + i] = results[k];
+}
+
+extern "C" __global__ void functions(const float* a,  // [n]
+                                     const float* b,  // [n]
+                                     float* y)        // [8][n]
+{
+    const int i = threadIdx.x, n = blockDim.x;
+    const float results[] = {__fmaf_rn(a[i], b[i], 1), __fadd_rn(__fmul_rn(a[i], b[i]), 1), float(__float2int_rn(a[i])),
+                             float(__float2int_rz(a[i])), float(__float2int_rd(a[i])), __saturatef(a[i]),
+                             rsqrtf(fabsf(a[i])), __int_as_float(__float_as_int(a[i]) & 0x7fffffff)};
+    for (int k = 0; k < 8; ++k) y[k * n + i] = results[k];
+}
+
 // D = A B + C for one 16 x 16 x 16 product, with A or B transposed in memory as the types say.
 template <class LayoutA, class LayoutB, class T>
 __device__ void product(const half* a, const half* b, const T* c, T* d)

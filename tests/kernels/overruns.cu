@@ -14,17 +14,16 @@ extern "C" __global__ void global_write(const float* x, float* y, int n)
 
 extern "C" __global__ void static_shared(const float* x, float* y, int n)
 {
-    __shared__ float tile[32], other[32];
+    __shared__ float tile[32];
     tile[threadIdx.x + n] = x[threadIdx.x];  // line 18
-    other[threadIdx.x] = 1;
     __syncthreads();
-    y[threadIdx.x] = tile[31 - threadIdx.x] + other[31 - threadIdx.x];
+    y[threadIdx.x] = tile[31 - threadIdx.x];
 }
 
 extern "C" __global__ void dynamic_shared(const float* x, float* y, int n)
 {
     DYNAMIC(tile);
-    tile[threadIdx.x + n] = x[threadIdx.x];  // line 27
+    tile[threadIdx.x + n] = x[threadIdx.x];  // line 26
     __syncthreads();
     y[threadIdx.x] = tile[31 - threadIdx.x];
 }
@@ -34,5 +33,5 @@ extern "C" __global__ void local(const float* x, float* y, int n)
     float window[8];
     for (int i = 0; i < 8; ++i) window[i] = x[i];
     __syncthreads();
-    y[threadIdx.x] = window[threadIdx.x / 4 + n];  // line 37
+    y[threadIdx.x] = window[threadIdx.x / 4 + n];  // line 36
 }

@@ -40,7 +40,8 @@ extern "C" __global__ void votes(unsigned* y)  // [7]
     const int count = __syncthreads_count(thread < 10);
     const int both = __syncthreads_and(thread < 64), either = __syncthreads_or(thread == 40);
     if (thread != 0) return;
-    const unsigned results[] = {ballot, unsigned(any), unsigned(all), half_ballot, unsigned(count), unsigned(both), unsigned(either)};
+    const unsigned results[] = {ballot,          unsigned(any),  unsigned(all),   half_ballot,
+                                unsigned(count), unsigned(both), unsigned(either)};
     for (int i = 0; i < 7; ++i) y[i] = results[i];
 }
 

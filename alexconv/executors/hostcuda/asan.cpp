@@ -1,8 +1,8 @@
 // AddressSanitizer's findings, as failures of the launch.
 //
 // Instrumented code calls __asan_report_* before a bad access.  The run-time defines these functions itself and so gets
-// in before AddressSanitizer's own, which would print and end the process: the access does not happen, the launch fails,
-// the process lives on.  What calls into AddressSanitizer's library by itself, such as memset, still ends the process.
+// in before AddressSanitizer's own, which would print and end the process: the access does not happen, the launch
+// fails, the process lives on.  What its library checks by itself, as memset does, still ends the process.
 #ifdef HOST_CUDA_ASAN
 
 #include "asan.h"
@@ -46,9 +46,11 @@ static void describe(const char* address, char* text, size_t room)
     if (!std::strcmp(kind, "stack")) what = "local array";
     if (!std::strcmp(kind, "global")) what = "shared or constant array";
     if (!std::strcmp(kind, "heap")) what = first == running.dynamic_shared ? "dynamic shared memory of" : "a buffer of";
+    name[std::strcspn(name, ".")] = 0;  // an inlined function's array may be called tile.i
     const bool before = address < first;
-    std::snprintf(text, room, "%td bytes %s %s %s%s%zu bytes", before ? first - address : address - first - ptrdiff_t(bytes),
-                  before ? "before" : "beyond", what, name, *name ? " of " : "", bytes);
+    const ptrdiff_t distance = before ? first - address : address - first - ptrdiff_t(bytes);
+    std::snprintf(text, room, "%td bytes %s %s %s%s%zu bytes", distance, before ? "before" : "beyond", what, name,
+                  *name ? " of " : "", bytes);
 }
 
 [[noreturn]] static void report(const char* verb, const void* address, size_t bytes, const char* return_address)

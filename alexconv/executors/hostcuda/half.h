@@ -1,5 +1,5 @@
-// half and half2: 16 bits of storage; every operation is done in float, or where that is too short in double, and rounds
-// once, to nearest even.
+// half and half2: 16 bits of storage; every operation is done in float, or where that is too short in double, and
+// rounds once, to nearest even.
 //
 // float has more than twice the digits of half, so rounding a sum, difference, product, quotient or root to float first
 // changes nothing (Figueroa, "When is double rounding innocuous?", 1995).  For a fused multiply-add it would.
@@ -15,16 +15,22 @@ constexpr int NEAREST = 0;
 inline float widen(unsigned short bits) { return __builtin_ia32_vcvtph2ps(Halves{short(bits)})[0]; }
 inline unsigned short narrow(float value) { return __builtin_ia32_vcvtps2ph(Floats{value}, NEAREST)[0]; }
 #else
+#ifdef __aarch64__
+using Binary16 = __fp16;
+#else
+using Binary16 = _Float16;
+#endif
+
 inline float widen(unsigned short bits)
 {
-    _Float16 value;
+    Binary16 value;
     memcpy(&value, &bits, sizeof bits);
     return float(value);
 }
 
 inline unsigned short narrow(float value)
 {
-    const _Float16 rounded = _Float16(value);
+    const Binary16 rounded = Binary16(value);
     unsigned short bits;
     memcpy(&bits, &rounded, sizeof bits);
     return bits;

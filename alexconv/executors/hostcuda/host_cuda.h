@@ -1,9 +1,10 @@
 // CUDA C++ for a CPU: this header comes before every kernel that the host executor compiles.
 //
 // A kernel is compiled unchanged.  The words that CUDA adds to C++ become macros, its types and functions plain C++
-// (types.h, half.h, intrinsics.h, atomics.h, warp.h, wmma.h).  A launch (launch.cpp) hands the blocks of the grid to one
-// worker per core; a worker (worker.cpp) runs one block at a time, and the threads of that block take turns on it: each
-// runs until it waits for others, then the next goes on.  Shared memory is thread_local, so every worker has its own.
+// (types.h, half.h, intrinsics.h, atomics.h, warp.h, wmma.h).  A launch (launch.cpp) hands the blocks of the grid to
+// one worker per core; a worker (worker.cpp) runs one block at a time, and the threads of that block take turns on it:
+// each runs until it waits for others, then the next goes on.  Shared memory is thread_local, so every worker has its
+// own.
 //
 // What a kernel must keep to
 //   - Entry points are `extern "C" __global__ void name(...)`; their arguments are pointers, integers and floats.
@@ -12,14 +13,15 @@
 //   - Threads meet at __syncthreads(), __syncwarp() and the *_sync functions, nowhere else.  The threads of a warp are
 //     not in lockstep, and a thread that spins on memory waits for ever: nothing interrupts it.
 //   - Inline PTX needs a C++ twin under `#ifdef HOST_CUDA`.
+//   - The local arrays of a function take 32 KiB at most, which the compiler checks, and recursion stays shallow.
 //   - `__shared__` stands in functions only.  A `__constant__` array can be written through HostModule.symbol.
 //
 // Where it differs from a GPU
 //   - Order.  Threads run in the order that the launch asks for, changing over at barriers only; a GPU knows no order.
 //     A missing barrier may therefore go unseen in one order: compare several.  Shared memory starts every block as
-//     NaN, so a value read before it is written shows (not in the build for AddressSanitizer).
-//   - Barriers.  As on GPUs since Volta, a barrier waits for the threads of the block that have not exited.  Threads that
-//     wait at different __syncthreads() of the source are an error here; so is a deadlock.
+//     NaN, so a value read before it is written shows (static arrays excepted in the build for AddressSanitizer).
+//   - Barriers.  As on GPUs since Volta, a barrier waits for the threads of the block that have not exited.  Threads
+//     that wait at different __syncthreads() of the source are an error here; so is a deadlock.
 //   - float.  a * b + c is fused into one rounding where the compiler sees fit, as nvcc does by default, but not
 //     necessarily in the same places.  Subnormals are kept, as nvcc does by default.  The approximate functions (__expf,
 //     rsqrtf, ...) are the accurate ones.

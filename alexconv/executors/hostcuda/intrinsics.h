@@ -68,6 +68,8 @@ inline float rounded(float value)
     return value;
 }
 
+inline float reciprocal_root(float a) { return 1 / sqrtf(a); }
+
 template <class To, class From>
 To same_bits(From value)
 {
@@ -87,7 +89,9 @@ inline float __frcp_rn(float a) { return 1 / a; }
 inline float __fsqrt_rn(float a) { return sqrtf(a); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 
-inline float rsqrtf(float a) { return 1 / sqrtf(a); }
+// A macro, because C23 gives the C library an rsqrtf too.
+#define rsqrtf host_cuda::reciprocal_root
+inline float __frsqrt_rn(float a) { return rsqrtf(a); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __saturatef(float a) { return fminf(fmaxf(a, 0), 1); }
 inline float __expf(float a) { return expf(a); }
@@ -114,7 +118,7 @@ inline int __clz(int a) { return a ? __builtin_clz(unsigned(a)) : 32; }
 inline int __clzll(long long a) { return a ? __builtin_clzll(a) : 64; }
 inline int __ffs(int a) { return __builtin_ffs(a); }
 inline int __ffsll(long long a) { return __builtin_ffsll(a); }
-inline int __mul24(int a, int b) { return int(unsigned(a << 8 >> 8) * unsigned(b << 8 >> 8)); }
+inline int __mul24(int a, int b) { return (int(unsigned(a) << 8) >> 8) * (int(unsigned(b) << 8) >> 8); }
 inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffff) * (b & 0xffffff); }
 inline int __mulhi(int a, int b) { return int((long long)a * b >> 32); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)a * b >> 32); }

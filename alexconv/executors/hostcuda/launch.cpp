@@ -93,7 +93,7 @@ bool refuse_count(const char* name, size_t parameters, Request& request)
 
 bool refuse_argument(const char* name, size_t position, Request& request)
 {
-    std::snprintf(request.message, sizeof request.message, "%s: argument %zu has the wrong type or does not fit it", name,
+    std::snprintf(request.message, sizeof request.message, "%s: argument %zu has the wrong type or is too large", name,
                   position + 1);
     return false;
 }

@@ -31,12 +31,12 @@ extern __thread Running running __attribute__((visibility("hidden")));
 inline void* dynamic_shared() { return running.dynamic_shared; }
 inline unsigned lane() { return running.linear_thread % WARP; }
 
-// Waits for the threads of the block that have not exited, and counts those that came with a true predicate.  `barrier`
-// tells the barriers of the source apart, also those on one line.
+// Waits for the threads of the block that have not exited, and counts those that came with a true predicate.  The
+// number tells the barriers of the source apart, also those on one line.
 int wait_for_block(int barrier, bool predicate, Site site);
 
-// What the lanes of a warp do together when they meet: the lane that comes last does it for all.  `lanes` holds what each
-// lane brought, `present` has a bit for every lane that came.
+// What the lanes of a warp do together when they meet: the lane that comes last does it for all.  `lanes` holds what
+// each lane brought, `present` has a bit for every lane that came.
 using Together = void (*)(void* const* lanes, unsigned present);
 
 // Waits for the lanes in `mask` that have not exited; `mine` is this lane's part of what they do together.

@@ -1,7 +1,7 @@
 // What the threads of a warp do together: __syncwarp, shuffles and votes.
 //
-// CUDA asks every lane that a mask names to call the same function with the same mask.  Each brings its part in a struct
-// on its own stack and waits; the last one to come computes all results while the others' stacks stand still.
+// CUDA asks every lane that a mask names to call the same function with the same mask.  Each brings its part in a
+// struct on its own stack and waits; the last one to come computes all results while the others' stacks stand still.
 #pragma once
 
 namespace host_cuda {

@@ -30,7 +30,7 @@ struct Extent<accumulator, M, N, K> {
 
 template <class Use, int M, int N, int K, class T, class Layout = void>
 struct fragment : Extent<Use, M, N, K> {
-    static_assert(K == 16 && M * N == 256 && M >= 8 && N >= 8, "wmma of halves has the sizes 16x16x16, 32x8x16 and 8x32x16");
+    static_assert(K == 16 && M * N == 256 && M >= 8 && N >= 8, "wmma of halves: 16x16x16, 32x8x16 or 8x32x16");
     static constexpr int num_elements = fragment::rows * fragment::columns / int(host_cuda::WARP);
     T x[num_elements];
 };
@@ -49,8 +49,10 @@ template <class T>
 void check_alignment(const T* address, unsigned stride, host_cuda::Site site)
 {
     constexpr size_t address_bytes = 32, stride_bytes = 16;
-    if (reinterpret_cast<size_t>(address) % address_bytes) host_cuda::fail("wmma needs an address aligned to 32 bytes", site);
-    if (stride * sizeof(T) % stride_bytes) host_cuda::fail("wmma needs a stride that is a multiple of 16 bytes", site);
+    if (reinterpret_cast<size_t>(address) % address_bytes)
+        host_cuda::fail("wmma needs an address aligned to 32 bytes", site);
+    if (stride * sizeof(T) % stride_bytes)
+        host_cuda::fail("wmma needs a stride that is a multiple of 16 bytes", site);
 }
 
 template <class Layout>

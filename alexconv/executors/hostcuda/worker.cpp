@@ -8,6 +8,8 @@
 #include <cstring>
 #include <new>
 
+#include "trace.h"
+
 namespace host_cuda {
 
 __thread Running running;
@@ -79,7 +81,8 @@ void Worker::run()
 {
     std::uint64_t block, last;
     while (grid_.take(block, last))
-        for (; block < last && !grid_.stopping(); ++block) run_block(block);
+        for (; block < last && !grid_.stopping(); ++block)
+            if (!trace::skips(block)) run_block(block);
     for (Fiber& fiber : fibers_) asan::forget(fiber.stack);
 }
 
@@ -88,7 +91,8 @@ void Worker::run_block(std::uint64_t block)
     const unsigned threads = unsigned(grid_.threads.size());
     const unsigned *grid = grid_.request.grid, *size = grid_.request.block;
     clear_shared();  // before `running` is set: it lies among the thread_local variables
-    running_.block = {unsigned(block % grid[0]), unsigned(block / grid[0] % grid[1]), unsigned(block / grid[0] / grid[1])};
+    const std::uint64_t row = block / grid[0];
+    running_.block = {unsigned(block % grid[0]), unsigned(row % grid[1]), unsigned(row / grid[1])};
     running_.block_size = {size[0], size[1], size[2]};
     running_.grid_size = {grid[0], grid[1], grid[2]};
     running_.dynamic_shared = dynamic_shared_.memory();
@@ -98,7 +102,10 @@ void Worker::run_block(std::uint64_t block)
         warps_[first / WARP].live = threads - first >= WARP ? ALL_LANES : (1u << (threads - first)) - 1;
     live_ = threads;
     started_ = fibers_used_ = 0;
+    trace::block_begins(block, threads, {thread_locals_.address, thread_locals_.bytes},
+                        {static_cast<char*>(dynamic_shared_.memory()), grid_.request.dynamic_shared});
     switch_to(unused_fiber());  // comes back when all threads have exited
+    trace::block_ends();
 }
 
 void Worker::clear_shared()
@@ -136,6 +143,7 @@ void Worker::thread_exits()
 {
     Warp& warp = warp_of(current_->thread);
     warp.live &= ~(1u << lane());
+    if (!warp.live) trace::warp_exits(current_->thread.linear / WARP);
     --live_;
     if (barrier_.arrived && barrier_.arrived == live_) open_barrier();
     const Fiber* fiber = warp.queue.first();
@@ -145,8 +153,9 @@ void Worker::thread_exits()
 int Worker::wait_for_block(int barrier, bool predicate, Site site)
 {
     if (const Fiber* other = barrier_.queue.first(); other && barrier_.number != barrier)
-        give_up(current_->thread, "divergent barriers: waits at %s:%d, thread (%u,%u,%u) at %s:%d", site.file, site.line,
-                other->thread.index.x, other->thread.index.y, other->thread.index.z, other->site.file, other->site.line);
+        give_up(current_->thread, "divergent barriers: waits at %s:%d, thread (%u,%u,%u) at %s:%d", site.file,
+                site.line, other->thread.index.x, other->thread.index.y, other->thread.index.z, other->site.file,
+                other->site.line);
     barrier_.number = barrier;
     barrier_.predicates += predicate;
     current_->site = site;
@@ -162,6 +171,7 @@ void Worker::open_barrier()
     barrier_.predicates = 0;
     barrier_.arrived = 0;
     ready_.append(barrier_.queue);
+    trace::block_meets();
 }
 
 void Worker::wait_for_warp(unsigned mask, Together together, void* mine, Site site)
@@ -201,7 +211,12 @@ bool Worker::complete_warp(Warp& warp, unsigned mask)
     }
     if (present != expected) return false;  // some of them wait with another mask, for now
 
-    first->together(lanes, present);
+    {
+        const trace::Pause pause;
+        first->together(lanes, present);
+    }
+    // Shuffles and votes exchange registers; of all that lanes do together only __syncwarp orders memory.
+    trace::warp_meets(first->thread.linear / WARP, present, present == warp.live, first->together == nothing);
     warp.waiting &= ~present;
     Queue others;
     while (Fiber* fiber = warp.queue.pop()) (fiber->mask == mask ? ready_ : others).push(*fiber);
@@ -273,7 +288,10 @@ void Worker::give_up(const Thread& thread, const char* format, ...)
     abandon();
 }
 
-void Worker::fail(const char* what, Site site) { give_up(current_->thread, "%s, at %s:%d", what, site.file, site.line); }
+void Worker::fail(const char* what, Site site)
+{
+    give_up(current_->thread, "%s, at %s:%d", what, site.file, site.line);
+}
 
 // The fiber of a thread that has started and not exited.
 Fiber& Worker::fiber_of(unsigned linear_thread)

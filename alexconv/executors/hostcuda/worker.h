@@ -4,8 +4,8 @@
 // that never waits needs none: a fiber runs one thread after the other until one of them waits, and only then does the
 // worker set out with another fiber.
 //
-// A thread that has to wait joins a queue, the block's or its warp's.  Whoever completes the meeting moves that queue to
-// the end of the ready queue; the next in line goes on.  If nobody is ready although some have not exited, that is a
+// A thread that has to wait joins a queue, the block's or its warp's.  Whoever completes the meeting moves that queue
+// to the end of the ready queue; the next in line goes on.  If nobody is ready although some have not exited, that is a
 // deadlock.  Everything is deterministic, and follows the order in which the threads were started.
 //
 // A fiber never changes to another OS thread: compilers keep addresses of thread_local variables across calls.
@@ -114,7 +114,7 @@ public:
 
 private:
     struct Warp {
-        unsigned live, waiting;  // lanes, as bits
+        unsigned live = 0, waiting = 0;  // lanes, as bits
         Queue queue;
     };
 

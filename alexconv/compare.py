@@ -1,0 +1,120 @@
+"""python -m alexconv.compare A B: what became faster or slower from one record file to another.
+
+For every point that both files hold, B's time over A's, with an interval made of the two medians' confidence intervals
+(order statistics, no distribution assumed; the ratio of their opposite ends holds the true ratio with at least 90 %
+confidence, by Bonferroni's inequality).  The verdict needs both significance and size:
+
+FASTER, SLOWER   the interval excludes 1, and the medians differ by at least the margin
+SAME             the whole interval lies within the margin
+UNCLEAR          anything else: a wide interval, too few samples for one, or clocks that dropped
+
+The margin, 3 % unless told otherwise, stands for what the samples of one run cannot show: that two runs of the same
+program on the same GPU differ.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from alexconv.cli import exits_cleanly
+from alexconv.errors import UsageError
+from alexconv.points import Point
+from alexconv.records import Record, Records, identity, read
+from alexconv.statistics import summarize
+
+FASTER, SLOWER, SAME, UNCLEAR = VERDICTS = ("FASTER", "SLOWER", "SAME", "UNCLEAR")
+MARGIN = 0.03
+LEAST_SAMPLES = 6  # with fewer no interval of order statistics reaches 95 %
+FIGURES = ("kernel", "kernel_cold", "total", "h2d", "d2h")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A point's verdict, and B's median over A's with its interval."""
+
+    label: str
+    verdict: str
+    ratio: float
+    low: float
+    high: float
+
+
+def judge(before: Sequence[float], after: Sequence[float], margin: float = MARGIN) -> tuple[str, float, float, float]:
+    """Verdict, ratio after/before and its interval.  Raises ValueError if a side has no samples."""
+    a, b = summarize(before), summarize(after)
+    ratio, low, high = b.median / a.median, b.low / a.high, b.high / a.low
+    least, most = 1 / (1 + margin), 1 + margin
+    if min(a.count, b.count) < LEAST_SAMPLES:
+        verdict = UNCLEAR
+    elif high < 1 and ratio <= least:
+        verdict = FASTER
+    elif low > 1 and ratio >= most:
+        verdict = SLOWER
+    else:
+        verdict = SAME if least <= low and high <= most else UNCLEAR
+    return verdict, ratio, low, high
+
+
+def compare(before: Records, after: Records, figure: str, margin: float = MARGIN) -> list[Comparison]:
+    """Every point that is ok and timed in both, in the order of the second."""
+    known = timed(before, figure)
+    found = []
+    for name, record in timed(after, figure).items():
+        if name in known:
+            old = known[name]
+            verdict, ratio, low, high = judge(old["samples"][figure], record["samples"][figure], margin)
+            if old.get("throttled") or record.get("throttled"):
+                verdict = UNCLEAR
+            found.append(Comparison(Point(**record["point"]).label(), verdict, ratio, low, high))
+    return found
+
+
+def timed(records: Records, figure: str) -> dict[str, Record]:
+    """The latest record of each point that is ok and has the figure's samples."""
+    latest = {identity(record["point"]): record for record in records.latest()}
+    return {
+        name: record
+        for name, record in latest.items()
+        if record["status"] == "ok" and record.get("samples", {}).get(figure)
+    }
+
+
+def devices(records: Records) -> str:
+    """The names of the devices in a file."""
+    found = [
+        str(header.get("name", header["backend"])) for header in records.headers.values() if header["type"] == "device"
+    ]
+    return ", ".join(dict.fromkeys(found)) or "an unnamed device"
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints a line per point and a summary; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m alexconv.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("before", type=Path, metavar="A")
+    parser.add_argument("after", type=Path, metavar="B")
+    parser.add_argument("--figure", default="kernel", choices=FIGURES, help="the time to compare (kernel)")
+    parser.add_argument("--margin", type=float, default=MARGIN, help=f"smallest relative change that counts ({MARGIN})")
+    parser.add_argument("--fail-on-slower", action="store_true", help="exit status 1 if any point is SLOWER")
+    options = parser.parse_args(arguments)
+    if options.margin <= 0:
+        raise UsageError(f"the margin is a share above 0, as in {MARGIN}, not {options.margin}")
+    before, after = read([options.before]), read([options.after])
+    found = compare(before, after, options.figure, options.margin)
+    for item in found:
+        print(f"{item.verdict:<8} {item.ratio:6.3f}x [{item.low:.3f}, {item.high:.3f}]  {item.label}")
+    counts = Counter(item.verdict for item in found)
+    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+    ours, theirs = len(timed(before, options.figure)), len(timed(after, options.figure))
+    print(f"{options.figure} time of B over A, {devices(after)} over {devices(before)}: {summary}")
+    print(f"{len(found)} common points with times; {ours - len(found)} only in A, {theirs - len(found)} only in B")
+    return int(options.fail_on_slower and counts[SLOWER] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

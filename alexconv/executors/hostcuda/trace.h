@@ -1,0 +1,52 @@
+// The build for tracing: which loads and stores the lanes of a warp do together, and which of them race.
+//
+// The kernel is compiled with g++'s ThreadSanitizer and coverage instrumentation, whose library is not linked: the calls
+// before every load, every store and in every basic block arrive in trace.cpp.  There is one worker, and only the blocks
+// that were asked for run.  In the other builds nothing of this is left.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "threads.h"
+
+namespace host_cuda {
+
+struct Extent {
+    const char* address;
+    std::size_t bytes;
+};
+
+namespace trace {
+
+#ifdef HOST_CUDA_TRACE
+
+bool skips(std::uint64_t block);
+void block_begins(std::uint64_t block, unsigned threads, Extent static_shared, Extent dynamic_shared);
+void block_ends();
+void block_meets();  // at __syncthreads
+void warp_meets(unsigned warp, unsigned present, bool all, bool orders_memory);  // at __syncwarp, a shuffle, a vote
+void warp_exits(unsigned warp);
+
+// While it lives, nothing is kept: what the last lane does for its whole warp is no work of the kernel's.
+struct Pause {
+    Pause();
+    ~Pause();
+};
+
+#else
+
+inline bool skips(std::uint64_t) { return false; }
+inline void block_begins(std::uint64_t, unsigned, Extent, Extent) {}
+inline void block_ends() {}
+inline void block_meets() {}
+inline void warp_meets(unsigned, unsigned, bool, bool) {}
+inline void warp_exits(unsigned) {}
+struct Pause {
+    ~Pause() {}
+};
+
+#endif
+
+}  // namespace trace
+}  // namespace host_cuda

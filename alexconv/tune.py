@@ -1,0 +1,225 @@
+"""Searches the constants of rungs for the fastest kernels, per layer and batch size, and keeps the best.
+
+python -m alexconv.tune --workload lenet-70-k5 --layers 1-2 --N 1000 --rungs tiled,fused-unroll-matmul --trials 50
+
+Every candidate is a point of its own: verified before it is timed, and recorded in the file of ``--out`` with its
+constants.  One that fails is recorded and never chosen.  ``python -m alexconv.run --tuned`` then uses the best.
+
+The ECE 408 report of 2019 has a table of tile sizes, of its baseline and of its fused product.  This prints it:
+
+python -m alexconv.tune --workload lenet-70-k5 --N 10000 --rungs tiled,fused-unroll-matmul \
+    --constants TILE --set RESTRICT=0 --set UNROLL=1
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from alexconv import environment, tuning_cache
+from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cpu_reference.files import print_to_stderr
+from alexconv.display import Progress, number
+from alexconv.errors import LaunchError, MissingTool, UsageError
+from alexconv.executors import BACKENDS, choose_executor
+from alexconv.executors.point import Executor
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse_constants, rung_label
+from alexconv.records import Record, RecordFile, identity
+from alexconv.reports.summary import median_of
+from alexconv.run import build_all, command_line
+from alexconv.runner import Runner, Settings, finished
+from alexconv.tuning import Axes, Search, axes, candidates, import_optuna, search
+
+DEFAULT_OUT = Path("study/tuning.jsonl")
+PROGRAM = "python -m alexconv.tune"
+MOST_ROWS = 40  # of a sweep table: beyond them, only what is among the best so many of a layer
+
+Layers = list[dict[tuple[int, ...], Record]]  # a sweep: each layer's records by the values of the constants
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("--workload", default="alexnet", help="the network whose layers are tuned (default: alexnet)")
+    add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
+    add("--N", default="128", help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128)")
+    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
+    add("--constants", help="the constants to search, as in TILE,UNROLL (default: all that the rung has)")
+    add("--set", action="append", default=[], metavar="NAME=V1,V2", help="the values to try for a constant; repeatable")
+    add("--trials", type=int, default=50, help="candidates beside the default, per rung, layer and N (default: 50)")
+    add("--backend", default="auto", choices=BACKENDS, help="as in alexconv.run; only a GPU has times to compare")
+    add("--device", type=int, default=0, help="number of the GPU (default: 0)")
+    add("--seconds", type=float, default=0.1, help="time for the samples of one figure (default: 0.1)")
+    add("--seed", type=int, default=0, help="seed of inputs, filters and the search (default: 0)")
+    add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
+    add("--resume", action="store_true", help="take the candidates that FILE has from there, if nothing changed since")
+    return options
+
+
+def asked_for(options: argparse.Namespace) -> list[tuple[Point, Axes]]:
+    """The points to tune, with their default constants, and the space of each; raises UsageError."""
+    workload = workload_named(options.workload)
+    names = options.constants.split(",") if options.constants else None
+    known = {constant.name for rung in LADDER for constant in rung.constants}
+    if unknown := set(names or ()) - known:
+        raise UsageError(f"no rung has a constant {', '.join(sorted(unknown))}: they are {', '.join(sorted(known))}")
+    if options.trials < 1:
+        raise UsageError(f"--trials is 1 or more, not {options.trials}")
+    given = parse_constants(options.set)
+    points = expand(
+        workload.name,
+        parse_layers(options.layers, workload),
+        parse_batches(options.N),
+        [(rung, None) for rung, _ in choose_rungs(options.rungs)],
+        choose_transfers("pageable"),
+        {},
+    )
+    asked = [(point, space) for point in points if (space := axes(point, names, given))]
+    if not asked:
+        raise UsageError("the rungs have none of these constants; python -m alexconv.run --list shows which they have")
+    return asked
+
+
+def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[Search]:
+    """Searches what the options ask for, records every candidate and keeps the best for ``run --tuned``.
+
+    Raises MissingTool on an executor that measures nothing, and LaunchError when a candidate took the device down.
+    """
+    if not executor.measures:
+        raise MissingTool(f"tuning compares times and needs a GPU, but here is only the host: {executor.describe()}")
+    import_optuna()
+    asked = asked_for(options)
+    runner = Runner(executor, [point for point, _ in asked], Settings(options.seconds, options.seed, baseline=False))
+    file = RecordFile(options.out)
+    previous = {identity(record["point"]): record for record in file.previous.latest()} if options.resume else {}
+    headers = {
+        "device": file.header("device", executor.header()),
+        "host": file.header("host", environment.host_facts()),
+        "run": file.header("run", {"command": command, **environment.software_facts()}),
+    }
+    spaces = [candidates(default, space) for default, space in asked]
+    runs_all = [points for points in spaces if len(points) <= options.trials + 1]
+
+    def run(point: Point) -> Record:
+        progress.start(point.label())
+        if finished(point, runner.key(point), previous, retry=False):
+            record = previous[identity(point.axes())]
+        else:
+            record = file.point({**headers, **runner.record(point)})
+        progress.finish(record)
+        if record["status"] == "launch-error" and executor.lost():
+            raise LaunchError(f"{point.label()} took the device down: the same command with --resume goes on without")
+        return record
+
+    with Progress(sum(min(len(points), options.trials + 1) for points in spaces)) as progress:
+        progress.start("compiling")
+        build_all(executor, runner, [point for points in runs_all for point in points])
+        searches = []
+        for default, space in asked:
+            found = search(default, space, options.trials, run, options.seed)
+            searches.append(found)
+            if found.best:
+                rung = RUNGS[default.rung]
+                tuning_cache.keep(executor, rung, default.conv, default.N, found.best, print_to_stderr)
+    return searches
+
+
+def show(console: Console, searches: Iterable[Search]) -> None:
+    """A table of each rung's sweep at each N, and one of the best."""
+
+    def group(found: Search) -> tuple[int, int]:
+        return found.default.N, list(RUNGS).index(found.default.rung)
+
+    ordered = sorted(searches, key=group)
+    for _, layers in groupby(ordered, key=group):
+        console.print(sweep_table(list(layers)))
+    console.print(best_table(ordered))
+
+
+def sweep_table(searches: Sequence[Search]) -> Table:
+    """One rung at one N: the values of the constants that vary, by layer, in ms; a failed candidate as its status."""
+    first = searches[0].default
+    layers = [{tuple(record["point"]["constants"].values()): record for record in s.records} for s in searches]
+    rows = sorted({row for layer in layers for row in layer if len(layer) <= MOST_ROWS or row in best_rows(layer)})
+    varied = [column for column in range(len(first.constants)) if len({row[column] for row in rows}) > 1]
+    names = [list(first.constants)[column] for column in varied]
+    numbers = [f"layer {found.default.layer}" for found in searches]
+    title = f"{first.workload}, N={first.N}, {first.rung}: kernels, ms per batch"
+    table = Table(*(names or [""]), *numbers, "sum", title=title)
+    for row in rows:
+        cells = [cell(layer.get(row)) for layer in layers]
+        times = [median_of(layer[row], "kernel") if row in layer else None for layer in layers]
+        table.add_row(*([str(row[column]) for column in varied] or [""]), *cells, number(total(times)))
+    table.add_section()
+    best = [found.best.kernel_ms if found.best else None for found in searches]
+    table.add_row("best", *[""] * (len(varied) - 1), *map(number, best), number(total(best)))
+    return table
+
+
+def best_rows(layer: dict[tuple[int, ...], Record]) -> list[tuple[int, ...]]:
+    """The values of the constants of a layer's fastest candidates."""
+    timed = {row: ms for row, record in layer.items() if (ms := median_of(record, "kernel")) is not None}
+    return sorted(timed, key=timed.__getitem__)[:MOST_ROWS]
+
+
+def cell(record: Record | None) -> str:
+    """A candidate's time, or why it has none."""
+    if record is None:
+        return "-"
+    return number(median_of(record, "kernel")) if record["status"] == "ok" else str(record["status"])
+
+
+def total(times: Sequence[float | None]) -> float | None:
+    """The sum, or None where one is missing."""
+    known = [ms for ms in times if ms is not None]
+    return sum(known) if len(known) == len(times) else None
+
+
+def best_table(searches: Iterable[Search]) -> Table:
+    """The best constants of each layer beside the defaults."""
+    table = Table("workload", "layer", "N", "rung", "best constants", "ms", "default ms", "gain", "candidates", "right")
+    for found in searches:
+        point, best, default_ms = found.default, found.best, found.default_ms
+        table.add_row(
+            point.workload,
+            str(point.layer),
+            str(point.N),
+            point.rung,
+            changed_constants(found),
+            number(best.kernel_ms if best else None),
+            number(default_ms),
+            f"{default_ms / best.kernel_ms:.2f}x" if best and default_ms else "-",
+            str(len(found.records)),
+            str(found.count("ok")),
+        )
+    return table
+
+
+def changed_constants(found: Search) -> str:
+    """The best constants where they differ from the defaults, or why there are none."""
+    if not found.best:
+        return str(found.records[0]["reason"])
+    label = rung_label(found.default.rung, found.best.constants, found.default.conv)
+    return label.removeprefix(found.default.rung).strip(" []") or "the defaults"
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and tunes; returns the exit status, 1 where nothing of a rung was right."""
+    options = parser().parse_args(arguments)
+    executor = choose_executor(options.backend, options.device)
+    searches = tune(options, executor, command_line(arguments, PROGRAM))
+    console = Console(highlight=False)
+    show(console, searches)
+    console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)
+    return 0 if all(found.best or found.count("skipped") == len(found.records) for found in searches) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

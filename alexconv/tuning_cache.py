@@ -1,0 +1,72 @@
+"""The fastest constants that were found for a rung, kept per GPU, toolkit, shape, batch size and kernel source.
+
+A kernel, toolkit or GPU that changed has another key, so constants found for the old one are never used for it.  The
+transfer is no part of the key: it moves arrays and leaves the kernels alone.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from alexconv.cpu_reference.files import Say, locked, replacing
+from alexconv.executors.point import Executor
+from alexconv.kernels.rung import Rung
+from alexconv.paths import cache_dir
+from alexconv.records import Record, digest
+from alexconv.shapes import Conv
+
+_VERSION = 1  # part of every key: raise it when a file's content means something else
+_DEVICE_FACTS = ("backend", "name", "compute_capability", "toolkit")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A rung's constants and the median time of its kernels with them, in ms per batch."""
+
+    constants: dict[str, int]
+    kernel_ms: float
+
+
+def key(executor: Executor, rung: Rung, conv: Conv, N: int) -> Record:
+    """All that decides which constants are the fastest."""
+    header = executor.header()
+    return {
+        "version": _VERSION,
+        "device": {name: header.get(name) for name in _DEVICE_FACTS},
+        "conv": asdict(conv),
+        "N": N,
+        "rung": rung.name,
+        "kernel": executor.key(rung, conv, rung.resolve(conv, {})),
+    }
+
+
+def load(executor: Executor, rung: Rung, conv: Conv, N: int, say: Say) -> Tuned | None:
+    """What the cache has for the rung, or None; ``say`` hears of a damaged file, which counts as none."""
+    path = _path(key(executor, rung, conv, N))
+    try:
+        content = json.loads(path.read_text())
+        tuned = Tuned(content["constants"], content["kernel_ms"])
+        if rung.resolve(conv, tuned.constants) != tuned.constants:
+            raise ValueError("not the rung's constants")
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune makes it again")
+        return None
+    return tuned
+
+
+def keep(executor: Executor, rung: Rung, conv: Conv, N: int, tuned: Tuned, say: Say) -> Tuned:
+    """Stores constants, unless the cache has faster ones; returns those that it has then."""
+    with locked(cache_dir("tuning"), say):
+        known = load(executor, rung, conv, N, say)
+        if known is not None and known.kernel_ms <= tuned.kernel_ms:
+            return known
+        facts = key(executor, rung, conv, N)
+        with replacing(_path(facts)) as temporary:
+            temporary.write_text(json.dumps({"key": facts, **asdict(tuned)}, indent=1))
+    return tuned
+
+
+def _path(facts: Record) -> Path:
+    return cache_dir("tuning") / f"{digest(facts)}.json"

@@ -1,0 +1,128 @@
+"""The report's page in a real browser: it loads alone, sorts its tables, and fits a phone and a desktop."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from report_records import write_study
+
+from alexconv.reports.__main__ import main
+
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--enable-logging=stderr",
+)
+TIME_MS = 20_000  # of the page's own clock
+PHONE, DESKTOP = 390, 1280
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium found: apt-get install chromium")
+
+# Runs beside the page, which lies in a frame of a screen's width: what the page holds, before and after clicks.
+PROBE = """
+onload = () => {
+  const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
+  const table = page.querySelector("[id='%(table)s'] table");
+  const head = [...table.tHead.rows[0].cells].find(cell => cell.textContent.includes("%(column)s"));
+  const column = () => [...table.tBodies[0].rows].map(row => row.cells[head.cellIndex].textContent);
+  const before = column();
+  head.firstElementChild.click();
+  const rising = column(), sort = head.getAttribute("aria-sort");
+  head.firstElementChild.click();
+  const falling = column();
+  page.querySelectorAll("details").forEach(details => { details.open = true; });
+  const blocks = [...page.body.querySelectorAll("body > *, section, p, h2, h3, dl, figure, article, nav")];
+  const wide = blocks.filter(block => block.getBoundingClientRect().right > root.clientWidth + 1);
+  document.querySelector("pre").textContent = JSON.stringify({
+    before, rising, falling, sort, wide: wide.map(block => block.outerHTML.slice(0, 99)),
+    width: root.clientWidth, scroll: root.scrollWidth,
+    tables: page.querySelectorAll("table").length, figures: page.querySelectorAll("figure svg").length,
+    loaded: page.defaultView.performance.getEntriesByType("resource").map(entry => entry.name),
+  });
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a report of everything."""
+    out = tmp_path_factory.mktemp("browser")
+    assert main([str(write_study(out / "study.jsonl")), "-o", str(out)]) == 0
+    return out / "index.html"
+
+
+def browse(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Opens a file in a fresh browser."""
+    assert BROWSER
+    fresh = f"--user-data-dir={file.parent / 'profile'}"
+    command = [BROWSER, *QUIET, fresh, f"--virtual-time-budget={TIME_MS}", *options, file.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def probe(page: Path, width: int, table: str, column: str) -> dict:
+    """What the probe finds in the page at a width."""
+    script = PROBE % {"table": table, "column": column}
+    framed = f'<iframe style="width:{width}px;height:800px;border:0" srcdoc="{html.escape(page.read_text())}"></iframe>'
+    file = page.with_name(f"probe-{width}-{table}.html")
+    file.write_text(f"<!DOCTYPE html><meta charset=utf-8><pre></pre>{framed}<script>{script}</script>")
+    done = browse(file, "--dump-dom")
+    found = re.search(r"<pre>(.+?)</pre>", done.stdout, re.DOTALL)
+    assert found, done.stderr
+    return dict(json.loads(html.unescape(found[1])))
+
+
+def test_the_page_loads_from_a_file_without_a_complaint(page: Path) -> None:
+    done = browse(page, "--dump-dom")
+    assert "NVIDIA Test 9000" in done.stdout
+    assert "CONSOLE" not in done.stderr
+
+
+def test_a_complaint_would_be_noticed(page: Path) -> None:
+    broken = page.with_name("broken.html")
+    broken.write_text(page.read_text().replace("</body>", '<img src="https://example.invalid/x.png"></body>'))
+    assert "CONSOLE" in browse(broken, "--dump-dom").stderr
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_nothing_is_wider_than_the_screen(page: Path, width: int) -> None:
+    seen = probe(page, width, "table-4", "N")
+    assert abs(seen["width"] - width) < 20, "the frame may have a scroll bar"
+    assert seen["scroll"] <= seen["width"]
+    assert seen["wide"] == []
+    assert seen["tables"] > 20
+    assert seen["figures"] > 30
+    assert seen["loaded"] == []
+
+
+def numbers(texts: list[str]) -> list[float]:
+    return [float(text.replace(",", "")) for text in texts if text != "–"]
+
+
+def test_tables_sort_by_number_on_click_and_back(page: Path) -> None:
+    seen = probe(page, DESKTOP, "table-10", "direct-filter-shared (ms)")
+    assert seen["sort"] == "ascending"
+    assert numbers(seen["before"]) != sorted(numbers(seen["before"]))
+    assert numbers(seen["rising"]) == sorted(numbers(seen["rising"]))
+    assert numbers(seen["falling"]) == numbers(seen["rising"])[::-1]
+    assert any("," in text for text in seen["rising"]) or max(numbers(seen["rising"])) < 1000
+
+
+def test_missing_cells_stay_last_and_texts_sort_as_they_read(page: Path) -> None:
+    gaps = probe(page, DESKTOP, "alexnet-peers-table", "fastest rung")
+    assert gaps["rising"][-1] == gaps["falling"][-1] == "–"
+    texts = [text for text in gaps["rising"] if text != "–"]
+    assert texts == sorted(texts)

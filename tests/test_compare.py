@@ -1,0 +1,75 @@
+"""Verdicts between two record files, from their samples."""
+
+from pathlib import Path
+
+import pytest
+from report_records import record, samples, write
+
+from alexconv.compare import FASTER, SAME, SLOWER, UNCLEAR, judge, main
+
+STEADY = samples(10.0)
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        (STEADY, SAME),
+        (samples(10.1), SAME),
+        (samples(9.0), FASTER),
+        (samples(11.0), SLOWER),
+        ([5.0, 20.0] * 6, UNCLEAR),  # the median is 12.5, and could be anything
+        (samples(10.28), UNCLEAR),  # significant, but near the margin
+        (samples(20.0)[:3], UNCLEAR),  # too few for an interval
+    ],
+)
+def test_verdicts(after: list[float], verdict: str) -> None:
+    assert judge(STEADY, after)[0] == verdict
+
+
+def test_verdicts_are_opposite_when_the_files_are_swapped() -> None:
+    assert judge(samples(9.0), STEADY)[0] == SLOWER
+    _, ratio, low, high = judge(STEADY, samples(9.0))
+    _, inverse, inverse_low, inverse_high = judge(samples(9.0), STEADY)
+    assert ratio == pytest.approx(1 / inverse)
+    assert (low, high) == pytest.approx((1 / inverse_high, 1 / inverse_low))
+
+
+def test_a_smaller_margin_sees_smaller_changes() -> None:
+    assert judge(STEADY, samples(10.2), margin=0.015)[0] == SLOWER
+    assert judge(STEADY, samples(10.2), margin=0.05)[0] == SAME
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Two files with three common points, one of them slower in the second, and one point of each one's own."""
+    names = ("direct", "direct-register", "channels")
+    common = [record("alexnet", 1, 32, name) for name in names]
+    changed = [record("alexnet", 1, 32, name) for name in names]
+    slow = changed[1]["samples"]
+    slow["kernel"] = [2 * value for value in slow["kernel"]]
+    changed[2]["throttled"] = True
+    before = write(tmp_path / "a.jsonl", [*common, record("alexnet", 2, 32, "direct")])
+    wrong = record("alexnet", 2, 32, "direct") | {"status": "wrong"}
+    return before, write(tmp_path / "b.jsonl", [*changed, record("alexnet", 3, 32, "direct"), wrong])
+
+
+def test_a_line_per_common_point_and_a_summary(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(file) for file in files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == [SAME, SLOWER, UNCLEAR]
+    assert "2.000x" in lines[1]
+    assert "direct-register" in lines[1]
+    assert "0 FASTER, 1 SLOWER, 1 SAME, 1 UNCLEAR" in lines[3]
+    assert lines[4] == "3 common points with times; 1 only in A, 1 only in B"
+
+
+def test_fail_on_slower(files: tuple[Path, Path]) -> None:
+    before, after = map(str, files)
+    assert main([before, after, "--fail-on-slower"]) == 1
+    assert main([after, before, "--fail-on-slower"]) == 0
+    assert main([before, after, "--figure", "total", "--fail-on-slower"]) == 0
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "no.jsonl"), str(tmp_path / "no.jsonl")]) == 2
+    assert "cannot read the record file" in capsys.readouterr().err
