@@ -7,6 +7,7 @@ from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS
 from alexconv.kernels.rung import Constants, Rung
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.transfers import TRANSFERS, Transfer, transfer_named
@@ -133,3 +134,23 @@ def expand(
         if point not in unique:
             unique.append(point)
     return unique
+
+
+def study_points(study: str, batches: Sequence[int]) -> list[Point]:
+    """What a published LeNet-style study measured, at these batch sizes (its own if none); raises UsageError."""
+    if study not in STUDY_WORKLOADS:
+        raise UsageError(f"unknown study {study!r}: choose from {', '.join(STUDY_WORKLOADS)}")
+    workload = WORKLOADS[STUDY_WORKLOADS[study]]
+    points: list[Point] = []
+    for number, N in product(range(1, len(workload.layers) + 1), batches or workload.batches):
+        for variant in (variant for (name, _), variant in PUBLISHED.items() if name == study):
+            rung = RUNGS[variant.rung]
+            of_layer = {
+                name: value[number - 1] if isinstance(value, tuple) else value
+                for name, value in variant.constants.items()
+            }
+            resolved = rung.resolve(workload.layer(number), of_layer)
+            point = Point(workload.name, number, N, rung.name, variant.transfer, rung.precision, resolved)
+            if point not in points:
+                points.append(point)
+    return points

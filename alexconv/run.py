@@ -27,7 +27,7 @@ from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.points import Point, TunedConstants, choose_rungs, choose_transfers, expand, parse_constants
+from alexconv.points import Point, TunedConstants, choose_rungs, choose_transfers, expand, parse_constants, study_points
 from alexconv.records import Record, RecordFile, identity
 from alexconv.runner import Runner, Settings, Skip, finished
 from alexconv.shapes import Conv
@@ -42,6 +42,10 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m alexconv.run", description=__doc__.splitlines()[0] if __doc__ else ""
     )
     add = options.add_argument
+    add(
+        "--study",
+        help="what a LeNet-style study measured, as in ece408-2018: its workload, rungs, transfers, constants",
+    )
     add("--workload", default="alexnet", help="the network whose layers are run (default: alexnet)")
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
     add("--N", help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128 on a GPU, 1 on the host)")
@@ -95,6 +99,8 @@ def tuned_on(executor: Executor) -> TunedConstants:
 
 def points_asked_for(options: argparse.Namespace, backend: str, tuned: TunedConstants | None) -> list[Point]:
     """The points of a command line; raises UsageError."""
+    if options.study:
+        return study_points(options.study, parse_batches(options.N) if options.N else ())
     workload = workload_named(options.workload)
     precisions = options.precision.split(",") if options.precision else []
     if unknown := set(precisions) - set(PRECISIONS):

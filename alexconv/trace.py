@@ -17,14 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
-from alexconv.executors import host
 from alexconv.executors.host import HostBuffer, HostModule
 from alexconv.launches import Configured
 
 SECTOR_BYTES = 32
 SPACES = {1: "global", 2: "shared"}  # trace.cpp's Space
 OPERATIONS = ("load", "store", "atomic")  # trace.cpp's Operation
-OWN_HEADERS = frozenset(path.name for path in (Path(host.__file__).parent / "hostcuda").iterdir())
+OWN_FILES = frozenset(path.name for path in (Path(__file__).parent / "executors" / "hostcuda").iterdir())
 
 
 class _Extent(ctypes.Structure):
@@ -200,7 +199,7 @@ def _places(library: Path, counters: Iterable[int]) -> dict[int, Place]:
 
 
 def _in_kernel(frames: Sequence[Place]) -> Place:
-    return next((place for place in frames if place.file not in OWN_HEADERS), frames[0])
+    return next((place for place in frames if place.file not in OWN_FILES), frames[0])
 
 
 def _lines(sites: npt.NDArray[np.uint64], places: Mapping[int, Place]) -> Iterator[Requests]:
@@ -229,22 +228,18 @@ def _sum(parts: Sequence[Requests], nbytes: int = 0, place: Place | None = None)
 
 
 def _races(rows: npt.NDArray[np.uint64], places: Mapping[int, Place]) -> Iterable[Race]:
-    """One of each kind: what races once mostly does so in every iteration that the compiler unrolled."""
-    found = (
-        Race(
+    """One of each kind: what races once mostly does so in every copy that the compiler made of the line."""
+    found: dict[tuple[object, ...], Race] = {}
+    for space, first_counter, second_counter, first, second, *threads, block, between_blocks in rows.tolist():
+        race = Race(
             SPACES[space],
             OPERATIONS[first],
             OPERATIONS[second],
             places[first_counter],
             places[second_counter],
-            first_thread,
-            second_thread,
+            *threads,
             block,
             bool(between_blocks),
         )
-        for (
-            *(space, first_counter, second_counter, first, second),
-            *(first_thread, second_thread, block, between_blocks),
-        ) in []
-    )
-    return found
+        found.setdefault(race.sites, race)
+    return found.values()

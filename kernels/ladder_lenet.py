@@ -404,6 +404,13 @@ def fused(tile: int | tuple[int, ...], **more: int) -> Variant:
     return Variant("fused-unroll-matmul", constants={"TILE": tile, **AS_WRITTEN, **more})
 
 
+STUDY_WORKLOADS = {
+    "ece408-2018": "lenet-72-k7",
+    "ece408-2019": "lenet-70-k5",
+    "ece408-2023": "lenet-86-k7",
+    "ece408-2024": "lenet-86-k7",
+}
+
 # By study and the study's own name for the variant.  Its serial CPU run is no rung: that is the CPU reference's.
 PUBLISHED: dict[tuple[str, str], Variant] = {
     ("ece408-2018", "tiled-grid-baseline"): tiled(),

@@ -27,6 +27,16 @@ scaling() {
     part alexnet-budget --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --memory-budget 64MiB
 }
 
+lenet() {
+    local year
+    for year in 2018 2019 2023 2024; do
+        part "lenet-$year" --study "ece408-$year" --seconds 0.1
+    done
+    part lenet-ablation --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4
+    part lenet-rungs --workload lenet-86-k7 --N 1000 --rungs tiled,shared,gemm --seconds 0.1
+    part lenet-on-alexnet --layers 1-5 --N 128 --rungs tiled,shared,gemm --seconds 0.1
+}
+
 sanitizers() {
     local tool
     for tool in memcheck racecheck initcheck synccheck; do
@@ -36,4 +46,4 @@ sanitizers() {
     done | tee "$folder/$name-sanitizers.txt"
 }
 
-for what in ${PARTS:-study transfers scaling sanitizers}; do "$what"; done
+for what in ${PARTS:-study transfers scaling lenet sanitizers}; do "$what"; done

@@ -6,6 +6,7 @@ from typing import Any
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records import RecordFile
+from alexconv.reports.__main__ import main
 from alexconv.shapes import WORKLOADS
 
 SAMPLES = 10
@@ -119,3 +120,11 @@ def write_study(path: Path) -> Path:
         metrics = {"dram__bytes_read.sum": 3.0e9, "dram__bytes_write.sum": 1.0e9, "sm__throughput.pct": 61.5}
         file.header("profile", {"point": axes, "entry": "direct", "source": "ncu", "metrics": metrics})
     return path
+
+
+def whole_report(temporary: Path) -> Path:
+    """The folder of a report of everything, made once for all tests that share a temporary folder."""
+    folder = temporary / "whole-report"
+    if not folder.exists():
+        assert main([str(write_study(temporary / "study.jsonl")), "-o", str(folder)]) == 0
+    return folder

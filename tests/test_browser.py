@@ -8,9 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from report_records import write_study
-
-from alexconv.reports.__main__ import main
+from report_records import whole_report
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -60,9 +58,8 @@ onload = () => {
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a report of everything."""
-    out = tmp_path_factory.mktemp("browser")
-    assert main([str(write_study(out / "study.jsonl")), "-o", str(out)]) == 0
-    return out / "index.html"
+    whole = whole_report(tmp_path_factory.getbasetemp()) / "index.html"
+    return Path(shutil.copy(whole, tmp_path_factory.mktemp("browser")))
 
 
 def browse(file: Path, *options: str) -> subprocess.CompletedProcess[str]:

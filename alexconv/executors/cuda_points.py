@@ -24,6 +24,7 @@ Sample = TypeVar("Sample")
 FEWEST_SAMPLES, MOST_SAMPLES = 10, 50
 PATIENCE = 10  # a figure that takes so many times its budget stops at ENOUGH_SAMPLES
 ENOUGH_SAMPLES = 3
+FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed behind a flush, which takes its time
 PAGE = 4096  # bytes; the host's pages, by which unified memory moves
 
 
@@ -94,8 +95,9 @@ class CudaPoint:
     def time_kernels(self, pointers: dict[str, int], *, cold: bool) -> float:
         """Milliseconds of the kernels over the whole batch, on the piece that lies on the device."""
         marks = []
-        for first, last in self.plan.pieces:
-            self.executor.flush()
+        for number, (first, last) in enumerate(self.plan.pieces):
+            if number < FLUSHED_PIECES:
+                self.executor.flush()
             if not cold:
                 self.program.enqueue(last - first, pointers, self.stream)
             start = self.mark(self.stream)

@@ -23,13 +23,13 @@
 //   - Barriers.  As on GPUs since Volta, a barrier waits for the threads of the block that have not exited.  Threads
 //     that wait at different __syncthreads() of the source are an error here; so is a deadlock.
 //   - float.  a * b + c is fused into one rounding where the compiler sees fit, as nvcc does by default, but not
-//     necessarily in the same places.  Subnormals are kept, as nvcc does by default.  The approximate functions (__expf,
-//     rsqrtf, ...) are the accurate ones.
+//     necessarily in the same places.  Subnormals are kept, as nvcc does by default.  The approximate functions
+//     (__expf, rsqrtf, ...) are the accurate ones.
 //   - half.  Every operation rounds once, to nearest even; a GPU may fuse a * b + c of halves into one rounding.
 //   - wmma.  The products of a fragment are summed in float, one after the other and to nearest; a tensor core aligns
 //     several products, adds and truncates.  The place of an element in a fragment is different, as CUDA allows.
-//   - Memory.  There is one: a bad address is not noticed unless it faults, and then the process dies.  Use the build for
-//     AddressSanitizer, which names the array and the source line and lives on.
+//   - Memory.  There is one: a bad address is not noticed unless it faults, and then the process dies.  Use the build
+//     for AddressSanitizer, which names the array and the source line and lives on.
 //   - Time says nothing about a GPU.
 //
 // Loads and stores stay plain C++, so the compiler's own instrumentation can watch every one of them.

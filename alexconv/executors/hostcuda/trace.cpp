@@ -17,9 +17,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
-#include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -130,7 +131,7 @@ public:
     Tracer(const Extent* buffers, unsigned buffer_count, const std::uint64_t* blocks, unsigned block_count)
         : wanted_(blocks, blocks + block_count)
     {
-        for (unsigned i = 0; i < buffer_count; ++i) global_.push_back(std::make_unique<Shadow>(buffers[i]));
+        for (unsigned i = 0; i < buffer_count; ++i) global_.emplace_back(buffers[i]);
         Dl_info library;
         dladdr(reinterpret_cast<void*>(&run_grid), &library);
         base_ = static_cast<const char*>(library.dli_fbase);
@@ -143,7 +144,7 @@ public:
         block_ = block;
         block_epoch_ = ++epoch_;
         for (auto [shadow, extent] : {std::pair{&static_shared_, static_shared}, {&dynamic_shared_, dynamic_shared}})
-            if (!*shadow || !(*shadow)->same(extent)) *shadow = std::make_unique<Shadow>(extent);
+            if (!*shadow || !(*shadow)->same(extent)) shadow->emplace(extent);
         events_.resize(threads);
         depths_.assign(threads, 0);
         clocks_.assign((threads + WARP - 1) / WARP, {});
@@ -241,17 +242,17 @@ private:
 
     void keep(const Event& event) { events_[running.linear_thread].push_back(event); }
 
-    Shadow* shared_at(const char* address) const
+    Shadow* shared_at(const char* address)
     {
-        if (dynamic_shared_->holds(address)) return dynamic_shared_.get();
+        if (dynamic_shared_->holds(address)) return &*dynamic_shared_;
         const bool own = std::size_t(address - reinterpret_cast<const char*>(&running)) < sizeof running;
-        return static_shared_->holds(address) && !own ? static_shared_.get() : nullptr;
+        return static_shared_->holds(address) && !own ? &*static_shared_ : nullptr;
     }
 
-    Shadow* global_at(const char* address) const
+    Shadow* global_at(const char* address)
     {
-        for (const auto& shadow : global_)
-            if (shadow->holds(address)) return shadow.get();
+        for (Shadow& shadow : global_)
+            if (shadow.holds(address)) return &shadow;
         return nullptr;
     }
 
@@ -343,8 +344,8 @@ private:
 
     const std::vector<std::uint64_t> wanted_;
     const char* base_;
-    std::vector<std::unique_ptr<Shadow>> global_;
-    std::unique_ptr<Shadow> static_shared_, dynamic_shared_;
+    std::deque<Shadow> global_;
+    std::optional<Shadow> static_shared_, dynamic_shared_;
     std::uint64_t block_ = 0;
     std::uint32_t epoch_ = 0, block_epoch_ = 0;
     bool inside_ = false;
@@ -359,7 +360,7 @@ private:
     Report report_{};
 };
 
-static std::unique_ptr<Tracer> tracer;  // of the launch that is traced
+static std::optional<Tracer> tracer;  // of the launch that is traced
 
 bool skips(std::uint64_t block) { return tracer && tracer->skips(block); }
 void block_begins(std::uint64_t block, unsigned threads, Extent static_shared, Extent dynamic_shared)
@@ -404,7 +405,7 @@ HOST_CUDA_EXPORT bool host_cuda_trace_begin(const host_cuda::Extent* buffers, un
 {
     using host_cuda::trace::tracer;
     try {
-        tracer = std::make_unique<host_cuda::trace::Tracer>(buffers, buffer_count, blocks, block_count);
+        tracer.emplace(buffers, buffer_count, blocks, block_count);
         return true;
     } catch (const std::bad_alloc&) {
         return false;
