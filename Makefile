@@ -1,5 +1,6 @@
 # make study          run AlexNet's five layers into study/: N=128 with an NVIDIA GPU, N=1 on the CPU without;
 #                     again, it goes on where it stopped
+# make report         tables and figures of the record files in results/: README.md and docs/report/
 # make test           linters, types and tests
 # make lint           linters and types alone
 # make clean          remove what can be made again: .venv, build files, caches of tools; study/ stays
@@ -25,7 +26,7 @@ endif
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)
 
-.PHONY: help study test lint clean tools
+.PHONY: help study report test lint clean tools
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile

@@ -209,7 +209,7 @@ def lines(panels: Sequence[tuple[str, Sequence[Line]]], y_label: str, x_label: s
             )
         axes.set_xscale("log")
         axes.set_yscale("log")
-        ticks = sorted({x for line in row for x in line.x})
+        ticks = sorted({x for line in row for x, value in zip(line.x, line.ours, strict=True) if value is not None})
         axes.set_xticks(ticks, [str(x) for x in ticks], rotation=45 if len(ticks) > 5 else 0)
         axes.xaxis.set_minor_locator(NullLocator())
         plain_log(axes.yaxis)

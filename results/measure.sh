@@ -33,8 +33,8 @@ lenet() {
         part "lenet-$year" --study "ece408-$year" --seconds 0.1
     done
     part lenet-ablation --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4
-    part lenet-rungs --workload lenet-86-k7 --N 1000 --rungs tiled,shared,gemm --seconds 0.1
-    part lenet-on-alexnet --layers 1-5 --N 128 --rungs tiled,shared,gemm --seconds 0.1
+    part lenet-rungs --workload lenet-86-k7 --N 1000 --rungs tiles,shared,gemm --seconds 0.1
+    part lenet-on-alexnet --layers 1-5 --N 128 --rungs tiles,shared,gemm --seconds 0.1
 }
 
 sanitizers() {

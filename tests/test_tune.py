@@ -1,0 +1,295 @@
+"""The search for constants: what it tries, what it never chooses, what it keeps and what a run then uses."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from alexconv import tune, tuning_cache
+from alexconv.errors import MissingTool, UsageError
+from alexconv.executors.host_points import HostPoint, HostRungs
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder_lenet import PUBLISHED
+from alexconv.points import Point
+from alexconv.records import read
+from alexconv.shapes import WORKLOADS
+from alexconv.tuning import axes, candidates
+from alexconv.tuning_cache import Tuned
+
+LENET = WORKLOADS["lenet-70-k5"]
+SMALL = ["--workload", "lenet-70-k5", "--N", "1"]
+TILE_12 = 12
+
+
+class MadeUpPoint(HostPoint):
+    """Computed on the CPU; its times follow from its constants, and the constants in ``wrong`` spoil its outputs."""
+
+    wrong: dict[str, int] = {}
+
+    def outputs(self):
+        y = super().outputs()
+        if self.wrong and self.wrong.items() <= self.plan.constants.items():
+            y[0, 0, 0, 0] += 1
+        return y
+
+    def measure(self, seconds):
+        return {"kernel": [made_up_ms(self.plan.constants)] * 3}
+
+
+def made_up_ms(constants):
+    """Least at tiles of 12 outputs and, a little, at other constants of one."""
+    others = sum(value for name, value in constants.items() if name != "TILE")
+    return 1.0 + abs(constants.get("TILE", TILE_12) - TILE_12) + 0.01 * others
+
+
+class MadeUpGpu(HostRungs):
+    """The host executor with times and a device name."""
+
+    measures = True
+
+    def __init__(self, wrong=None, name="made-up GPU", source="as it is"):
+        super().__init__()
+        self.wrong, self.device_name, self.source = wrong or {}, name, source
+
+    def header(self):
+        return {**super().header(), "name": self.device_name, "compute_capability": [9, 0], "toolkit": "13.0"}
+
+    def key(self, rung, conv, constants):
+        return f"{super().key(rung, conv, constants)} {self.source}"
+
+    def open(self, program, plan, x, w, transfer):
+        opened = MadeUpPoint(self.executor, program, plan, x, w)
+        opened.wrong = self.wrong
+        return opened
+
+
+def tuned(tmp_path, *arguments, gpu=None):
+    options = tune.parser().parse_args([*SMALL, "--out", str(tmp_path / "tuning.jsonl"), *arguments])
+    return tune.tune(options, gpu or MadeUpGpu(), "the command")
+
+
+def default_point(rung, layer=2, N=8):
+    conv = LENET.layer(layer)
+    return Point(LENET.name, layer, N, rung, "pageable", RUNGS[rung].precision, RUNGS[rung].resolve(conv, {}))
+
+
+def at_tile(tile):
+    constants = RUNGS["tiled"].resolve(LENET.layer(2), {"TILE": tile})
+    return Tuned(constants, made_up_ms(constants))
+
+
+def shown(searches):
+    console = Console(width=160, file=StringIO())
+    tune.show(console, searches)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("rung", [rung.name for rung in LADDER if rung.constants])
+@pytest.mark.parametrize("layer", [1, 2])
+def test_every_value_to_try_is_one_that_the_rung_takes(rung, layer):
+    point = default_point(rung, layer)
+    space = axes(point, None, {})
+    assert list(space) == [constant.name for constant in RUNGS[rung].constants]
+    assert all(point.constants[name] in values for name, values in space.items())
+    found = candidates(point, space)
+    assert found[0] == point
+    assert len({json.dumps(p.constants) for p in found}) == len(found) > 1
+    assert [p for p in found[1:] if RUNGS[rung].refuses(p.conv, p.constants)] == []
+
+
+def test_values_without_choices_follow_from_the_shape_and_the_batch():
+    assert axes(default_point("channels"), ["CHANNELS"], {}) == {"CHANNELS": (1, 2, 4, 8, 12)}
+    assert axes(default_point("unroll-matmul", N=10), ["IMAGES_PER_PIECE"], {}) == {"IMAGES_PER_PIECE": (0, 2, 3, 5)}
+    assert axes(default_point("direct", layer=1), ["OUTPUTS"], {}) == {"OUTPUTS": (1, 2, 3, 6, 12)}
+
+
+def test_constants_that_a_rung_refuses_are_not_tried():
+    point = default_point("direct", layer=1)
+    assert {p.constants["OUTPUTS"] for p in candidates(point, {"OUTPUTS": (1, 2, 3, 6)})} == {3, 6}
+
+
+def test_the_sweep_of_the_2019_report_is_within_its_command():
+    command = re.search(r"Prints it:\n\n(.*)", tune.__doc__, re.DOTALL | re.IGNORECASE)[1].replace("\\\n", " ").split()
+    options = tune.parser().parse_args(command[3:])
+    tried = {}
+    for point, space in tune.asked_for(options):
+        tried.setdefault((point.rung, point.layer), []).extend(p.constants for p in candidates(point, space))
+    published = {name: v for (study, name), v in PUBLISHED.items() if study == "ece408-2019" and "sweep" in name}
+    assert len(published) >= 8
+    for variant in published.values():
+        for layer in (1, 2):
+            chosen = {k: v if isinstance(v, int) else v[layer - 1] for k, v in variant.constants.items()}
+            assert RUNGS[variant.rung].resolve(LENET.layer(layer), chosen) in tried[variant.rung, layer]
+
+
+def test_a_small_space_is_tried_in_full_and_the_fastest_found(tmp_path, cache):
+    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--constants", "TILE")
+    assert found.best == at_tile(12)
+    assert found.default_ms == at_tile(16).kernel_ms
+    records = read([tmp_path / "tuning.jsonl"])
+    assert sorted(r["point"]["constants"]["TILE"] for r in records.points) == [6, 8, 12, 16, 18, 20, 24, 32]
+    assert {r["status"] for r in records.points} == {"ok"}
+    assert all(r["error"]["scaled"] <= r["error"]["tolerance"] for r in records.points)
+    assert {h["type"] for h in records.headers.values()} == {"device", "host", "run"}
+
+
+def test_a_large_space_is_searched_within_its_trials_and_alike_each_time(tmp_path, cache):
+    arguments = ("--layers", "1", "--rungs", "tile", "--trials", "12", "--seed", "3")
+    first, second = (tuned(tmp_path / name, *arguments)[0] for name in ("first", "second"))
+    assert len(first.records) == 13
+    assert [r["point"] for r in first.records] == [r["point"] for r in second.records]
+    assert first.best.kernel_ms < first.default_ms
+
+
+def test_a_wrong_candidate_is_recorded_and_not_chosen(tmp_path, cache):
+    gpu = MadeUpGpu(wrong={"TILE": 12})
+    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--constants", "TILE", gpu=gpu)
+    by_tile = {r["point"]["constants"]["TILE"]: r["status"] for r in read([tmp_path / "tuning.jsonl"]).points}
+    assert by_tile[12] == "wrong"
+    assert found.best.constants["TILE"] in (8, 16)
+    kept = tuning_cache.load(gpu, RUNGS["tiled"], LENET.layer(2), 1, print)
+    assert kept == found.best
+
+
+def test_where_nothing_is_right_nothing_is_kept(tmp_path, cache):
+    gpu = MadeUpGpu(wrong={"RESTRICT": 0})
+    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--set", "TILE=8,16", "--constants", "TILE", gpu=gpu)
+    assert (found.best, found.count("wrong")) == (None, 2)
+    assert tuning_cache.load(gpu, RUNGS["tiled"], LENET.layer(2), 1, print) is None
+    assert "error" in shown([found])
+
+
+def test_the_tables_show_each_value_by_layer_and_the_gain(tmp_path, cache):
+    found = tuned(tmp_path, "--rungs", "tile", "--constants", "TILE", gpu=MadeUpGpu(wrong={"TILE": 32}))
+    lines = [" ".join(re.findall(r"[\w.]+", line)) for line in shown(found).splitlines()]
+    six, best, default = (at_tile(tile).kernel_ms for tile in (6, 12, 16))
+    assert f"6 {six:.3f} {six:.3f} {2 * six:.3f}" in lines
+    assert "32 wrong wrong" in lines
+    assert f"best {best:.3f} {best:.3f} {2 * best:.3f}" in lines
+    assert f"lenet 70 k5 2 1 tiled TILE 12 {best:.3f} {default:.3f} {default / best:.2f}x 8 7" in lines
+
+
+def test_a_large_sweep_shows_only_the_best_rows():
+    def record(tile):
+        return {"status": "ok", "samples": {"kernel": [100 - tile]}, "point": {"constants": {"TILE": tile}}}
+
+    tiles = range(2 * tune.MOST_ROWS)
+    point = replace(default_point("tiled-channels-atomic"), constants={"TILE": 0})
+    table = tune.sweep_table([tune.Search(point, tuple(map(record, tiles)))])
+    assert list(table.columns[0].cells) == [*map(str, tiles[tune.MOST_ROWS :]), "best"]
+
+
+def test_resume_takes_from_the_file_what_is_there(tmp_path, cache):
+    tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--constants", "TILE", "--set", "TILE=8,16")
+    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--constants", "TILE", "--resume")
+    points = read([tmp_path / "tuning.jsonl"]).points
+    assert len(points) == len(found.records) == 8
+    tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--set", "TILE=8", "--constants", "TILE", "--resume",
+          gpu=MadeUpGpu(source="changed"))  # fmt: skip
+    assert len(read([tmp_path / "tuning.jsonl"]).points) == 10
+
+
+@pytest.fixture
+def kept(cache):
+    gpu, rung, conv = MadeUpGpu(), RUNGS["tiled"], LENET.layer(2)
+    best = Tuned(rung.resolve(conv, {"TILE": 24}), 2.0)
+    tuning_cache.keep(gpu, rung, conv, 100, best, print)
+    assert tuning_cache.load(gpu, rung, conv, 100, print) == best
+    return best
+
+
+@pytest.mark.parametrize(
+    ("gpu", "rung", "layer", "N"),
+    [
+        ({"source": "changed"}, "tiled", 2, 100),
+        ({"name": "another GPU"}, "tiled", 2, 100),
+        ({}, "tiled-half", 2, 100),
+        ({}, "tiled", 1, 100),
+        ({}, "tiled", 2, 1000),
+    ],
+)
+def test_constants_are_used_for_nothing_else_than_they_were_found_for(kept, gpu, rung, layer, N):
+    assert tuning_cache.load(MadeUpGpu(**gpu), RUNGS[rung], LENET.layer(layer), N, print) is None
+
+
+def test_a_slower_result_does_not_replace_a_faster_one(kept):
+    where = (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
+    assert tuning_cache.keep(*where, replace(kept, kernel_ms=3.0), print) == kept
+    faster = Tuned({**kept.constants, "TILE": 8}, 1.0)
+    assert tuning_cache.keep(*where, faster, print) == tuning_cache.load(*where, print) == faster
+
+
+@pytest.mark.parametrize("content", ['{"constants": {"TI', "[]", '{"constants": {"TILE": 7}, "kernel_ms": 1.0}'])
+def test_a_damaged_file_is_said_and_not_used(kept, cache, content):
+    (file,) = cache.glob("tuning/*.json")
+    file.write_text(content)
+    said = []
+    where = (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
+    assert tuning_cache.load(*where, said.append) is None
+    assert "damaged" in said[0]
+    assert tuning_cache.keep(*where, kept, said.append) == tuning_cache.load(*where, print) == kept
+
+
+def command(module, *arguments):
+    return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_a_run_uses_tuned_constants_unless_told_others(tmp_path, cache):
+    rung, conv = RUNGS["tiled"], LENET.layer(2)
+    tuning_cache.keep(HostRungs(), rung, conv, 1, Tuned(rung.resolve(conv, {"TILE": 24, "UNROLL": 3}), 1.0), print)
+    out = tmp_path / "r.jsonl"
+    common = [*SMALL, "--rungs", "tile", "--backend", "host", "--no-baseline", "--out", str(out)]
+    done = command("alexconv.run", *common, "--tuned")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 points have constants from alexconv.tune" in done.stdout
+    command("alexconv.run", *common, "--tuned", "--set", "TILE=8")
+    command("alexconv.run", *common)
+    tiles = [(r["point"]["constants"]["TILE"], r["point"]["constants"]["UNROLL"]) for r in read([out]).points]
+    default = rung.resolve(conv, {})["UNROLL"]
+    assert tiles == [(16, default), (24, 3), (8, default), (8, 3), (16, default), (16, default)]
+
+
+def test_without_a_gpu_there_is_one_line(tmp_path):
+    done = command("alexconv.tune", *SMALL, "--backend", "host", "--out", str(tmp_path / "r.jsonl"))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "needs a GPU" in done.stderr
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_without_optuna_there_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingTool, match=re.escape("pip install 'alexconv[tune]'")):
+        tuned(tmp_path)
+    assert list(Path(tmp_path).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--constants", "TILES"], "no rung has a constant TILES"),
+        (["--rungs", "tile", "--constants", "CHANNELS"], "have none of these constants"),
+        (["--rungs", "tile", "--set", "TILE=7"], "is 6, 8"),
+        (["--trials", "0"], "1 or more"),
+    ],
+)
+def test_bad_usage_is_said(tmp_path, cache, arguments, says):
+    with pytest.raises(UsageError, match=says):
+        tuned(tmp_path, *arguments)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
+    out = tmp_path / "r.jsonl"
+    arguments = [*SMALL, "--layers", "2", "--rungs", "tile", "--constants", "TILE", "--seconds", "0.01"]
+    done = command("alexconv.tune", *arguments, "--backend", "cuda", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert len(read([out]).points) == 8
+    done = command("alexconv.run", *SMALL, "--layers", "2", "--rungs", "tile", "--tuned", "--out", str(out))
+    assert "1 of 1 points have constants from alexconv.tune" in done.stdout
