@@ -42,10 +42,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m alexconv.run", description=__doc__.splitlines()[0] if __doc__ else ""
     )
     add = options.add_argument
-    add(
-        "--study",
-        help="what a LeNet-style study measured, as in ece408-2018: its workload, rungs, transfers, constants",
-    )
+    add("--study", help="the points of a LeNet-style study, as in ece408-2018")
     add("--workload", default="alexnet", help="the network whose layers are run (default: alexnet)")
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
     add("--N", help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128 on a GPU, 1 on the host)")
@@ -70,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--resume", action="store_true", help="run only what FILE lacks, or what has changed since")
     add("--retry", action="store_true", help="as --resume, and what failed too")
+    add("--verify-only", action="store_true", help="check the outputs and time nothing, as under a sanitizer")
     add("--no-baseline", action="store_true", help="do not time the CPU: no speedups")
     add("--list", action="store_true", help="list the rungs and stop")
     add("--dry-run", action="store_true", help="show what would run, in how many pieces, and stop")
@@ -173,7 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if tuned:
         known = sum(bool(tuned(RUNGS[point.rung], point.conv, point.N)) for point in points)
         say.print(f"{known} of {len(points)} points have constants from alexconv.tune, the others their defaults")
-    settings = Settings(options.seconds, options.seed, options.memory_budget, not options.no_baseline)
+    settings = Settings(
+        options.seconds, options.seed, options.memory_budget, not options.no_baseline, not options.verify_only
+    )
     runner = Runner(executor, points, settings)
     if options.dry_run:
         plan_table(say, runner, points)

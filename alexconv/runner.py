@@ -95,6 +95,7 @@ class Settings:
     seed: int = 0
     memory_budget: int | None = None
     baseline: bool = True
+    timed: bool = True
 
 
 class Skip(Exception):
@@ -147,7 +148,7 @@ class Runner:
     def key(self, point: Point) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         compiled = self.executor.key(RUNGS[point.rung], point.conv, point.constants)
-        settings = [self.settings.seed, self.settings.memory_budget, data.GENERATOR_VERSION]
+        settings = [self.settings.seed, self.settings.memory_budget, self.settings.timed, data.GENERATOR_VERSION]
         return digest([compiled, self.executor.header(), settings, point.transfer])
 
     def record(self, point: Point) -> Record:
@@ -181,11 +182,12 @@ class Runner:
                 facts["error"] = {name: as_json(value) for name, value in facts["error"].items()}
                 reason = f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}"
                 return {"status": "wrong", "reason": reason, **facts}
-            if rung.order_varies and self.executor.measures:
+            timed = self.executor.measures and self.settings.timed
+            if rung.order_varies and timed:
                 facts["spread"] = spread(outputs.copy(), opened.outputs)
-            if self.settings.baseline and self.executor.measures:
+            if self.settings.baseline and timed:
                 facts["cpu"] = layer.cpu_times(point.N)
-            return {"status": "ok", "reason": None, **facts, **self._timed(opened)}
+            return {"status": "ok", "reason": None, **facts, **(self._timed(opened) if timed else {"samples": {}})}
         finally:
             opened.close()
 

@@ -17,6 +17,10 @@ study() {
         --rungs rla2m,rswbdla2m,rswmtla2m,swso,mk-sw-mt
 }
 
+ceilings() {
+    "$python" -m alexconv.ceilings --out "$folder/$name-ceilings.jsonl"
+}
+
 transfers() {
     part alexnet-transfers --layers 1-5 --N 128 --transfer all --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
 }
@@ -37,13 +41,21 @@ lenet() {
     part lenet-on-alexnet --layers 1-5 --N 128 --rungs tiles,shared,gemm --seconds 0.1
 }
 
-sanitizers() {
-    local tool
-    for tool in memcheck racecheck initcheck synccheck; do
-        echo "== $tool"
-        compute-sanitizer --tool "$tool" --error-exitcode 9 "$python" -m alexconv.run --layers 1-5 --N 1 \
-            --rungs "${RUNGS:-all}" --seconds 0 --no-baseline --out "$(mktemp -d)/records.jsonl" 2>&1 | grep -E "=========|points:" | tail -20
-    done | tee "$folder/$name-sanitizers.txt"
+sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute-sanitizer's tools
+    local tool=$1
+    shift
+    echo "== $tool: python -m alexconv.run --verify-only $*"
+    compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 \
+        "$python" -m alexconv.run --verify-only "$@" --out "$(mktemp -d)/records.jsonl" 2>&1 |
+        grep -E "=========|^[0-9]+ points:" | tail -20
 }
 
-for what in ${PARTS:-study transfers scaling lenet sanitizers}; do "$what"; done
+sanitizers() {
+    {
+        for tool in memcheck initcheck synccheck; do sanitize "$tool" --layers 1-5 --N 1; done
+        sanitize racecheck --workload lenet-86-k7 --N 1
+        sanitize racecheck --layers 3 --N 1
+    } | tee "$folder/$name-sanitizers.txt"
+}
+
+for what in ${PARTS:-ceilings study transfers scaling lenet sanitizers}; do "$what"; done

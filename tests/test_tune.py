@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from rich.console import Console
@@ -30,7 +31,7 @@ TILE_12 = 12
 class MadeUpPoint(HostPoint):
     """Computed on the CPU; its times follow from its constants, and the constants in ``wrong`` spoil its outputs."""
 
-    wrong: dict[str, int] = {}
+    wrong: ClassVar[dict[str, int]] = {}
 
     def outputs(self):
         y = super().outputs()

@@ -219,8 +219,15 @@ public:
         for (std::size_t i = 0; i < bytes; ++i) check((*shadow)[address + i], now, operation, space);
     }
 
-    void call() { depths_[running.linear_thread] += inside_; }
-    void leave() { depths_[running.linear_thread] -= inside_; }
+    void call()
+    {
+        if (inside_) ++depths_[running.linear_thread];
+    }
+
+    void leave()
+    {
+        if (inside_) --depths_[running.linear_thread];
+    }
 
     Report report()
     {

@@ -1,0 +1,204 @@
+"""Classification accuracy under every rung: a trained network's convolutions are run by each, on held-out images.
+
+python -m alexconv.accuracy --rungs all --images 360
+
+A rung in fp32 must predict what the CPU reference predicts, image for image; in half precision the change is told.
+ReLU, pooling and the fully connected layer are NumPy's in every case, so nothing but the convolutions differs.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Column, Table
+
+from alexconv import environment
+from alexconv.cli import exits_cleanly
+from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
+from alexconv.executors import BACKENDS, choose_executor
+from alexconv.executors.point import Executor
+from alexconv.kernels.rung import Rung
+from alexconv.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
+from alexconv.points import Point, choose_rungs
+from alexconv.records import RecordFile
+from alexconv.run import command_line
+from alexconv.runner import FAILURES, Runner, Settings, Skip
+from alexconv.transfers import transfer_named
+
+DEFAULT_OUT = Path("study/accuracy.jsonl")
+PROGRAM = "python -m alexconv.accuracy"
+TRANSFER = "pageable"
+SAME_PREDICTIONS = ("fp32",)  # precisions that may change none
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What a rung makes of the images, beside what the CPU reference makes of them.
+
+    ``changed_predictions`` are the numbers of the images, counted from 0, that it puts in another class.
+    ``score_change`` is the largest change of any score, and ``reference_margin`` the smallest distance of an image's
+    two largest scores in the reference, both over the largest score of all: a change of less than half the margin
+    changes no prediction.  Without a result, ``reason`` says why.
+    """
+
+    rung: str
+    precision: str
+    images: int
+    reference_accuracy: float
+    reference_margin: float
+    status: str = "ok"
+    reason: str | None = None
+    accuracy: float | None = None
+    changed_predictions: tuple[int, ...] = ()
+    score_change: float | None = None
+
+    @property
+    def right(self) -> bool:
+        """Whether the rung keeps what its precision promises; one that was skipped promises nothing."""
+        kept = not self.changed_predictions or self.precision not in SAME_PREDICTIONS
+        return self.status == "skipped" or (self.status == "ok" and kept)
+
+
+def convolved_by(runner: Runner, rung: Rung) -> Convolve:
+    """The rung as a function of arrays, planned and run as a point is.
+
+    The function raises Skip, CompileError, LaunchError and OutOfMemory.
+    """
+
+    def convolve(layer: int, x: Floats, w: Floats) -> Floats:
+        constants = rung.resolve(WORKLOAD.layer(layer), {})
+        point = Point(WORKLOAD.name, layer, len(x), rung.name, TRANSFER, rung.precision, constants)
+        plan = runner.plan(point)
+        program = runner.executor.load(rung, point.conv, plan.constants)
+        arrays = (values.astype(rung.dtype, copy=False) for values in (x, w))
+        opened = runner.executor.open(program, plan, *arrays, transfer_named(TRANSFER))
+        try:
+            y: Floats = opened.outputs().astype(np.float32)
+            return y
+        finally:
+            opened.close()
+
+    return convolve
+
+
+class Trial:
+    """A network, images with their classes, and the scores that the CPU reference gives them."""
+
+    def __init__(self, network: Network, images: Floats, labels: Labels) -> None:
+        self.network, self.images, self.labels = network, images, labels
+        self.reference = network.scores(images, on_cpu)
+
+    def accuracy(self, scores: Floats) -> float:
+        """Share of the images whose largest score is their class's; a score that is no number is no prediction."""
+        right = (scores.argmax(axis=1) == self.labels) & np.isfinite(scores).all(axis=1)
+        return float(right.mean())
+
+    def run(self, runner: Runner, rung: Rung) -> Accuracy:
+        """The rung's accuracy, or why it has none."""
+        begin = {
+            "rung": rung.name,
+            "precision": rung.precision,
+            "images": len(self.images),
+            "reference_accuracy": self.accuracy(self.reference),
+            "reference_margin": margin(self.reference),
+        }
+        try:
+            scores = self.network.scores(self.images, convolved_by(runner, rung))
+        except Skip as reason:
+            return Accuracy(**begin, status="skipped", reason=str(reason))
+        except (CompileError, LaunchError, OutOfMemory) as error:
+            return Accuracy(**begin, status=FAILURES[type(error)], reason=str(error))
+        changed = (scores.argmax(axis=1) != self.reference.argmax(axis=1)) | ~np.isfinite(scores).all(axis=1)
+        change = float(np.abs(scores - self.reference).max() / np.abs(self.reference).max())
+        return Accuracy(
+            **begin,
+            accuracy=self.accuracy(scores),
+            changed_predictions=tuple(map(int, np.flatnonzero(changed))),
+            score_change=change if np.isfinite(change) else None,
+        )
+
+
+def margin(scores: Floats) -> float:
+    """Smallest distance of an image's two largest scores, over the largest score of all; scores ``[N][10]``."""
+    second, first = np.sort(scores, axis=1)[:, -2:].T
+    return float((first - second).min() / np.abs(scores).max())
+
+
+def table(results: Sequence[Accuracy]) -> Table:
+    """A line for each rung."""
+    first = results[0]
+    title = f"digits, {WORKLOAD.name}: {first.images} images, CPU reference {first.reference_accuracy:.4f}"
+    columns = ("precision", "accuracy", "changed", "score change", "status")
+    shown = Table(Column("rung", no_wrap=True), *columns, title=title)
+    for result in results:
+        changed = " ".join(f"#{image}" for image in result.changed_predictions)
+        shown.add_row(
+            result.rung,
+            result.precision,
+            "-" if result.accuracy is None else f"{result.accuracy:.4f}",
+            "-" if result.accuracy is None else f"{len(result.changed_predictions)} {changed}".strip(),
+            "-" if result.score_change is None else f"{result.score_change:.1e}",
+            f"{result.status}: {result.reason}" if result.reason else result.status,
+        )
+    return shown
+
+
+def run(options: argparse.Namespace, executor: Executor, command: str) -> list[Accuracy]:
+    """Runs, records and returns every rung's accuracy; raises UsageError and MissingTool."""
+    if not 1 <= options.images <= HELD_OUT:
+        raise UsageError(f"--images is 1 to {HELD_OUT}, the images that the network has not learnt from")
+    rungs = list(dict.fromkeys(rung for rung, _ in choose_rungs(options.rungs)))
+    trial = Trial(trained(), *held_out(options.images))
+    runner = Runner(executor, [], Settings())
+    file = RecordFile(options.out)
+    headers = {
+        "device": file.header("device", executor.header()),
+        "host": file.header("host", environment.host_facts()),
+        "run": file.header("run", {"command": command, **environment.software_facts()}),
+    }
+    progress = Console(stderr=True)
+    results = []
+    for rung in track(rungs, "rungs", console=progress, transient=True, disable=not progress.is_terminal):
+        results.append(trial.run(runner, rung))
+        file.header("accuracy", {"workload": WORKLOAD.name, **asdict(results[-1]), **headers})
+        if results[-1].status == "launch-error" and executor.lost():
+            raise LaunchError(f"{rung.name} took the device down: {results[-1].reason}")
+    return results
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
+    add("--images", type=int, default=HELD_OUT, help=f"held-out images (default, and most: {HELD_OUT})")
+    add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
+    add("--device", type=int, default=0, help="number of the GPU (default: 0)")
+    add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line, runs it, prints the table; 1 where a rung failed or changed what it must not."""
+    options = parser().parse_args(arguments)
+    say = Console(highlight=False)
+    executor = choose_executor(options.backend, options.device)
+    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
+    results = run(options, executor, command_line(arguments, PROGRAM))
+    say.print(table(results))
+    say.print(
+        f"Changed: predictions other than the reference's, and which images'.  Half the smallest lead of a prediction in "
+        f"the reference is {results[0].reference_margin / 2:.1e}; no smaller score change can change one."
+    )
+    say.print(f"records: {options.out}", soft_wrap=True)
+    return 0 if all(result.right for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
