@@ -192,10 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
     results = run(options, executor, command_line(arguments, PROGRAM))
     say.print(table(results))
-    say.print(
-        f"Changed: predictions other than the reference's, and which images'.  Half the smallest lead of a prediction in "
-        f"the reference is {results[0].reference_margin / 2:.1e}; no smaller score change can change one."
-    )
+    say.print(f"No score change below {results[0].reference_margin / 2:.1e} can change a prediction.")
     say.print(f"records: {options.out}", soft_wrap=True)
     return 0 if all(result.right for result in results) else 1
 

@@ -2,9 +2,9 @@
 
     python -m alexconv.ceilings --out FILE
 
-Copy rates count bytes read and written on the device, and bytes copied between host (page-locked) and device; arithmetic
-rates count a multiply-add as two operations, on CUDA cores.  One record of type ``ceilings`` is appended to FILE.
-(The model: Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.)
+Copies within the device count bytes read and written; those between page-locked host memory and device count once.
+Arithmetic rates are those of the CUDA cores, a multiply-add being two operations.  One record of type ``ceilings`` is
+appended to FILE.  (The model: Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.)
 """
 
 import argparse
@@ -69,7 +69,7 @@ def arithmetic_rates(executor: CudaExecutor) -> dict[str, float]:
     out = executor.driver.mem_alloc(4 * blocks * THREADS)
 
     def rate(name: str, operations: int) -> float:
-        function = module.get_function(name).prepare("PPi")
+        function = module.get_function(f"multiply_add_{name}").prepare("PPi")
         arguments: tuple[Any, ...] = (int(factors), int(out), STEPS)
         shape = (blocks, 1, 1), (THREADS, 1, 1)
         taken = seconds(executor, lambda: function.prepared_async_call(*shape, executor.stream, *arguments))

@@ -14,13 +14,13 @@ __device__ __forceinline__ T sum_of_chains(T factor, T addend, int steps, Fma fm
     return chains[0];
 }
 
-extern "C" __global__ void fp32(const float* in, float* out, int steps)
+extern "C" __global__ void multiply_add_fp32(const float* in, float* out, int steps)
 {
     const auto fma = [](float a, float b, float c) { return fmaf(a, b, c); };
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum_of_chains(in[0], in[1], steps, fma);
 }
 
-extern "C" __global__ void half(const float* in, float* out, int steps)
+extern "C" __global__ void multiply_add_half(const float* in, float* out, int steps)
 {
     const auto fma = [](__half2 a, __half2 b, __half2 c) { return __hfma2(a, b, c); };
     const __half2 sum = sum_of_chains(__float2half2_rn(in[0]), __float2half2_rn(in[1]), steps, fma);
