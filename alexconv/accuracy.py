@@ -9,7 +9,7 @@ ReLU, pooling and the fully connected layer are NumPy's in every case, so nothin
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -100,23 +100,19 @@ class Trial:
 
     def run(self, runner: Runner, rung: Rung) -> Accuracy:
         """The rung's accuracy, or why it has none."""
-        begin = {
-            "rung": rung.name,
-            "precision": rung.precision,
-            "images": len(self.images),
-            "reference_accuracy": self.accuracy(self.reference),
-            "reference_margin": margin(self.reference),
-        }
+        begin = Accuracy(
+            rung.name, rung.precision, len(self.images), self.accuracy(self.reference), margin(self.reference)
+        )
         try:
             scores = self.network.scores(self.images, convolved_by(runner, rung))
         except Skip as reason:
-            return Accuracy(**begin, status="skipped", reason=str(reason))
+            return replace(begin, status="skipped", reason=str(reason))
         except (CompileError, LaunchError, OutOfMemory) as error:
-            return Accuracy(**begin, status=FAILURES[type(error)], reason=str(error))
+            return replace(begin, status=FAILURES[type(error)], reason=str(error))
         changed = (scores.argmax(axis=1) != self.reference.argmax(axis=1)) | ~np.isfinite(scores).all(axis=1)
         change = float(np.abs(scores - self.reference).max() / np.abs(self.reference).max())
-        return Accuracy(
-            **begin,
+        return replace(
+            begin,
             accuracy=self.accuracy(scores),
             changed_predictions=tuple(map(int, np.flatnonzero(changed))),
             score_change=change if np.isfinite(change) else None,

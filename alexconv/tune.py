@@ -1,13 +1,13 @@
 """Searches the constants of rungs for the fastest kernels, per layer and batch size, and keeps the best.
 
-python -m alexconv.tune --workload lenet-70-k5 --layers 1-2 --N 1000 --rungs tile,um-f --trials 50
+python -m alexconv.tune --workload lenet-70-k5 --layers 1-2 --N 1000 --rungs tiled,fused-unroll-matmul --trials 50
 
 Every candidate is a point of its own: verified before it is timed, and recorded in the file of ``--out`` with its
 constants.  One that fails is recorded and never chosen.  ``python -m alexconv.run --tuned`` then uses the best.
 
 The ECE 408 report of 2019 has a table of tile sizes, of its baseline and of its fused product.  This prints it:
 
-python -m alexconv.tune --workload lenet-70-k5 --N 10000 --rungs tile,um-f \
+python -m alexconv.tune --workload lenet-70-k5 --N 10000 --rungs tiled,fused-unroll-matmul \
     --constants TILE --set RESTRICT=0 --set UNROLL=1
 """
 

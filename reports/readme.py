@@ -19,7 +19,7 @@ from alexconv.reports.alexnet import WORKLOAD, breakdown_plot
 from alexconv.reports.beyond import steps
 from alexconv.reports.elements import Cell, Plot, shown
 from alexconv.reports.evidence import Evidence, evidence
-from alexconv.reports.overview import device_line, once
+from alexconv.reports.overview import device_line
 from alexconv.reports.page import markdown_table
 from alexconv.reports.style import RC, settle, svg_text
 from alexconv.shapes import WORKLOADS
@@ -52,19 +52,20 @@ def table(found: Evidence) -> str:
                 f"{shown(speedup.median)}×" if speedup else None,
             ]
         errors = [point.error for point in found.of(WORKLOAD) if point.series == series and point.error is not None]
-        rows.append((series.rung, *cells, max(errors, default=None)))
+        if any(cell is not None for cell in cells):
+            rows.append((series.rung, *cells, max(errors, default=None)))
     return "\n".join([*markdown_table(columns, rows), "", caption(found)])
 
 
 def caption(found: Evidence) -> str:
     """Where the figures come from and what the columns mean."""
-    commands = ", ".join(f"`{command}`" for command in once(str(run["command"]) for run in found.of_type("run")))
     device, host = found.device, found.of_type("host")
     return (
         f"All five layers, {found.transfer} memory, {device_line(device)}, driver {device.get('driver', '?')}, CUDA "
         f"{device.get('toolkit', '?')}. Kernel: all kernels of the rung; total: host arrays to host arrays; medians of "
         f"ms per batch. Speedup: serial C++ on one core of {host[0].get('cpu', '?') if host else '?'} over the total. "
-        f"Max error: over the norms of patch and filter. Made by {commands}."
+        "Max error: over the norms of patch and filter. The commands are in the record files, and together in "
+        "`results/measure.sh`."
     )
 
 

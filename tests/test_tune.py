@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from rich.console import Console
@@ -25,13 +24,15 @@ from alexconv.tuning_cache import Tuned
 
 LENET = WORKLOADS["lenet-70-k5"]
 SMALL = ["--workload", "lenet-70-k5", "--N", "1"]
-TILE_12 = 12
+FASTEST_TILE = 12
 
 
 class MadeUpPoint(HostPoint):
     """Computed on the CPU; its times follow from its constants, and the constants in ``wrong`` spoil its outputs."""
 
-    wrong: ClassVar[dict[str, int]] = {}
+    def __init__(self, wrong, *arguments):
+        super().__init__(*arguments)
+        self.wrong = wrong
 
     def outputs(self):
         y = super().outputs()
@@ -46,7 +47,7 @@ class MadeUpPoint(HostPoint):
 def made_up_ms(constants):
     """Least at tiles of 12 outputs and, a little, at other constants of one."""
     others = sum(value for name, value in constants.items() if name != "TILE")
-    return 1.0 + abs(constants.get("TILE", TILE_12) - TILE_12) + 0.01 * others
+    return 1.0 + abs(constants.get("TILE", FASTEST_TILE) - FASTEST_TILE) + 0.01 * others
 
 
 class MadeUpGpu(HostRungs):
@@ -65,9 +66,7 @@ class MadeUpGpu(HostRungs):
         return f"{super().key(rung, conv, constants)} {self.source}"
 
     def open(self, program, plan, x, w, transfer):
-        opened = MadeUpPoint(self.executor, program, plan, x, w)
-        opened.wrong = self.wrong
-        return opened
+        return MadeUpPoint(self.wrong, self.executor, program, plan, x, w)
 
 
 def tuned(tmp_path, *arguments, gpu=None):
@@ -116,7 +115,7 @@ def test_constants_that_a_rung_refuses_are_not_tried():
 
 
 def test_the_sweep_of_the_2019_report_is_within_its_command():
-    command = re.search(r"Prints it:\n\n(.*)", tune.__doc__, re.DOTALL | re.IGNORECASE)[1].replace("\\\n", " ").split()
+    command = re.search(r"This prints it:\n\n(.*)", tune.__doc__, re.DOTALL)[1].replace("\\\n", " ").split()
     options = tune.parser().parse_args(command[3:])
     tried = {}
     for point, space in tune.asked_for(options):
@@ -130,7 +129,7 @@ def test_the_sweep_of_the_2019_report_is_within_its_command():
 
 
 def test_a_small_space_is_tried_in_full_and_the_fastest_found(tmp_path, cache):
-    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--constants", "TILE")
+    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE")
     assert found.best == at_tile(12)
     assert found.default_ms == at_tile(16).kernel_ms
     records = read([tmp_path / "tuning.jsonl"])
@@ -141,7 +140,7 @@ def test_a_small_space_is_tried_in_full_and_the_fastest_found(tmp_path, cache):
 
 
 def test_a_large_space_is_searched_within_its_trials_and_alike_each_time(tmp_path, cache):
-    arguments = ("--layers", "1", "--rungs", "tile", "--trials", "12", "--seed", "3")
+    arguments = ("--layers", "1", "--rungs", "tiled", "--trials", "12", "--seed", "3")
     first, second = (tuned(tmp_path / name, *arguments)[0] for name in ("first", "second"))
     assert len(first.records) == 13
     assert [r["point"] for r in first.records] == [r["point"] for r in second.records]
@@ -150,7 +149,7 @@ def test_a_large_space_is_searched_within_its_trials_and_alike_each_time(tmp_pat
 
 def test_a_wrong_candidate_is_recorded_and_not_chosen(tmp_path, cache):
     gpu = MadeUpGpu(wrong={"TILE": 12})
-    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--constants", "TILE", gpu=gpu)
+    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", gpu=gpu)
     by_tile = {r["point"]["constants"]["TILE"]: r["status"] for r in read([tmp_path / "tuning.jsonl"]).points}
     assert by_tile[12] == "wrong"
     assert found.best.constants["TILE"] in (8, 16)
@@ -160,14 +159,16 @@ def test_a_wrong_candidate_is_recorded_and_not_chosen(tmp_path, cache):
 
 def test_where_nothing_is_right_nothing_is_kept(tmp_path, cache):
     gpu = MadeUpGpu(wrong={"RESTRICT": 0})
-    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--set", "TILE=8,16", "--constants", "TILE", gpu=gpu)
+    (found,) = tuned(
+        tmp_path, "--layers", "2", "--rungs", "tiled", "--set", "TILE=8,16", "--constants", "TILE", gpu=gpu
+    )
     assert (found.best, found.count("wrong")) == (None, 2)
     assert tuning_cache.load(gpu, RUNGS["tiled"], LENET.layer(2), 1, print) is None
     assert "error" in shown([found])
 
 
 def test_the_tables_show_each_value_by_layer_and_the_gain(tmp_path, cache):
-    found = tuned(tmp_path, "--rungs", "tile", "--constants", "TILE", gpu=MadeUpGpu(wrong={"TILE": 32}))
+    found = tuned(tmp_path, "--rungs", "tiled", "--constants", "TILE", gpu=MadeUpGpu(wrong={"TILE": 32}))
     lines = [" ".join(re.findall(r"[\w.]+", line)) for line in shown(found).splitlines()]
     six, best, default = (at_tile(tile).kernel_ms for tile in (6, 12, 16))
     assert f"6 {six:.3f} {six:.3f} {2 * six:.3f}" in lines
@@ -187,11 +188,11 @@ def test_a_large_sweep_shows_only_the_best_rows():
 
 
 def test_resume_takes_from_the_file_what_is_there(tmp_path, cache):
-    tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--constants", "TILE", "--set", "TILE=8,16")
-    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--constants", "TILE", "--resume")
+    tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=8,16")
+    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--resume")
     points = read([tmp_path / "tuning.jsonl"]).points
     assert len(points) == len(found.records) == 8
-    tuned(tmp_path, "--layers", "2", "--rungs", "tile", "--set", "TILE=8", "--constants", "TILE", "--resume",
+    tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--set", "TILE=8", "--constants", "TILE", "--resume",
           gpu=MadeUpGpu(source="changed"))  # fmt: skip
     assert len(read([tmp_path / "tuning.jsonl"]).points) == 10
 
@@ -245,7 +246,7 @@ def test_a_run_uses_tuned_constants_unless_told_others(tmp_path, cache):
     rung, conv = RUNGS["tiled"], LENET.layer(2)
     tuning_cache.keep(HostRungs(), rung, conv, 1, Tuned(rung.resolve(conv, {"TILE": 24, "UNROLL": 3}), 1.0), print)
     out = tmp_path / "r.jsonl"
-    common = [*SMALL, "--rungs", "tile", "--backend", "host", "--no-baseline", "--out", str(out)]
+    common = [*SMALL, "--rungs", "tiled", "--backend", "host", "--no-baseline", "--out", str(out)]
     done = command("alexconv.run", *common, "--tuned")
     assert done.returncode == 0, done.stderr
     assert "1 of 2 points have constants from alexconv.tune" in done.stdout
@@ -275,8 +276,8 @@ def test_without_optuna_there_is_one_line(tmp_path, monkeypatch):
     ("arguments", "says"),
     [
         (["--constants", "TILES"], "no rung has a constant TILES"),
-        (["--rungs", "tile", "--constants", "CHANNELS"], "have none of these constants"),
-        (["--rungs", "tile", "--set", "TILE=7"], "is 6, 8"),
+        (["--rungs", "tiled", "--constants", "CHANNELS"], "have none of these constants"),
+        (["--rungs", "tiled", "--set", "TILE=7"], "is 6, 8"),
         (["--trials", "0"], "1 or more"),
     ],
 )
@@ -288,9 +289,9 @@ def test_bad_usage_is_said(tmp_path, cache, arguments, says):
 @pytest.mark.gpu
 def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
     out = tmp_path / "r.jsonl"
-    arguments = [*SMALL, "--layers", "2", "--rungs", "tile", "--constants", "TILE", "--seconds", "0.01"]
+    arguments = [*SMALL, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--seconds", "0.01"]
     done = command("alexconv.tune", *arguments, "--backend", "cuda", "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert len(read([out]).points) == 8
-    done = command("alexconv.run", *SMALL, "--layers", "2", "--rungs", "tile", "--tuned", "--out", str(out))
+    done = command("alexconv.run", *SMALL, "--layers", "2", "--rungs", "tiled", "--tuned", "--out", str(out))
     assert "1 of 1 points have constants from alexconv.tune" in done.stdout

@@ -1,0 +1,408 @@
+"""What the kernels do to the machine: Nsight Compute's counters on a GPU, a trace of memory accesses on the CPU.
+
+python -m alexconv.profile --rungs all --layers 2 --N 128
+python -m alexconv.profile --backend host --rungs tiled --layers 2 --lines
+python -m alexconv.profile --compare GPU.jsonl HOST.jsonl
+
+On a GPU each rung's kernels are launched once after a warm-up, over the point's first piece.  Where Nsight Compute is
+missing or may not read the counters, what the compiler and the driver know is given instead.  On the CPU a few blocks
+of each kernel are traced; a race that is found makes the exit status 1.
+
+Every kernel becomes a record of type ``profile``: ``point`` (its axes), ``entry``, ``source`` (``ncu``, ``driver`` or
+``host``), ``images`` (that were computed), ``metrics`` (numbers by name), and from the host ``races`` and ``lines``.
+Names of metrics are the same from all sources: ``docs/profile.md`` explains them.  Throughputs, rates, efficiencies,
+occupancies and shares are in percent.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from alexconv import data, environment, ncu
+from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.display import Progress
+from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
+from alexconv.executors import BACKENDS, choose_executor
+from alexconv.executors.cuda import CudaExecutor
+from alexconv.executors.cuda_points import CopiedPoint
+from alexconv.executors.host_points import HostPoint, HostProgram, HostRungs
+from alexconv.kernels.ladder import RUNGS
+from alexconv.launches import configure
+from alexconv.planner import Plan
+from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse_constants, rung_label
+from alexconv.records import Record, RecordFile, identity, read
+from alexconv.run import DEFAULT_BATCH, build_all
+from alexconv.runner import Runner, Settings, Skip
+from alexconv.trace import Race, Trace, spread_blocks, trace_launch
+from alexconv.transfers import transfer_named
+
+PROGRAM = "python -m alexconv.profile"
+DEFAULT_OUT = Path("study/profile.jsonl")
+DEFAULT_BLOCKS = 3  # first, middle, last
+ACCESSES = tuple((space, operation) for space in ("global", "shared") for operation in ("load", "store", "atomic"))
+TRANSACTIONS = {"global": "sectors", "shared": "wavefronts"}
+COMPARED = (
+    *("global_load_sectors_per_request", "global_store_sectors_per_request"),
+    *("shared_load_wavefronts_per_request", "shared_store_wavefronts_per_request"),
+)
+SHOWN = {
+    "ncu": {
+        "duration_ns": "ns",
+        "share": "share %",
+        "achieved_occupancy": "occupancy %",
+        "warp_execution_efficiency": "warp %",
+        "branch_efficiency": "branch %",
+        "global_load_sectors_per_request": "sectors/load",
+        "shared_load_wavefronts_per_request": "wavefronts/load",
+        "dram_throughput": "DRAM %",
+        "l2_throughput": "L2 %",
+        "l1_throughput": "L1 %",
+        "sm_throughput": "SM %",
+        "registers": "registers",
+    },
+    "driver": {
+        "registers": "registers",
+        "static_shared_bytes": "static shared",
+        "dynamic_shared_bytes": "dynamic shared",
+        "local_bytes": "local",
+        "theoretical_occupancy": "occupancy %",
+    },
+    "host": {
+        "active_lanes": "lanes",
+        **{name: name.removesuffix("_per_request").replace("_", " ") + "/request" for name in COMPARED},
+        "global_load_efficiency": "load efficiency %",
+        "races": "races",
+    },
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one kernel of a point did."""
+
+    point: Point
+    entry: str
+    source: str
+    images: int
+    metrics: ncu.Metrics
+    trace: Trace | None = None
+
+    def record(self) -> Record:
+        """The profile as a record file holds it."""
+        found: Record = {
+            "point": self.point.axes(),
+            "entry": self.entry,
+            "source": self.source,
+            "images": self.images,
+            "metrics": self.metrics,
+        }
+        if self.trace:
+            found["races"] = [str(race) for race in self.trace.races]
+            found["lines"] = [asdict(line) for line in self.trace.lines]
+        return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("--workload", default="alexnet", help="the network whose layers are profiled (default: alexnet)")
+    add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
+    add("--N", help="batch sizes, as in 1,32,128 (default: 128 on a GPU, 1 on the host)")
+    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
+    add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
+    add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host trace")
+    add("--device", type=int, default=0, help="number of the GPU (default: 0)")
+    add("--blocks", type=int, default=DEFAULT_BLOCKS, metavar="K", help="host: blocks traced, first to last, evenly apart")
+    add("--lines", action="store_true", help="host: show each source line's accesses")
+    add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
+    add("--compare", nargs=2, type=Path, metavar=("GPU", "HOST"), help="two record files side by side, in Markdown")
+    add("--child", type=Path, help=argparse.SUPPRESS)  # what Nsight Compute runs; FILE gets the kernels' order
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and profiles; returns the exit status."""
+    options = parser().parse_args(arguments)
+    if options.compare:
+        print("\n".join(comparison(*options.compare)))
+        return 0
+    if options.blocks < 1:
+        raise UsageError(f"--blocks is 1 or more, not {options.blocks}")
+    executor = choose_executor(options.backend, options.device, "trace")
+    points = points_asked_for(options, executor.name)
+    runner = Runner(executor, points, Settings(baseline=False))
+    if options.child:
+        options.child.write_text(json.dumps(launch_once(runner, points)))
+        return 0
+    say = Console(highlight=False)
+    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
+    file = RecordFile(options.out)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    headers = {
+        "device": file.header("device", executor.header()),
+        "host": file.header("host", environment.host_facts()),
+        "run": file.header("run", {"command": " ".join([PROGRAM, *words]), **environment.software_facts()}),
+    }
+    with Progress(len(points)) as progress:
+        progress.start("compiling")
+        build_all(executor, runner, points)
+        if executor.name == "host":
+            profiles = list(host_profiles(runner, points, options.blocks, progress))
+        else:
+            profiles = cuda_profiles(runner, points, words, progress.say)
+    for profile in profiles:
+        file.header("profile", {**profile.record(), **headers})
+    show(say, profiles, lines=options.lines)
+    say.print(f"{len(profiles)} kernels; records: {options.out}", soft_wrap=True)
+    return 1 if any(profile.trace and profile.trace.races for profile in profiles) else 0
+
+
+def points_asked_for(options: argparse.Namespace, backend: str) -> list[Point]:
+    """The points of a command line; raises UsageError."""
+    workload = workload_named(options.workload)
+    return expand(
+        workload.name,
+        parse_layers(options.layers, workload),
+        parse_batches(options.N or DEFAULT_BATCH[backend]),
+        choose_rungs(options.rungs),
+        choose_transfers("pageable"),
+        parse_constants(options.set),
+    )
+
+
+# ---- On a GPU --------------------------------------------------------------------------------------------------------
+
+
+def cuda_profiles(runner: Runner, points: Sequence[Point], words: Sequence[str], say: Say) -> list[Profile]:
+    """Nsight Compute's counters for every kernel, or what is known without them."""
+    try:
+        return counted(points, words, say)
+    except ncu.NoCounters as reason:
+        say(f"no counters: {reason}")
+        say("registers, shared memory and theoretical occupancy are given instead")
+        return list(known_without_counters(runner, points, say))
+
+
+def counted(points: Sequence[Point], words: Sequence[str], say: Say) -> list[Profile]:
+    """Runs this command again under Nsight Compute; raises NoCounters, LaunchError."""
+    profiler = ncu.find_ncu()
+    by_identity = {identity(point.axes()): point for point in points}
+    with tempfile.TemporaryDirectory(prefix="alexconv-profile-") as folder:
+        manifest = Path(folder) / "launched.json"
+        child = ["-m", "alexconv.profile", *words, "--backend", "cuda", "--child", str(manifest)]
+        kernels = ncu.profile(profiler, [sys.executable, *child])
+        launched = json.loads(manifest.read_text())
+    for problem in launched["problems"]:
+        say(problem)
+    if [entry["entry"] for entry in launched["kernels"]] != [kernel.entry for kernel in kernels]:
+        raise LaunchError(f"Nsight Compute saw {len(kernels)} kernels, but {len(launched['kernels'])} were launched")
+    times: dict[str, float] = defaultdict(float)
+    for entry, kernel in zip(launched["kernels"], kernels, strict=True):
+        times[entry["point"]] += kernel.metrics.get("duration_ns", 0.0)
+    return [
+        Profile(by_identity[entry["point"]], kernel.entry, "ncu", entry["images"], with_share(kernel, times[entry["point"]]))
+        for entry, kernel in zip(launched["kernels"], kernels, strict=True)
+    ]
+
+
+def with_share(kernel: ncu.Kernel, total: float) -> ncu.Metrics:
+    """The kernel's metrics, and its percentage of so many nanoseconds."""
+    duration = kernel.metrics.get("duration_ns")
+    return kernel.metrics | ({"share": 100 * duration / total} if duration and total else {})
+
+
+def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
+    """Launches each point's kernels once between the profiler's marks; says which, and what could not be launched."""
+    executor = runner.executor
+    assert isinstance(executor, CudaExecutor)
+    kernels: list[Record] = []
+    problems: list[str] = []
+    for point in points:
+        with told(point, problems.append):
+            plan = runner.plan(point)
+            rung, program = RUNGS[point.rung], executor.load(RUNGS[point.rung], point.conv, plan.constants)
+            x = data.images(point.workload, point.layer, point.conv, 0, point.N, 0).astype(rung.dtype)
+            w = data.filters(point.workload, point.layer, point.conv, 0).astype(rung.dtype)
+            opened = executor.open(program, plan, x, w, transfer_named(point.transfer))
+            assert isinstance(opened, CopiedPoint)
+            try:
+                opened.outputs()
+                executor.driver.start_profiler()
+                with executor.errors(rung.name):
+                    program.enqueue(plan.images, opened.pointers, opened.stream)
+                    opened.stream.synchronize()
+                executor.driver.stop_profiler()
+            finally:
+                opened.close()
+            name = identity(point.axes())
+            entries = [launch.entry for launch in rung.launches]
+            kernels += [{"point": name, "entry": entry, "images": plan.images} for entry in entries]
+    return {"kernels": kernels, "problems": problems}
+
+
+def known_without_counters(runner: Runner, points: Iterable[Point], say: Say) -> Iterator[Profile]:
+    """What the compiler allotted to every kernel, and the occupancy that follows."""
+    for point in points:
+        with told(point, say):
+            plan = runner.plan(point)
+            program = runner.executor.load(RUNGS[point.rung], point.conv, plan.constants)
+            for launch in program.launches(plan.images):
+                metrics = {
+                    "registers": launch["registers"],
+                    "static_shared_bytes": launch["static_shared"],
+                    "dynamic_shared_bytes": launch["dynamic_shared"],
+                    "local_bytes": launch["local"],
+                }
+                if launch["occupancy"] is not None:
+                    metrics["theoretical_occupancy"] = 100 * launch["occupancy"]
+                yield Profile(point, launch["entry"], "driver", plan.images, metrics)
+
+
+# ---- On the host -----------------------------------------------------------------------------------------------------
+
+
+def host_profiles(runner: Runner, points: Iterable[Point], blocks: int, progress: Progress) -> Iterator[Profile]:
+    """Traces so many blocks of every kernel."""
+    for point in points:
+        progress.start(point.label())
+        with told(point, progress.say):
+            plan = runner.plan(point)
+            for entry, found in trace_point(runner.executor, point, plan, blocks):
+                yield Profile(point, entry, "host", plan.images, trace_metrics(found), found)
+        progress.advance()
+
+
+def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iterator[tuple[str, Trace]]:
+    """The traces of a point's kernels, by entry.  The inputs are zeros: what a kernel touches depends on none."""
+    assert isinstance(executor, HostRungs)
+    rung, conv = RUNGS[point.rung], point.conv
+    program: HostProgram = executor.load(rung, conv, plan.constants)
+    x, w = (np.zeros(shape, rung.dtype) for shape in (conv.x_shape(plan.images), conv.w_shape()))
+    buffers = HostPoint(executor.executor, program, plan, x, w).buffers
+    for launch in configure(rung, conv, plan.images, plan.constants):
+        arguments = [buffers[name] for name in launch.args]
+        chosen = spread_blocks(launch.grid, blocks)
+        yield launch.entry, trace_launch(program.module, launch, arguments, buffers.values(), chosen)
+
+
+def trace_metrics(found: Trace) -> ncu.Metrics:
+    """A trace's figures over all lines, under the names that Nsight Compute's have."""
+    metrics: ncu.Metrics = {"blocks": found.blocks, "active_lanes": found.active_lanes, "races": len(found.races)}
+    for space, operation in ACCESSES:
+        total = found.total(space, operation)
+        if total is None:
+            continue
+        kind, unit = f"{space}_{operation}", TRANSACTIONS[space]
+        metrics[f"{kind}_requests"] = total.requests
+        metrics[f"{kind}_{unit}"] = total.transactions
+        metrics[f"{kind}_{unit}_per_request"] = total.per_request
+        if space == "global":
+            metrics[f"{kind}_efficiency"] = total.efficiency
+    return ncu.complete(metrics)
+
+
+# ---- What is shown ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def told(point: Point, say: Say) -> Iterator[None]:
+    """Says why a point has no profile, and goes on."""
+    try:
+        yield
+    except (Skip, CompileError, LaunchError, OutOfMemory) as reason:
+        say(f"{point.label()}: {reason}")
+
+
+def show(console: Console, profiles: Sequence[Profile], *, lines: bool) -> None:
+    """Tables per source, workload, layer and N; races; with ``lines`` the source lines of every traced kernel."""
+    groups: dict[tuple[str, str, int, int], list[Profile]] = defaultdict(list)
+    for profile in profiles:
+        point = profile.point
+        groups[profile.source, point.workload, point.layer, point.N].append(profile)
+    for (source, workload, layer, N), group in groups.items():
+        console.print(profile_table(f"{workload}, layer {layer}, N={N} ({source})", source, group))
+    for profile in profiles:
+        if profile.trace and lines:
+            console.print(line_table(f"{profile.point.label()}: {profile.entry}", profile.trace))
+        for race in profile.trace.races if profile.trace else ():
+            console.print(f"race in {profile.entry} of {profile.point.label()}: {race}", soft_wrap=True, markup=False)
+
+
+def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table:
+    """A row per kernel, a column per figure that the source has."""
+    shown = SHOWN[source]
+    table = Table("rung", "kernel", *shown.values(), title=title)
+    for profile in profiles:
+        point = profile.point
+        label = rung_label(point.rung, point.constants, point.conv).replace("[", r"\[")
+        table.add_row(label, profile.entry, *(figure(profile.metrics.get(name)) for name in shown))
+    return table
+
+
+def line_table(title: str, found: Trace) -> Table:
+    """A row per source line and kind of access."""
+    columns = ("line", "access", "bytes", "requests", "lanes/request", "sectors or wavefronts/request", "efficiency %")
+    table = Table(*columns, title=title.replace("[", r"\["))
+    for line in found.lines:
+        efficiency = figure(line.efficiency) if line.space == "global" else "-"
+        access = f"{line.space} {line.operation}"
+        numbers = (figure(line.requests), figure(line.lanes_per_request), figure(line.per_request), efficiency)
+        table.add_row(str(line.place), access, str(line.bytes), *numbers)
+    return table
+
+
+def figure(value: float | None) -> str:
+    """A whole number as it is, others with two decimals; a dash for none."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def comparison(gpu: Path, host: Path) -> Iterator[str]:
+    """Lines of a Markdown table: every kernel that both record files have, traced on the host and counted on a GPU."""
+    found = {source: latest_profiles(path, source) for path, source in ((gpu, "ncu"), (host, "host"))}
+    names = [f"{name.replace('_', ' ')}, {what}" for name in COMPARED for what in ("host", "ncu", "ratio")]
+    yield "| workload | layer | rung | kernel | " + " | ".join(names) + " |"
+    yield "|---" * (4 + len(names)) + "|"
+    for key, traced in found["host"].items():
+        if key not in found["ncu"]:
+            continue
+        cells: list[str] = []
+        for name in COMPARED:
+            ours, theirs = traced["metrics"].get(name), found["ncu"][key]["metrics"].get(name)
+            cells += [figure(ours), figure(theirs), figure(ours / theirs) if ours and theirs else "-"]
+        point = traced["point"]
+        label = [point["workload"], str(point["layer"]), point["rung"], traced["entry"]]
+        yield "| " + " | ".join([*label, *cells]) + " |"
+
+
+def latest_profiles(path: Path, source: str) -> dict[tuple[object, ...], Record]:
+    """The last profile of each kernel of a record file, by what a batch size does not change; raises UsageError."""
+    profiles = [header for header in read([path]).headers.values() if header["type"] == "profile"]
+    found: dict[tuple[object, ...], Record] = {}
+    for profile in profiles:
+        if profile["source"] == source:
+            point = profile["point"]
+            constants = tuple(sorted(point["constants"].items()))
+            found[point["workload"], point["layer"], point["rung"], constants, profile["entry"]] = profile
+    if not found:
+        raise UsageError(f"{path} has no profiles from {source}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
