@@ -75,8 +75,8 @@ def convolved_by(runner: Runner, rung: Rung) -> Convolve:
         point = Point(WORKLOAD.name, layer, len(x), rung.name, TRANSFER, rung.precision, constants)
         plan = runner.plan(point)
         program = runner.executor.load(rung, point.conv, plan.constants)
-        arrays = (values.astype(rung.dtype, copy=False) for values in (x, w))
-        opened = runner.executor.open(program, plan, *arrays, transfer_named(TRANSFER))
+        inputs, filters = (values.astype(rung.dtype, copy=False) for values in (x, w))
+        opened = runner.executor.open(program, plan, inputs, filters, transfer_named(TRANSFER))
         try:
             y: Floats = opened.outputs().astype(np.float32)
             return y

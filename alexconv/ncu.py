@@ -98,8 +98,8 @@ def profile(ncu: Path, command: Sequence[str]) -> list[Kernel]:
         output = done.stdout + done.stderr
         if PERMISSION in output:
             raise NoCounters(
-                f"the driver lets only administrators read the GPU's counters ({PERMISSION}): run as root, in a container"
-                " with --cap-add=SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+                f"the driver lets only administrators read the GPU's counters ({PERMISSION}): run as root, in a"
+                " container with --cap-add=SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
             )
         if done.returncode or not report.is_file():
             raise LaunchError(f"Nsight Compute failed: {_reason(output)}")

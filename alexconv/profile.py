@@ -26,11 +26,11 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
-from alexconv import data, environment, ncu
+from alexconv import environment, ncu
 from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
-from alexconv.display import Progress
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.cuda import CudaExecutor
@@ -43,12 +43,13 @@ from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse
 from alexconv.records import Record, RecordFile, identity, read
 from alexconv.run import DEFAULT_BATCH, build_all
 from alexconv.runner import Runner, Settings, Skip
-from alexconv.trace import Race, Trace, spread_blocks, trace_launch
+from alexconv.trace import Trace, spread_blocks, trace_launch
 from alexconv.transfers import transfer_named
 
 PROGRAM = "python -m alexconv.profile"
 DEFAULT_OUT = Path("study/profile.jsonl")
 DEFAULT_BLOCKS = 3  # first, middle, last
+FILE_WIDTH = 160  # columns, where no terminal says how many there are
 ACCESSES = tuple((space, operation) for space in ("global", "shared") for operation in ("load", "store", "atomic"))
 TRANSACTIONS = {"global": "sectors", "shared": "wavefronts"}
 COMPARED = (
@@ -85,7 +86,10 @@ SHOWN = {
     },
 }
 
-Say = Callable[[str], None]
+
+def say(line: str) -> None:
+    """One line on standard error."""
+    print(line, file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,9 @@ def parser() -> argparse.ArgumentParser:
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host trace")
     add("--device", type=int, default=0, help="number of the GPU (default: 0)")
-    add("--blocks", type=int, default=DEFAULT_BLOCKS, metavar="K", help="host: blocks traced, first to last, evenly apart")
+    add(
+        "--blocks", type=int, default=DEFAULT_BLOCKS, metavar="K", help="host: blocks traced, evenly from first to last"
+    )
     add("--lines", action="store_true", help="host: show each source line's accesses")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add("--compare", nargs=2, type=Path, metavar=("GPU", "HOST"), help="two record files side by side, in Markdown")
@@ -148,8 +154,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.child:
         options.child.write_text(json.dumps(launch_once(runner, points)))
         return 0
-    say = Console(highlight=False)
-    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
     file = RecordFile(options.out)
     words = sys.argv[1:] if arguments is None else list(arguments)
     headers = {
@@ -157,17 +165,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "host": file.header("host", environment.host_facts()),
         "run": file.header("run", {"command": " ".join([PROGRAM, *words]), **environment.software_facts()}),
     }
-    with Progress(len(points)) as progress:
-        progress.start("compiling")
-        build_all(executor, runner, points)
-        if executor.name == "host":
-            profiles = list(host_profiles(runner, points, options.blocks, progress))
-        else:
-            profiles = cuda_profiles(runner, points, words, progress.say)
+    build_all(executor, runner, points)
+    if executor.name == "host":
+        profiles = list(host_profiles(runner, points, options.blocks))
+    else:
+        profiles = cuda_profiles(runner, points, words)
     for profile in profiles:
         file.header("profile", {**profile.record(), **headers})
-    show(say, profiles, lines=options.lines)
-    say.print(f"{len(profiles)} kernels; records: {options.out}", soft_wrap=True)
+    show(console, profiles, lines=options.lines)
+    console.print(f"{len(profiles)} kernels; records: {options.out}", soft_wrap=True)
     return 1 if any(profile.trace and profile.trace.races for profile in profiles) else 0
 
 
@@ -187,17 +193,17 @@ def points_asked_for(options: argparse.Namespace, backend: str) -> list[Point]:
 # ---- On a GPU --------------------------------------------------------------------------------------------------------
 
 
-def cuda_profiles(runner: Runner, points: Sequence[Point], words: Sequence[str], say: Say) -> list[Profile]:
+def cuda_profiles(runner: Runner, points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
     """Nsight Compute's counters for every kernel, or what is known without them."""
     try:
-        return counted(points, words, say)
+        return counted(points, words)
     except ncu.NoCounters as reason:
         say(f"no counters: {reason}")
         say("registers, shared memory and theoretical occupancy are given instead")
-        return list(known_without_counters(runner, points, say))
+        return list(known_without_counters(runner, points))
 
 
-def counted(points: Sequence[Point], words: Sequence[str], say: Say) -> list[Profile]:
+def counted(points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
     """Runs this command again under Nsight Compute; raises NoCounters, LaunchError."""
     profiler = ncu.find_ncu()
     by_identity = {identity(point.axes()): point for point in points}
@@ -213,16 +219,13 @@ def counted(points: Sequence[Point], words: Sequence[str], say: Say) -> list[Pro
     times: dict[str, float] = defaultdict(float)
     for entry, kernel in zip(launched["kernels"], kernels, strict=True):
         times[entry["point"]] += kernel.metrics.get("duration_ns", 0.0)
-    return [
-        Profile(by_identity[entry["point"]], kernel.entry, "ncu", entry["images"], with_share(kernel, times[entry["point"]]))
-        for entry, kernel in zip(launched["kernels"], kernels, strict=True)
-    ]
-
-
-def with_share(kernel: ncu.Kernel, total: float) -> ncu.Metrics:
-    """The kernel's metrics, and its percentage of so many nanoseconds."""
-    duration = kernel.metrics.get("duration_ns")
-    return kernel.metrics | ({"share": 100 * duration / total} if duration and total else {})
+    profiles = []
+    for entry, kernel in zip(launched["kernels"], kernels, strict=True):
+        metrics = kernel.metrics
+        if duration := metrics.get("duration_ns"):
+            metrics = metrics | {"share": 100 * duration / times[entry["point"]]}
+        profiles.append(Profile(by_identity[entry["point"]], kernel.entry, "ncu", entry["images"], metrics))
+    return profiles
 
 
 def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
@@ -235,17 +238,17 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
         with told(point, problems.append):
             plan = runner.plan(point)
             rung, program = RUNGS[point.rung], executor.load(RUNGS[point.rung], point.conv, plan.constants)
-            x = data.images(point.workload, point.layer, point.conv, 0, point.N, 0).astype(rung.dtype)
-            w = data.filters(point.workload, point.layer, point.conv, 0).astype(rung.dtype)
+            layer = runner.layer(point)
+            x, w = (values.astype(rung.dtype, copy=False) for values in (layer.x[: point.N], layer.w))
             opened = executor.open(program, plan, x, w, transfer_named(point.transfer))
             assert isinstance(opened, CopiedPoint)
             try:
                 opened.outputs()
-                executor.driver.start_profiler()
                 with executor.errors(rung.name):
+                    executor.driver.start_profiler()
                     program.enqueue(plan.images, opened.pointers, opened.stream)
                     opened.stream.synchronize()
-                executor.driver.stop_profiler()
+                    executor.driver.stop_profiler()
             finally:
                 opened.close()
             name = identity(point.axes())
@@ -254,10 +257,10 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
     return {"kernels": kernels, "problems": problems}
 
 
-def known_without_counters(runner: Runner, points: Iterable[Point], say: Say) -> Iterator[Profile]:
+def known_without_counters(runner: Runner, points: Iterable[Point]) -> Iterator[Profile]:
     """What the compiler allotted to every kernel, and the occupancy that follows."""
     for point in points:
-        with told(point, say):
+        with told(point):
             plan = runner.plan(point)
             program = runner.executor.load(RUNGS[point.rung], point.conv, plan.constants)
             for launch in program.launches(plan.images):
@@ -275,15 +278,14 @@ def known_without_counters(runner: Runner, points: Iterable[Point], say: Say) ->
 # ---- On the host -----------------------------------------------------------------------------------------------------
 
 
-def host_profiles(runner: Runner, points: Iterable[Point], blocks: int, progress: Progress) -> Iterator[Profile]:
-    """Traces so many blocks of every kernel."""
-    for point in points:
-        progress.start(point.label())
-        with told(point, progress.say):
+def host_profiles(runner: Runner, points: Sequence[Point], blocks: int) -> Iterator[Profile]:
+    """Traces so many blocks of every kernel, with a bar on a terminal."""
+    errors = Console(stderr=True)
+    for point in track(points, "tracing", console=errors, transient=True, disable=not errors.is_terminal):
+        with told(point):
             plan = runner.plan(point)
             for entry, found in trace_point(runner.executor, point, plan, blocks):
                 yield Profile(point, entry, "host", plan.images, trace_metrics(found), found)
-        progress.advance()
 
 
 def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iterator[tuple[str, Trace]]:
@@ -319,7 +321,7 @@ def trace_metrics(found: Trace) -> ncu.Metrics:
 
 
 @contextmanager
-def told(point: Point, say: Say) -> Iterator[None]:
+def told(point: Point, say: Callable[[str], None] = say) -> Iterator[None]:
     """Says why a point has no profile, and goes on."""
     try:
         yield

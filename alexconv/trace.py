@@ -112,8 +112,8 @@ class Race:
 
     @property
     def sites(self) -> tuple[object, ...]:
-        """What makes two races the same one to a reader."""
-        return self.space, self.first, self.second, self.first_place, self.second_place
+        """What makes two races the same one to a reader: which access came first here is an accident."""
+        return self.space, frozenset({(self.first, self.first_place), (self.second, self.second_place)})
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ def trace_launch(
     """Runs these blocks of a launch, linear numbers with x fastest, and tells what they did to memory.
 
     ``buffers`` are what counts as global memory.  Nothing else of the grid runs, so no output is complete.  The module
-    comes from a HostExecutor with ``build="trace"``.  Raises LaunchError as the launch does, OutOfMemory, and MissingTool
-    without binutils.
+    comes from a HostExecutor with ``build="trace"``.  Raises LaunchError as the launch does, OutOfMemory, and
+    MissingTool without binutils.
     """
     extents = [_Extent(buffer.pointer, buffer.nbytes) for buffer in buffers]
     begin = module.library.host_cuda_trace_begin
@@ -186,7 +186,7 @@ def _places(library: Path, counters: Iterable[int]) -> dict[int, Place]:
     try:
         answer = subprocess.run(words, input=text, capture_output=True, text=True, check=True).stdout
     except OSError:
-        raise MissingTool("addr2line is not on the PATH; install binutils, which comes with every C++ compiler") from None
+        raise MissingTool("addr2line is not on the PATH; install binutils, which every C++ compiler needs") from None
     frames: dict[int, list[Place]] = defaultdict(list)
     counter = 0
     for line in answer.splitlines():
@@ -228,16 +228,18 @@ def _sum(parts: Sequence[Requests], nbytes: int = 0, place: Place | None = None)
 
 
 def _races(rows: npt.NDArray[np.uint64], places: Mapping[int, Place]) -> Iterable[Race]:
-    """One of each kind: what races once mostly does so in every copy that the compiler made of the line."""
-    found: dict[tuple[object, ...], Race] = {}
-    for space, first_counter, second_counter, first, second, *threads, block, between_blocks in rows.tolist():
+    """One for each pair of lines: they race in every copy that the compiler made of them, and in either order."""
+    found: dict[object, Race] = {}
+    for row in rows.tolist():
+        space, first_counter, second_counter, first, second, first_thread, second_thread, block, between_blocks = row
         race = Race(
             SPACES[space],
             OPERATIONS[first],
             OPERATIONS[second],
             places[first_counter],
             places[second_counter],
-            *threads,
+            first_thread,
+            second_thread,
             block,
             bool(between_blocks),
         )

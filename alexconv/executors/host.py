@@ -209,9 +209,10 @@ class HostExecutor:
     """Compiles ``.cu`` files for this machine and runs them on all of its cores.
 
     ``build`` is ``fast``, ``asan`` (AddressSanitizer, one worker; the process must have been started with
-    ``asan_environment()``) or ``trace`` (for ``alexconv.trace``, one worker, g++ only).  ``order`` says how the threads of a block take turns: 0 forward, 1 in reverse, any other
-    number seeds a random permutation.  Outputs that change with it tell of a missing barrier.  ``workers`` defaults to
-    all cores.  Raises MissingTool without a C++ compiler or AddressSanitizer's library.
+    ``asan_environment()``) or ``trace`` (for ``alexconv.trace``, one worker, g++ only).  ``order`` says how the threads
+    of a block take turns: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs that change
+    with it tell of a missing barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++ compiler or
+    AddressSanitizer's library.
     """
 
     name = "host"
@@ -228,7 +229,7 @@ class HostExecutor:
         self.cxx = find_cxx()
         self.compiler = compiler_version(self.cxx)
         if build == "trace" and _is_clang(self.compiler):
-            raise MissingTool(f"the trace build needs g++, not clang ({self.cxx}): install g++ or set {CXX_VARIABLE} to it")
+            raise MissingTool(f"the trace build needs g++, not clang ({self.cxx}): set {CXX_VARIABLE}=g++")
         if build == "asan" and not asan_loaded():
             words = shlex.join(f"{name}={value}" for name, value in asan_environment().items())
             raise MissingTool(f"the asan build needs a process that is started with these variables set: {words}")
