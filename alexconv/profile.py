@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 
 from alexconv import environment, ncu
 from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
@@ -63,8 +63,8 @@ SHOWN = {
         "achieved_occupancy": "occupancy %",
         "warp_execution_efficiency": "warp %",
         "branch_efficiency": "branch %",
-        "global_load_sectors_per_request": "sectors/load",
-        "shared_load_wavefronts_per_request": "wavefronts/load",
+        "global_load_sectors_per_request": "sectors per load",
+        "shared_load_wavefronts_per_request": "wavefronts per load",
         "dram_throughput": "DRAM %",
         "l2_throughput": "L2 %",
         "l1_throughput": "L1 %",
@@ -80,7 +80,7 @@ SHOWN = {
     },
     "host": {
         "active_lanes": "lanes",
-        **{name: name.removesuffix("_per_request").replace("_", " ") + "/request" for name in COMPARED},
+        **{name: name.replace("_", " ") for name in COMPARED},
         "global_load_efficiency": "load efficiency %",
         "races": "races",
     },
@@ -347,7 +347,7 @@ def show(console: Console, profiles: Sequence[Profile], *, lines: bool) -> None:
 def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table:
     """A row per kernel, a column per figure that the source has."""
     shown = SHOWN[source]
-    table = Table("rung", "kernel", *shown.values(), title=title)
+    table = Table(Column("rung", no_wrap=True), Column("kernel", no_wrap=True), *shown.values(), title=title)
     for profile in profiles:
         point = profile.point
         label = rung_label(point.rung, point.constants, point.conv).replace("[", r"\[")
@@ -357,8 +357,8 @@ def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table
 
 def line_table(title: str, found: Trace) -> Table:
     """A row per source line and kind of access."""
-    columns = ("line", "access", "bytes", "requests", "lanes/request", "sectors or wavefronts/request", "efficiency %")
-    table = Table(*columns, title=title.replace("[", r"\["))
+    columns = ("access", "bytes", "requests", "lanes per request", "sectors or wavefronts per request", "efficiency %")
+    table = Table(Column("line", no_wrap=True), *columns, title=title.replace("[", r"\["))
     for line in found.lines:
         efficiency = figure(line.efficiency) if line.space == "global" else "-"
         access = f"{line.space} {line.operation}"

@@ -9,7 +9,7 @@ from alexconv import ncu, profile
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.host import HostExecutor
 from alexconv.launches import Configured
-from alexconv.records import read
+from alexconv.records import identity, read
 from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx
 from alexconv.trace import spread_blocks, trace_launch
 
@@ -218,6 +218,35 @@ def test_a_missing_ncu_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(ncu, "INSTALLED", ())
     with pytest.raises(ncu.NoCounters, match="install NVIDIA Nsight Compute"):
         ncu.find_ncu()
+
+
+def counted(tmp_path, monkeypatch, entries):
+    """The profiles of a rung whose launches a stand-in for Nsight Compute's child lists so."""
+    options = profile.parser().parse_args(["--rungs", "unroll-matmul", "--layers", "2"])
+    (point,) = points = profile.points_asked_for(options, "cuda")
+    kernels = [{"point": identity(point.axes()), "entry": entry, "images": 128} for entry in entries]
+    launched = tmp_path / "launched"
+    launched.write_text(json.dumps({"kernels": kernels, "problems": ["direct: out of memory"]}))
+    script = f"""if [ "$1" = --import ]; then cat {RAW_CSV}; exit; fi
+while [ "$1" != --export ]; do shift; done
+: > "$2"
+while [ "$1" != --child ]; do shift; done
+cat {launched} > "$2" """
+    fake_ncu(tmp_path, monkeypatch, script)
+    return profile.counted(points, [])
+
+
+def test_kernels_get_their_share_of_their_rungs_time(tmp_path, monkeypatch, capsys):
+    unroll, multiply = counted(tmp_path, monkeypatch, ["unroll", "multiply"])
+    assert (unroll.entry, unroll.source, unroll.images, unroll.point.rung) == ("unroll", "ncu", 128, "unroll-matmul")
+    assert unroll.metrics["share"] == pytest.approx(100 * 1_234_560 / 3_234_560)
+    assert unroll.metrics["share"] + multiply.metrics["share"] == pytest.approx(100)
+    assert "direct: out of memory" in capsys.readouterr().err
+
+
+def test_counters_are_never_given_to_another_kernel(tmp_path, monkeypatch):
+    with pytest.raises(LaunchError, match="saw 2 kernels, but 1 were launched"):
+        counted(tmp_path, monkeypatch, ["unroll"])
 
 
 class Compiled:
