@@ -33,6 +33,11 @@ help:
 
 study: $(READY) tools
 	$(BIN)/python -m alexconv.run --layers 1-5 --N $(N) --out study/records.jsonl --resume
+	$(BIN)/python -m alexconv.reports study/records.jsonl -o study/report
+
+report: $(READY)
+	$(BIN)/python -m alexconv.reports results/*.jsonl -o docs/report
+	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
 
 test: lint tools
 	$(BIN)/python -m pytest

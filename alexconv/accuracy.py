@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 from rich.table import Column, Table
 
-from alexconv import environment
+from alexconv import display, environment
 from alexconv.cli import exits_cleanly
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
@@ -157,7 +156,7 @@ def run(options: argparse.Namespace, executor: Executor, command: str) -> list[A
         "host": file.header("host", environment.host_facts()),
         "run": file.header("run", {"command": command, **environment.software_facts()}),
     }
-    progress = Console(stderr=True)
+    progress = display.console(stderr=True)
     results = []
     for rung in track(rungs, "rungs", console=progress, transient=True, disable=not progress.is_terminal):
         results.append(trial.run(runner, rung))
@@ -183,7 +182,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line, runs it, prints the table; 1 where a rung failed or changed what it must not."""
     options = parser().parse_args(arguments)
-    say = Console(highlight=False)
+    say = display.console()
     executor = choose_executor(options.backend, options.device)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
     results = run(options, executor, command_line(arguments, PROGRAM))

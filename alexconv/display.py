@@ -1,6 +1,7 @@
 """What the run shows: progress, the list of rungs, plans and result tables."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,13 +20,21 @@ from alexconv.runner import Runner, Skip
 from alexconv.statistics import summarize
 
 MEBIBYTE = 2**20
+PLAIN_WIDTH = 160  # columns
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal; elsewhere wide enough that lines stay whole, unless COLUMNS says how wide."""
+    stream = sys.stderr if stderr else sys.stdout
+    fixed = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    return Console(stderr=stderr, highlight=False, width=fixed)
 
 
 class Progress:
     """A bar with the time left on a terminal; one plain line per finished point elsewhere.  On standard error."""
 
     def __init__(self, total: int) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._bar = Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self._task = self._bar.add_task("", total=total)
@@ -52,8 +61,7 @@ class Progress:
         self._bar.advance(self._task)
         if self._bar.disable or record["status"] not in ("ok", "skipped"):
             point = record["point"]
-            name = f"layer {point['layer']} N={point['N']} {point['rung']} {point['transfer']}"
-            self.say(f"[{self._done}/{self._total}] {point['workload']} {name}: {outcome(record)}".replace("[", r"\["))
+            self.say(f"[{self._done}/{self._total}] {Point(**point).label()}: {outcome(record)}".replace("[", r"\["))
 
 
 def outcome(record: Record) -> str:

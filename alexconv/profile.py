@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Column, Table
 
-from alexconv import environment, ncu
+from alexconv import display, environment, ncu
 from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.child:
         options.child.write_text(json.dumps(launch_once(runner, points)))
         return 0
-    console = Console(highlight=False)
+    console = display.console()
     if not console.is_terminal:
         console.width = FILE_WIDTH
     console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
@@ -280,7 +280,7 @@ def known_without_counters(runner: Runner, points: Iterable[Point]) -> Iterator[
 
 def host_profiles(runner: Runner, points: Sequence[Point], blocks: int) -> Iterator[Profile]:
     """Traces so many blocks of every kernel, with a bar on a terminal."""
-    errors = Console(stderr=True)
+    errors = display.console(stderr=True)
     for point in track(points, "tracing", console=errors, transient=True, disable=not errors.is_terminal):
         with told(point):
             plan = runner.plan(point)

@@ -14,9 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from rich.console import Console
-
-from alexconv import __version__, environment, tuning_cache
+from alexconv import __version__, display, environment, tuning_cache
 from alexconv.checks import PRECISIONS
 from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
 from alexconv.cpu_reference.files import print_to_stderr
@@ -158,7 +156,7 @@ def run_points(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and runs it; returns the exit status."""
     options = parser().parse_args(arguments)
-    say = Console(stderr=options.json, highlight=False)
+    say = display.console(stderr=options.json)
     if options.list:
         listing(say, as_json=options.json)
         return 0

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from alexconv import environment, tuning_cache
+from alexconv import display, environment, tuning_cache
 from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
 from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.display import Progress, number
@@ -215,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     executor = choose_executor(options.backend, options.device)
     searches = tune(options, executor, command_line(arguments, PROGRAM))
-    console = Console(highlight=False)
+    console = display.console()
     show(console, searches)
     console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)
     return 0 if all(found.best or found.count("skipped") == len(found.records) for found in searches) else 1

@@ -50,7 +50,7 @@ def test_list_and_dry_run_run_nothing(tmp_path):
     assert "mk-sw-mt" in run("--list", COLUMNS="200").stdout
     done = run(*QUICK, "--dry-run", "--memory-budget", "64MiB", "--out", tmp_path / "r.jsonl", COLUMNS="200")
     assert done.returncode == 0
-    assert "1x384x256 of 13x13x1" in done.stdout  # the grid N x M x C of channels
+    assert "1x384x128 of 13x13x1" in done.stdout  # N x M x C/2: with CHANNELS raised to 2 it fits
     assert not (tmp_path / "r.jsonl").exists()
 
 
@@ -71,7 +71,7 @@ def test_resume_runs_again_what_has_changed(tmp_path):
 
 def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
     out = tmp_path / "r.jsonl"
-    arguments = ["--layers", "3-5", "--rungs", "all", *QUICK[4:], "--out", str(out)]
+    arguments = ["--layers", "3-5", "--rungs", "single,multi", *QUICK[4:], "--out", str(out)]
     process = subprocess.Popen(
         [sys.executable, "-m", "alexconv.run", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -84,19 +84,19 @@ def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
     done = run(*arguments, "--resume")
     assert done.returncode == 0, done.stderr
     points = [json.dumps(record["point"]) for record in read([out]).points]
-    assert len(points) == len(set(points)) == 3 * len(LADDER)
+    assert len(points) == len(set(points)) == 3 * len([rung for rung in LADDER if rung.family in ("single", "multi")])
     assert points[: len(before)] == [json.dumps(record["point"]) for record in before]
 
 
 def test_a_small_memory_budget_gives_the_same_outputs_in_pieces(tmp_path):
     common = ["--workload", "lenet-70-k5", "--layers", "2", "--N", "24", "--rungs", "channels", "--backend", "host"]
-    for name, budget in (("whole", "1GiB"), ("pieces", "1MiB")):
+    for name, budget in (("whole", "1GiB"), ("pieces", "4MiB")):
         done = run(*common, "--no-baseline", "--memory-budget", budget, "--out", tmp_path / name)
         assert done.returncode == 0, done.stderr
     whole, pieces = (read([tmp_path / name]).points[0] for name in ("whole", "pieces"))
     assert (whole["pieces"], pieces["status"]) == (1, "ok")
     assert pieces["pieces"] > 1
-    assert pieces["device_bytes"] <= 2**20
+    assert pieces["device_bytes"] <= 4 * 2**20
     assert pieces["error"] == whole["error"]
 
 

@@ -33,7 +33,8 @@ def import_driver() -> Any:
         import pycuda.driver as driver
     except ImportError as error:
         raise MissingTool(
-            f"the CUDA backend needs PyCUDA and an NVIDIA driver: pip install 'alexconv[gpu]' ({error})"
+            "the CUDA backend needs PyCUDA and an NVIDIA driver: pip install 'alexconv[gpu]', or use "
+            f"--backend host ({error})"
         ) from None
     try:
         driver.init()
