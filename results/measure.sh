@@ -13,6 +13,7 @@ part() {  # part FILE ARGUMENTS...: one record file
 
 study() {
     part alexnet --layers 1-5 --N 1,32,128 --rungs single,multi
+    part alexnet-um --layers 1-5 --N 1,32,128 --rungs um
     part alexnet --layers 1 --N 1,32,128 --set COALESCED=0,1 \
         --rungs rla2m,rswbdla2m,rswmtla2m,swso,mk-sw-mt
 }
@@ -54,7 +55,7 @@ sanitizers() {
     {
         for tool in memcheck initcheck synccheck; do sanitize "$tool" --layers 1-5 --N 1; done
         sanitize racecheck --workload lenet-86-k7 --N 1
-        sanitize racecheck --layers 3 --N 1
+        sanitize racecheck --layers 1-5 --N 1
     } | tee "$folder/$name-sanitizers.txt"
 }
 
