@@ -55,7 +55,7 @@ sanitizers() {
     {
         for tool in memcheck initcheck synccheck; do sanitize "$tool" --layers 1-5 --N 1; done
         sanitize racecheck --workload lenet-86-k7 --N 1
-        sanitize racecheck --layers 1-5 --N 1
+        sanitize racecheck --layers 3 --N 1
     } | tee "$folder/$name-sanitizers.txt"
 }
 
