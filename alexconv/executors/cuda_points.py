@@ -57,6 +57,8 @@ def page_locked(driver: Any, values: Values) -> Values:
 class CudaPoint:
     """What all transfers share: buffer sets on the device, and the timing of the kernels alone."""
 
+    y: Values  # [N][M][E][F], on the host
+
     def __init__(
         self, executor: "CudaExecutor", program: "CudaProgram", plan: Plan, x: Values, w: Values, transfer: Transfer
     ) -> None:
@@ -113,6 +115,16 @@ class CudaPoint:
             "kernel_cold": repeat(lambda: self.time_kernels(pointers, cold=True), seconds),
         }
 
+    def run(self, *, fill: bool = False) -> Any:
+        """Host arrays to host arrays once, each way of moving them in its own class; returns the times in ms."""
+        raise NotImplementedError
+
+    def outputs(self) -> Values:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            self.run(fill=True)
+        return self.y
+
     def timeline(self) -> list[Record]:
         """Nothing: only streams overlap."""
         return []
@@ -133,7 +145,7 @@ class CopiedPoint(CudaPoint):
         y_shape = self.conv.y_shape(plan.N)
         if transfer.kind == "pageable":
             self.x, self.w = x, w
-            self.y: Values = np.empty(y_shape, self.dtype)
+            self.y = np.empty(y_shape, self.dtype)
             self.y.fill(0)  # touches the pages, whose first use is the host's affair and not the copy's
         else:
             self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
@@ -164,12 +176,6 @@ class CopiedPoint(CudaPoint):
             "total": total,
         }
 
-    def outputs(self) -> Values:
-        """See PlannedPoint."""
-        with self.executor.errors(self.program.rung.name):
-            self.run(fill=True)
-        return self.y
-
     def measure(self, seconds: float) -> Samples:
         """See PlannedPoint."""
         with self.executor.errors(self.program.rung.name):
@@ -188,7 +194,7 @@ class StreamedPoint(CudaPoint):
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
         self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
-        self.y: Values = self.driver.pagelocked_empty(self.conv.y_shape(plan.N), self.dtype)
+        self.y = self.driver.pagelocked_empty(self.conv.y_shape(plan.N), self.dtype)
         filters = self.program.filters(self, w.nbytes)
         self.streams = [self.driver.Stream() for _ in range(min(transfer.streams, len(plan.pieces)))]
         self.sets = [self.buffer_set(list(self.bytes), filters) for _ in self.streams]
@@ -234,12 +240,6 @@ class StreamedPoint(CudaPoint):
             for number, marks in enumerate(pieces)
             for what, start, end in zip(("h2d", "kernel", "d2h"), marks, marks[1:], strict=False)
         ]
-
-    def outputs(self) -> Values:
-        """See PlannedPoint."""
-        with self.executor.errors(self.program.rung.name):
-            self.run(fill=True)
-        return self.y
 
     def measure(self, seconds: float) -> Samples:
         """See PlannedPoint."""
@@ -317,12 +317,6 @@ class ManagedPoint(CudaPoint):
         h2d = float(moved.time_since(start))
         d2h = (end - begin) * 1e3 - kernel - h2d if self.prefetches else (end - kernels_done) * 1e3
         return {"kernel": kernel, "h2d": h2d, "d2h": d2h, "total": (end - begin) * 1e3}
-
-    def outputs(self) -> Values:
-        """See PlannedPoint."""
-        with self.executor.errors(self.program.rung.name):
-            self.run(fill=True)
-        return self.y
 
     def measure(self, seconds: float) -> Samples:
         """See PlannedPoint."""
