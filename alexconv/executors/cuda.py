@@ -193,7 +193,8 @@ class CudaExecutor:
     def load(self, rung: Rung, conv: Conv, constants: Constants) -> CudaProgram:
         """Loads a rung on the device, compiling it first if the cache lacks it; raises CompileError."""
         cubin = nvcc.compile_cubin(rung.path, defines(conv, constants), self.arch)
-        return CudaProgram(self, rung, conv, constants, cubin)
+        with self.errors(rung.name):
+            return CudaProgram(self, rung, conv, constants, cubin)
 
     def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:
         """Allots the arrays of a point; raises OutOfMemory."""

@@ -6,6 +6,7 @@ of the host's is counted.  For *hot* figures the kernels run once more, untimed,
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -130,9 +131,10 @@ class CudaPoint:
         return []
 
     def close(self) -> None:
-        """Frees the device arrays."""
+        """Frees the device arrays; after a fault that took the context there is nothing left to free."""
         for allocation in self._allocations:
-            allocation.free()
+            with suppress(self.driver.Error):
+                allocation.free()
         self._allocations.clear()
 
 
