@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from alexconv.kernels.rung import Constants, Dims, Rung
+from alexconv.kernels.rung import MAX_BLOCK, Constants, Dims, Rung
 from alexconv.shapes import Conv
 
 MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
 MAX_BLOCK_AXES: Dims = (1024, 1024, 64)
-MAX_BLOCK = 1024
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import Any
 from alexconv.errors import UsageError
 
 SCHEMA = 1
-STATUSES = ("ok", "wrong", "skipped", "compile-error", "launch-error", "out-of-memory")
 
 Record = dict[str, Any]
 AXES = ("workload", "layer", "N", "rung", "transfer", "precision", "constants")

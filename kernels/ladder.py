@@ -4,7 +4,6 @@ from collections.abc import Callable
 from math import ceil
 
 from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes, no_bytes, outside_block
-from alexconv.kernels.geometry import MAX_SHARED as MAX_SHARED
 from alexconv.kernels.ladder_lenet import LENET_RUNGS
 from alexconv.kernels.rung import MAX_BLOCK, Array, Constant, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv

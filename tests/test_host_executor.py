@@ -14,7 +14,8 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alexconv.errors import CompileError, LaunchError, MissingTool
-from alexconv.executors.host import MAX_SHARED, MAX_STATIC_SHARED, HostExecutor, asan_environment
+from alexconv.executors.host import MAX_STATIC_SHARED, HostExecutor, asan_environment
+from alexconv.kernels.geometry import MAX_SHARED
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import defines
 from alexconv.launches import configure

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from alexconv.checks import PRECISIONS
-from alexconv.kernels.ladder import ALIASES, LADDER, MAX_SHARED, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.geometry import MAX_SHARED
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.rung import FOLDER, IMAGES_PER_PIECE, Rung
 from alexconv.launches import configure, outside_limits
 from alexconv.shapes import WORKLOADS, Conv

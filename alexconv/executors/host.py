@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from alexconv.cpu_reference.machine import cores, cpu_model
 from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
+from alexconv.kernels.geometry import MAX_SHARED
 from alexconv.kernels.rung import Dims
 from alexconv.launches import Configured, outside_limits
 from alexconv.paths import cache_dir
@@ -34,7 +35,6 @@ from alexconv.sources import source_digest
 from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx
 
 MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA GPU
-MAX_SHARED = 227 * 1024  # bytes with the dynamic ones, which a kernel has to opt into; Hopper's limit
 BUFFER_ALIGNMENT = 256  # bytes, as cudaMalloc gives
 
 _RUNTIME = Path(__file__).parent / "hostcuda"

@@ -10,8 +10,9 @@ import numpy as np
 
 from alexconv.cpu_reference.machine import cpu_model
 from alexconv.environment import available_memory
-from alexconv.executors.host import MAX_SHARED, HostBuffer, HostExecutor, HostModule
+from alexconv.executors.host import HostBuffer, HostExecutor, HostModule
 from alexconv.executors.point import PlannedPoint, Samples, Values, fill_with_nan
+from alexconv.kernels.geometry import MAX_SHARED
 from alexconv.kernels.rung import Constants, Rung, defines
 from alexconv.launches import configure
 from alexconv.planner import Plan
