@@ -39,6 +39,8 @@ lenet() {
     done
     part lenet-ablation --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4
     part lenet-rungs --workload lenet-86-k7 --N 1000 --rungs tiles,shared,gemm --seconds 0.1
+    part lenet-rest --workload lenet-86-k7 --N 100,1000,5000,10000 \
+        --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.1
     part lenet-on-alexnet --layers 1-5 --N 128 --rungs tiles,shared,gemm --seconds 0.1
 }
 
