@@ -11,6 +11,10 @@ the norms, the standard deviations are about
 * ``u_operand * sqrt(2 / (3 K))`` from K products of operands rounded with ``u_operand``;
 * ``u_store`` at most, from the last rounding.
 
+The classes: ``fp32``; ``tf32``, operands with 10 mantissa bits, sums and outputs in fp32; ``fp16``, operands and
+outputs in fp16, sums in fp32; ``half``, everything in fp16.  Tensor cores truncate where they add, so the accumulator of the second and
+third has twice the roundoff.
+
 The tolerance is DEVIATIONS times the first two and the third: far beyond what a sum of roundings reaches in 10^9
 outputs, and far below what a wrong tap does (a single product is up to 3/K of the norms, 9e-4 at K = 3456).
 For half arithmetic at large K the roundings themselves are larger than a tap: there the exact check decides.
@@ -49,6 +53,8 @@ PRECISIONS: dict[str, Precision] = {
     precision.name: precision
     for precision in (
         Precision("fp32", u_operand=0.0, u_sum=2.0**-24, u_store=2.0**-24, exact_integer=2**24),
+        Precision("tf32", u_operand=2.0**-11, u_sum=2.0**-23, u_store=2.0**-24, exact_integer=2**24),
+        Precision("fp16", u_operand=2.0**-11, u_sum=2.0**-23, u_store=2.0**-11, exact_integer=2**11),
         Precision("half", u_operand=2.0**-11, u_sum=2.0**-11, u_store=2.0**-11, exact_integer=2**11),
     )
 }

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from alexconv.kernels.rung import MAX_BLOCK, Constants, Dims, Rung
+from alexconv.kernels.rung import MAX_BLOCK, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
 MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
@@ -22,16 +22,22 @@ class Configured:
 
 def configure(rung: Rung, conv: Conv, N: int, constants: Constants) -> list[Configured]:
     """The rung's launches over N images, in order."""
-    return [
-        Configured(
-            launch.entry,
-            launch.args,
-            launch.grid(conv, N, constants),
-            launch.block(conv, constants),
-            launch.dynamic_shared(conv, constants),
-        )
-        for launch in rung.launches
-    ]
+    return [_configured(launch, conv, N, constants) for launch in rung.launches]
+
+
+def configure_preparation(rung: Rung, conv: Conv, constants: Constants) -> list[Configured]:
+    """The launches that prepare the rung's filters, in order."""
+    return [_configured(launch, conv, 1, constants) for launch in rung.prepare]
+
+
+def _configured(launch: Launch, conv: Conv, N: int, constants: Constants) -> Configured:
+    return Configured(
+        launch.entry,
+        launch.args,
+        launch.grid(conv, N, constants),
+        launch.block(conv, constants),
+        launch.dynamic_shared(conv, constants),
+    )
 
 
 def outside_limits(launch: Configured) -> str | None:

@@ -32,10 +32,14 @@ class DoesNotFit(Exception):
 
 
 def device_bytes(rung: Rung, conv: Conv, images: int, constants: Constants, copies: int = 1) -> int:
-    """Bytes on the device for ``copies`` buffer sets of ``images`` images each, and one set of filters."""
+    """Bytes on the device for ``copies`` buffer sets of ``images`` images each, and one set of filters.
+
+    The filters count twice where a rung prepares them.
+    """
     itemsize = np.dtype(rung.dtype).itemsize
     per_set = (prod(conv.x_shape(images)) + prod(conv.y_shape(images))) * itemsize
-    return copies * (per_set + rung.scratch_bytes(conv, images, constants)) + prod(conv.w_shape()) * itemsize
+    filters = prod(conv.w_shape()) * itemsize + rung.prepared_bytes(conv, constants)
+    return copies * (per_set + rung.scratch_bytes(conv, images, constants)) + filters
 
 
 def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copies: int = 1, at_least: int = 1) -> Plan:

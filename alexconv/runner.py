@@ -17,6 +17,7 @@ from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingToo
 from alexconv.executors.point import Executor, PlannedPoint, Samples, Values
 from alexconv.kernels.ladder import RUNGS
 from alexconv.launches import configure, outside_limits
+from alexconv.layouts import from_study, to_study
 from alexconv.planner import DoesNotFit, Plan, plan
 from alexconv.points import Point
 from alexconv.records import Record, digest, identity
@@ -126,9 +127,7 @@ class Runner:
         transfer = transfer_named(point.transfer)
         if transfer.kind not in self.executor.transfers:
             raise Skip(f"the {self.executor.name} executor has no transfer {transfer.name}")
-        if self.executor.name != "cuda" and rung.gpu_only:
-            raise Skip(f"needs a GPU: {rung.gpu_only}")
-        if reason := rung.refuses(conv, point.constants):
+        if reason := self.executor.unsuited(rung) or rung.refuses(conv, point.constants):
             raise Skip(reason)
         budget = self.settings.memory_budget or self.executor.memory_budget()
         copies = min(transfer.streams, point.N)
@@ -165,10 +164,11 @@ class Runner:
         rung, layer = RUNGS[point.rung], self.layer(point)
         precision = PRECISIONS[rung.precision]
         program = self.executor.load(rung, point.conv, cut.constants)
-        x, w = (values.astype(rung.dtype, copy=False) for values in (layer.x[: point.N], layer.w))
+        x = from_study(layer.x[: point.N].astype(rung.dtype, copy=False), rung.layout)
+        w = layer.w.astype(rung.dtype, copy=False)
         opened = self.executor.open(program, cut, x, w, transfer_named(point.transfer))
         try:
-            outputs = opened.outputs()
+            outputs = to_study(opened.outputs(), rung.layout)
             error, tolerance = layer.error(outputs), precision.tolerance(point.conv.K)
             facts: Record = {
                 "error": {"absolute": error.absolute, "scaled": error.scaled, "tolerance": tolerance},
@@ -184,7 +184,7 @@ class Runner:
                 return {"status": "wrong", "reason": reason, **facts}
             timed = self.executor.measures and self.settings.timed
             if rung.order_varies and timed:
-                facts["spread"] = spread(outputs.copy(), opened.outputs)
+                facts["spread"] = spread(opened.outputs().copy(), opened.outputs)
             if self.settings.baseline and timed:
                 facts["cpu"] = layer.cpu_times(point.N)
             return {"status": "ok", "reason": None, **facts, **(self._timed(opened) if timed else {"samples": {}})}

@@ -53,8 +53,27 @@ class Array:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """What the copy engine (TMA) is told of an array of two-byte elements; a launch takes it as an argument.
+
+    ``dims`` gives its extents, innermost first, and ``strides`` the bytes from one element to the next along all but
+    the innermost; they may overlap.  A tiled map brings boxes of ``box`` elements, innermost first.  An im2col map has
+    four dimensions (channels, w, h, n), and brings ``box`` = (channels, pixels): so many channels of so many output
+    pixels; ``window`` gives (S, R), the extents of the filter along w and h, with stride 1.  Rows of a box are 128
+    bytes and swizzled by 128 bytes; elements outside the array are zero.
+    """
+
+    name: str
+    array: str
+    dims: Callable[[Conv, int, Constants], tuple[int, ...]]
+    strides: Callable[[Conv, int, Constants], tuple[int, ...]]
+    box: Callable[[Conv, Constants], tuple[int, ...]]
+    window: Callable[[Conv, Constants], tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True)
 class Launch:
-    """One kernel launch over N images.  ``args`` name the arrays it takes: x, w, y or a scratch array."""
+    """One kernel launch over N images.  ``args`` name what it takes: x, w, y, a scratch or prepared array, a map."""
 
     entry: str
     args: tuple[str, ...]
@@ -73,7 +92,12 @@ class Rung:
     """One way to compute a layer: its names, its place in the ladder, its file and its launches.
 
     ``precision`` names the error class (see ``alexconv.checks``), ``dtype`` the NumPy type of input, filters and
-    output.  ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the
+    output.  ``layout`` says how input and output lie: ``nchw``, the study's, or ``nhwc``, channels innermost; filters
+    are ``[M][C][R][S]`` always.  The launches of ``prepare`` bring the filters into the form that the rung wants, in
+    ``prepared`` arrays, which do not grow with N; they run once for a set of filters, whatever the number of images.
+    ``maps`` are the tensor maps that launches take.  ``needs`` is the least compute capability that has the rung's
+    instructions; ``only`` that those of later generations do not have them.
+    ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the
     host executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may
     change from run to run.  ``constant_symbol`` names the ``__constant__`` array ``[M][C][R][S]`` of the file that has
     to hold the filters before a launch, for a rung whose launches do not take w.
@@ -94,6 +118,12 @@ class Rung:
     gpu_only: str | None = None
     order_varies: bool = False
     constant_symbol: str | None = None
+    layout: str = "nchw"
+    prepare: tuple[Launch, ...] = ()
+    prepared: tuple[Array, ...] = ()
+    maps: tuple[TensorMap, ...] = ()
+    needs: tuple[int, int] = (0, 0)
+    only: bool = False
 
     @property
     def path(self) -> Path:
@@ -114,9 +144,30 @@ class Rung:
             values[constant.name] = value if constant.matters(conv, values) else constant.default(conv)
         return values
 
+    def x_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
+        """The input array in the rung's layout."""
+        return (N, conv.H, conv.W, conv.C) if self.layout == "nhwc" else conv.x_shape(N)
+
+    def y_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
+        """The output array in the rung's layout."""
+        return (N, conv.E, conv.F, conv.M) if self.layout == "nhwc" else conv.y_shape(N)
+
     def scratch_bytes(self, conv: Conv, N: int, constants: Constants) -> int:
         """Bytes of all scratch arrays for N images."""
         return sum(array.nbytes(conv, N, constants) for array in self.scratch)
+
+    def prepared_bytes(self, conv: Conv, constants: Constants) -> int:
+        """Bytes of all prepared arrays."""
+        return sum(array.nbytes(conv, 1, constants) for array in self.prepared)
+
+    def unsuited(self, capability: tuple[int, int]) -> str | None:
+        """Why a GPU of this compute capability cannot run the rung, or None."""
+        wanted = ".".join(map(str, self.needs))
+        if capability < self.needs:
+            return f"needs compute capability {wanted}, this GPU has {'.'.join(map(str, capability))}"
+        if self.only and capability[0] != self.needs[0]:
+            return f"needs the instructions of compute capability {wanted}, which {capability[0]}.x does not have"
+        return None
 
 
 def defines(conv: Conv, constants: Constants) -> dict[str, int]:

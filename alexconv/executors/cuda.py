@@ -1,21 +1,23 @@
 """CUDA executor: compiles with nvcc, loads and launches through PyCUDA, which is imported only here and only when used.
 
-The primary context is used and pushed, so other libraries in the process (torch, CuPy) share it.  cuda-bindings serve
-what PyCUDA lacks: occupancy of today's chips and prefetching of managed memory.
+The primary context is used and pushed, so other libraries in the process (torch, CuPy) share it.
 """
 
 import atexit
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from alexconv import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
+from alexconv.executors.bindings import answer, import_bindings
 from alexconv.executors.cuda_points import CopiedPoint, CudaPoint, ManagedPoint, StreamedPoint
+from alexconv.executors.graphs import Graph
 from alexconv.executors.point import PlannedPoint, Values
+from alexconv.executors.tensor_maps import encode
 from alexconv.kernels.rung import Constants, Rung, defines
-from alexconv.launches import Configured, configure
+from alexconv.launches import Configured, configure, configure_preparation
 from alexconv.planner import Plan
 from alexconv.records import Record
 from alexconv.shapes import Conv
@@ -46,15 +48,6 @@ def import_driver() -> Any:
     return driver
 
 
-def import_bindings() -> Any | None:
-    """The driver module of cuda-bindings, or None where it is not installed."""
-    try:
-        from cuda.bindings import driver
-    except ImportError:
-        return None
-    return driver
-
-
 class CudaProgram:
     """A rung loaded on the device, for one shape and one set of constants."""
 
@@ -62,8 +55,10 @@ class CudaProgram:
         self.rung, self.conv, self.constants = rung, conv, dict(constants)
         self._executor, self._cubin = executor, cubin
         self._module = executor.driver.module_from_buffer(cubin)
-        self._functions = {launch.entry: self._function(launch) for launch in configure(rung, conv, 1, constants)}
+        launches = configure(rung, conv, 1, constants) + configure_preparation(rung, conv, constants)
+        self._functions = {launch.entry: self._function(launch) for launch in launches}
         self._configured: dict[int, list[Configured]] = {}
+        self._maps: dict[tuple[str, int, int], Any] = {}  # by map, images and the array's address
 
     def _function(self, launch: Configured) -> Any:
         function = self._module.get_function(launch.entry)
@@ -83,11 +78,29 @@ class CudaProgram:
         """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses."""
         if images not in self._configured:
             self._configured[images] = configure(self.rung, self.conv, images, self.constants)
-        for launch in self._configured[images]:
+        self._enqueue(self._configured[images], self._with_maps(images, pointers), stream)
+
+    def prepare(self, pointers: dict[str, int], stream: Any) -> None:
+        """Puts the launches on a stream that bring the filters into the rung's own form."""
+        self._enqueue(configure_preparation(self.rung, self.conv, self.constants), pointers, stream)
+
+    def _enqueue(self, launches: list[Configured], pointers: dict[str, int], stream: Any) -> None:
+        for launch in launches:
             arguments = [pointers[name] for name in launch.args]
             self._functions[launch.entry].prepared_async_call(
                 launch.grid, launch.block, stream, *arguments, shared_size=launch.dynamic_shared
             )
+
+    def _with_maps(self, images: int, pointers: dict[str, int]) -> dict[str, int]:
+        """Adds the addresses of the rung's tensor maps, made when they are first asked for, outside of any capture."""
+        addresses = dict(pointers)
+        for tensor_map in self.rung.maps:
+            key = (tensor_map.name, images, pointers[tensor_map.array])
+            if key not in self._maps:
+                encoded = encode(tensor_map, self.conv, images, self.constants, pointers[tensor_map.array])
+                self._maps[key] = self._executor.driver.to_device(encoded)
+            addresses[tensor_map.name] = int(self._maps[key])
+        return addresses
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""
@@ -102,7 +115,8 @@ class CudaProgram:
                 "local": self._functions[launch.entry].local_size_bytes,
                 "occupancy": self._occupancy(launch),
             }
-            for launch in configure(self.rung, self.conv, images, self.constants)
+            for launch in configure_preparation(self.rung, self.conv, self.constants)
+            + configure(self.rung, self.conv, images, self.constants)
         ]
 
     def _occupancy(self, launch: Configured) -> float | None:
@@ -110,21 +124,18 @@ class CudaProgram:
         bindings = import_bindings()
         if bindings is None:
             return None
-
-        def answer(result: tuple[Any, ...]) -> Any:
-            if result[0] != bindings.CUresult.CUDA_SUCCESS:
-                raise LaunchError(f"{launch.entry}: no occupancy ({result[0].name})")
-            return result[1] if len(result) > 1 else None
-
-        module = answer(bindings.cuModuleLoadData(self._cubin))
-        function = answer(bindings.cuModuleGetFunction(module, launch.entry.encode()))
+        what = f"occupancy of {launch.entry}"
+        module = answer(bindings.cuModuleLoadData(self._cubin), what)
+        function = answer(bindings.cuModuleGetFunction(module, launch.entry.encode()), what)
         if launch.dynamic_shared > PORTABLE_SHARED:
             attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            answer(bindings.cuFuncSetAttribute(function, attribute, launch.dynamic_shared))
+            answer(bindings.cuFuncSetAttribute(function, attribute, launch.dynamic_shared), what)
         x, y, z = launch.block
         threads = x * y * z
-        blocks = answer(bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared))
-        answer(bindings.cuModuleUnload(module))
+        blocks = answer(
+            bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared), what
+        )
+        answer(bindings.cuModuleUnload(module), what)
         resident = blocks * -(-threads // WARP) * WARP
         return float(round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))
 
@@ -143,7 +154,8 @@ class CudaExecutor:
             raise MissingTool(f"there is no GPU number {device}: this machine has {self.driver.Device.count()}")
         self.number = device
         self.device = self.driver.Device(device)
-        self.arch = nvcc.arch_name(self.device.compute_capability())
+        self.capability: tuple[int, int] = self.device.compute_capability()
+        self.arch = nvcc.arch_name(self.capability)
         self._context = self.device.retain_primary_context()
         self._context.push()
         atexit.register(self._context.pop)
@@ -153,6 +165,10 @@ class CudaExecutor:
     def attribute(self, name: str) -> int:
         """A device attribute by its name in the driver API."""
         return int(self.device.get_attribute(getattr(self.driver.device_attribute, name)))
+
+    def unsuited(self, rung: Rung) -> str | None:
+        """Why this GPU cannot run the rung, or None."""
+        return rung.unsuited(self.capability)
 
     def describe(self) -> str:
         """GPU, its architecture and the toolkit, in one line."""
@@ -174,6 +190,7 @@ class CudaExecutor:
             "cuda_driver": f"{driver // 1000}.{driver % 1000 // 10}",
             "toolkit": self.toolkit,
             "nvcc_flags": list(nvcc.FLAGS),
+            "kernels_launched": "one by one" if import_bindings() is None else "as a graph",
             **self._management_facts(),
         }
 
@@ -224,6 +241,24 @@ class CudaExecutor:
         """Enqueues the clearing of the flush buffer."""
         address, size = self.flush_buffer
         self.driver.memset_d8_async(address, 0, size, self.stream)
+
+    def mark(self, stream: Any) -> Any:
+        """An event recorded on a stream."""
+        event = self.driver.Event()
+        event.record(stream)
+        return event
+
+    @contextmanager
+    def recorded(self, enqueue: Callable[[Any], None]) -> Iterator[Callable[[], None]]:
+        """What puts on this executor's stream all that ``enqueue`` puts on a stream: a graph, if there are bindings."""
+        if import_bindings() is None:
+            yield partial(enqueue, self.stream)
+            return
+        graph = Graph(partial(enqueue, self.stream), self.stream)
+        try:
+            yield graph.launch
+        finally:
+            graph.close()
 
     @cached_property
     def _management(self) -> Any | None:

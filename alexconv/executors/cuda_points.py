@@ -5,8 +5,10 @@ that empties the L2 cache (*cold*), and keeps the device busy until the host has
 of the host's is counted.  For *hot* figures the kernels run once more, untimed, in between.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,6 +57,33 @@ def page_locked(driver: Any, values: Values) -> Values:
     return locked
 
 
+def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], *, cold: bool) -> float:
+    """Milliseconds of what the pieces of a batch enqueue on the executor's stream, the sum over the pieces.
+
+    Before each the L2 cache is flushed, which also gives the host time to enqueue what follows; unless the cache is to
+    be cold, the piece then runs once untimed.
+    """
+    marks = []
+    for number, enqueue in enumerate(pieces):
+        if number < FLUSHED_PIECES:
+            executor.flush()
+        if not cold:
+            enqueue()
+        start = executor.mark(executor.stream)
+        enqueue()
+        marks.append((start, executor.mark(executor.stream)))
+    executor.stream.synchronize()
+    return sum(float(end.time_since(start)) for start, end in marks)
+
+
+def time_on_device(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float) -> Samples:
+    """Hot and cold samples, ms, of what the pieces of a batch enqueue, about so many seconds for each."""
+    return {
+        "kernel": repeat(lambda: time_once(executor, pieces, cold=False), seconds),
+        "kernel_cold": repeat(lambda: time_once(executor, pieces, cold=True), seconds),
+    }
+
+
 class CudaPoint:
     """What all transfers share: buffer sets on the device, and the timing of the kernels alone."""
 
@@ -67,11 +96,13 @@ class CudaPoint:
         self.driver, self.stream = executor.driver, executor.stream
         self.conv, self.dtype = program.conv, x.dtype
         self._allocations: list[Any] = []
+        rung = program.rung
         self.bytes = {
-            "x": int(np.prod(self.conv.x_shape(plan.images))) * x.itemsize,
-            "y": int(np.prod(self.conv.y_shape(plan.images))) * x.itemsize,
-            **{a.name: a.nbytes(self.conv, plan.images, plan.constants) for a in program.rung.scratch},
+            "x": prod(rung.x_shape(self.conv, plan.images)) * x.itemsize,
+            "y": prod(rung.y_shape(self.conv, plan.images)) * x.itemsize,
+            **{a.name: a.nbytes(self.conv, plan.images, plan.constants) for a in rung.scratch},
         }
+        self.prepared_bytes = {a.name: a.nbytes(self.conv, 1, plan.constants) for a in rung.prepared}
         executor.flush()  # allots the flush buffer before the point's own arrays
 
     def allocate(self, nbytes: int) -> int:
@@ -79,9 +110,13 @@ class CudaPoint:
         self._allocations.append(self.driver.mem_alloc(nbytes))
         return int(self._allocations[-1])
 
-    def buffer_set(self, names: list[str], filters: int) -> dict[str, int]:
-        """Addresses of one piece's arrays, with the filters that all sets share."""
-        return {"w": filters, **{name: self.allocate(self.bytes[name]) for name in names}}
+    def filter_set(self, filters: int) -> dict[str, int]:
+        """Addresses of the filters and of what is prepared from them, which all pieces share."""
+        return {"w": filters, **{name: self.allocate(nbytes) for name, nbytes in self.prepared_bytes.items()}}
+
+    def buffer_set(self, names: list[str], filters: dict[str, int]) -> dict[str, int]:
+        """Addresses of one piece's arrays, with those of the filters."""
+        return {**filters, **{name: self.allocate(self.bytes[name]) for name in names}}
 
     def fill(self, pointers: dict[str, int], stream: Any) -> None:
         """Fills output and scratch arrays on the device with NaN."""
@@ -89,32 +124,28 @@ class CudaPoint:
             if name != "x" and name in pointers:
                 self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
 
-    def mark(self, stream: Any) -> Any:
-        """An event recorded on a stream."""
-        event = self.driver.Event()
-        event.record(stream)
-        return event
-
-    def time_kernels(self, pointers: dict[str, int], *, cold: bool) -> float:
-        """Milliseconds of the kernels over the whole batch, on the piece that lies on the device."""
-        marks = []
-        for number, (first, last) in enumerate(self.plan.pieces):
-            if number < FLUSHED_PIECES:
-                self.executor.flush()
-            if not cold:
-                self.program.enqueue(last - first, pointers, self.stream)
-            start = self.mark(self.stream)
-            self.program.enqueue(last - first, pointers, self.stream)
-            marks.append((start, self.mark(self.stream)))
-        self.stream.synchronize()
-        return sum(float(end.time_since(start)) for start, end in marks)
+    def prepare(self, pointers: dict[str, int], stream: Any, *, fill: bool = False) -> None:
+        """Prepares the filters, if the rung does so, into arrays that may be filled with NaN before."""
+        for name, nbytes in self.prepared_bytes.items() if fill else ():
+            self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
+        self.program.prepare(pointers, stream)
 
     def measure_kernels(self, pointers: dict[str, int], seconds: float) -> Samples:
-        """Hot and cold samples of the kernels alone."""
-        return {
-            "kernel": repeat(lambda: self.time_kernels(pointers, cold=False), seconds),
-            "kernel_cold": repeat(lambda: self.time_kernels(pointers, cold=True), seconds),
-        }
+        """Hot and cold samples of the kernels alone over the whole batch, on the piece that lies on the device.
+
+        Where a rung prepares its filters the time of that is a figure of its own.
+        """
+        with ExitStack() as stack:
+            graphs = {
+                images: stack.enter_context(self.executor.recorded(partial(self.program.enqueue, images, pointers)))
+                for images in {last - first for first, last in self.plan.pieces}
+            }
+            pieces = [graphs[last - first] for first, last in self.plan.pieces]
+            samples = time_on_device(self.executor, pieces, seconds)
+            if self.program.rung.prepare:
+                preparation = stack.enter_context(self.executor.recorded(partial(self.program.prepare, pointers)))
+                samples["prepare"] = repeat(lambda: time_once(self.executor, [preparation], cold=False), seconds)
+        return samples
 
     def run(self, *, fill: bool = False) -> Any:
         """Host arrays to host arrays once, each way of moving them in its own class; returns the times in ms."""
@@ -144,7 +175,7 @@ class CopiedPoint(CudaPoint):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
-        y_shape = self.conv.y_shape(plan.N)
+        y_shape = self.program.rung.y_shape(self.conv, plan.N)
         if transfer.kind == "pageable":
             self.x, self.w = x, w
             self.y = np.empty(y_shape, self.dtype)
@@ -152,24 +183,25 @@ class CopiedPoint(CudaPoint):
         else:
             self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
             self.y = self.driver.pagelocked_empty(y_shape, self.dtype)
-        self.pointers = self.buffer_set(list(self.bytes), self.program.filters(self, w.nbytes))
+        self.pointers = self.buffer_set(list(self.bytes), self.filter_set(self.program.filters(self, w.nbytes)))
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
         """Host arrays to host arrays once; milliseconds of copies in, copies out, and in all."""
         marks = []
         begin = perf_counter()
         for first, last in self.plan.pieces:
-            start = self.mark(self.stream)
+            start = self.executor.mark(self.stream)
             if first == 0:
                 self.driver.memcpy_htod_async(self.pointers["w"], self.w, self.stream)
+                self.prepare(self.pointers, self.stream, fill=fill)
             self.driver.memcpy_htod_async(self.pointers["x"], self.x[first:last], self.stream)
-            copied_in = self.mark(self.stream)
+            copied_in = self.executor.mark(self.stream)
             if fill:
                 self.fill(self.pointers, self.stream)
             self.program.enqueue(last - first, self.pointers, self.stream)
-            computed = self.mark(self.stream)
+            computed = self.executor.mark(self.stream)
             self.driver.memcpy_dtoh_async(self.y[first:last], self.pointers["y"], self.stream)
-            marks.append((start, copied_in, computed, self.mark(self.stream)))
+            marks.append((start, copied_in, computed, self.executor.mark(self.stream)))
         self.stream.synchronize()
         total = (perf_counter() - begin) * 1e3
         return {
@@ -196,8 +228,8 @@ class StreamedPoint(CudaPoint):
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
         self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
-        self.y = self.driver.pagelocked_empty(self.conv.y_shape(plan.N), self.dtype)
-        filters = self.program.filters(self, w.nbytes)
+        self.y = self.driver.pagelocked_empty(self.program.rung.y_shape(self.conv, plan.N), self.dtype)
+        filters = self.filter_set(self.program.filters(self, w.nbytes))
         self.streams = [self.driver.Stream() for _ in range(min(transfer.streams, len(plan.pieces)))]
         self.sets = [self.buffer_set(list(self.bytes), filters) for _ in self.streams]
 
@@ -205,21 +237,22 @@ class StreamedPoint(CudaPoint):
         """Host arrays to host arrays once; milliseconds in all."""
         begin = perf_counter()
         self.driver.memcpy_htod_async(self.sets[0]["w"], self.w, self.streams[0])
-        filters_there = self.mark(self.streams[0])
+        self.prepare(self.sets[0], self.streams[0], fill=fill)
+        filters_there = self.executor.mark(self.streams[0])
         for stream in self.streams[1:]:
             stream.wait_for_event(filters_there)
         marks = [[filters_there]]
         for number, (first, last) in enumerate(self.plan.pieces):
             stream, pointers = self.streams[number % len(self.streams)], self.sets[number % len(self.streams)]
-            marks.append([self.mark(stream)])
+            marks.append([self.executor.mark(stream)])
             self.driver.memcpy_htod_async(pointers["x"], self.x[first:last], stream)
-            marks[-1].append(self.mark(stream))
+            marks[-1].append(self.executor.mark(stream))
             if fill:
                 self.fill(pointers, stream)
             self.program.enqueue(last - first, pointers, stream)
-            marks[-1].append(self.mark(stream))
+            marks[-1].append(self.executor.mark(stream))
             self.driver.memcpy_dtoh_async(self.y[first:last], pointers["y"], stream)
-            marks[-1].append(self.mark(stream))
+            marks[-1].append(self.executor.mark(stream))
         for stream in self.streams:
             stream.synchronize()
         self._marks = marks
@@ -261,13 +294,13 @@ class ManagedPoint(CudaPoint):
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
         self.x, self.w = (self._managed(values.shape) for values in (x, w))
-        self.y = self._managed(self.conv.y_shape(plan.N))
+        self.y = self._managed(self.program.rung.y_shape(self.conv, plan.N))
         np.copyto(self.x, x)
         np.copyto(self.w, w)
         self.prefetches = transfer.kind == "managed-prefetch"
         self.in_constant_memory = self.program.rung.constant_symbol is not None
         filters = self.program.filters(self, 0) if self.in_constant_memory else self.w.ctypes.data
-        self.scratch = self.buffer_set([a.name for a in self.program.rung.scratch], filters)
+        self.scratch = self.buffer_set([a.name for a in self.program.rung.scratch], self.filter_set(filters))
 
     def _managed(self, shape: tuple[int, ...]) -> Values:
         everywhere = self.driver.mem_attach_flags.GLOBAL
@@ -298,17 +331,18 @@ class ManagedPoint(CudaPoint):
             bring_to_host(self.y)
         self.stream.synchronize()
         begin = perf_counter()
-        start = self.mark(self.stream)
+        start = self.executor.mark(self.stream)
         if self.prefetches:
             for values in (self.x, self.w, self.y):
                 self.prefetch(values, to_device=True)
         if self.in_constant_memory:
             self.driver.memcpy_dtod_async(self.scratch["w"], self.w.ctypes.data, self.w.nbytes, self.stream)
-        moved = self.mark(self.stream)
+        self.prepare(self.scratch, self.stream, fill=fill)
+        moved = self.executor.mark(self.stream)
         for first, last in self.plan.pieces:
             pieces = {"x": self.x[first:last].ctypes.data, "y": self.y[first:last].ctypes.data}
             self.program.enqueue(last - first, self.scratch | pieces, self.stream)
-        computed = self.mark(self.stream)
+        computed = self.executor.mark(self.stream)
         if self.prefetches:
             self.prefetch(self.y, to_device=False)
         self.stream.synchronize()

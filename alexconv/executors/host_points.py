@@ -114,6 +114,10 @@ class HostRungs:
         """The compiler and how the kernels are built and run."""
         return {"backend": self.name, **self.executor.describe()}
 
+    def unsuited(self, rung: Rung) -> str | None:
+        """Why the rung has no host twin, or None."""
+        return f"needs a GPU: {rung.gpu_only}" if rung.gpu_only else None
+
     def memory_budget(self) -> int:
         """Bytes that a point's buffers may take."""
         return int(available_memory() * MEMORY_SHARE)

@@ -64,6 +64,10 @@ class Executor(Protocol):
         """What the record file says about the machine that ran the kernels."""
         ...
 
+    def unsuited(self, rung: Rung) -> str | None:
+        """Why the rung cannot run here, whatever the shape, or None."""
+        ...
+
     def memory_budget(self) -> int:
         """Bytes that a point may take on the device."""
         ...

@@ -1,0 +1,270 @@
+// The PTX instructions that CUDA C++ has no words for, as small named functions.
+//
+// From Ampere on: asynchronous copies (cp.async), matrix loads (ldmatrix), tensor-core products of a warp (mma).
+// From Hopper on: barriers that count bytes (mbarrier), the copy engine (TMA), products of a warpgroup (wgmma).
+// The host executor's twins of these functions are in its hopper.h; signatures are the same.
+// (PTX ISA, sections "Asynchronous copy", "Matrix fragments for mma", "mbarrier", "Tensor", "Asynchronous warpgroup
+// level matrix instructions".)
+#pragma once
+#include "shape.cuh"
+
+#ifndef HOST_CUDA
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+using Barrier = uint64_t;  // in shared memory
+
+// What TMA knows of an array: made by the host, 128 bytes that mean nothing here.
+struct alignas(64) TensorMap {
+    unsigned char opaque[128];
+};
+
+__device__ __forceinline__ unsigned shared_address(const void* address)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(address));
+}
+
+// Asynchronous copies: each thread starts its own, closes groups of them, and waits until at most so many are open.
+
+// Copies 16 bytes into shared memory; where `valid` is false writes zeros and does not read.
+__device__ __forceinline__ void copy_async_16(void* to, const void* from, bool valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+// Copies 4 bytes, through the L1 cache.
+__device__ __forceinline__ void copy_async_4(void* to, const void* from, bool valid)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid ? 4 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copy_async_close_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int open>
+__device__ __forceinline__ void copy_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
+}
+
+// Tensor-core products of a warp.
+
+// Loads four 8 x 8 matrices of 2-byte elements; lane l gives the address of row l % 8 of matrix l / 8, and gets of each
+// matrix elements 2 (l % 4) and the next of row l / 4.
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void* row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// d += a b: 16 x 8 floats += 16 x 16 halves times 16 x 8 halves.
+__device__ __forceinline__ void multiply_half(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d += a b: 16 x 8 floats += 16 x 8 tf32 numbers times 8 x 8 tf32 numbers.
+__device__ __forceinline__ void multiply_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The nearest tf32 number, as bits.
+__device__ __forceinline__ unsigned to_tf32(float value)
+{
+    unsigned rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+    return rounded;
+}
+
+// Barriers that count arrivals and bytes.  A phase ends when both are complete; phases have parity 0, 1, 0, ...
+
+__device__ __forceinline__ void barrier_init(Barrier* barrier, unsigned arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the copy engine and to the cluster.
+__device__ __forceinline__ void barrier_init_fence()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(Barrier* barrier)
+{
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Arrives at the same barrier of another block of the cluster.
+__device__ __forceinline__ void barrier_arrive_at(Barrier* barrier, unsigned block_in_cluster)
+{
+    asm volatile(
+        "{\n"
+        ".reg .b32 remote;\n"
+        "mapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "}" ::"r"(shared_address(barrier)),
+        "r"(block_in_cluster)
+        : "memory");
+}
+
+// Arrives and announces bytes that the copy engine will bring in this phase.
+__device__ __forceinline__ void barrier_arrive_expecting(Barrier* barrier, unsigned bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+                 : "memory");
+}
+
+// Waits until the phase of this parity has ended.
+__device__ __forceinline__ void barrier_wait(Barrier* barrier, unsigned parity)
+{
+    asm volatile(
+        "{\n"
+        ".reg .pred ended;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%0], %1;\n"
+        "@ended bra done;\n"
+        "bra again;\n"
+        "done:\n"
+        "}" ::"r"(shared_address(barrier)),
+        "r"(parity)
+        : "memory");
+}
+
+// Waits for so many threads of the block, a multiple of 32, that name the same barrier (1 to 15).
+__device__ __forceinline__ void named_barrier(int name, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
+// Waits for all threads of the cluster.
+__device__ __forceinline__ void cluster_barrier()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ unsigned block_in_cluster()
+{
+    unsigned rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// Stores of this thread to shared memory are seen by what the tensor cores and the copy engine read next.
+__device__ __forceinline__ void shared_stores_to_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The copy engine (TMA).  One thread starts a copy; its bytes count at the barrier.
+
+__device__ __forceinline__ void prefetch_map(const TensorMap* map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Brings the box of the map at these coordinates, innermost first.
+__device__ __forceinline__ void load_box(void* to, const TensorMap* map, Barrier* barrier, int i0, int i1, int i2)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+        "[%2];" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(i0), "r"(i1), "r"(i2)
+        : "memory");
+}
+
+// The same into every block of the cluster whose bit is set in `blocks`, each counting at its own barrier.
+__device__ __forceinline__ void load_box_to_blocks(void* to, const TensorMap* map, Barrier* barrier, int i0, int i1,
+                                                   int i2, unsigned short blocks)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%4, %5, %6}], [%2], %3;" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "h"(blocks), "r"(i0), "r"(i1), "r"(i2)
+        : "memory");
+}
+
+// Brings a column of an im2col map: channels from `channel` on of the map's number of output pixels, which follow each
+// other along w, h, n from (w, h, n) on, each shifted by (dw, dh), the place in the filter.
+__device__ __forceinline__ void load_im2col(void* to, const TensorMap* map, Barrier* barrier, int channel, int w, int h,
+                                            int n, unsigned short dw, unsigned short dh)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(channel), "r"(w), "r"(h), "r"(n), "h"(dw), "h"(dh)
+        : "memory");
+}
+
+// Products of a warpgroup: 128 threads, whose first warp's number is a multiple of four.
+//
+// Both factors lie in shared memory, rows of 128 bytes (64 halves) of which eight make an atom of 1024 bytes, aligned
+// to 1024, in which the 16-byte chunks of row i are permuted by exclusive-or with i: TMA's 128-byte swizzle.
+
+using MatrixDescriptor = uint64_t;
+
+constexpr int ROW_BYTES = 128, ATOM_BYTES = 1024;
+
+// `rows` points to the first row, or 32 bytes further for each 16 halves of the rows that are to be skipped.
+__device__ __forceinline__ MatrixDescriptor describe_matrix(const void* rows)
+{
+    constexpr uint64_t UNIT = 16, SWIZZLE_128 = 1;
+    const uint64_t start = (shared_address(rows) & 0x3ffff) / UNIT;
+    return start | 1ull << 16 | (ATOM_BYTES / UNIT) << 32 | SWIZZLE_128 << 62;
+}
+
+// Before the first product of a group: registers that were written are seen.
+__device__ __forceinline__ void warpgroup_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void warpgroup_close_group()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int open>
+__device__ __forceinline__ void warpgroup_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(open) : "memory");
+}
+
+// Tells the compiler that registers change where it sees no write: between products that are under way.
+template <int count>
+__device__ __forceinline__ void registers_in_use(float (&d)[count])
+{
+#pragma unroll
+    for (int i = 0; i < count; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#include "wgmma.cuh"
+
+// Registers per thread of this warpgroup from here on, a multiple of 8.
+template <int registers>
+__device__ __forceinline__ void warpgroup_take_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+template <int registers>
+__device__ __forceinline__ void warpgroup_give_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+#endif
