@@ -24,6 +24,14 @@ __device__ __forceinline__ unsigned shared_address(const void* address)
     return static_cast<unsigned>(__cvta_generic_to_shared(address));
 }
 
+// Loads here and now: the compiler does not put it off until the value is needed.
+__device__ __forceinline__ int load_early(const int* address)
+{
+    int value;
+    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(value) : "l"(address));
+    return value;
+}
+
 // Asynchronous copies: each thread starts its own, closes groups of them, and waits until at most so many are open.
 
 // Copies 16 bytes into shared memory; where `valid` is false writes zeros and does not read.
@@ -51,6 +59,15 @@ template <int open>
 __device__ __forceinline__ void copy_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
+}
+
+// Counts up to `last`, then starts again from zero; returns what was there before.  What this thread has written, or
+// knows to be written, is seen by whoever counts after it.
+__device__ __forceinline__ unsigned count_in_order(unsigned* counter, unsigned last)
+{
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
+    return before;
 }
 
 // Tensor-core products of a warp.
@@ -98,7 +115,7 @@ __device__ __forceinline__ void barrier_init(Barrier* barrier, unsigned arrivals
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the copy engine and to the cluster.
+// Makes initialised barriers visible to the copy engine.
 __device__ __forceinline__ void barrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -108,19 +125,6 @@ __device__ __forceinline__ void barrier_init_fence()
 __device__ __forceinline__ void barrier_arrive(Barrier* barrier)
 {
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
-// Arrives at the same barrier of another block of the cluster.
-__device__ __forceinline__ void barrier_arrive_at(Barrier* barrier, unsigned block_in_cluster)
-{
-    asm volatile(
-        "{\n"
-        ".reg .b32 remote;\n"
-        "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-        "}" ::"r"(shared_address(barrier)),
-        "r"(block_in_cluster)
-        : "memory");
 }
 
 // Arrives and announces bytes that the copy engine will bring in this phase.
@@ -152,19 +156,6 @@ __device__ __forceinline__ void named_barrier(int name, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
-// Waits for all threads of the cluster.
-__device__ __forceinline__ void cluster_barrier()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ unsigned block_in_cluster()
-{
-    unsigned rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
 // Stores of this thread to shared memory are seen by what the tensor cores and the copy engine read next.
 __device__ __forceinline__ void shared_stores_to_async()
 {
@@ -188,17 +179,6 @@ __device__ __forceinline__ void load_box(void* to, const TensorMap* map, Barrier
         : "memory");
 }
 
-// The same into every block of the cluster whose bit is set in `blocks`, each counting at its own barrier.
-__device__ __forceinline__ void load_box_to_blocks(void* to, const TensorMap* map, Barrier* barrier, int i0, int i1,
-                                                   int i2, unsigned short blocks)
-{
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-        "[%1, {%4, %5, %6}], [%2], %3;" ::"r"(shared_address(to)),
-        "l"(map), "r"(shared_address(barrier)), "h"(blocks), "r"(i0), "r"(i1), "r"(i2)
-        : "memory");
-}
-
 // Brings a column of an im2col map: channels from `channel` on of the map's number of output pixels, which follow each
 // other along w, h, n from (w, h, n) on, each shifted by (dw, dh), the place in the filter.
 __device__ __forceinline__ void load_im2col(void* to, const TensorMap* map, Barrier* barrier, int channel, int w, int h,
@@ -215,6 +195,7 @@ __device__ __forceinline__ void load_im2col(void* to, const TensorMap* map, Barr
 //
 // Both factors lie in shared memory, rows of 128 bytes (64 halves) of which eight make an atom of 1024 bytes, aligned
 // to 1024, in which the 16-byte chunks of row i are permuted by exclusive-or with i: TMA's 128-byte swizzle.
+// The permutation goes by the address, so a factor may begin with any row of an atom.
 
 using MatrixDescriptor = uint64_t;
 

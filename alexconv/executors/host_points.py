@@ -3,7 +3,7 @@
 What a CPU needs for a kernel says nothing about a GPU, so nothing is measured here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -11,10 +11,11 @@ import numpy as np
 from alexconv.cpu_reference.machine import cpu_model
 from alexconv.environment import available_memory
 from alexconv.executors.host import HostBuffer, HostExecutor, HostModule
+from alexconv.executors.host_maps import encode
 from alexconv.executors.point import PlannedPoint, Samples, Values, fill_with_nan
 from alexconv.kernels.geometry import MAX_SHARED
-from alexconv.kernels.rung import Constants, Rung, defines
-from alexconv.launches import configure
+from alexconv.kernels.rung import BATCH, Constants, Rung, defines
+from alexconv.launches import Configured, configure, configure_preparation
 from alexconv.planner import Plan
 from alexconv.records import Record
 from alexconv.shapes import Conv
@@ -31,9 +32,25 @@ class HostProgram:
 
     def run(self, images: int, buffers: Mapping[str, HostBuffer]) -> None:
         """Runs the rung's launches over so many images; raises LaunchError."""
-        for launch in configure(self.rung, self.conv, images, self.constants):
-            pointers = [buffers[name].pointer for name in launch.args]
-            self.module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, pointers)
+        arguments = self.with_maps(images, buffers)
+        self._launch(configure(self.rung, self.conv, images, self.constants), {BATCH: images, **arguments})
+
+    def prepare(self, buffers: Mapping[str, HostBuffer]) -> None:
+        """Runs the launches that prepare the filters; raises LaunchError."""
+        self._launch(configure_preparation(self.rung, self.conv, self.constants), buffers)
+
+    def with_maps(self, images: int, buffers: Mapping[str, HostBuffer]) -> dict[str, HostBuffer]:
+        """All that launches take by name: the arrays, and the rung's maps of those for so many images."""
+        maps = {
+            tensor_map.name: encode(tensor_map, self.conv, images, self.constants, buffers[tensor_map.array].pointer)
+            for tensor_map in self.rung.maps
+        }
+        return {**buffers, **maps}
+
+    def _launch(self, launches: Sequence[Configured], arguments: Mapping[str, HostBuffer | int]) -> None:
+        for launch in launches:
+            taken = [arguments[name] for name in launch.args]
+            self.module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, taken)
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block and dynamic shared memory of each launch: a CPU allots no registers to tell of."""
@@ -53,31 +70,36 @@ class HostPoint:
 
     def __init__(self, executor: HostExecutor, program: HostProgram, plan: Plan, x: Values, w: Values) -> None:
         self.program, self.plan, self.x = program, plan, x
-        conv, self.dtype = program.conv, x.dtype
+        rung, conv, self.dtype = program.rung, program.conv, x.dtype
         sizes = {
-            "x": prod(conv.x_shape(plan.images)) * x.itemsize,
+            "x": prod(rung.x_shape(conv, plan.images)) * x.itemsize,
             "w": w.nbytes,
-            "y": prod(conv.y_shape(plan.images)) * x.itemsize,
-            **{array.name: array.nbytes(conv, plan.images, plan.constants) for array in program.rung.scratch},
+            "y": prod(rung.y_shape(conv, plan.images)) * x.itemsize,
+            **{array.name: array.nbytes(conv, plan.images, plan.constants) for array in rung.scratch},
+            **{array.name: array.nbytes(conv, 1, plan.constants) for array in rung.prepared},
         }
         self.buffers = {name: executor.allocate(size) for name, size in sizes.items()}
-        if program.rung.constant_symbol:
-            program.module.symbol(program.rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
+        self.kept = {"x", "w", *(array.name for array in rung.prepared)}  # from one piece to the next
+        if rung.constant_symbol:
+            program.module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
         else:
             self.buffers["w"].array(w.dtype, w.shape)[:] = w
-        self.y = np.empty(conv.y_shape(plan.N), self.dtype)
+        for array in rung.prepared:
+            fill_with_nan(self.buffers[array.name].bytes)
+        program.prepare(self.buffers)
+        self.y = np.empty(rung.y_shape(conv, plan.N), self.dtype)
 
     def outputs(self) -> Values:
         """See PlannedPoint."""
-        conv = self.program.conv
+        rung, conv = self.program.rung, self.program.conv
         for first, last in self.plan.pieces:
             images = last - first
             for name, buffer in self.buffers.items():
-                if name not in ("x", "w"):
+                if name not in self.kept:
                     fill_with_nan(buffer.bytes)
-            self.buffers["x"].array(self.dtype, conv.x_shape(images))[:] = self.x[first:last]
+            self.buffers["x"].array(self.dtype, rung.x_shape(conv, images))[:] = self.x[first:last]
             self.program.run(images, self.buffers)
-            self.y[first:last] = self.buffers["y"].array(self.dtype, conv.y_shape(images))
+            self.y[first:last] = self.buffers["y"].array(self.dtype, rung.y_shape(conv, images))
         return self.y
 
     def measure(self, seconds: float) -> Samples:
@@ -132,7 +154,7 @@ class HostRungs:
 
     def load(self, rung: Rung, conv: Conv, constants: Constants) -> HostProgram:
         """A rung ready to run; raises CompileError."""
-        entries = [launch.entry for launch in rung.launches]
+        entries = [launch.entry for launch in (*rung.prepare, *rung.launches)]
         module = self.executor.compile(rung.path, defines(conv, constants), entries)
         return HostProgram(module, rung, conv, constants)
 

@@ -1,18 +1,18 @@
 // CUDA C++ for a CPU: this header comes before every kernel that the host executor compiles.
 //
 // A kernel is compiled unchanged.  The words that CUDA adds to C++ become macros, its types and functions plain C++
-// (types.h, half.h, intrinsics.h, atomics.h, warp.h, wmma.h).  A launch (launch.cpp) hands the blocks of the grid to
-// one worker per core; a worker (worker.cpp) runs one block at a time, and the threads of that block take turns on it:
-// each runs until it waits for others, then the next goes on.  Shared memory is thread_local, so every worker has its
-// own.
+// (types.h, half.h, intrinsics.h, atomics.h, warp.h, wmma.h, hopper.h).  A launch (launch.cpp) hands the blocks of the
+// grid to one worker per core; a worker (worker.cpp) runs one block at a time, and the threads of that block take turns
+// on it: each runs until it waits for others, then the next goes on.  Shared memory is thread_local, so every worker
+// has its own.
 //
 // What a kernel must keep to
 //   - Entry points are `extern "C" __global__ void name(...)`; their arguments are pointers, integers and floats.
 //   - Dynamic shared memory comes from host_cuda::dynamic_shared(), on a GPU from `extern __shared__`: one macro hides
 //     the difference.
-//   - Threads meet at __syncthreads(), __syncwarp() and the *_sync functions, nowhere else.  The threads of a warp are
-//     not in lockstep, and a thread that spins on memory waits for ever: nothing interrupts it.
-//   - Inline PTX needs a C++ twin under `#ifdef HOST_CUDA`.
+//   - Threads meet at __syncthreads(), __syncwarp(), the *_sync functions and those of hopper.h, nowhere else.  The
+//     threads of a warp are not in lockstep, and a thread that spins on memory waits for ever: nothing interrupts it.
+//   - Inline PTX needs a C++ twin: here for the functions of kernels/ptx.cuh, elsewhere under `#ifdef HOST_CUDA`.
 //   - The local arrays of a function take 32 KiB at most, which the compiler checks, and recursion stays shallow.
 //   - `__shared__` stands in functions only.  A `__constant__` array can be written through HostModule.symbol.
 //
@@ -28,6 +28,9 @@
 //   - half.  Every operation rounds once, to nearest even; a GPU may fuse a * b + c of halves into one rounding.
 //   - wmma.  The products of a fragment are summed in float, one after the other and to nearest; a tensor core aligns
 //     several products, adds and truncates.  The place of an element in a fragment is different, as CUDA allows.
+//   - mma, wgmma.  Summed as wmma's fragments are; the elements lie where the PTX ISA has them.
+//   - Asynchronous copies and products are complete when the call returns: a missing wait, fence or proxy fence goes
+//     unseen.  Waiting for a barrier's phase that never ends is a deadlock, and an error like any other.
 //   - Memory.  There is one: a bad address is not noticed unless it faults, and then the process dies.  Use the build
 //     for AddressSanitizer, which names the array and the source line and lives on.
 //   - Time says nothing about a GPU.
@@ -72,4 +75,6 @@
 #include "intrinsics.h"
 #include "warp.h"
 #include "wmma.h"
+#include "trace.h"
+#include "hopper.h"
 #include "launch.h"

@@ -3,7 +3,8 @@
 
 namespace host_cuda {
 
-constexpr unsigned WARP = 32;             // threads of a warp
+constexpr unsigned WARP = 32;               // threads of a warp
+constexpr unsigned WARPGROUP = 4 * WARP;    // of four warps, the first of which has a number divisible by four
 constexpr unsigned ALL_LANES = 0xffffffff;  // a mask that names the whole warp
 
 // A place in the source, for messages.
@@ -41,6 +42,16 @@ using Together = void (*)(void* const* lanes, unsigned present);
 
 // Waits for the lanes in `mask` that have not exited; `mine` is this lane's part of what they do together.
 void wait_for_warp(unsigned mask, Together together, void* mine, Site site);
+
+// The same for the threads of a warpgroup: all 128 have to come.  `lanes` holds what each thread brought.
+void wait_for_warpgroup(Together together, void* mine, Site site);
+
+// Waits for so many threads of the block, this one among them, that name the same barrier.
+void wait_at_named_barrier(int name, int threads, Site site);
+
+// Waits until the barrier's phase (barriers.h) has another parity; and tells those who wait that a phase ended.
+void wait_for_phase(const uint64_t* barrier, unsigned parity, Site site);
+void phase_ends(const uint64_t* barrier);
 
 // Gives the launch up with a message; the other threads and blocks do not run on.
 [[noreturn]] void fail(const char* what, Site site);

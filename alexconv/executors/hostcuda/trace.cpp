@@ -8,7 +8,8 @@
 // A race is two accesses to one byte by two threads, a store among them, with no barrier in between: the vector clocks
 // of FastTrack (Flanagan and Freund, PLDI 2009), where a block's barrier needs one number for all its threads, and a
 // clock per pair of lanes is left for the barriers of a warp.  It does not matter in which order the threads ran here.
-// Atomic functions race with nothing.
+// Barriers of some of the block's threads (mbarrier, named barriers, warpgroups) count as the block's: races are missed
+// that they do not really prevent, depending on the order.  Atomic functions race with nothing.
 #ifdef HOST_CUDA_TRACE
 
 #include "trace.h"
@@ -161,6 +162,8 @@ public:
         ++epoch_;
         for (unsigned warp = 0; warp < clocks_.size(); ++warp) replay(warp);
     }
+
+    void some_meet() { ++epoch_; }
 
     void warp_meets(unsigned warp, unsigned present, bool all, bool orders_memory)
     {
@@ -381,6 +384,10 @@ void block_ends()
 void block_meets()
 {
     if (tracer) tracer->block_meets();
+}
+void some_meet()
+{
+    if (tracer) tracer->some_meet();
 }
 void warp_meets(unsigned warp, unsigned present, bool all, bool orders_memory)
 {

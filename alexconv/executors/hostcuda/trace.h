@@ -25,6 +25,7 @@ bool skips(std::uint64_t block);
 void block_begins(std::uint64_t block, unsigned threads, Extent static_shared, Extent dynamic_shared);
 void block_ends();
 void block_meets();  // at __syncthreads
+void some_meet();    // at any other barrier: what all threads did before is taken to be in order with what follows
 void warp_meets(unsigned warp, unsigned present, bool all, bool orders_memory);  // at __syncwarp, a shuffle, a vote
 void warp_exits(unsigned warp);
 
@@ -40,6 +41,7 @@ inline bool skips(std::uint64_t) { return false; }
 inline void block_begins(std::uint64_t, unsigned, Extent, Extent) {}
 inline void block_ends() {}
 inline void block_meets() {}
+inline void some_meet() {}
 inline void warp_meets(unsigned, unsigned, bool, bool) {}
 inline void warp_exits(unsigned) {}
 struct Pause {

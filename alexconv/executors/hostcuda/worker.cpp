@@ -36,7 +36,7 @@ Stack Stacks::operator[](size_t i) const
 
 DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr)
 {
-    constexpr size_t alignment = 128;
+    constexpr size_t alignment = ATOM_BYTES;  // the most that anything in shared memory asks for
     if (bytes && posix_memalign(&memory_, alignment, bytes)) throw std::bad_alloc();
 }
 
@@ -72,7 +72,8 @@ Worker::Worker(Grid& grid)
       stacks_(grid.threads.size()),
       fibers_(grid.threads.size()),
       own_{},
-      warps_((grid.threads.size() + WARP - 1) / WARP)
+      warps_((grid.threads.size() + WARP - 1) / WARP),
+      warpgroups_(grid.threads.size() / WARPGROUP)
 {
     own_.stack = asan::own_stack();
 }
@@ -224,6 +225,84 @@ bool Worker::complete_warp(Warp& warp, unsigned mask)
     return true;
 }
 
+// Joins a meeting; says whether everybody is there now.
+bool Worker::join(Meeting& meeting, Site site)
+{
+    current_->site = site;
+    meeting.queue.push(*current_);
+    return ++meeting.arrived == meeting.expected;
+}
+
+void Worker::open(Meeting& meeting)
+{
+    meeting.arrived = 0;
+    ready_.append(meeting.queue);
+    trace::some_meet();
+}
+
+void Worker::wait_for_warpgroup(Together together, void* mine, Site site)
+{
+    const unsigned group = current_->thread.linear / WARPGROUP;
+    if (group >= warpgroups_.size()) fail("a warpgroup has 128 threads, and this block ends before", site);
+    current_->together = together;
+    current_->mine = mine;
+    Meeting& meeting = warpgroups_[group];
+    if (join(meeting, site)) {
+        void* threads[WARPGROUP];
+        for (const Fiber* fiber = meeting.queue.first(); fiber; fiber = fiber->next) {
+            if (fiber->together != together)
+                give_up(fiber->thread, "the threads of a warpgroup call different functions, at %s:%d and %s:%d",
+                        fiber->site.file, fiber->site.line, site.file, site.line);
+            threads[fiber->thread.linear % WARPGROUP] = fiber->mine;
+        }
+        {
+            const trace::Pause pause;
+            together(threads, ALL_LANES);
+        }
+        for (unsigned warp = 0; warp < WARPGROUP / WARP; ++warp)
+            trace::warp_meets(group * (WARPGROUP / WARP) + warp, ALL_LANES, true, false);
+        open(meeting);
+    }
+    let_others_run();
+}
+
+void Worker::wait_at_named_barrier(int name, int threads, Site site)
+{
+    if (name < 1 || name >= int(NAMES)) fail("a named barrier is one of 1 to 15", site);
+    if (threads < 1 || unsigned(threads) % WARP || unsigned(threads) > grid_.threads.size())
+        fail("a named barrier waits for whole warps of the block", site);
+    Meeting& meeting = named_[name];
+    if (meeting.arrived && meeting.expected != unsigned(threads)) {
+        const Fiber& other = *meeting.queue.first();
+        give_up(current_->thread, "named barrier %d waits for %d threads at %s:%d and for %u at %s:%d", name, threads,
+                site.file, site.line, meeting.expected, other.site.file, other.site.line);
+    }
+    meeting.expected = unsigned(threads);
+    if (join(meeting, site)) open(meeting);
+    let_others_run();
+}
+
+void Worker::wait_for_phase(const std::uint64_t* barrier, unsigned parity, Site site)
+{
+    current_->site = site;
+    while (state_of(barrier, site).parity == parity) {
+        Phase* mine = nullptr;
+        for (Phase& phase : phases_)
+            if (phase.barrier == barrier || (!mine && !phase.queue.first())) mine = &phase;
+        if (!mine) mine = &phases_.emplace_back();
+        mine->barrier = barrier;
+        mine->queue.push(*current_);
+        let_others_run();
+    }
+}
+
+void Worker::phase_ends(const std::uint64_t* barrier)
+{
+    for (Phase& phase : phases_)
+        if (phase.barrier == barrier) ready_.append(phase.queue);
+    trace::some_meet();
+}
+
 // ---- Switching ------------------------------------------------------------------------------------------------------
 
 void Worker::let_others_run()
@@ -301,9 +380,38 @@ Fiber& Worker::fiber_of(unsigned linear_thread)
     return *fiber;
 }
 
-// Everybody waits.  Some wait in a warp, else the block's barrier would have opened; name one, and one it waits for.
+// Gives up if somebody waits for a phase of a barrier.
+void Worker::report_phase()
+{
+    for (const Phase& phase : phases_)
+        if (const Fiber* waiting = phase.queue.first()) {
+            const BarrierState state = state_of(phase.barrier, waiting->site);
+            give_up(waiting->thread,
+                    "deadlock: waits at %s:%d for a barrier's phase, which lacks %u of %u arrivals and %d bytes",
+                    waiting->site.file, waiting->site.line, unsigned(state.pending), unsigned(state.expected),
+                    int(state.bytes));
+        }
+}
+
+// Gives up if somebody waits for a warpgroup or at a named barrier.
+void Worker::report_meeting()
+{
+    const auto report = [this](const Meeting& meeting, const char* what) {
+        if (!meeting.arrived) return;
+        const Fiber& waiting = *meeting.queue.first();
+        give_up(waiting.thread, "deadlock: waits at %s:%d for %u more threads %s", waiting.site.file, waiting.site.line,
+                meeting.expected - meeting.arrived, what);
+    };
+    for (const Meeting& meeting : named_) report(meeting, "at a named barrier");
+    for (const Meeting& meeting : warpgroups_) report(meeting, "of its warpgroup");
+}
+
+// Everybody waits.  Whose wait explains the others' is named first.  If all wait for their block or their warp, some
+// wait in a warp, else the block's barrier would have opened; name one, and one it waits for.
 void Worker::report_deadlock()
 {
+    report_phase();
+    report_meeting();
     const Fiber* waiting = nullptr;
     for (const Warp& warp : warps_)
         if (!waiting) waiting = warp.queue.first();
@@ -326,6 +434,23 @@ void wait_for_warp(unsigned mask, Together together, void* mine, Site site)
 {
     running.worker->wait_for_warp(mask, together, mine, site);
 }
+
+void wait_for_warpgroup(Together together, void* mine, Site site)
+{
+    running.worker->wait_for_warpgroup(together, mine, site);
+}
+
+void wait_at_named_barrier(int name, int threads, Site site)
+{
+    running.worker->wait_at_named_barrier(name, threads, site);
+}
+
+void wait_for_phase(const uint64_t* barrier, unsigned parity, Site site)
+{
+    running.worker->wait_for_phase(barrier, parity, site);
+}
+
+void phase_ends(const uint64_t* barrier) { running.worker->phase_ends(barrier); }
 
 void fail(const char* what, Site site) { running.worker->fail(what, site); }
 

@@ -4,8 +4,9 @@
 // that never waits needs none: a fiber runs one thread after the other until one of them waits, and only then does the
 // worker set out with another fiber.
 //
-// A thread that has to wait joins a queue, the block's or its warp's.  Whoever completes the meeting moves that queue
-// to the end of the ready queue; the next in line goes on.  If nobody is ready although some have not exited, that is a
+// A thread that has to wait joins a queue: the block's, its warp's, its warpgroup's, a named barrier's, or that for a
+// phase of a barrier in shared memory.  Whoever completes the meeting or the phase moves that queue to the end of the
+// ready queue; the next in line goes on.  If nobody is ready although some have not exited, that is a
 // deadlock.  Everything is deterministic, and follows the order in which the threads were started.
 //
 // A fiber never changes to another OS thread: compilers keep addresses of thread_local variables across calls.
@@ -110,6 +111,10 @@ public:
     // See threads.h.
     int wait_for_block(int barrier, bool predicate, Site site);
     void wait_for_warp(unsigned mask, Together together, void* mine, Site site);
+    void wait_for_warpgroup(Together together, void* mine, Site site);
+    void wait_at_named_barrier(int name, int threads, Site site);
+    void wait_for_phase(const std::uint64_t* barrier, unsigned parity, Site site);
+    void phase_ends(const std::uint64_t* barrier);
     [[noreturn]] void fail(const char* what, Site site);
 
 private:
@@ -126,6 +131,20 @@ private:
         Queue queue;
     };
 
+    // Of a warpgroup, or at a named barrier.
+    struct Meeting {
+        unsigned expected = WARPGROUP, arrived = 0;  // threads
+        Queue queue;
+    };
+
+    // Who waits for a phase of one barrier.
+    struct Phase {
+        const std::uint64_t* barrier;
+        Queue queue;
+    };
+
+    static constexpr unsigned NAMES = 16;  // of named barriers; 0 is __syncthreads
+
     void run_block(std::uint64_t block);
     void clear_shared();
 
@@ -135,6 +154,8 @@ private:
 
     void open_barrier();
     bool complete_warp(Warp& warp, unsigned mask);
+    bool join(Meeting& meeting, Site site);
+    void open(Meeting& meeting);
 
     void let_others_run();
     Fiber& next_fiber();
@@ -145,6 +166,8 @@ private:
     Warp& warp_of(const Thread& thread) { return warps_[thread.linear / WARP]; }
     Fiber& fiber_of(unsigned linear_thread);
     [[noreturn]] void report_deadlock();
+    void report_phase();
+    void report_meeting();
     [[noreturn]] __attribute__((format(printf, 3, 4))) void give_up(const Thread& thread, const char* format, ...);
 
     Grid& grid_;
@@ -156,6 +179,9 @@ private:
     Fiber own_;                  // the OS thread's own stack
     std::vector<Warp> warps_;
     Barrier barrier_;
+    std::vector<Meeting> warpgroups_;  // the whole ones of the block
+    Meeting named_[NAMES];
+    std::vector<Phase> phases_;
     Queue ready_;
     Fiber* current_ = &own_;
     unsigned fibers_used_ = 0;  // by the block

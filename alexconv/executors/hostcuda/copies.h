@@ -1,0 +1,47 @@
+// cp.async: a thread copies into shared memory and goes on.  Here the copy is there at once, so a kernel that forgets
+// to wait for it goes unnoticed.
+#pragma once
+
+namespace host_cuda {
+
+// 16 bytes, which is what these copies move and what a swizzle permutes.  Other types may be seen through it.
+using Chunk = unsigned short __attribute__((vector_size(16), may_alias));
+constexpr int HALVES = sizeof(Chunk) / 2;  // of a chunk
+using Word = unsigned __attribute__((may_alias));
+
+inline size_t misalignment(const void* address, size_t alignment)
+{
+    return reinterpret_cast<size_t>(address) % alignment;
+}
+
+template <class T>
+void copy_async(void* to, const void* from, bool valid, const char* misaligned, Site site)
+{
+    if (misalignment(to, sizeof(T)) || misalignment(from, sizeof(T))) fail(misaligned, site);
+    *static_cast<T*>(to) = valid ? *static_cast<const T*>(from) : T{};
+}
+
+}  // namespace host_cuda
+
+inline int load_early(const int* address) { return *address; }
+
+// An address in shared memory as a number; here its lower half, which tells alignments and distances.
+inline unsigned shared_address(const void* address) { return unsigned(reinterpret_cast<size_t>(address)); }
+
+inline void copy_async_16(void* to, const void* from, bool valid, host_cuda::Site site = host_cuda::here())
+{
+    host_cuda::copy_async<host_cuda::Chunk>(to, from, valid, "copy_async_16 needs addresses aligned to 16 bytes", site);
+}
+
+inline void copy_async_4(void* to, const void* from, bool valid, host_cuda::Site site = host_cuda::here())
+{
+    host_cuda::copy_async<host_cuda::Word>(to, from, valid, "copy_async_4 needs addresses aligned to 4 bytes", site);
+}
+
+inline void copy_async_close_group() {}
+
+template <int open>
+void copy_async_wait()
+{
+    static_assert(open >= 0);
+}

@@ -1,0 +1,13 @@
+// The twins of kernels/ptx.cuh, which names PTX instructions of Ampere and Hopper GPUs as functions.
+//
+// Whatever is asynchronous on a GPU is done at once here.
+#pragma once
+
+#include "copies.h"
+#include "products.h"
+#include "barriers.h"
+#include "tensor_map.h"
+#include "warpgroup.h"
+
+// What others store is seen at once.
+inline void shared_stores_to_async() {}

@@ -1,0 +1,147 @@
+// wgmma: products of a warpgroup, 128 threads, whose factors lie in shared memory.
+//
+// The thread that comes last multiplies for all, at once.  A GPU goes on meanwhile: a kernel that reads the product
+// before it waits for it, or that overwrites a factor too early, goes unnoticed.
+#pragma once
+
+// The address of the first row's first half, in units of 16 bytes.
+using MatrixDescriptor = uint64_t;
+
+namespace host_cuda {
+
+constexpr int LANES = 8;
+using Vector = float __attribute__((vector_size(4 * LANES)));
+using LooseVector __attribute__((aligned(4), may_alias)) = Vector;
+
+inline void widen(const Chunk& halves, float* values)
+{
+#ifdef __F16C__
+    using Eight = short __attribute__((vector_size(16)));
+    *reinterpret_cast<LooseVector*>(values) = __builtin_ia32_vcvtph2ps256(Eight(halves));
+#else
+    for (int i = 0; i < HALVES; ++i) values[i] = widen(halves[i]);
+#endif
+}
+
+// d = a b, or d += a b.  Floats 4 j + 2 h + i of thread t are columns 8 j + 2 (t % 4) + i of row t / 4, counted in rows
+// 0 to 7, 16 to 23, ..., and the row eight further down, for h = 0 and 1.
+template <int count>
+struct GroupProduct {
+    static constexpr int K = 16, row_pairs = WARPGROUP / 4, quarters = 4, vectors = count / LANES;
+
+    float* d;  // [count]
+    MatrixDescriptor a, b;
+    bool add;
+    Site site;
+
+    // The 16 halves of a row, which begin with a chunk of an atom's row and go on with the next, as floats.
+    static void read_row(MatrixDescriptor matrix, int row, float (&values)[K])
+    {
+        for (int j = 0; j < K / HALVES; ++j) {
+            const uint64_t chunk = matrix + uint64_t(row) * ROW_CHUNKS + j;
+            const uint64_t swizzled = chunk ^ (chunk / ROW_CHUNKS % ATOM_ROWS);
+            widen(*reinterpret_cast<const Chunk*>(swizzled * sizeof(Chunk)), values + j * HALVES);
+        }
+    }
+
+    // In the order of a thread's floats: a row, twice, and the row eight further down, twice; and so again.
+    static void read_rows(MatrixDescriptor matrix, int row, Vector (&values)[K])
+    {
+        float upper[K], lower[K];
+        read_row(matrix, row, upper);
+        read_row(matrix, row + 8, lower);
+        for (int k = 0; k < K; ++k) {
+            const float u = upper[k], l = lower[k];
+            values[k] = Vector{u, u, l, l, u, u, l, l};
+        }
+    }
+
+    // The columns of b that a quarter of the threads has, each pair twice.
+    static void read_columns(MatrixDescriptor matrix, int quarter, Vector (&values)[K][vectors])
+    {
+        for (int v = 0; v < vectors; ++v) {
+            float columns[4][K];
+            for (int i = 0; i < 4; ++i) read_row(matrix, 16 * v + 8 * (i / 2) + 2 * quarter + i % 2, columns[i]);
+            for (int k = 0; k < K; ++k) {
+                const float p = columns[0][k], q = columns[1][k], r = columns[2][k], s = columns[3][k];
+                values[k][v] = Vector{p, q, p, q, r, s, r, s};
+            }
+        }
+    }
+
+    static void multiply(void* const* threads, unsigned)
+    {
+        const GroupProduct& first = *static_cast<GroupProduct*>(threads[0]);
+        for (unsigned t = 0; t < WARPGROUP; ++t) {
+            const GroupProduct& other = *static_cast<GroupProduct*>(threads[t]);
+            if (other.a != first.a || other.b != first.b || other.add != first.add)
+                fail("the threads of a warpgroup multiply different matrices", first.site);
+        }
+        for (const MatrixDescriptor matrix : {first.a, first.b})
+            if (matrix % ROW_CHUNKS % 2)
+                fail("wgmma needs rows aligned to 128 bytes, or 32, 64 or 96 bytes further", first.site);
+
+        Vector a[row_pairs][K];
+        for (int pair = 0; pair < row_pairs; ++pair) read_rows(first.a, pair / 8 * 16 + pair % 8, a[pair]);
+        for (int quarter = 0; quarter < quarters; ++quarter) {
+            Vector b[K][vectors];
+            read_columns(first.b, quarter, b);
+            for (int pair = 0; pair < row_pairs; ++pair)
+                static_cast<GroupProduct*>(threads[pair * quarters + quarter])->take(a[pair], b);
+        }
+    }
+
+    void take(const Vector (&a)[K], const Vector (&b)[K][vectors]) const
+    {
+        for (int v = 0; v < vectors; ++v) {
+            Vector sum = add ? Vector(*reinterpret_cast<const LooseVector*>(d + v * LANES)) : Vector{};
+            for (int k = 0; k < K; ++k) sum += a[k] * b[k][v];
+            *reinterpret_cast<LooseVector*>(d + v * LANES) = sum;
+        }
+    }
+};
+
+}  // namespace host_cuda
+
+inline MatrixDescriptor describe_matrix(const void* rows, host_cuda::Site site = host_cuda::here())
+{
+    if (host_cuda::misalignment(rows, sizeof(host_cuda::Chunk)))
+        host_cuda::fail("wgmma needs rows aligned to 128 bytes, or 32, 64 or 96 bytes further", site);
+    return reinterpret_cast<size_t>(rows) / sizeof(host_cuda::Chunk);
+}
+
+template <int count>
+void multiply_half(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool add,
+                   host_cuda::Site site = host_cuda::here())
+{
+    static_assert(count == 32 || count == 48 || count == 64 || count == 96 || count == 128,
+                  "products of a warpgroup have 64, 96, 128, 192 or 256 columns");
+    host_cuda::GroupProduct<count> mine{d, a, b, add, site};
+    host_cuda::wait_for_warpgroup(host_cuda::GroupProduct<count>::multiply, &mine, site);
+}
+
+inline void warpgroup_fence() {}
+inline void warpgroup_close_group() {}
+
+template <int open>
+void warpgroup_wait()
+{
+    static_assert(open >= 0);
+}
+
+template <int count>
+void registers_in_use(float (&)[count])
+{
+}
+
+template <int registers>
+void warpgroup_take_registers()
+{
+    static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0);
+}
+
+template <int registers>
+void warpgroup_give_registers()
+{
+    static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0);
+}
