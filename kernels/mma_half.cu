@@ -1,0 +1,163 @@
+// mma-half: the same with halves, channels innermost: half of the bytes, and twice the products of an instruction.
+//
+// Parent: mma-tf32, which reads four bytes for a factor and takes it through a rounding.  Halves need no rounding, and
+// as channels are neighbours in memory, a word holds two of them and eight are copied at a time, where the layer has so
+// many.  Sums are floats; outputs are rounded once.
+//
+// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
+// outputs for some of the steps; a thread of every 16 x 8 outputs four.  mma_half_filters: a thread writes one word.
+#include "mma_tile.cuh"
+
+struct Pixels {
+    using Value = __half;
+    static constexpr int CHANNEL_WORDS = divide_up(CHANNELS, 2), WORDS = R * S * CHANNEL_WORDS;
+    static constexpr bool VECTORS = C % 8 == 0 && CHANNELS % 8 == 0, PAIRS = C % 2 == 0 && CHANNELS % 2 == 0;
+
+    // Words from a pixel to the next: for vectors an odd number of them, so that the lanes' pixels lie in all banks.
+    static constexpr int PITCH = VECTORS ? CHANNEL_WORDS / 4 % 2 ? CHANNEL_WORDS : CHANNEL_WORDS + 4 : CHANNEL_WORDS;
+    static constexpr int INPUT_WORDS = INPUT_ROWS * W * PITCH;
+
+    // The tile's outputs in shared memory: a row of filters per pixel, whose length spreads a warp's over the banks.
+    static constexpr int TILE_PITCH = TILE_FILTERS + 4, TILE_WORDS = TILE_PIXELS * TILE_PITCH;
+
+    // Word k of a chunk's depth is tap (r, s) of two channels, its inputs lie [INPUT_ROWS][W][PITCH].
+    static __device__ __forceinline__ int word(int k)
+    {
+        const int tap = k / CHANNEL_WORDS;
+        return (tap / S * W + tap % S) * PITCH + k % CHANNEL_WORDS;
+    }
+
+    // The first input of a pixel's window, in the tile's `row` of outputs.
+    static __device__ __forceinline__ int pixel(int row, int column)
+    {
+        return (row * U * W + column * U) * PITCH;
+    }
+
+    // Two halves as a word.
+    static __device__ __forceinline__ unsigned pair(__half low, __half high)
+    {
+        return __half_as_ushort(low) | (unsigned)__half_as_ushort(high) << 16;
+    }
+
+    static __device__ __forceinline__ unsigned filter(const __half* w, int m, int chunk, int k)  // w [M][C][R][S]
+    {
+        const int tap = k / CHANNEL_WORDS, first = k % CHANNEL_WORDS * 2;
+        const auto half = [&](int channel) {
+            const int c = chunk * CHANNELS + channel;
+            return channel < CHANNELS && c < C ? w[((size_t)m * C + c) * R * S + tap] : __float2half(0);
+        };
+        return pair(half(first), half(first + 1));
+    }
+
+    // Starts the copies of, or copies, the rows from `row` on; what lies beyond the last row or channel becomes zero.
+    template <int parts>
+    static __device__ __forceinline__ void copy(unsigned* to, const __half* x, int row, int chunk)  // x [H][W][C]
+    {
+        constexpr int UNIT = VECTORS ? 4 : 1, UNITS = CHANNEL_WORDS / UNIT;  // words copied at a time
+        constexpr int TOGETHER = THREADS > UNITS ? THREADS / UNITS : 1;      // pixels that the block copies at a time
+        const int first = threadIdx.x / UNITS;
+        if (first >= TOGETHER) return;
+        for (int unit = threadIdx.x % UNITS; unit < UNITS; unit += THREADS) {
+            const int channel = unit * UNIT * 2, c = chunk * CHANNELS + channel;
+            const int valid = c < C ? (H - row) * W - first : 0;
+            const __half* const from = x + ((size_t)row * W + first) * C + c;
+            unsigned* const words = to + first * PITCH + unit * UNIT;
+            const bool second = channel + 1 < CHANNELS && c + 1 < C;
+            if constexpr (VECTORS || PAIRS) {
+#pragma unroll UNROLLED_COPIES
+                for (int i = 0; i < INPUT_ROWS * W; i += TOGETHER) {
+                    if (i + TOGETHER > INPUT_ROWS * W && i + first >= INPUT_ROWS * W) break;
+                    if constexpr (VECTORS)
+                        copy_async_16(words + i * PITCH, from + i * C, i < valid);
+                    else
+                        copy_async_4(words + i * PITCH, from + i * C, i < valid);
+                }
+            } else {
+                // All loads of a batch are under way before the first is waited for.
+                for (int start = 0; start < INPUT_ROWS * W; start += UNROLLED_COPIES * TOGETHER) {
+                    __half low[UNROLLED_COPIES], high[UNROLLED_COPIES];
+#pragma unroll
+                    for (int j = 0; j < UNROLLED_COPIES; ++j) {
+                        const int i = start + j * TOGETHER;
+                        low[j] = i < valid ? __ldg(from + i * C) : __float2half(0);
+                        high[j] = i < valid && second ? __ldg(from + i * C + 1) : __float2half(0);
+                    }
+#pragma unroll
+                    for (int j = 0; j < UNROLLED_COPIES; ++j) {
+                        const int i = start + j * TOGETHER;
+                        if (i + first < INPUT_ROWS * W) words[i * PITCH] = pair(low[j], high[j]);
+                    }
+                }
+            }
+        }
+    }
+
+    static __device__ __forceinline__ int shared_place(int filter, int pixel)
+    {
+        return pixel * TILE_PITCH + filter;
+    }
+
+    static __device__ __forceinline__ int filter_of(int output)
+    {
+        return output % TILE_FILTERS;
+    }
+
+    static __device__ __forceinline__ int pixel_of(int output)
+    {
+        return output / TILE_FILTERS;
+    }
+
+    // Stores four filters of a pixel, together where the layer's filters align them.
+    static __device__ __forceinline__ void store(__half* y,  // [N][PIXELS][M]
+                                                 int n, int m, int pixel, float4 outputs)
+    {
+        if (pixel >= PIXELS) return;
+        y += ((size_t)n * PIXELS + pixel) * M + m;
+        const float values[4] = {outputs.x, outputs.y, outputs.z, outputs.w};
+        if constexpr (M % 4 == 0) {
+            if (m < M)
+                *reinterpret_cast<uint2*>(y) =
+                    make_uint2(pair(__float2half(values[0]), __float2half(values[1])),
+                               pair(__float2half(values[2]), __float2half(values[3])));
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (m + i < M) y[i] = __float2half(values[i]);
+        }
+    }
+};
+
+struct Halves {
+    static constexpr int PARTS = 1;
+    static constexpr bool ROUND = false;
+
+    static __device__ __forceinline__ unsigned part(unsigned filters, int)
+    {
+        return filters;
+    }
+
+    static __device__ __forceinline__ void multiply(Sums& sums, const Factors<1>& factors)
+    {
+#pragma unroll
+        for (int j = 0; j < FRAGMENTS_ACROSS; ++j)
+#pragma unroll
+            for (int i = 0; i < FRAGMENTS_DOWN; ++i)
+                multiply_half(sums[i][j], factors.filters[0][i], factors.inputs[0][j]);
+    }
+};
+
+extern "C" __global__ void mma_half_filters(const __half* __restrict__ w,      // [M][C][R][S]
+                                            unsigned* __restrict__ fragments)  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
+{
+    prepare_fragments<Pixels, Halves>(w, fragments);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    mma_half(const __half* __restrict__ x,            // [N][H][W][C]
+             const unsigned* __restrict__ fragments,  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
+             float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
+             unsigned* arrived,                       // [tiles][WARPS]
+             __half* __restrict__ y)                  // [N][E][F][M]
+{
+    compute_tile<Pixels, Halves>(x, fragments, partial, arrived, y);
+}
