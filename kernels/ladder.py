@@ -4,7 +4,10 @@ from collections.abc import Callable
 from math import ceil
 
 from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes, no_bytes, outside_block
+from alexconv.kernels.ladder_frontier import FRONTIER_RUNGS
 from alexconv.kernels.ladder_lenet import LENET_RUNGS
+from alexconv.kernels.ladder_mma import MMA_RUNGS
+from alexconv.kernels.ladder_wgmma import WGMMA_RUNGS
 from alexconv.kernels.rung import MAX_BLOCK, Array, Constant, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
@@ -288,7 +291,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
     ),
 )
 
-LADDER: tuple[Rung, ...] = ALEXNET_RUNGS + LENET_RUNGS
+LADDER: tuple[Rung, ...] = ALEXNET_RUNGS + LENET_RUNGS + FRONTIER_RUNGS + MMA_RUNGS + WGMMA_RUNGS
 RUNGS: dict[str, Rung] = {rung.name: rung for rung in LADDER}
 ALIASES: dict[str, str] = {rung.alias: rung.name for rung in LADDER}
 

@@ -16,6 +16,7 @@ Dims = tuple[int, int, int]
 
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
+BATCH = "N"  # the argument of a launch that is not an array
 IMAGES_PER_PIECE = "IMAGES_PER_PIECE"  # the one constant that is not the kernel's but the planner's
 
 
@@ -73,7 +74,10 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch over N images.  ``args`` name what it takes: x, w, y, a scratch or prepared array, a map."""
+    """One kernel launch over N images.  ``args`` name what it takes.
+
+    That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.
+    """
 
     entry: str
     args: tuple[str, ...]

@@ -12,7 +12,8 @@ from alexconv.kernels.rung import FOLDER, Rung, defines
 from alexconv.nvcc import compile_cubin, find_nvcc
 from alexconv.shapes import WORKLOADS, Conv
 
-ARCHES = ("80", "90a", "100")
+CAPABILITIES = {"80": (8, 0), "90a": (9, 0), "100": (10, 0)}
+ARCHES = tuple(CAPABILITIES)
 # Layer 1: several outputs per thread, the plane in global memory.  Layer 2: one output, the plane in shared memory.
 # The front end is the same for all targets, so one layer shows what is not to be had on one of them.
 JOBS = [(1, "90a"), *((2, arch) for arch in ARCHES)]
@@ -31,25 +32,28 @@ pytestmark = pytest.mark.skipif(not have_nvcc(), reason="no nvcc on this machine
 
 
 def layers_taken(rung: Rung) -> tuple[Conv, ...]:
-    """The layers of the first workload that the rung takes whole: AlexNet's, or smaller ones."""
-    return next(
-        workload.layers
+    """The layers of the first workload of which the rung takes the most: AlexNet's, or smaller ones."""
+    taken = [
+        tuple(conv for conv in workload.layers if not rung.refuses(conv, rung.resolve(conv, {})))
         for workload in WORKLOADS.values()
-        if not any(rung.refuses(conv, rung.resolve(conv, {})) for conv in workload.layers)
-    )
+    ]
+    return max(taken, key=lambda layers: min(len(layers), 2))
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 def test_the_rung_compiles(rung: Rung):
     layers = layers_taken(rung)
+    assert layers
 
     def compiled(job: tuple[int, str]) -> bytes:
         number, arch = job
-        conv = layers[number - 1]
+        conv = layers[min(number, len(layers)) - 1]
         return compile_cubin(rung.path, defines(conv, rung.resolve(conv, {})), arch)
 
+    suited = [(number, arch) for number, arch in JOBS if not rung.unsuited(CAPABILITIES[arch])]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        cubins = list(pool.map(compiled, JOBS))
+        cubins = list(pool.map(compiled, suited))
+    assert cubins
     for cubin in cubins:
         assert cubin.startswith(ELF)
         for launch in rung.launches:

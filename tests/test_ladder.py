@@ -7,7 +7,7 @@ import pytest
 from alexconv.checks import PRECISIONS
 from alexconv.kernels.geometry import MAX_SHARED
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
-from alexconv.kernels.rung import FOLDER, IMAGES_PER_PIECE, Rung
+from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_PER_PIECE, Rung
 from alexconv.launches import configure, outside_limits
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.sources import source_files
@@ -74,14 +74,17 @@ def test_the_file_opens_with_the_rungs_name_and_parent(rung: Rung):
 
 @each_rung
 def test_the_launches_are_the_files_kernels(rung: Rung):
-    kernel = r'extern "C" __global__ void\s+(?:__launch_bounds__\(\w+\)\s+)?(\w+)\((.*?)\)\s*\{'
+    kernel = r'extern "C" __global__ void\s+(?:[A-Z]\w*\s+)?(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\((.*?)\)\s*\{'
     found = {name: arguments.count(",") + 1 for name, arguments in re.findall(kernel, uncommented(rung), re.DOTALL)}
-    assert found == {launch.entry: len(launch.args) for launch in rung.launches}
-    arrays = {"x", "w", "y", *(array.name for array in rung.scratch)}
+    launches = (*rung.prepare, *rung.launches)
+    assert found == {launch.entry: len(launch.args) for launch in launches}
+    passed = {"x", "w", "y", *(array.name for array in (*rung.scratch, *rung.prepared, *rung.maps))}
+    read = {array.array for array in rung.maps}  # what a map describes may not be passed otherwise
     if rung.constant_symbol:  # the filters come in constant memory, not as an argument
-        arrays.remove("w")
+        passed.remove("w")
         assert re.search(rf"__constant__ .*\b{rung.constant_symbol}\[", uncommented(rung))
-    assert arrays == {name for launch in rung.launches for name in launch.args}
+    arguments = {name for launch in launches for name in launch.args} - {BATCH}
+    assert passed - read <= arguments <= passed
 
 
 def uncommented(rung: Rung) -> str:
@@ -98,7 +101,8 @@ def test_the_kernel_uses_every_constant(rung: Rung):
 @each_rung
 def test_precision_and_types_agree(rung: Rung):
     assert rung.precision in PRECISIONS
-    assert (rung.dtype == "float16") == ("__half" in uncommented(rung)) == (rung.precision == "half")
+    assert (rung.dtype == "float16") == (rung.precision in ("half", "fp16"))
+    assert "__half" in uncommented(rung) or rung.dtype == "float32"
 
 
 @each_rung

@@ -1,0 +1,62 @@
+// wgmma-window-tf32: the input of a tile once in shared memory, for the study's arrays.
+//
+// Parent: wgmma-tf32, which fetches an input from the L2 cache as often as taps meet it.  As in wgmma-window-half the
+// tile's inputs come once, a tap is another place to begin reading them, and the consumers take turns.
+//
+// find_filter_ranges: a block finds the largest absolute value of a share of the filters.  prepare_filters: block (r, m)
+// brings row r of blocked filter m into the order of the input's channels.  prepare_input: block (tile, group, n) writes
+// a tile of blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.
+// multiply: a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in turn; a thread of a
+// consumer has the sums of a quarter of the filters at two positions of each unit.
+#include <cuda_fp16.h>
+
+#include "study_output.cuh"
+#include "window.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+    find_filter_ranges(const float* __restrict__ w,        // [M][C][R][S]
+                       float* __restrict__ filter_ranges)  // [FILTER_RANGES]
+{
+    find_range_of_filters(w, filter_ranges);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+    prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
+                    const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
+                    int* __restrict__ filter_exponent,        // [1]
+                    __half* __restrict__ filters)             // [M][BLOCKED_R][RUN]
+{
+    __half* const parts[] = {filters};
+    prepare_scaled_filters(w, filter_ranges, filter_exponent, parts);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+    prepare_input(const float* __restrict__ x,  // [N][C][H][W]
+                  float* __restrict__ ranges,   // [N][GROUPS][TILES]
+                  __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
+{
+    __half* const parts[] = {pixels};
+    prepare_usual_input(x, ranges, parts);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+    prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
+                     const float* __restrict__ ranges,  // [N][GROUPS][TILES]
+                     int* __restrict__ exponents,       // [N]
+                     __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
+{
+    __half* const parts[] = {pixels};
+    prepare_unusual_input(x, ranges, exponents, parts);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    multiply(const TensorMap* position_map,            // of pixels
+             const TensorMap* tap_map,                 // of filters
+             const int* __restrict__ exponents,        // [N]
+             const int* __restrict__ filter_exponent,  // [1]
+             float* __restrict__ y,                    // [N][M][E][F]
+             long long N)
+{
+    multiply_windows(position_map, tap_map, N,
+                     StudyOutput<OutputPositions>{y, exponents, filter_exponent, {int(N)}});
+}

@@ -1,0 +1,114 @@
+// Implicit GEMM from a window of the input that stays in shared memory.
+//
+// The gather of warpgroups.cuh brings every input once for each tap of the filter that meets it.  Here the rows of a tile
+// are neighbouring positions of the blocked input itself, some of which are no outputs: then what tap (r, s) meets lies
+// r * BLOCKED_W + s rows further, for all rows alike.  So a tile's inputs come once, as one window, and a tap is another
+// place to begin reading it.  The filters stay in shared memory as long as the block, which takes a layer of few.
+//
+// Rows have 128 bytes, of which BLOCKED_C halves are used.  Each of two consumers has tiles of its own, and they take
+// turns on the tensor cores: while one multiplies the other stores its sums.
+#pragma once
+#include "warpgroups.cuh"
+
+constexpr int TAPS_OF_FILTER = BLOCKED_R * BLOCKED_S;
+constexpr int STEPS_OF_TAP = (BLOCKED_C + STEP - 1) / STEP;
+constexpr int POSITIONS = BLOCKED_H * BLOCKED_W;  // of an image
+constexpr int TILE_POSITIONS = UNITS * UNIT;      // of a consumer
+constexpr int BOX = 64;                           // rows that the copy engine brings at a time
+constexpr int FURTHEST = (BLOCKED_R - 1) * BLOCKED_W + BLOCKED_S - 1;
+constexpr int WINDOW_BYTES = (TILE_POSITIONS + FURTHEST + BOX - 1) / BOX * BOX * ROW_BYTES;
+static_assert(STAGES > 1, "a consumer that skips a phase could not tell it from the next");
+static_assert(BLOCKED_C <= TAPS && M <= TILE_FILTERS && FILTER_UNITS == 1 && CONSUMERS == 2);
+
+// Rows of the sums are positions; those in the last columns and rows of the blocked input are no outputs.
+struct OutputPositions {
+    int images;
+
+    // The pixel of a position, or -1.
+    __device__ __forceinline__ int pixel(int row) const
+    {
+        const int n = row / POSITIONS, h = row % POSITIONS / BLOCKED_W, w = row % POSITIONS % BLOCKED_W;
+        return n < images && h < E && w < F ? n * PIXELS + h * F + w : -1;
+    }
+};
+
+template <int output_bytes>
+struct Windows {
+    unsigned char windows[STAGES][WINDOW_BYTES];
+    unsigned char filters[TAPS_OF_FILTER][FILTER_BYTES];
+    unsigned char output[output_bytes];  // for what stores the sums
+    Barrier full[STAGES], empty[STAGES], filters_there, turn[CONSUMERS];
+};
+
+// The whole kernel; `output` as in warpgroups.cuh.
+template <class Output>
+__device__ __forceinline__ void multiply_windows(const TensorMap* position_map,  // of [N * POSITIONS][BLOCKED_C]
+                                                 const TensorMap* tap_map,       // of [M][TAPS_OF_FILTER][BLOCKED_C]
+                                                 int images, Output output)
+{
+    DYNAMIC_SHARED(unsigned char, memory);
+    const size_t address = reinterpret_cast<size_t>(memory);
+    using Memory = Windows<Output::BYTES>;
+    Memory& shared = *reinterpret_cast<Memory*>((address + ATOM_BYTES - 1) / ATOM_BYTES * ATOM_BYTES);
+    constexpr int WARPS = WARPGROUP / LANES;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            barrier_init(&shared.full[stage], 1);
+            barrier_init(&shared.empty[stage], WARPS);
+        }
+        for (int consumer = 0; consumer < CONSUMERS; ++consumer) barrier_init(&shared.turn[consumer], WARPS);
+        barrier_init(&shared.filters_there, 1);
+        barrier_init_fence();
+    }
+    __syncthreads();  // the barriers are ready before anybody uses one
+    const int tiles = (images * POSITIONS + TILE_POSITIONS - 1) / TILE_POSITIONS;
+    Place<STAGES> place;
+    if (threadIdx.x < WARPGROUP) {
+        warpgroup_give_registers<PRODUCER_REGISTERS>();
+        if (threadIdx.x > 0) return;
+        barrier_arrive_expecting(&shared.filters_there, sizeof(shared.filters));
+        for (int tap = 0; tap < TAPS_OF_FILTER; ++tap)
+            load_box(shared.filters[tap], tap_map, &shared.filters_there, 0, tap, 0);
+        for (int tile = blockIdx.x; tile < tiles; tile += BLOCKS) {
+            barrier_wait(&shared.empty[place.stage], place.parity ^ 1);  // its consumer has read the window
+            barrier_arrive_expecting(&shared.full[place.stage], WINDOW_BYTES);
+            for (int row = 0; row < WINDOW_BYTES / ROW_BYTES; row += BOX)
+                load_box(shared.windows[place.stage] + row * ROW_BYTES, position_map, &shared.full[place.stage], 0,
+                         tile * TILE_POSITIONS + row, 0);
+            place.advance();
+        }
+        return;
+    }
+    warpgroup_take_registers<CONSUMER_REGISTERS>();
+    const int consumer = threadIdx.x / WARPGROUP - 1;
+    if (consumer == 1) place.advance();
+    unsigned waits_for = consumer == 0 ? 1 : 0;  // the first consumer has the first turn
+    barrier_wait(&shared.filters_there, 0);
+    for (int tile = blockIdx.x + consumer * BLOCKS; tile < tiles; tile += CONSUMERS * BLOCKS) {
+        constexpr int STEP_BYTES = STEP * sizeof(__half);
+        const auto rows = output.find(tile * TILE_POSITIONS);
+        float sums[UNITS][SUMS];
+        barrier_wait(&shared.full[place.stage], place.parity);  // the window has come
+        barrier_wait(&shared.turn[consumer], waits_for);        // the other consumer has started all its products
+        const unsigned char* const window = shared.windows[place.stage];
+        warpgroup_fence();
+#pragma unroll
+        for (int tap = 0; tap < TAPS_OF_FILTER; ++tap)
+#pragma unroll
+            for (int step = 0; step < STEPS_OF_TAP; ++step)
+#pragma unroll
+                for (int u = 0; u < UNITS; ++u) {
+                    const int row = u * UNIT + tap / BLOCKED_S * BLOCKED_W + tap % BLOCKED_S;
+                    multiply_half(sums[u], describe_matrix(window + row * ROW_BYTES + step * STEP_BYTES),
+                                  describe_matrix(shared.filters[tap] + step * STEP_BYTES), tap > 0 || step > 0);
+                }
+        warpgroup_close_group();
+        release(&shared.turn[1 - consumer]);
+        warpgroup_wait<0>();
+        release(&shared.empty[place.stage]);
+        output.store(sums, rows, 0, shared.output);
+        place.advance();
+        place.advance();
+        waits_for ^= 1;
+    }
+}
