@@ -36,10 +36,50 @@ class Point:
         """The point as a record holds it."""
         return asdict(self)
 
+    def points(self) -> list["Point"]:
+        """The point itself, as of several layers there are several."""
+        return [self]
+
     def label(self) -> str:
         """The point in a few words, for progress lines."""
-        rung = rung_label(self.rung, self.constants, self.conv)
+        # a record may be of several layers, whose range as text has no shape, or of a peer, which has no constants
+        rung = rung_label(self.rung, self.constants, self.conv) if self.rung in RUNGS else self.rung
         return f"{self.workload} layer {self.layer} N={self.N} {rung} {self.transfer}"
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Several layers measured as one sequence, N images each.  Its ``layer`` in a record is their range as text."""
+
+    workload: str
+    layers: tuple[int, ...]
+    N: int
+    rung: str
+    transfer: str
+    precision: str
+    constants: dict[str, int] = field(default_factory=dict, hash=False)
+
+    def axes(self) -> dict[str, Any]:
+        """The point as a record holds it."""
+        axes = asdict(self)
+        return {"workload": axes.pop("workload"), "layer": layer_range(axes.pop("layers")), **axes}
+
+    def label(self) -> str:
+        """The point in a few words, for progress lines."""
+        return f"{self.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}"
+
+    def points(self) -> list[Point]:
+        """Each layer as a point of its own."""
+        rest = (self.N, self.rung, self.transfer, self.precision, self.constants)
+        return [Point(self.workload, layer, *rest) for layer in self.layers]
+
+
+def layer_range(layers: Sequence[int]) -> str:
+    """``1-5``, or ``1,3`` where the numbers do not follow each other."""
+    first, last = layers[0], layers[-1]
+    if len(layers) > 1 and list(layers) == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, layers))
 
 
 def rung_label(rung: str, constants: dict[str, int], conv: Conv) -> str:

@@ -9,23 +9,34 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from alexconv import __version__, display, environment, tuning_cache
+from alexconv import __version__, auto, display, environment, peers, together, tuning_cache
 from alexconv.checks import PRECISIONS
 from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
 from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.cpu_reference.machine import cores
-from alexconv.display import Progress, listing, plan_table, result_tables
+from alexconv.display import Progress, listing, outcome, plan_table, result_tables
 from alexconv.errors import CompileError, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.points import Point, TunedConstants, choose_rungs, choose_transfers, expand, parse_constants, study_points
+from alexconv.points import (
+    Joint,
+    Point,
+    TunedConstants,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_constants,
+    study_points,
+)
 from alexconv.records import Record, RecordFile, identity
 from alexconv.runner import Runner, Settings, Skip, finished
 from alexconv.shapes import Conv
@@ -44,11 +55,14 @@ def parser() -> argparse.ArgumentParser:
     add("--workload", default="alexnet", help="the network whose layers are run (default: alexnet)")
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
     add("--N", help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128 on a GPU, 1 on the host)")
-    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
+    add("--rungs", help="rungs by name, study abbreviation or family, or auto (default: all, with --mix none)")
     add("--transfer", default="pageable", help="ways to move arrays, or all (default: pageable)")
     add("--precision", help="only rungs of these error classes, as in fp32,half")
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--tuned", action="store_true", help="where alexconv.tune has found constants on this device, use them")
+    add("--peers", choices=peers.PEERS, help="time cuDNN and cuBLAS too, as torch calls them, on the same points")
+    add("--together", action="store_true", help="also the layers as one graph, or one pipeline under streamed:8")
+    add("--mix", metavar="1=RUNG,2=RUNG:NAME=V", help="a rung, with constants, for every layer, together")
     add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
     add("--device", type=int, default=0, help="number of the GPU (default: 0)")
     add("--memory-budget", type=size, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
@@ -93,27 +107,112 @@ def tuned_on(executor: Executor) -> TunedConstants:
     return constants
 
 
-def points_asked_for(options: argparse.Namespace, backend: str, tuned: TunedConstants | None) -> list[Point]:
+def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: TunedConstants | None) -> list[Point]:
     """The points of a command line; raises UsageError."""
     if options.study:
         return study_points(options.study, parse_batches(options.N) if options.N else ())
     workload = workload_named(options.workload)
-    precisions = options.precision.split(",") if options.precision else []
+    precisions = precisions_asked_for(options)
     if unknown := set(precisions) - set(PRECISIONS):
         raise UsageError(f"unknown precision {', '.join(sorted(unknown))}: choose from {', '.join(PRECISIONS)}")
-    points = expand(
-        workload.name,
-        parse_layers(options.layers, workload),
-        parse_batches(options.N or DEFAULT_BATCH[backend]),
-        choose_rungs(options.rungs),
-        choose_transfers(options.transfer),
-        parse_constants(options.set),
-        precisions,
-        tuned,
-    )
-    if not points:
+    words = (options.rungs or ("" if options.mix else "all")).split(",")
+    named = ",".join(word for word in words if word != auto.AUTO)
+    layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or DEFAULT_BATCH[executor.name])
+    transfers, constants = choose_transfers(options.transfer), parse_constants(options.set)
+    rungs = choose_rungs(named) if named else []
+    points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned)
+    if auto.AUTO in words:
+        for layer, N, precision in product(layers, batches, precisions or PRECISIONS):
+            for choice in chosen_rungs(executor, workload.layer(layer), N, precision, options.memory_budget):
+                found = partial(constants_of, choice)
+                points += expand(workload.name, [layer], [N], [(choice.rung, None)], transfers, constants, (), found)
+        points = [point for number, point in enumerate(points) if point not in points[:number]]
+    if not points and not options.mix:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common")
     return points
+
+
+def chosen_rungs(executor: Executor, conv: Conv, N: int, precision: str, budget: int | None) -> Iterator[auto.Choice]:
+    """What ``auto`` stands for: a rung for each layout that the precision has rungs for."""
+    for layout in auto.layouts_of(precision):
+        if choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, budget):
+            yield choice
+
+
+def constants_of(choice: auto.Choice, rung: Rung, conv: Conv, N: int) -> dict[str, int]:
+    """The constants of what ``auto`` stands for, as expand asks for them."""
+    return choice.constants
+
+
+def joint_points(
+    options: argparse.Namespace, backend: str, points: Sequence[Point], tuned: TunedConstants | None
+) -> list[together.JointRungs]:
+    """The layers of the points' rungs together, and the mix of rungs, as far as asked for; raises UsageError."""
+    joint = together.joint_rungs(points) if options.together else []
+    if options.together and points and not joint:
+        raise UsageError("--together takes two layers or more")
+    if options.mix:
+        batches = parse_batches(options.N or DEFAULT_BATCH[backend])
+        transfers = choose_transfers(options.transfer)
+        joint += together.mixed(options.mix, workload_named(options.workload).name, batches, transfers, tuned)
+    return joint
+
+
+def precisions_asked_for(options: argparse.Namespace) -> list[str]:
+    """The error classes of a command line; none means all."""
+    return options.precision.split(",") if options.precision else []
+
+
+class Recorder(Protocol):
+    """What turns points of a kind into records."""
+
+    executor: Any
+
+    def key(self, point: Any) -> str:
+        """Digest of all that the point's result depends on."""
+        ...
+
+    def record(self, point: Any) -> Record:
+        """Runs one point."""
+        ...
+
+
+class Job(NamedTuple):
+    """A point, and what runs it."""
+
+    point: Point | Joint
+    recorder: Recorder
+
+
+def jobs_of(
+    runner: Runner, points: Sequence[Point], options: argparse.Namespace, peer_runner: Recorder | None
+) -> list[Job]:
+    """The points and their peers, each peer after the rungs of its layer and batch, with the same data at hand.
+
+    Raises UsageError where peers are asked for and none is left.
+    """
+    if peer_runner is None:
+        return [Job(point, runner) for point in points]
+    precisions = precisions_asked_for(options)
+    beside = peers.peer_points(points, precisions)
+    if not beside:
+        raise UsageError(f"no peer is left: theirs are the precisions {', '.join(peers.DTYPES)}")
+    places = list(dict.fromkeys(map(place, points)))
+    jobs = [
+        Job(point, runner if point.rung in RUNGS else peer_runner)
+        for point in sorted([*points, *beside], key=lambda point: places.index(place(point)))
+    ]
+    if options.together:
+        joint = peers.joint_points(points, precisions)
+        if not joint:
+            raise UsageError("--together takes two layers or more")
+        jobs += [Job(point, peer_runner) for point in joint]
+    return jobs
+
+
+def place(point: Point) -> tuple[str, int, int]:
+    """Workload, layer and batch size, whose inputs and reference are the same."""
+    return point.workload, point.layer, point.N
 
 
 def build_all(executor: Executor, runner: Runner, points: Iterable[Point]) -> None:
@@ -136,17 +235,15 @@ def build_all(executor: Executor, runner: Runner, points: Iterable[Point]) -> No
         list(pool.map(build, wanted.values()))
 
 
-def run_points(
-    runner: Runner, points: Sequence[Point], file: RecordFile, headers: Record, progress: Progress
-) -> list[Record]:
+def run_jobs(jobs: Iterable[Job], file: RecordFile, headers: Record, progress: Progress) -> list[Record]:
     """Runs and records the points one by one; stops early only when the device is lost."""
     done = []
-    for point in points:
+    for point, recorder in jobs:
         progress.start(point.label())
-        record = file.point({**headers, **runner.record(point)})
+        record = file.point({**headers, **recorder.record(point)})
         done.append(record)
         progress.finish(record)
-        if record["status"] == "launch-error" and runner.executor.lost():
+        if record["status"] == "launch-error" and recorder.executor.lost():
             progress.say("the device no longer answers after this fault: run again with --resume for the other points")
             break
     return done
@@ -164,26 +261,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         restart_under_asan(arguments)
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
+    torch = peers.import_torch(executor) if options.peers else None
+    if (options.mix or (options.together and not torch)) and not executor.measures:
+        raise UsageError(f"--together needs an NVIDIA GPU: the {executor.name} executor has no times")
     tuned = tuned_on(executor) if options.tuned else None
-    points = points_asked_for(options, executor.name, tuned)
+    points = points_asked_for(options, executor, tuned)
     if tuned:
         known = sum(bool(tuned(RUNGS[point.rung], point.conv, point.N)) for point in points)
         say.print(f"{known} of {len(points)} points have constants from alexconv.tune, the others their defaults")
     settings = Settings(
         options.seconds, options.seed, options.memory_budget, not options.no_baseline, not options.verify_only
     )
-    runner = Runner(executor, points, settings)
+    joint = joint_points(options, executor.name, points, tuned) if executor.measures else []
+    runner = Runner(executor, [*points, *(each for rungs in joint for each in rungs.points())], settings)
+    peer_runner = peers.PeerRunner(torch, executor, runner) if torch else None
+    jobs = jobs_of(runner, points, options, peer_runner)
+    jobs += [Job(point, together.TogetherRunner(executor, runner)) for point in joint]
     if options.dry_run:
         plan_table(say, runner, points)
+        for job in jobs:
+            if job.recorder is not runner:
+                kind = "peer" if job.recorder is peer_runner else "together"
+                say.print(f"{kind}: {job.point.label()}", soft_wrap=True)
         return 0
     file = RecordFile(options.out)
     if file.previous.unreadable:
         say.print(f"{options.out}: {file.previous.unreadable} unreadable line(s), left as they are")
-    todo = points
+    todo = jobs
     if options.resume or options.retry:
         previous = {identity(record["point"]): record for record in file.previous.latest()}
-        todo = [point for point in points if not finished(point, runner.key(point), previous, retry=options.retry)]
-        say.print(f"{len(points) - len(todo)} of {len(points)} points are already in {options.out}", soft_wrap=True)
+        todo = [
+            job for job in jobs if not finished(job.point, job.recorder.key(job.point), previous, retry=options.retry)
+        ]
+        say.print(f"{len(jobs) - len(todo)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
     headers = {
         "device": file.header("device", executor.header()),
         "host": file.header("host", environment.host_facts()),
@@ -191,11 +301,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     with Progress(len(todo)) as progress:
         progress.start("compiling")
-        build_all(executor, runner, todo)
-        done = run_points(runner, todo, file, headers, progress)
-    wanted = {identity(point.axes()) for point in points}
-    shown = {identity(record["point"]): record for record in [*file.previous.points, *done]}
-    result_tables(say, [record for name, record in shown.items() if name in wanted], timed=executor.measures)
+        own = [point for point, recorder in todo if recorder is not peer_runner]
+        build_all(executor, runner, [each for point in own for each in point.points()])
+        done = run_jobs(todo, file, headers, progress)
+    wanted = {identity(job.point.axes()): job.point for job in jobs}
+    latest = {identity(record["point"]): record for record in [*file.previous.points, *done]}
+    shown = {name: record for name, record in latest.items() if name in wanted}
+    of_layers = [record for name, record in shown.items() if isinstance(wanted[name], Point)]
+    result_tables(say, of_layers, timed=executor.measures)
+    for name, record in shown.items():
+        if isinstance(wanted[name], Joint):
+            say.print(f"{wanted[name].label()}: {outcome(record)}", soft_wrap=True, markup=False)
     counts = Counter(record["status"] for record in done)
     say.print(f"{len(done)} points: {', '.join(f'{n} {status}' for status, n in counts.items()) or 'nothing to do'}")
     say.print(f"records: {options.out}", soft_wrap=True)

@@ -14,12 +14,11 @@ from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.point import Executor, PlannedPoint, Samples, Values
+from alexconv.executors.point import Executor, Samples, Values
 from alexconv.kernels.ladder import RUNGS
-from alexconv.launches import configure, outside_limits
 from alexconv.layouts import from_study, to_study
-from alexconv.planner import DoesNotFit, Plan, plan
-from alexconv.points import Point
+from alexconv.planner import DoesNotFit, Plan, plan_on
+from alexconv.points import Joint, Point
 from alexconv.records import Record, digest, identity
 from alexconv.shapes import Conv
 from alexconv.transfers import transfer_named
@@ -127,22 +126,13 @@ class Runner:
         transfer = transfer_named(point.transfer)
         if transfer.kind not in self.executor.transfers:
             raise Skip(f"the {self.executor.name} executor has no transfer {transfer.name}")
-        if reason := self.executor.unsuited(rung) or rung.refuses(conv, point.constants):
-            raise Skip(reason)
-        budget = self.settings.memory_budget or self.executor.memory_budget()
-        copies = min(transfer.streams, point.N)
+        budget, copies = self.settings.memory_budget, min(transfer.streams, point.N)
         try:
-            cut = plan(rung, conv, point.N, point.constants, budget, copies, transfer.pieces_at_least)
+            return plan_on(
+                self.executor, rung, conv, point.N, point.constants, budget, copies, transfer.pieces_at_least
+            )
         except DoesNotFit as error:
             raise Skip(str(error)) from None
-        launches = configure(rung, conv, cut.images, cut.constants)
-        reasons = [rung.refuses(conv, cut.constants), *(outside_limits(launch) for launch in launches)]
-        if reason := next(filter(None, reasons), None):
-            raise Skip(reason)
-        largest = max(launch.dynamic_shared for launch in launches)
-        if largest > self.executor.max_shared:
-            raise Skip(f"a block needs {largest} bytes of shared memory, this device has {self.executor.max_shared}")
-        return cut
 
     def key(self, point: Point) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
@@ -152,13 +142,7 @@ class Runner:
 
     def record(self, point: Point) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""
-        begin = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "point": point.axes(), "key": self.key(point)}
-        try:
-            return begin | self._measured(point, self.plan(point))
-        except Skip as reason:
-            return begin | {"status": "skipped", "reason": str(reason)}
-        except (CompileError, LaunchError, OutOfMemory) as error:
-            return begin | {"status": FAILURES[type(error)], "reason": str(error)}
+        return attempted(point, self.key(point), lambda: self._measured(point, self.plan(point)))
 
     def _measured(self, point: Point, cut: Plan) -> Record:
         rung, layer = RUNGS[point.rung], self.layer(point)
@@ -169,37 +153,58 @@ class Runner:
         opened = self.executor.open(program, cut, x, w, transfer_named(point.transfer))
         try:
             outputs = to_study(opened.outputs(), rung.layout)
-            error, tolerance = layer.error(outputs), precision.tolerance(point.conv.K)
             facts: Record = {
-                "error": {"absolute": error.absolute, "scaled": error.scaled, "tolerance": tolerance},
+                **checked(layer.error(outputs), precision.tolerance(point.conv.K)),
                 "pieces": len(cut.pieces),
                 "images_per_piece": cut.images,
                 "planned_constants": cut.constants,
                 "device_bytes": cut.device_bytes,
                 "launches": program.launches(cut.images),
             }
-            if not error.passes(tolerance):
-                facts["error"] = {name: as_json(value) for name, value in facts["error"].items()}
-                reason = f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}"
-                return {"status": "wrong", "reason": reason, **facts}
-            timed = self.executor.measures and self.settings.timed
-            if rung.order_varies and timed:
+            if facts["status"] != "ok":
+                return facts
+            if not (self.executor.measures and self.settings.timed):
+                return facts | {"samples": {}}
+            if rung.order_varies:
                 facts["spread"] = spread(opened.outputs().copy(), opened.outputs)
-            if self.settings.baseline and timed:
+            if self.settings.baseline:
                 facts["cpu"] = layer.cpu_times(point.N)
-            return {"status": "ok", "reason": None, **facts, **(self._timed(opened) if timed else {"samples": {}})}
+            facts |= timed(self.executor, opened.measure, self.settings.seconds)
+            timeline = opened.timeline()
+            return facts | {"timeline": timeline} if timeline else facts
         finally:
             opened.close()
 
-    def _timed(self, opened: PlannedPoint) -> Record:
-        before = self.executor.health()
-        samples: Samples = opened.measure(self.settings.seconds)
-        health = [before, self.executor.health()]
-        throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
-        rounded = {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
-        measured = {"samples": rounded, "health": health, "throttled": throttled}
-        timeline = opened.timeline()
-        return measured | {"timeline": timeline} if timeline else measured
+
+def attempted(point: Point | Joint, key: str, measure: Callable[[], Record]) -> Record:
+    """The record of a point: what ``measure`` finds, or how it failed, where the fault is the point's own."""
+    begin = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "point": point.axes(), "key": key}
+    try:
+        return begin | measure()
+    except Skip as reason:
+        return begin | {"status": "skipped", "reason": str(reason)}
+    except (CompileError, LaunchError, OutOfMemory) as error:
+        return begin | {"status": FAILURES[type(error)], "reason": str(error)}
+
+
+def checked(error: MaxError, tolerance: float) -> Record:
+    """Status, reason and figures of a max-error check."""
+    figures = {"absolute": error.absolute, "scaled": error.scaled, "tolerance": tolerance}
+    facts = {"error": {name: as_json(value) for name, value in figures.items()}}
+    if error.passes(tolerance):
+        return {"status": "ok", "reason": None, **facts}
+    reason = f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}"
+    return {"status": "wrong", "reason": reason, **facts}
+
+
+def timed(executor: Executor, measure: Callable[[float], Samples], seconds: float) -> Record:
+    """Samples of about so many seconds for each figure, and the clocks before and after."""
+    before = executor.health()
+    samples = measure(seconds)
+    health = [before, executor.health()]
+    throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
+    rounded = {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
+    return {"samples": rounded, "health": health, "throttled": throttled}
 
 
 def spread(first: Values, again: Callable[[], Values]) -> float:
@@ -212,7 +217,7 @@ def as_json(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)
 
 
-def finished(point: Point, key: str, previous: dict[str, Record], *, retry: bool) -> bool:
+def finished(point: Point | Joint, key: str, previous: dict[str, Record], *, retry: bool) -> bool:
     """Whether an earlier record of the same file makes running the point again needless."""
     record = previous.get(identity(point.axes()))
     if record is None or record["key"] != key:

@@ -16,7 +16,7 @@ from alexconv.executors.cuda_points import CopiedPoint, CudaPoint, ManagedPoint,
 from alexconv.executors.graphs import Graph
 from alexconv.executors.point import PlannedPoint, Values
 from alexconv.executors.tensor_maps import encode
-from alexconv.kernels.rung import Constants, Rung, defines
+from alexconv.kernels.rung import BATCH, Constants, Rung, defines
 from alexconv.launches import Configured, configure, configure_preparation
 from alexconv.planner import Plan
 from alexconv.records import Record
@@ -78,7 +78,7 @@ class CudaProgram:
         """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses."""
         if images not in self._configured:
             self._configured[images] = configure(self.rung, self.conv, images, self.constants)
-        self._enqueue(self._configured[images], self._with_maps(images, pointers), stream)
+        self._enqueue(self._configured[images], self._arguments(images, pointers), stream)
 
     def prepare(self, pointers: dict[str, int], stream: Any) -> None:
         """Puts the launches on a stream that bring the filters into the rung's own form."""
@@ -91,9 +91,12 @@ class CudaProgram:
                 launch.grid, launch.block, stream, *arguments, shared_size=launch.dynamic_shared
             )
 
-    def _with_maps(self, images: int, pointers: dict[str, int]) -> dict[str, int]:
-        """Adds the addresses of the rung's tensor maps, made when they are first asked for, outside of any capture."""
-        addresses = dict(pointers)
+    def _arguments(self, images: int, pointers: dict[str, int]) -> dict[str, int]:
+        """Adds the number of images and the addresses of the rung's tensor maps.
+
+        A map is made when it is first asked for, which must be outside of any capture.
+        """
+        addresses = {BATCH: images, **pointers}
         for tensor_map in self.rung.maps:
             key = (tensor_map.name, images, pointers[tensor_map.array])
             if key not in self._maps:

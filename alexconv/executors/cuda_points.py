@@ -5,8 +5,8 @@ that empties the L2 cache (*cold*), and keeps the device busy until the host has
 of the host's is counted.  For *hot* figures the kernels run once more, untimed, in between.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -210,6 +210,16 @@ class CopiedPoint(CudaPoint):
             "total": total,
         }
 
+    def enqueue(self) -> None:
+        """Puts the kernels over the whole batch, which must be one piece, on the executor's stream."""
+        self.program.enqueue(self.plan.N, self.pointers, self.stream)
+
+    def download(self) -> Values:
+        """The outputs that now lie on the device, of a batch in one piece."""
+        self.driver.memcpy_dtoh_async(self.y, self.pointers["y"], self.stream)
+        self.stream.synchronize()
+        return self.y
+
     def measure(self, seconds: float) -> Samples:
         """See PlannedPoint."""
         with self.executor.errors(self.program.rung.name):
@@ -229,57 +239,138 @@ class StreamedPoint(CudaPoint):
         _, _, plan, x, w, transfer = arguments
         self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
         self.y = self.driver.pagelocked_empty(self.program.rung.y_shape(self.conv, plan.N), self.dtype)
-        filters = self.filter_set(self.program.filters(self, w.nbytes))
-        self.streams = [self.driver.Stream() for _ in range(min(transfer.streams, len(plan.pieces)))]
-        self.sets = [self.buffer_set(list(self.bytes), filters) for _ in self.streams]
+        self._filters = self.filter_set(self.program.filters(self, w.nbytes))
+        self.sets: dict[int, dict[str, int]] = {}  # by stream
+        turns = [(0, piece) for piece in range(len(plan.pieces))]
+        self.pipeline = Pipeline(self.executor, [self], turns, transfer.streams)
+
+    def set_of(self, stream: int) -> dict[str, int]:
+        """Addresses of the arrays that the point's pieces have on a stream, allotted when first asked for."""
+        if stream not in self.sets:
+            self.sets[stream] = self.buffer_set(list(self.bytes), self._filters)
+        return self.sets[stream]
+
+    def run(self, *, fill: bool = False) -> float:
+        """Host arrays to host arrays once; milliseconds in all."""
+        return self.pipeline.run(fill=fill)
+
+    def timeline(self) -> list[Record]:
+        """See Pipeline."""
+        return self.pipeline.timeline()
+
+    def measure(self, seconds: float) -> Samples:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            return self.measure_kernels(self.set_of(0), seconds) | {"total": repeat(self.run, seconds)}
+
+
+class Pipeline:
+    """Pieces of one or several streamed points, on several streams in turn.
+
+    ``turns`` are pairs of a point's number and a piece's.  The filters of a point are copied and prepared before its
+    first piece.
+    """
+
+    def __init__(
+        self,
+        executor: "CudaExecutor",
+        points: Sequence[StreamedPoint],
+        turns: Sequence[tuple[int, int]],
+        streams: int,
+    ) -> None:
+        self.executor, self.points, self.turns = executor, points, turns
+        self.streams = [executor.driver.Stream() for _ in range(min(streams, len(turns)))]
+        for number, (point, _) in enumerate(turns):
+            points[point].set_of(number % len(self.streams))
 
     def run(self, *, fill: bool = False) -> float:
         """Host arrays to host arrays once; milliseconds in all."""
         begin = perf_counter()
-        self.driver.memcpy_htod_async(self.sets[0]["w"], self.w, self.streams[0])
-        self.prepare(self.sets[0], self.streams[0], fill=fill)
-        filters_there = self.executor.mark(self.streams[0])
-        for stream in self.streams[1:]:
-            stream.wait_for_event(filters_there)
-        marks = [[filters_there]]
-        for number, (first, last) in enumerate(self.plan.pieces):
-            stream, pointers = self.streams[number % len(self.streams)], self.sets[number % len(self.streams)]
-            marks.append([self.executor.mark(stream)])
-            self.driver.memcpy_htod_async(pointers["x"], self.x[first:last], stream)
-            marks[-1].append(self.executor.mark(stream))
-            if fill:
-                self.fill(pointers, stream)
-            self.program.enqueue(last - first, pointers, stream)
-            marks[-1].append(self.executor.mark(stream))
-            self.driver.memcpy_dtoh_async(self.y[first:last], pointers["y"], stream)
-            marks[-1].append(self.executor.mark(stream))
+        self.enqueue(fill=fill)
         for stream in self.streams:
             stream.synchronize()
-        self._marks = marks
         return (perf_counter() - begin) * 1e3
+
+    def forget(self) -> None:
+        """Fills outputs and scratch arrays, on the device and on the host, with NaN."""
+        for point in self.points:
+            fill_with_nan(point.y)
+            for pointers in point.sets.values():
+                point.fill(pointers, self.executor.stream)
+        self.executor.stream.synchronize()
+
+    @contextmanager
+    def recorded(self) -> Iterator[Callable[[], float]]:
+        """What ``run`` does, as a graph: the host is then no limit where pieces are many.  Milliseconds in all."""
+
+        def enqueue(stream: Any) -> None:
+            begin = self.executor.mark(stream)
+            for each in self.streams:
+                each.wait_for_event(begin)
+            self.enqueue()
+            for each in self.streams:
+                stream.wait_for_event(self.executor.mark(each))
+
+        def timed() -> float:
+            begin = perf_counter()
+            launch()
+            self.executor.stream.synchronize()
+            return (perf_counter() - begin) * 1e3
+
+        self.run()  # first uses allot what may not be allotted while a graph is recorded
+        with self.executor.recorded(enqueue) as launch:
+            yield timed
+
+    def enqueue(self, *, fill: bool = False) -> None:
+        """Puts all copies and kernels on the streams."""
+        filters_there: dict[int, Any] = {}  # by point: the event after they are prepared
+        seen: set[tuple[int, int]] = set()  # points and streams that have waited for it
+        marks: list[list[Any]] = []
+        for number, (which, piece) in enumerate(self.turns):
+            point, turn = self.points[which], number % len(self.streams)
+            stream, pointers = self.streams[turn], point.set_of(turn)
+            if which not in filters_there:
+                self.executor.driver.memcpy_htod_async(pointers["w"], point.w, stream)
+                point.prepare(pointers, stream, fill=fill)
+                filters_there[which] = self.executor.mark(stream)
+            elif (which, turn) not in seen:
+                stream.wait_for_event(filters_there[which])
+            seen.add((which, turn))
+            marks.append(self._enqueue(point, piece, stream, pointers, fill))
+        self._marks, self._origin = marks, filters_there[self.turns[0][0]]
+
+    def _enqueue(
+        self, point: StreamedPoint, piece: int, stream: Any, pointers: dict[str, int], fill: bool
+    ) -> list[Any]:
+        """A piece's copies and kernels; the events before, between and after them."""
+        first, last = point.plan.pieces[piece]
+        marks = [self.executor.mark(stream)]
+        self.executor.driver.memcpy_htod_async(pointers["x"], point.x[first:last], stream)
+        marks.append(self.executor.mark(stream))
+        if fill:
+            point.fill(pointers, stream)
+        point.program.enqueue(last - first, pointers, stream)
+        marks.append(self.executor.mark(stream))
+        self.executor.driver.memcpy_dtoh_async(point.y[first:last], pointers["y"], stream)
+        return [*marks, self.executor.mark(stream)]
 
     def timeline(self) -> list[Record]:
         """When the last run's operations were at the head of their streams, in ms from the arrival of the filters.
 
-        An operation that waits for a copy engine or for multiprocessors counts as running.
+        These are the filters of the first piece's point.  An operation that waits for a copy engine or for
+        multiprocessors counts as running.
         """
-        (origin,), *pieces = self._marks
         return [
             {
                 "stream": number % len(self.streams),
                 "piece": number,
                 "what": what,
-                "start": round(float(start.time_since(origin)), 4),
-                "end": round(float(end.time_since(origin)), 4),
+                "start": round(float(start.time_since(self._origin)), 4),
+                "end": round(float(end.time_since(self._origin)), 4),
             }
-            for number, marks in enumerate(pieces)
+            for number, marks in enumerate(self._marks)
             for what, start, end in zip(("h2d", "kernel", "d2h"), marks, marks[1:], strict=False)
         ]
-
-    def measure(self, seconds: float) -> Samples:
-        """See PlannedPoint."""
-        with self.executor.errors(self.program.rung.name):
-            return self.measure_kernels(self.sets[0], seconds) | {"total": repeat(self.run, seconds)}
 
 
 class ManagedPoint(CudaPoint):

@@ -1,0 +1,428 @@
+"""Rungs on arrays and streams of other libraries.
+
+PyCUDA launches on its own streams only, so kernels are loaded and launched here through cuda-bindings, on the stream
+that the caller names, without waiting.  What a call needs besides the caller's arrays, its workspace, is kept for the
+next call of the same kind, up to KEPT_SHARE of the device's memory.  A workspace serves one call after the other: an
+event makes a call on another stream wait for the last one.
+"""
+
+import ctypes
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
+from math import ceil, gcd, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from alexconv import nvcc
+from alexconv.arrays import View, packed_strides
+from alexconv.errors import OutOfMemory
+from alexconv.executors.bindings import answer, require_bindings
+from alexconv.executors.cuda import PORTABLE_SHARED, CudaExecutor
+from alexconv.executors.point import NAN_BYTE
+from alexconv.executors.tensor_maps import MAP_BYTES, encode
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import BATCH, Dims, Rung, defines
+from alexconv.launches import Configured, configure, configure_preparation
+from alexconv.planner import DoesNotFit, Plan, plan_on
+from alexconv.shapes import Conv
+
+COPY_SOURCE = Path(__file__).with_name("copy.cu")
+KEPT_SHARE = 0.25  # of the device's memory, for workspaces
+MOST_WORKSPACES = 256
+MOST_MAPS = 1024  # tensor maps of a workspace: one for each address that it has met
+MAPS_TOGETHER = 32  # that are allotted at a time
+ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
+BLOCK = 256  # threads of copy_elements
+TILE, TILE_ROWS = 32, 8  # of copy_transposed; as in copy.cu
+LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
+
+WORD = 8  # bytes
+Words = Sequence[int]  # of 64 bits: one parameter of a kernel
+
+
+class Memory:
+    """Memory on a device, given back when nobody refers to it any more."""
+
+    def __init__(self, device: "Device", nbytes: int) -> None:
+        self.nbytes = max(nbytes, 1)
+        with device.current():
+            result, address = device.driver.cuMemAlloc(self.nbytes)
+        if int(result) != 0:
+            raise OutOfMemory(f"{nbytes} bytes on GPU {device.number}: {result.name}")
+        self.address = int(address)
+        weakref.finalize(self, device.free, self.address).atexit = False
+
+
+class Turns:
+    """An order among streams: what one enqueues after ``begin`` runs after all that was enqueued before ``end``."""
+
+    def __init__(self, device: "Device") -> None:
+        self._driver = device.driver
+        flags = self._driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        self._event = answer(self._driver.cuEventCreate(flags), "an event")
+        weakref.finalize(self, self._driver.cuEventDestroy, self._event).atexit = False
+
+    def begin(self, stream: int) -> None:
+        """The stream waits for what came before."""
+        answer(self._driver.cuStreamWaitEvent(stream, self._event, 0), "a stream's wait")
+
+    def end(self, stream: int) -> None:
+        """What comes next waits for what is on the stream now."""
+        answer(self._driver.cuEventRecord(self._event, stream), "an event")
+
+
+class Kernels:
+    """The entry points of a cubin on a device, ready to be launched on any stream."""
+
+    def __init__(self, device: "Device", cubin: bytes) -> None:
+        self._driver = device.driver
+        self._module = answer(self._driver.cuModuleLoadData(cubin), "loading kernels")
+        self._functions: dict[tuple[str, int], Any] = {}
+        weakref.finalize(self, device.unload, self._module).atexit = False
+
+    def symbol(self, name: str) -> int:
+        """Address of a ``__constant__`` array."""
+        return int(answer(self._driver.cuModuleGetGlobal(self._module, name.encode()), name))
+
+    def launch(
+        self, entry: str, grid: Dims, block: Dims, shared: int, stream: int, parameters: Sequence[Words]
+    ) -> None:
+        """Enqueues a launch; raises LaunchError."""
+        function = self._function(entry, shared)
+        values = [word for words in parameters for word in words]
+        held = (ctypes.c_int64 * len(values))(*values)
+        places = accumulate((WORD * len(words) for words in parameters[:-1]), initial=ctypes.addressof(held))
+        pointers = (ctypes.c_void_p * len(parameters))(*places)
+        launched = self._driver.cuLaunchKernel(function, *grid, *block, shared, stream, ctypes.addressof(pointers), 0)
+        answer(launched, entry)
+
+    def _function(self, entry: str, shared: int) -> Any:
+        key = entry, shared
+        if key not in self._functions:
+            function = answer(self._driver.cuModuleGetFunction(self._module, entry.encode()), entry)
+            if shared > PORTABLE_SHARED:
+                most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                answer(self._driver.cuFuncSetAttribute(function, most, shared), entry)
+            self._functions[key] = function
+        return self._functions[key]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be computed: a rung for N images of a shape, and which arrays lie as the rung wants them."""
+
+    name: str
+    constants: tuple[tuple[str, int], ...]
+    conv: Conv
+    N: int
+    x_in_place: bool
+    y_in_place: bool
+
+    @property
+    def rung(self) -> Rung:
+        """The rung; jobs are looked up by its name, which is quicker to compare."""
+        return RUNGS[self.name]
+
+
+class Prepared:
+    """Filters in the form that a rung wants, kept as long as this object."""
+
+    def __init__(self, device: "Device", arrays: dict[str, Memory]) -> None:
+        self.arrays, self.turns = arrays, Turns(device)
+
+
+@dataclass
+class Workspace:
+    """What calls for one job share: kernels, plan, and the arrays that are not the caller's, by name.
+
+    ``job`` is the one that was asked for, or it without arrays in place where pieces would not be aligned.  ``once``
+    has the filters of the last call that kept none of its own.
+    """
+
+    job: Job
+    kernels: Kernels
+    plan: Plan
+    arrays: dict[str, Memory]
+    turns: Turns
+    launches: dict[int, list[Configured]] = field(default_factory=dict)  # by images
+    maps: dict[tuple[str, int, int], int] = field(default_factory=dict)  # address by map, images, array's address
+    map_memory: list[Memory] = field(default_factory=list)
+    once: Prepared | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        once = self.once.arrays.values() if self.once else ()
+        return sum(memory.nbytes for memory in (*self.arrays.values(), *once))
+
+
+class Device:
+    """A GPU that computes on other libraries' arrays.  Raises MissingTool as CudaExecutor does."""
+
+    def __init__(self, number: int) -> None:
+        self.driver = require_bindings("a convolution of other libraries' arrays")
+        self.number = number
+        self.lock = threading.RLock()
+        before = self._context_before()
+        self.executor = CudaExecutor(number)
+        handle = answer(self.driver.cuDeviceGet(number), "a device")
+        self._context = answer(self.driver.cuDevicePrimaryCtxRetain(handle), "a context")
+        if before is not None:  # the executor made its own current: the caller's device stays what it was
+            answer(self.driver.cuCtxSetCurrent(before), "a context")
+        self._workspaces: OrderedDict[Job, Workspace] = OrderedDict()
+        self._kernels: weakref.WeakValueDictionary[Any, Kernels] = weakref.WeakValueDictionary()
+
+    def _context_before(self) -> Any:
+        result, context = self.driver.cuCtxGetCurrent()
+        return context if int(result) == 0 and int(context) else None
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """The device's context is this thread's meanwhile."""
+        answer(self.driver.cuCtxPushCurrent(self._context), "a context")
+        try:
+            yield
+        finally:
+            self.driver.cuCtxPopCurrent()
+
+    def free(self, address: int) -> None:
+        """Gives memory back; waits for the device."""
+        with self.current():
+            self.driver.cuMemFree(address)
+
+    def unload(self, module: Any) -> None:
+        """Gives kernels back once none of them runs."""
+        with self.current():
+            self.driver.cuCtxSynchronize()
+            self.driver.cuModuleUnload(module)
+
+    def join(self, before: int, stream: int) -> None:
+        """What comes next on a stream waits for what is on another now."""
+        if before != stream:
+            turns = Turns(self)
+            turns.end(before)
+            turns.begin(stream)
+
+    def wait(self, stream: int) -> None:
+        """Waits for all that is on a stream; raises LaunchError if a kernel failed."""
+        with self.current():
+            answer(self.driver.cuStreamSynchronize(stream), "waiting for the GPU")
+
+    def upload(self, address: int, values: npt.NDArray[Any], stream: int) -> None:
+        """Enqueues a copy of a contiguous array to the device; it may be changed as soon as this returns."""
+        answer(self.driver.cuMemcpyHtoDAsync(address, values.ctypes.data, values.nbytes, stream), "a copy to the GPU")
+
+    def download(self, values: npt.NDArray[Any], address: int, stream: int) -> None:
+        """Copies from the device into a contiguous array, after what is on the stream."""
+        answer(self.driver.cuMemcpyDtoHAsync(values.ctypes.data, address, values.nbytes, stream), "a copy from the GPU")
+        answer(self.driver.cuStreamSynchronize(stream), "a copy from the GPU")
+
+    @cached_property
+    def kept_bytes(self) -> int:
+        """Bytes that workspaces may have together."""
+        return int(self.executor.device.total_memory() * KEPT_SHARE)
+
+    def budget(self) -> int:
+        """Bytes that a job may take: what is free, or could be, but no more than workspaces may have."""
+        kept = sum(workspace.nbytes for workspace in self._workspaces.values())
+        with self.current():
+            return min(self.executor.memory_budget() + kept, self.kept_bytes)
+
+    def workspace(self, job: Job) -> Workspace:
+        """The workspace for a job, as it was left or new; raises OutOfMemory where none fits."""
+        if job in self._workspaces:
+            self._workspaces.move_to_end(job)
+            kept = self._workspaces[job]
+            if len(kept.maps) < MOST_MAPS:
+                return kept
+            del self._workspaces[job], kept
+        made = self._made(job)
+        self._workspaces[job] = made
+        return made
+
+    def _made(self, job: Job) -> Workspace:
+        rung, conv, constants = job.rung, job.conv, dict(job.constants)
+        copies = 1 if job.x_in_place and job.y_in_place else 2
+        try:
+            plan = plan_on(self.executor, rung, conv, job.N, constants, self.budget(), copies)
+        except DoesNotFit as error:
+            raise OutOfMemory(f"{rung.name}: {error}") from None
+        itemsize = np.dtype(rung.dtype).itemsize
+        image_bytes = [prod(shape) * itemsize for shape in (conv.x_shape(1), conv.y_shape(1))]
+        aligned = ALIGNMENT // gcd(ALIGNMENT, *image_bytes)  # so many images keep the next piece aligned
+        if len(plan.pieces) > 1 and plan.images % aligned:
+            if plan.images > aligned:
+                plan = replace(plan, images=plan.images // aligned * aligned)
+            elif copies == 1:
+                return self._made(replace(job, x_in_place=False, y_in_place=False))
+        sizes = {array.name: array.nbytes(conv, plan.images, plan.constants) for array in rung.scratch}
+        if not job.x_in_place:
+            sizes["x"] = prod(conv.x_shape(plan.images)) * itemsize
+        if not job.y_in_place:
+            sizes["y"] = prod(conv.y_shape(plan.images)) * itemsize
+        kernels = self.kernels(rung, conv, plan.constants)
+        self._make_room(sum(sizes.values()))
+        try:
+            arrays = self._allotted(sizes)
+        except OutOfMemory:
+            self._workspaces.clear()
+            arrays = self._allotted(sizes)
+        for memory in arrays.values():  # some rungs count on scratch that either is new or as they left it
+            answer(self.driver.cuMemsetD8Async(memory.address, NAN_BYTE, memory.nbytes, 0), "filling scratch arrays")
+        answer(self.driver.cuStreamSynchronize(0), "filling scratch arrays")
+        return Workspace(job, kernels, plan, arrays, Turns(self))
+
+    def _allotted(self, sizes: Mapping[str, int]) -> dict[str, Memory]:
+        return {name: Memory(self, nbytes) for name, nbytes in sizes.items()}
+
+    def _make_room(self, nbytes: int) -> None:
+        """Drops the workspaces that were not used for the longest time, until so many bytes more are allowed."""
+        kept = sum(workspace.nbytes for workspace in self._workspaces.values())
+        while self._workspaces and (kept + nbytes > self.kept_bytes or len(self._workspaces) >= MOST_WORKSPACES):
+            _, dropped = self._workspaces.popitem(last=False)
+            kept -= dropped.nbytes
+
+    def kernels(self, rung: Rung, conv: Conv, constants: Mapping[str, int]) -> Kernels:
+        """A rung's kernels, compiled if the cache lacks them; raises CompileError."""
+        macros = defines(conv, constants)
+        return self._loaded((rung.name, *macros.items()), rung.path, macros)
+
+    def _loaded(self, key: Any, path: Path, macros: Mapping[str, int]) -> Kernels:
+        kernels = self._kernels.get(key)
+        if kernels is None:
+            kernels = self._kernels[key] = Kernels(self, nvcc.compile_cubin(path, macros, self.executor.arch))
+        return kernels
+
+    @cached_property
+    def copiers(self) -> dict[int, Kernels]:
+        """The kernels of copy.cu by bytes of an element."""
+        return {
+            itemsize: self._loaded(("copy", itemsize), COPY_SOURCE, {"ELEMENT_BYTES": itemsize}) for itemsize in (2, 4)
+        }
+
+    def copy(self, source: View, target: View, border: tuple[int, int], stream: int) -> None:
+        """Enqueues a copy of planes into the middle of a target with zeros in its border of rows and columns."""
+        if border == (0, 0) and all(view.strides[2] == view.shape[3] * view.strides[3] for view in (source, target)):
+            source, target = (one_row(view) for view in (source, target))
+        margins = dict(zip("NCHW", (0, 0, *border), strict=True))
+        axes = {
+            name: (extent, step, source_step, margins[name], count)
+            for name, extent, step, source_step, count in zip(
+                "NCHW", target.shape, target.strides, source.strides, source.shape, strict=True
+            )
+        }
+        outer, middle, inner = sorted("CHW", key=lambda name: (axes[name][1], axes[name][0]), reverse=True)
+        along = min("CHW", key=lambda name: (axes[name][4] == 1, abs(axes[name][2])))  # neighbours in the source
+        addresses = [[source.address], [target.address]]
+        kernels = self.copiers[source.itemsize]
+        if along != inner and min(axes[along][0], axes[inner][0]) >= LEAST_TRANSPOSED:
+            (other,) = {outer, middle} - {along}
+            tiles = ceil(axes[along][0] / TILE) * ceil(axes[inner][0] / TILE)
+            grid = target.shape[0] * axes[other][0] * tiles, 1, 1
+            parameters = [*addresses, *(axes[name] for name in ("N", other, along, inner))]
+            kernels.launch("copy_transposed", grid, (TILE, TILE_ROWS, 1), 0, stream, parameters)
+            return
+        blocks = ceil(prod(target.shape[1:]) / BLOCK)
+        parameters = [*addresses, *(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
+        kernels.launch("copy_elements", (target.shape[0] * blocks, 1, 1), (BLOCK, 1, 1), 0, stream, parameters)
+
+    def packed(self, memory: int, like: View, layout: str, shape: tuple[int, int, int, int]) -> View:
+        """An array of this device without gaps."""
+        return View(memory, shape, packed_strides(shape, layout), like.dtype, self.number)
+
+    def prepare(self, space: Workspace, w: View, stream: int, into: Prepared | None = None) -> Prepared:
+        """Enqueues the preparation of filters for a workspace's rung, into the memory of others if there is some.
+
+        It is the workspace's turn, as of ``convolve``.
+        """
+        rung, conv, constants = space.job.rung, space.job.conv, space.plan.constants
+        sizes = {array.name: array.nbytes(conv, 1, constants) for array in rung.prepared}
+        needed_later = rung.constant_symbol or any("w" in launch.args for launch in rung.launches)
+        if needed_later or not in_place(w, "nchw"):
+            sizes["w"] = prod(conv.w_shape()) * w.itemsize
+        prepared = into if into and into.arrays.keys() == sizes.keys() else Prepared(self, self._allotted(sizes))
+        addresses = {"w": w.address, **{name: memory.address for name, memory in prepared.arrays.items()}}
+        if "w" in sizes:
+            self.copy(w, self.packed(addresses["w"], w, "nchw", conv.w_shape()), (0, 0), stream)
+        for launch in configure_preparation(rung, conv, constants):
+            self._launch(space.kernels, launch, addresses, stream)
+        prepared.turns.end(stream)
+        return prepared
+
+    def convolve(
+        self, space: Workspace, x: View, prepared: Prepared, y: View, border: tuple[int, int], stream: int
+    ) -> None:
+        """Enqueues a job on the arrays of a caller: ``y`` becomes the convolution of ``x`` with the filters.
+
+        The workspace's turn has begun on the stream; it ends here.
+        """
+        job = space.job
+        rung, conv, constants = job.rung, job.conv, space.plan.constants
+        addresses = {name: memory.address for name, memory in (*space.arrays.items(), *prepared.arrays.items())}
+        prepared.turns.begin(stream)
+        if rung.constant_symbol:
+            symbol, nbytes = space.kernels.symbol(rung.constant_symbol), prod(conv.w_shape()) * x.itemsize
+            answer(self.driver.cuMemcpyDtoDAsync(symbol, addresses["w"], nbytes, stream), "filters as constants")
+        for first, last in space.plan.pieces:
+            images, whole = last - first, last - first == job.N
+            piece_x, piece_y = (x, y) if whole else (x.images(first, last), y.images(first, last))
+            if job.x_in_place:
+                addresses["x"] = piece_x.address
+            else:
+                to = self.packed(addresses["x"], x, rung.layout, conv.x_shape(images))
+                self.copy(piece_x, to, border, stream)
+            if job.y_in_place:
+                addresses["y"] = piece_y.address
+            maps = self._maps(space, images, addresses, stream)
+            if images not in space.launches:
+                space.launches[images] = configure(rung, conv, images, constants)
+            arguments = {BATCH: images, **addresses, **maps}
+            for launch in space.launches[images]:
+                self._launch(space.kernels, launch, arguments, stream)
+            if not job.y_in_place:
+                self.copy(self.packed(addresses["y"], y, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream)
+        space.turns.end(stream)
+
+    def _launch(self, kernels: Kernels, launch: Configured, arguments: Mapping[str, int], stream: int) -> None:
+        parameters = [[arguments[name]] for name in launch.args]
+        kernels.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, stream, parameters)
+
+    def _maps(self, space: Workspace, images: int, addresses: Mapping[str, int], stream: int) -> dict[str, int]:
+        """Addresses of the rung's tensor maps.
+
+        A map of another array gets a place of its own: kernels may still read the old one, and the copy engine may
+        have it in a cache.
+        """
+        found = {}
+        for tensor_map in space.job.rung.maps:
+            key = tensor_map.name, images, addresses[tensor_map.array]
+            if key not in space.maps:
+                if len(space.maps) == MAPS_TOGETHER * len(space.map_memory):
+                    space.map_memory.append(Memory(self, MAPS_TOGETHER * MAP_BYTES))
+                place = space.map_memory[-1].address + len(space.maps) % MAPS_TOGETHER * MAP_BYTES
+                encoded = encode(tensor_map, space.job.conv, images, space.plan.constants, key[2])
+                self.upload(place, encoded, stream)
+                space.maps[key] = place
+            found[tensor_map.name] = space.maps[key]
+        return found
+
+
+def in_place(view: View, layout: str) -> bool:
+    """Whether a rung can use an array as it lies."""
+    return view.address % ALIGNMENT == 0 and view.lies(layout)
+
+
+def one_row(view: View) -> View:
+    """Planes whose rows follow each other, as planes of one row."""
+    N, C, H, W = view.shape
+    a, b, _, d = view.strides
+    return replace(view, shape=(N, C, 1, H * W), strides=(a, b, 0, d))
