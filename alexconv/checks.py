@@ -12,8 +12,8 @@ the norms, the standard deviations are about
 * ``u_store`` at most, from the last rounding.
 
 The classes: ``fp32``; ``tf32``, operands with 10 mantissa bits, sums and outputs in fp32; ``fp16``, operands and
-outputs in fp16, sums in fp32; ``half``, everything in fp16.  Tensor cores truncate where they add, so the accumulator of the second and
-third has twice the roundoff.
+outputs in fp16, sums in fp32; ``half``, everything in fp16.  Tensor cores truncate where they add, so the accumulator
+of the second and third has twice the roundoff.
 
 The tolerance is DEVIATIONS times the first two and the third: far beyond what a sum of roundings reaches in 10^9
 outputs, and far below what a wrong tap does (a single product is up to 3/K of the norms, 9e-4 at K = 3456).

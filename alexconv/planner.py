@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alexconv.kernels.rung import IMAGES_PER_PIECE, Constants, Rung
+from alexconv.launches import configure, configure_preparation, outside_limits
 from alexconv.shapes import Conv
+
+if TYPE_CHECKING:
+    from alexconv.executors.point import Executor
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Plan:
 
 
 class DoesNotFit(Exception):
-    """No cut of the point fits the budget; the text has the figures."""
+    """The point cannot be computed there, or no cut of it fits the budget; the text says why, with the figures."""
 
 
 def device_bytes(rung: Rung, conv: Conv, images: int, constants: Constants, copies: int = 1) -> int:
@@ -68,3 +73,32 @@ def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copi
         most = min(most, values[IMAGES_PER_PIECE])
     images = ceil(N / max(ceil(N / most), min(at_least, N)))
     return Plan(N, images, values, device_bytes(rung, conv, images, values, copies))
+
+
+def plan_on(
+    executor: "Executor",
+    rung: Rung,
+    conv: Conv,
+    N: int,
+    constants: Constants,
+    budget: int | None = None,
+    copies: int = 1,
+    at_least: int = 1,
+) -> Plan:
+    """The plan of a point that the executor can run: one that suits it, the rung and the limits of CUDA and device.
+
+    ``budget`` is the executor's own unless given.  Raises DoesNotFit.
+    """
+    if reason := executor.unsuited(rung) or rung.refuses(conv, constants):
+        raise DoesNotFit(reason)
+    cut = plan(rung, conv, N, constants, budget or executor.memory_budget(), copies, at_least)
+    launches = configure(rung, conv, cut.images, cut.constants)
+    checked = launches + configure_preparation(rung, conv, cut.constants)
+    if reason := next(
+        filter(None, (rung.refuses(conv, cut.constants), *(outside_limits(launch) for launch in checked))), None
+    ):
+        raise DoesNotFit(reason)
+    largest = max(launch.dynamic_shared for launch in checked)
+    if largest > executor.max_shared:
+        raise DoesNotFit(f"a block needs {largest} bytes of shared memory, this device has {executor.max_shared}")
+    return cut

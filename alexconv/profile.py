@@ -35,8 +35,10 @@ from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.cuda import CudaExecutor
 from alexconv.executors.cuda_points import CopiedPoint
+from alexconv.executors.host import HostBuffer
 from alexconv.executors.host_points import HostPoint, HostProgram, HostRungs
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import BATCH
 from alexconv.launches import configure
 from alexconv.planner import Plan
 from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse_constants, rung_label
@@ -293,10 +295,11 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     assert isinstance(executor, HostRungs)
     rung, conv = RUNGS[point.rung], point.conv
     program: HostProgram = executor.load(rung, conv, plan.constants)
-    x, w = (np.zeros(shape, rung.dtype) for shape in (conv.x_shape(plan.images), conv.w_shape()))
+    x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.images), conv.w_shape()))
     buffers = HostPoint(executor.executor, program, plan, x, w).buffers
+    named: dict[str, HostBuffer | int] = {BATCH: plan.images, **program.with_maps(plan.images, buffers)}
     for launch in configure(rung, conv, plan.images, plan.constants):
-        arguments = [buffers[name] for name in launch.args]
+        arguments = [named[name] for name in launch.args]
         chosen = spread_blocks(launch.grid, blocks)
         yield launch.entry, trace_launch(program.module, launch, arguments, buffers.values(), chosen)
 

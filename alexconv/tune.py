@@ -5,6 +5,11 @@ python -m alexconv.tune --workload lenet-70-k5 --layers 1-2 --N 1000 --rungs til
 Every candidate is a point of its own: verified before it is timed, and recorded in the file of ``--out`` with its
 constants.  One that fails is recorded and never chosen.  ``python -m alexconv.run --tuned`` then uses the best.
 
+With --auto it searches no constants but compares rungs: all that suit the GPU, in each precision, with their defaults
+and with the constants found before.  The fastest is kept; ``--rungs auto`` and ``alexconv.conv2d`` then use it:
+
+python -m alexconv.tune --auto --precision fp32,tf32,fp16 --layers 1-5 --N 1,32,128
+
 The ECE 408 report of 2019 has a table of tile sizes, of its baseline and of its fused product.  This prints it:
 
 python -m alexconv.tune --workload lenet-70-k5 --N 10000 --rungs tiled,fused-unroll-matmul \
@@ -13,7 +18,9 @@ python -m alexconv.tune --workload lenet-70-k5 --N 10000 --rungs tiled,fused-unr
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -21,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from alexconv import display, environment, tuning_cache
+from alexconv.checks import PRECISIONS
 from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
 from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.display import Progress, number
@@ -32,12 +40,29 @@ from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse
 from alexconv.records import Record, RecordFile, identity
 from alexconv.reports.summary import median_of
 from alexconv.run import build_all, command_line
-from alexconv.runner import Runner, Settings, finished
-from alexconv.tuning import Axes, Search, axes, candidates, import_optuna, search
+from alexconv.runner import Runner, Settings, Skip, finished
+from alexconv.tuning import Axes, Run, Search, axes, candidates, import_optuna, search
+from alexconv.tuning_cache import Best
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
 PROGRAM = "python -m alexconv.tune"
 MOST_ROWS = 40  # of a sweep table: beyond them, only what is among the best so many of a layer
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The records of all rungs of one precision and layout at one layer and batch size, and the first one's point."""
+
+    first: Point
+    records: tuple[Record, ...]
+
+    @property
+    def best(self) -> Best | None:
+        """The fastest rung that is right, or None."""
+        times = [(median_of(record, "kernel"), record["point"]) for record in self.records]
+        timed = [Best(point["rung"], point["constants"], ms) for ms, point in times if ms is not None]
+        return min(timed, key=lambda best: best.kernel_ms, default=None)
+
 
 Layers = list[dict[tuple[int, ...], Record]]  # a sweep: each layer's records by the values of the constants
 
@@ -50,6 +75,10 @@ def parser() -> argparse.ArgumentParser:
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
     add("--N", default="128", help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128)")
     add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
+    add(
+        "--auto", action="store_true", help="compare rungs instead of constants, and keep the fastest of each precision"
+    )
+    add("--precision", help="with --auto: only rungs of these error classes, as in fp32,tf32 (default: all)")
     add("--constants", help="the constants to search, as in TILE,UNROLL (default: all that the rung has)")
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="the values to try for a constant; repeatable")
     add("--trials", type=int, default=50, help="candidates beside the default, per rung, layer and N (default: 50)")
@@ -62,9 +91,22 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
+def default_points(options: argparse.Namespace, precisions: Sequence[str] = ()) -> list[Point]:
+    """The rungs asked for at each layer and batch size, with their default constants; raises UsageError."""
+    workload = workload_named(options.workload)
+    return expand(
+        workload.name,
+        parse_layers(options.layers, workload),
+        parse_batches(options.N),
+        [(rung, None) for rung, _ in choose_rungs(options.rungs)],
+        choose_transfers("pageable"),
+        {},
+        precisions,
+    )
+
+
 def asked_for(options: argparse.Namespace) -> list[tuple[Point, Axes]]:
     """The points to tune, with their default constants, and the space of each; raises UsageError."""
-    workload = workload_named(options.workload)
     names = options.constants.split(",") if options.constants else None
     known = {constant.name for rung in LADDER for constant in rung.constants}
     if unknown := set(names or ()) - known:
@@ -72,15 +114,7 @@ def asked_for(options: argparse.Namespace) -> list[tuple[Point, Axes]]:
     if options.trials < 1:
         raise UsageError(f"--trials is 1 or more, not {options.trials}")
     given = parse_constants(options.set)
-    points = expand(
-        workload.name,
-        parse_layers(options.layers, workload),
-        parse_batches(options.N),
-        [(rung, None) for rung, _ in choose_rungs(options.rungs)],
-        choose_transfers("pageable"),
-        {},
-    )
-    asked = [(point, space) for point in points if (space := axes(point, names, given))]
+    asked = [(point, space) for point in default_points(options) if (space := axes(point, names, given))]
     if not asked:
         raise UsageError("the rungs have none of these constants; python -m alexconv.run --list shows which they have")
     return asked
@@ -91,20 +125,77 @@ def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[
 
     Raises MissingTool on an executor that measures nothing, and LaunchError when a candidate took the device down.
     """
-    if not executor.measures:
-        raise MissingTool(f"tuning compares times and needs a GPU, but here is only the host: {executor.describe()}")
+    require_times(executor)
     import_optuna()
     asked = asked_for(options)
     runner = Runner(executor, [point for point, _ in asked], Settings(options.seconds, options.seed, baseline=False))
-    file = RecordFile(options.out)
+    spaces = [candidates(default, space) for default, space in asked]
+    runs_all = [points for points in spaces if len(points) <= options.trials + 1]
+    most = sum(min(len(points), options.trials + 1) for points in spaces)
+    with recording(options, runner, command, [point for points in runs_all for point in points], most) as run:
+        searches = []
+        for default, space in asked:
+            found = search(default, space, options.trials, run, options.seed)
+            searches.append(found)
+            if found.best:
+                rung = RUNGS[default.rung]
+                tuning_cache.keep(executor, rung, default.conv, default.N, found.best, print_to_stderr)
+    return searches
+
+
+def compare(options: argparse.Namespace, executor: Executor, command: str) -> list[Contest]:
+    """Runs every rung that the options ask for and the GPU can run, and keeps the fastest of each kind for ``auto``.
+
+    Raises as ``tune`` does.
+    """
+    require_times(executor)
+    precisions = options.precision.split(",") if options.precision else list(PRECISIONS)
+    if unknown := set(precisions) - set(PRECISIONS):
+        raise UsageError(f"unknown precision {', '.join(sorted(unknown))}: choose from {', '.join(PRECISIONS)}")
+    points = []
+    for point in default_points(options, precisions):
+        tuned = tuning_cache.load(executor, RUNGS[point.rung], point.conv, point.N, print_to_stderr)
+        points += [point, replace(point, constants=tuned.constants)] if tuned else [point]
+    runner = Runner(executor, points, Settings(options.seconds, options.seed, baseline=False))
+    contests: dict[tuple[str, int, int, str, str], list[Point]] = {}
+    for point in dict.fromkeys(points):
+        with suppress(Skip):
+            runner.plan(point)
+            rung = RUNGS[point.rung]
+            kind = point.workload, point.layer, point.N, rung.precision, rung.layout
+            contests.setdefault(kind, []).append(point)
+    suited = [point for each in contests.values() for point in each]
+    if not suited:
+        raise UsageError("no rung is left: --rungs and --precision have nothing in common that this GPU can run")
+    with recording(options, runner, command, suited, len(suited)) as run:
+        found = [Contest(each[0], tuple(map(run, each))) for each in contests.values()]
+    for contest in found:
+        if best := contest.best:
+            tuning_cache.keep_best(executor, contest.first.conv, contest.first.N, best, print_to_stderr)
+    return found
+
+
+def require_times(executor: Executor) -> None:
+    """Raises MissingTool on an executor that measures nothing."""
+    if not executor.measures:
+        raise MissingTool(f"tuning compares times and needs a GPU, but here is only the host: {executor.describe()}")
+
+
+@contextmanager
+def recording(
+    options: argparse.Namespace, runner: Runner, command: str, known: Sequence[Point], most: int
+) -> Iterator[Run]:
+    """What runs a point, at most so many, and appends its record to the file, or takes it from there with --resume.
+
+    The ``known`` points are compiled side by side before.  A run raises LaunchError when it took the device down.
+    """
+    executor, file = runner.executor, RecordFile(options.out)
     previous = {identity(record["point"]): record for record in file.previous.latest()} if options.resume else {}
     headers = {
         "device": file.header("device", executor.header()),
         "host": file.header("host", environment.host_facts()),
         "run": file.header("run", {"command": command, **environment.software_facts()}),
     }
-    spaces = [candidates(default, space) for default, space in asked]
-    runs_all = [points for points in spaces if len(points) <= options.trials + 1]
 
     def run(point: Point) -> Record:
         progress.start(point.label())
@@ -117,17 +208,10 @@ def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[
             raise LaunchError(f"{point.label()} took the device down: the same command with --resume goes on without")
         return record
 
-    with Progress(sum(min(len(points), options.trials + 1) for points in spaces)) as progress:
+    with Progress(most) as progress:
         progress.start("compiling")
-        build_all(executor, runner, [point for points in runs_all for point in points])
-        searches = []
-        for default, space in asked:
-            found = search(default, space, options.trials, run, options.seed)
-            searches.append(found)
-            if found.best:
-                rung = RUNGS[default.rung]
-                tuning_cache.keep(executor, rung, default.conv, default.N, found.best, print_to_stderr)
-    return searches
+        build_all(executor, runner, known)
+        yield run
 
 
 def show(console: Console, searches: Iterable[Search]) -> None:
@@ -209,13 +293,37 @@ def changed_constants(found: Search) -> str:
     return label.removeprefix(found.default.rung).strip(" []") or "the defaults"
 
 
+def contest_table(contests: Iterable[Contest]) -> Table:
+    """The fastest rung of each kind."""
+    table = Table("workload", "layer", "N", "precision", "layout", "fastest rung", "ms", "rungs", "right")
+    for contest in contests:
+        point, best = contest.first, contest.best
+        table.add_row(
+            point.workload,
+            str(point.layer),
+            str(point.N),
+            point.precision,
+            RUNGS[point.rung].layout,
+            rung_label(best.rung, best.constants, point.conv) if best else "-",
+            number(best.kernel_ms if best else None),
+            str(len(contest.records)),
+            str(sum(record["status"] == "ok" for record in contest.records)),
+        )
+    return table
+
+
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and tunes; returns the exit status, 1 where nothing of a rung was right."""
     options = parser().parse_args(arguments)
     executor = choose_executor(options.backend, options.device)
-    searches = tune(options, executor, command_line(arguments, PROGRAM))
     console = display.console()
+    if options.auto:
+        contests = compare(options, executor, command_line(arguments, PROGRAM))
+        console.print(contest_table(contests))
+        console.print(f"records: {options.out}; --rungs auto and alexconv.conv2d use the fastest", soft_wrap=True)
+        return 0 if all(contest.best for contest in contests) else 1
+    searches = tune(options, executor, command_line(arguments, PROGRAM))
     show(console, searches)
     console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)
     return 0 if all(found.best or found.count("skipped") == len(found.records) for found in searches) else 1

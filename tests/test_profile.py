@@ -256,6 +256,9 @@ class Compiled:
     transfers = ("pageable",)
     max_shared = 1 << 20
 
+    def unsuited(self, rung):
+        return None
+
     def memory_budget(self):
         return 1 << 40
 

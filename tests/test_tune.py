@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from alexconv import tune, tuning_cache
+from alexconv import auto, tune, tuning_cache
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host_points import HostPoint, HostRungs
 from alexconv.kernels.ladder import LADDER, RUNGS
@@ -99,7 +99,8 @@ def test_every_value_to_try_is_one_that_the_rung_takes(rung, layer):
     assert all(point.constants[name] in values for name, values in space.items())
     found = candidates(point, space)
     assert found[0] == point
-    assert len({json.dumps(p.constants) for p in found}) == len(found) > 1
+    refused = RUNGS[rung].refuses(point.conv, point.constants) is not None
+    assert len({json.dumps(p.constants) for p in found}) == len(found) > (0 if refused else 1)
     assert [p for p in found[1:] if RUNGS[rung].refuses(p.conv, p.constants)] == []
 
 
@@ -295,3 +296,90 @@ def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
     assert len(read([out]).points) == 8
     done = command("alexconv.run", *SMALL, "--layers", "2", "--rungs", "tiled", "--tuned", "--out", str(out))
     assert "1 of 1 points have constants from alexconv.tune" in done.stdout
+
+
+RUNGS_OF_CONTEST = "tiled,direct-register,tiled-half,tiled-half2"
+
+
+def contest(tmp_path, *arguments, gpu=None):
+    words = [*SMALL, "--auto", "--layers", "2", "--rungs", RUNGS_OF_CONTEST, "--out", str(tmp_path / "auto.jsonl")]
+    return tune.compare(tune.parser().parse_args([*words, *arguments]), gpu or MadeUpGpu(), "the command")
+
+
+def chosen(gpu, precision="fp32", layout="nchw", N=1, conv=None):
+    choice = auto.choose(gpu, conv or LENET.layer(2), N, precision, layout, print)
+    return choice and (choice.rung.name, choice.constants, choice.measured)
+
+
+def test_auto_compares_rungs_and_keeps_the_fastest_of_each_precision(tmp_path, cache):
+    found = contest(tmp_path)
+    assert [(c.first.precision, len(c.records)) for c in found] == [("fp32", 2), ("half", 2)]
+    assert {c.best.rung for c in found} < set(RUNGS_OF_CONTEST.split(","))
+    for each in found:
+        assert each.best.kernel_ms == min(made_up_ms(r["point"]["constants"]) for r in each.records)
+        assert chosen(MadeUpGpu(), each.first.precision) == (each.best.rung, each.best.constants, True)
+    assert "fastest rung" in {column.header for column in tune.contest_table(found).columns}
+
+
+def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
+    tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(12), print)
+    (found,) = contest(tmp_path, "--precision", "fp32")
+    assert len(found.records) == 3
+    assert found.best == tuning_cache.Best("tiled", at_tile(12).constants, at_tile(12).kernel_ms)
+
+
+def test_auto_never_keeps_a_wrong_rung(tmp_path, cache):
+    (found,) = contest(tmp_path, "--precision", "fp32", gpu=MadeUpGpu(wrong={"COALESCED": 1}))
+    assert found.best.rung == "tiled"
+
+
+def test_a_measured_rung_counts_only_for_what_it_was_measured_for(tmp_path, cache):
+    contest(tmp_path, "--precision", "fp32")
+    assert chosen(MadeUpGpu())[2]
+    others = [
+        chosen(MadeUpGpu(source="changed")),
+        chosen(MadeUpGpu(name="another GPU")),
+        chosen(MadeUpGpu(), N=2),
+        chosen(MadeUpGpu(), conv=LENET.layer(1)),
+        chosen(MadeUpGpu(), "half"),
+    ]
+    assert [measured for _, _, measured in others] == [False] * 5
+    assert chosen(MadeUpGpu(), "fp32", "nhwc") is None
+
+
+def test_a_damaged_best_is_said_and_not_used(tmp_path, cache):
+    contest(tmp_path, "--precision", "fp32")
+    (file,) = cache.glob("tuning/*.json")
+    file.write_text("{")
+    said = []
+    assert tuning_cache.load_best(MadeUpGpu(), LENET.layer(2), 1, "fp32", "nchw", said.append) is None
+    assert "damaged" in said[0] and "--auto" in said[0]
+
+
+def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape():
+    for lists in (auto.SMALL, auto.LARGE, auto.ON_HOST):
+        for precision, names in lists.items():
+            assert {RUNGS[name].precision for name in names} == {precision}
+    conv = replace(LENET.layer(2), C=7, R=3, S=2, U=3)
+    for precision in auto.LARGE:
+        (layout,) = auto.layouts_of(precision)
+        for gpu in (MadeUpGpu(), HostRungs()):
+            assert chosen(gpu, precision, layout, 3, conv)
+
+
+def test_a_run_of_auto_records_the_rung_that_it_stands_for(tmp_path, cache):
+    out = tmp_path / "r.jsonl"
+    arguments = [*SMALL, "--rungs", "auto,tiled", "--precision", "fp32,half", "--backend", "host", "--no-baseline"]
+    done = command("alexconv.run", *arguments, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    ran = {(r["point"]["layer"], r["point"]["rung"], r["status"]) for r in read([out]).points}
+    assert ran == {(layer, rung, "ok") for layer in (1, 2) for rung in ("tiled", "direct-register", "direct-half")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["--precision", "fp8"], "unknown precision fp8"), (["--precision", "tf32"], "no rung is left")],
+)
+def test_bad_usage_of_auto_is_said(tmp_path, cache, arguments, says):
+    with pytest.raises(UsageError, match=says):
+        contest(tmp_path, *arguments)
