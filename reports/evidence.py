@@ -228,7 +228,9 @@ def evidence(records: Records, device: str | None = None) -> Evidence:
     Raises UsageError when there is nothing to report, or when two GPUs are there and none is named.
     """
     devices = {key: header for key, header in records.headers.items() if header["type"] == "device"}
-    used = {record["device"] for record in records.points} & set(devices)
+    # layers that were run as one sequence have their range for a number, and no place in tables of layers
+    of_layers = [record for record in records.points if isinstance(record["point"]["layer"], int)]
+    used = {record["device"] for record in of_layers} & set(devices)
     names = {name_of(devices[key]): devices[key] for key in sorted(used)}
     gpus = [name for name, header in names.items() if header.get("backend") != HOST_BACKEND]
     if not names:
@@ -239,15 +241,31 @@ def evidence(records: Records, device: str | None = None) -> Evidence:
     if chosen not in names:
         raise UsageError(f"no point was run on {chosen!r}: the record files know {', '.join(names)}")
     keys = {key for key in used if name_of(devices[key]) == chosen}
-    latest = {identity(record["point"]): record for record in records.points if record["device"] in keys}
-    points = sorted(map(measured, latest.values()), key=order)
-    named = {record.get(kind) for record in latest.values() for kind in ("host", "run")}
+    kept = latest(record for record in of_layers if record["device"] in keys)
+    points = sorted(map(measured, kept), key=order)
+    named = {record.get(kind) for record in kept for kind in ("host", "run")}
     headers = [
         header
         for key, header in records.headers.items()
         if key in named or header["type"] == "profile" or (header["type"] == "ceilings" and header["device"] in keys)
     ]
     return Evidence(names[chosen], tuple(headers), tuple(points), records.unreadable)
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """The last record of each point.
+
+    One without a time of the CPU takes over the one before it, with the host that it is of: a tuner times no CPU, and
+    that time does not depend on the kernel.
+    """
+    found: dict[str, Record] = {}
+    for record in records:
+        name = identity(record["point"])
+        older = found.get(name)
+        if older and older.get("cpu") and not record.get("cpu"):
+            record = record | {key: older[key] for key in ("cpu", "host") if key in older}
+        found[name] = record
+    return list(found.values())
 
 
 def name_of(device: Record) -> str:

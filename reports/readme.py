@@ -19,6 +19,7 @@ from alexconv.reports.alexnet import WORKLOAD, breakdown_plot
 from alexconv.reports.beyond import steps
 from alexconv.reports.elements import Cell, Plot, shown
 from alexconv.reports.evidence import Evidence, evidence
+from alexconv.reports.generated import check, updated
 from alexconv.reports.overview import device_line
 from alexconv.reports.page import markdown_table
 from alexconv.reports.style import RC, settle, svg_text
@@ -26,11 +27,6 @@ from alexconv.shapes import WORKLOADS
 
 RESULTS, FIGURES = "results", "figures"  # names of the markers
 FOLDER = Path("docs", "figures")  # beside the README
-
-
-def markers(name: str) -> tuple[str, str]:
-    """The comments around what is generated."""
-    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
 def table(found: Evidence) -> str:
@@ -81,16 +77,6 @@ def plots(found: Evidence) -> list[Plot]:
     return [waterfall, breakdown_plot(found, "breakdown", f"Kernels and copies, all five layers, N={N}", None, N)]
 
 
-def updated(text: str, name: str, content: str) -> str:
-    """The text with the content between the markers; raises UsageError when they are missing."""
-    begin, end = markers(name)
-    before, found_begin, rest = text.partition(begin)
-    _, found_end, after = rest.partition(end)
-    if not found_begin or not found_end:
-        raise UsageError(f"the README has no markers {begin} and {end}")
-    return f"{before}{begin}\n{content}\n{end}{after}"
-
-
 def drawn_from(found: Evidence) -> str:
     """A digest of what the figures show: it does not change with the version of the drawing library."""
     N = found.main_batch(WORKLOAD)
@@ -135,17 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawings, mark = plots(found), drawn_from(found)
     links = "\n\n".join(f"![{plot.title}]({(FOLDER / plot.key).as_posix()}.svg)" for plot in drawings)
     try:
-        text = updated(updated(options.readme.read_text(), RESULTS, table(found)), FIGURES, links)
+        text = updated(options.readme.read_text(), {RESULTS: table(found), FIGURES: links})
         old = stale(options.readme, text, drawings, mark)
         if not options.check:
             write(options.readme, text, drawings, mark)
     except OSError as error:
         raise UsageError(f"cannot update {options.readme}: {error.strerror}") from None
-    if options.check and old:
-        command = f"python -m alexconv.reports.readme {' '.join(map(str, options.files))} {options.readme}"
-        print(f"stale: {', '.join(map(str, old))}: run {command}", file=sys.stderr)
-        return 1
-    return 0
+    return check(old, "alexconv.reports.readme", options.files, options.readme) if options.check else 0
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ import pytest
 from report_records import GPU, kernel_ms, record, whole_report, write
 
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS
-from alexconv.records import read
+from alexconv.records import RecordFile, read
 from alexconv.reports import published, readme
 from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import linear_fit
 from alexconv.reports.beyond import kendall_tau, reversals
 from alexconv.reports.elements import exact, shown
 from alexconv.reports.evidence import Evidence, evidence
+from alexconv.reports.generated import markers, updated
 from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.published import Series
 from alexconv.reports.style import look
@@ -188,6 +189,28 @@ def test_medians_speedups_and_sums(tmp_path: Path) -> None:
     assert speedup.low < speedup.median < speedup.high
 
 
+@pytest.mark.parametrize(("cpu", "speedup"), [({}, 50), (None, 50), ({"serial_ms": 80.0}, 40)])
+def test_a_later_record_without_a_cpu_time_takes_over_the_one_before_it(
+    tmp_path: Path, cpu: dict | None, speedup: float
+) -> None:
+    first, other = record("alexnet", 1, 1, "direct"), record("alexnet", 2, 1, "direct") | {"cpu": {}}
+    again = record("alexnet", 1, 1, "direct") | {"cpu": cpu}
+    first["cpu"], again["samples"]["total"] = {"serial_ms": 100.0}, [2.0] * 10
+    data = found(tmp_path, first, again, other)
+    measured = data.speedup("alexnet", 1, 1, Series("direct"))
+    assert measured and measured.median == pytest.approx(speedup)
+    assert data.speedup("alexnet", 2, 1, Series("direct")) is None
+
+
+def test_a_cpu_time_that_is_taken_over_brings_the_name_of_its_host(tmp_path: Path) -> None:
+    file = write(tmp_path / "first.jsonl", [record("alexnet", 1, 1, "direct")])
+    later = RecordFile(tmp_path / "later.jsonl")
+    keys = {kind: later.header(kind, data) for kind, data in (("device", GPU), ("host", {"cpu": "Another CPU"}))}
+    later.point(record("alexnet", 1, 1, "direct") | {"cpu": {}} | keys)
+    hosts = evidence(read([file, later.path])).of_type("host")
+    assert [host["cpu"] for host in hosts] == ["Test CPU"]
+
+
 def test_a_sum_over_layers_needs_all_of_them(tmp_path: Path) -> None:
     data = found(tmp_path, *(record("alexnet", layer, 128, "direct") for layer in range(1, 5)))
     assert data.time("alexnet", None, 128, Series("direct"), "kernel") is None
@@ -284,13 +307,13 @@ def test_the_readme_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) 
     if results:
         assert readme.main([*results, str(ROOT / "README.md"), "--check"]) == 0, capsys.readouterr().err
     else:
-        begin, end = readme.markers(readme.RESULTS)
+        begin, end = markers(readme.RESULTS)
         between = (ROOT / "README.md").read_text().partition(begin)[2].partition(end)[0]
         assert not between.strip(), "the README has a table, but results/ has no records to make it from"
 
 
 def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_path: Path) -> None:
-    marks = [readme.markers(name) for name in (readme.RESULTS, readme.FIGURES)]
+    marks = [markers(name) for name in (readme.RESULTS, readme.FIGURES)]
     page = tmp_path / "README.md"
     page.write_text("before\n" + "\nmiddle\n".join(f"{begin}\nold\n{end}" for begin, end in marks) + "\nafter\n")
     names = ("direct", "direct-register")
@@ -311,7 +334,7 @@ def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_pa
     changed = record("alexnet", 1, 128, "direct")
     changed["samples"]["h2d"] = [99.0] * 10
     write(file, [changed])
-    page.write_text(readme.updated(page.read_text(), readme.RESULTS, readme.table(evidence(read([file])))))
+    page.write_text(updated(page.read_text(), {readme.RESULTS: readme.table(evidence(read([file])))}))
     assert readme.main([*command, "--check"]) == 1, "a figure is stale"
 
 

@@ -1,0 +1,344 @@
+"""What the frontier's tables compare: classes with their contracts, and what each record file holds of them.
+
+Ours and a peer's are compared within one record file only, since two runs may have had different clocks.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Rung
+from alexconv.layouts import LAYOUTS
+from alexconv.peers import name_of
+from alexconv.points import layer_range
+from alexconv.records import Record, Records, identity, read
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.evidence import (
+    Measured,
+    evidence,
+    latest,
+    layer_numbers,
+    measured,
+    sum_or_none,
+)
+from alexconv.reports.evidence import name_of as device_name
+from alexconv.shapes import WORKLOADS
+from alexconv.statistics import summarize
+from alexconv.together import TOGETHER
+from alexconv.transfers import transfer_named
+
+LAYERS = tuple(layer_numbers(WORKLOAD))
+MANY, ONE, MOST = 128, 1, 2048  # images
+MS = 1000  # in a second
+TERA = 1e12
+PLAIN_RUNG, PLAIN_FAMILY = "direct-register", "igemm"  # fp32 by fused multiply-adds alone
+DATA_SHEET = {"NVIDIA H200": 989e12}  # dense fp16 products of the tensor cores with sums in fp32; operations per second
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a class promises: the layout and type of input and output, and the error class.
+
+    ``products`` of halves on tensor cores make one product as exact as the class wants.
+    """
+
+    name: str
+    title: str
+    layout: str
+    dtype: str
+    products: int
+
+    @property
+    def peer(self) -> str:
+        """cuDNN under the same contract."""
+        return name_of(self.layout, self.name)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """cuDNN in either layout."""
+        return tuple(name_of(layout, self.name) for layout in LAYOUTS)
+
+    def kept_by(self, rung: Rung) -> bool:
+        """Whether a rung is of the class."""
+        return (rung.precision, rung.layout, rung.dtype) == (self.name, self.layout, self.dtype)
+
+
+CONTRACTS = (
+    Contract("fp32", "study layout (nchw float32), fp32 class", "nchw", "float32", 3),
+    Contract("tf32", "study layout (nchw float32), tf32 class", "nchw", "float32", 1),
+    Contract("fp16", "native layout (nhwc float16), fp16 class", "nhwc", "float16", 1),
+)
+FP32 = CONTRACTS[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """One record of all layers as one sequence: one graph, or one pipeline."""
+
+    record: Record
+
+    @property
+    def name(self) -> str:
+        """The rung's, the mix's or the peer's name."""
+        return str(self.record["point"]["rung"])
+
+    @property
+    def N(self) -> int:
+        """Images of each layer."""
+        return int(self.record["point"]["N"])
+
+    @property
+    def streamed(self) -> bool:
+        """Whether it is a pipeline."""
+        return transfer_named(self.record["point"]["transfer"]).kind == "streamed"
+
+    @property
+    def rungs(self) -> list[str]:
+        """The layers' rungs in order; none for a peer."""
+        return [layer["rung"] for layer in self.record.get("layers") or []]
+
+    def keeps(self, contract: Contract) -> bool:
+        """Whether all layers are rungs of the class."""
+        known = [RUNGS[name] for name in self.rungs if name in RUNGS]
+        return len(known) == len(LAYERS) and all(map(contract.kept_by, known))
+
+    @property
+    def error(self) -> float | None:
+        """The largest error over norms, of the layer that comes nearest its tolerance."""
+        error = self.record.get("error")
+        return float(error["scaled"]) if error else None
+
+    def median(self, figure: str) -> float | None:
+        """A time in ms; None if not measured or not right."""
+        samples = self.record["samples"].get(figure) if self.record["status"] == "ok" else None
+        return summarize(samples).median if samples else None
+
+
+COPIED = ("pageable", "pinned")  # transfers under which a kernel's time is the same
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The latest record of each point of AlexNet in one record file."""
+
+    file: str
+    device: Record
+    points: tuple[Measured, ...]
+    joint: tuple[Together, ...]
+
+    @cached_property
+    def _at(self) -> dict[tuple[int, int], list[Measured]]:
+        found: dict[tuple[int, int], list[Measured]] = {}
+        for point in self.points:
+            if point.median("kernel") is not None and point.series.transfer in COPIED:
+                found.setdefault((point.layer, point.N), []).append(point)
+        return found
+
+    def all_of(self, wanted: Callable[[Rung], bool], layer: int, N: int) -> list[Measured]:
+        """The points of the rungs that are wanted, whatever their constants."""
+        return [point for point in self._at.get((layer, N), []) if point.rung and wanted(point.rung)]
+
+    def fastest(self, wanted: Callable[[Rung], bool], layer: int, N: int) -> Measured | None:
+        """The fastest of them."""
+        return quickest(self.all_of(wanted, layer, N))
+
+    def best(self, contract: Contract, layer: int, N: int) -> Measured | None:
+        """The class's fastest rung."""
+        return self.fastest(contract.kept_by, layer, N)
+
+    def named(self, name: str, layer: int, N: int) -> Measured | None:
+        """A rung or a peer by its name."""
+        return quickest(point for point in self._at.get((layer, N), []) if point.series.rung == name)
+
+    def batches(self) -> list[int]:
+        """Batch sizes, rising."""
+        return sorted({N for _, N in self._at})
+
+    def sum_of(self, contract: Contract, N: int, layers: Sequence[int] = LAYERS) -> float | None:
+        """Our time over the layers in ms."""
+        return total(self.best(contract, layer, N) for layer in layers)
+
+    def named_sum(self, name: str, N: int, layers: Sequence[int] = LAYERS) -> float | None:
+        """The time of a rung or a peer over the layers in ms."""
+        return total(self.named(name, layer, N) for layer in layers)
+
+    def faster_layouts(self, contract: Contract, N: int, layers: Sequence[int] = LAYERS) -> float | None:
+        """cuDNN's time over the layers in ms, each in its faster layout; None unless both were measured."""
+        times = [[hot(self.named(name, layer, N)) for name in contract.peers] for layer in layers]
+        return sum_or_none([least(both) for both in times])
+
+    def graphs(self, contract: Contract, N: int) -> list[tuple[float, Together]]:
+        """Our layers of a class as one graph, with their times."""
+        found = [each for each in self.joint if each.N == N and not each.streamed and each.keeps(contract)]
+        return [(ms, each) for each in found if (ms := each.median("kernel")) is not None]
+
+    def peer_graph(self, name: str, N: int) -> float | None:
+        """A peer's layers as one graph, in ms."""
+        found = (each.median("kernel") for each in self.joint if (each.name, each.N) == (name + TOGETHER, N))
+        return next(found, None)
+
+    def pipelines(self, contract: Contract, N: int) -> list[tuple[float, Together]]:
+        """Our layers of a class as one pipeline from host arrays to host arrays, with their times."""
+        found = [each for each in self.joint if each.N == N and each.streamed and each.keeps(contract)]
+        return [(ms, each) for each in found if (ms := each.median("total")) is not None]
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """The record files of one device, and its ceilings."""
+
+    sources: tuple[Source, ...]
+    ceilings: Record | None
+
+    @cached_property
+    def many(self) -> Source | None:
+        """The file with the largest comparison of single layers at N=128."""
+        return self._pick(lambda source: compared(source, MANY))
+
+    @cached_property
+    def one(self) -> Source | None:
+        """The same with one image."""
+        return self._pick(lambda source: compared(source, ONE))
+
+    @cached_property
+    def graphs(self) -> Source | None:
+        """The file with the most classes whose layers were compared as one graph, with one image."""
+        return self._pick(lambda source: sum(graphs_compared(source, contract) for contract in CONTRACTS))
+
+    @cached_property
+    def scaling(self) -> Source | None:
+        """The file with the most comparisons of larger batches."""
+        return self._pick(lambda source: len(larger_batches(source)))
+
+    @cached_property
+    def pipelines(self) -> Source | None:
+        """The file with the most classes that have a pipeline."""
+        return self._pick(lambda source: sum(bool(source.pipelines(contract, MANY)) for contract in CONTRACTS))
+
+    def _pick(self, score: Callable[[Source], int]) -> Source | None:
+        """The last of the files with the highest score, if any has one."""
+        found = max(reversed(self.sources), key=score, default=None)
+        return found if found and score(found) else None
+
+    def _ceiling(self, name: str) -> float | None:
+        found = (self.ceilings or {}).get("flops", {}).get(name)
+        return float(found) if found else None
+
+    @property
+    def copy_rate(self) -> float | None:
+        """Bytes per second read and written within the device."""
+        return float(self.ceilings["copy_bytes_per_s"]) if self.ceilings else None
+
+    @property
+    def cuda_rate(self) -> float | None:
+        """Operations per second of the CUDA cores in fp32."""
+        return self._ceiling("fp32")
+
+    @property
+    def tensor_rate(self) -> tuple[float | None, str]:
+        """Operations per second of the tensor cores in fp16, and whose figure that is."""
+        if found := self._ceiling("fp16"):
+            return found, "measured"
+        return DATA_SHEET.get(device_name(self.sources[0].device)) if self.sources else None, "the data sheet's"
+
+
+def hot(point: Measured | None) -> float | None:
+    """Median time of the kernels in ms."""
+    return point.median("kernel") if point else None
+
+
+def least(times: Sequence[float | None]) -> float | None:
+    """The shortest time, or None where one is missing."""
+    known = [time for time in times if time is not None]
+    return min(known) if len(known) == len(times) else None
+
+
+def quickest(points: Iterable[Measured]) -> Measured | None:
+    """The point with the shortest hot time."""
+    return min(points, key=lambda point: hot(point) or 0.0, default=None)
+
+
+def total(points: Iterable[Measured | None]) -> float | None:
+    """Sum of the hot times, or None where one is missing."""
+    return sum_or_none([hot(point) for point in points])
+
+
+def over(ours: float | None, theirs: float | None) -> float | None:
+    """A ratio of times."""
+    return None if ours is None or theirs is None else ours / theirs
+
+
+def flops(layers: Iterable[int], N: int) -> int:
+    """Operations of the layers, two for a multiply-add."""
+    return sum(2 * WORKLOADS[WORKLOAD].layer(layer).macs(N) for layer in layers)
+
+
+def rate(layers: Sequence[int], N: int, ms: float | None) -> float | None:
+    """TFLOP/s."""
+    return flops(layers, N) / ms * MS / TERA if ms else None
+
+
+def plain(rung: Rung) -> bool:
+    """Whether a rung is fp32 by fused multiply-adds alone, in the study's layout."""
+    return rung.name == PLAIN_RUNG or on_cuda_cores(rung)
+
+
+def on_cuda_cores(rung: Rung) -> bool:
+    """Whether a rung is of those that go to the limit of the CUDA cores."""
+    return rung.family == PLAIN_FAMILY and FP32.kept_by(rung)
+
+
+def compared(source: Source, N: int) -> int:
+    """Layers of all classes for which the file has both ours and cuDNN."""
+    return sum(
+        bool(source.best(contract, layer, N) and source.named(contract.peer, layer, N))
+        for contract in CONTRACTS
+        for layer in LAYERS
+    )
+
+
+def graphs_compared(source: Source, contract: Contract) -> bool:
+    """Whether the file has both ours and cuDNN as one graph."""
+    return bool(source.graphs(contract, ONE)) and all(source.peer_graph(name, ONE) for name in contract.peers)
+
+
+def larger_batches(source: Source) -> list[tuple[Contract, int]]:
+    """Classes and batches beyond the usual one for which the file has both ours and cuDNN."""
+    return [
+        (contract, N)
+        for contract in CONTRACTS
+        for N in source.batches()
+        if N > MANY and source.sum_of(contract, N) and source.named_sum(contract.peer, N)
+    ]
+
+
+def gather(files: Sequence[Path]) -> Frontier:
+    """What the files say about one device; raises UsageError as ``evidence`` does, which chooses it."""
+    by_file = [(path.name, read([path])) for path in sorted(files)]
+    headers = {key: header for _, records in by_file for key, header in records.headers.items()}
+    everything = Records(headers, [point for _, records in by_file for point in records.points])
+    name = device_name(evidence(everything).device)
+    same = {key for key, header in headers.items() if header["type"] == "device" and device_name(header) == name}
+    ceilings = [header for header in headers.values() if header["type"] == "ceilings" and header["device"] in same]
+    sources = [
+        source_of(file, [point for point in records.points if point["device"] in same], headers)
+        for file, records in by_file
+    ]
+    return Frontier(tuple(source for source in sources if source), ceilings[-1] if ceilings else None)
+
+
+def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) -> Source | None:
+    """A file's records of AlexNet, or None if it has none."""
+    of_layers, together = [], {}
+    for record in records:
+        point = record["point"]
+        if point["workload"] == WORKLOAD and isinstance(point["layer"], int):
+            of_layers.append(record)
+        elif point["workload"] == WORKLOAD and point["layer"] == layer_range(LAYERS):
+            together[identity(point)] = Together(record)
+    if not of_layers and not together:
+        return None
+    points = tuple(map(measured, latest(of_layers)))
+    return Source(file, headers[records[-1]["device"]], points, tuple(together.values()))

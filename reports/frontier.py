@@ -1,0 +1,342 @@
+"""The frontier page's generated parts: goals, classes, ladder, batches and floors, made from the record files.
+
+python -m alexconv.reports.frontier results/FILE.jsonl... docs/frontier.md [--check]
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from alexconv.cli import exits_cleanly
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.rung import Rung
+from alexconv.peers import GEMM
+from alexconv.points import layer_range
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.contest import (
+    CONTRACTS,
+    FP32,
+    LAYERS,
+    MANY,
+    MS,
+    ONE,
+    TERA,
+    Contract,
+    Frontier,
+    Source,
+    Together,
+    flops,
+    gather,
+    hot,
+    least,
+    on_cuda_cores,
+    over,
+    rate,
+)
+from alexconv.reports.elements import Cell, shown
+from alexconv.reports.evidence import Measured, sum_or_none
+from alexconv.reports.generated import check, updated
+from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, goals
+from alexconv.reports.overview import device_line, once
+from alexconv.reports.page import markdown_table
+from alexconv.shapes import WORKLOADS
+
+FAMILIES = ("igemm", "mma", "wgmma")
+GIGA, MEGA = 1e9, 1e6
+NOT_MEASURED = "Not measured."
+
+
+def goals_part(found: Frontier) -> str:
+    """The goals, and the files that they are read from."""
+    used = {source.file: source for source in (found.many, found.graphs, found.pipelines, found.scaling) if source}
+    origins = [origin(source) for source in used.values()]
+    return lines(COLUMNS, [goal.row() for goal in goals(found)], *(origins or [NOT_MEASURED]))
+
+
+def class_part(found: Frontier, contract: Contract) -> str:
+    """The class's fastest rung of each layer beside cuDNN, N=128."""
+    source = found.many
+    if source is None:
+        return NOT_MEASURED
+    ours = [source.best(contract, layer, MANY) for layer in LAYERS]
+    peers = {name: [source.named(name, layer, MANY) for layer in LAYERS] for name in contract.peers}
+    standard = peers[contract.peer]
+    rows: list[tuple[Cell, ...]] = []
+    for i, (layer, point) in enumerate(zip(LAYERS, ours, strict=True)):
+        rows.append(
+            (
+                layer,
+                point.series.rung if point else None,
+                constants(point),
+                hot(point),
+                cold(point),
+                rate([layer], MANY, hot(point)),
+                *(hot(peers[name][i]) for name in contract.peers),
+                over(hot(point), hot(standard[i])),
+                error(point),
+                error(standard[i]),
+            )
+        )
+    whole, behind_flush = source.sum_of(contract, MANY), sum_or_none([cold(point) for point in ours])
+    peer_sums = [source.named_sum(name, MANY) for name in contract.peers]
+    ratio = over(whole, source.named_sum(contract.peer, MANY))
+    errors = [largest(points) for points in (ours, standard)]
+    rows.append(("all", None, None, whole, behind_flush, rate(LAYERS, MANY, whole), *peer_sums, ratio, *errors))
+    columns = (
+        *("layer", "rung", "constants", "ms", "ms, cold", "TFLOP/s"),
+        *(f"{name}, ms" for name in contract.peers),
+        *(f"over {contract.peer}", "largest error", f"{contract.peer}'s"),
+    )
+    return lines(columns, rows, origin(source))
+
+
+def ladder_part(found: Frontier) -> str:
+    """Every rung of the frontier's families with its gain over its parent, N=128."""
+    source = found.many
+    if source is None:
+        return NOT_MEASURED
+    rows: list[tuple[Cell, ...]] = []
+    for rung in LADDER:
+        if rung.family in FAMILIES:
+            points = [source.named(rung.name, layer, MANY) for layer in LAYERS]
+            whole = source.named_sum(rung.name, MANY)
+            facts = (f"`{rung.name}`", rung.idea, rung.parent and f"`{rung.parent}`", rung.precision)
+            rows.append((*facts, *map(hot, points), whole, gain(source, rung), largest(points)))
+    columns = (
+        *("rung", "idea", "parent", "class"),
+        *(f"layer {layer}, ms" for layer in LAYERS),
+        *("sum, ms", "gain over the parent", "largest error"),
+    )
+    return lines(columns, rows, origin(source))
+
+
+def gain(source: Source, rung: Rung) -> str | None:
+    """How many times faster than its parent a rung is on the layers that both computed, named if not all."""
+    both = [
+        (layer, theirs, ours)
+        for layer in LAYERS
+        if rung.parent
+        and (theirs := hot(source.named(rung.parent, layer, MANY))) is not None
+        and (ours := hot(source.named(rung.name, layer, MANY))) is not None
+    ]
+    if not both:
+        return None
+    layers = [layer for layer, *_ in both]
+    where = "" if len(layers) == len(LAYERS) else f" (layers {layer_range(layers)})"
+    return f"{shown(sum(theirs for _, theirs, _ in both) / sum(ours for *_, ours in both))}×{where}"
+
+
+def one_image_part(found: Frontier) -> str:
+    """Layer by layer, their sum, and all in one graph, N=1."""
+    if found.one is None and found.graphs is None:
+        return NOT_MEASURED
+    rows = [row for contract in CONTRACTS for row in (*single_rows(found.one, contract), graph_row(found, contract))]
+    columns = (
+        *("class", "layer", "rung", "constants", "ms", "torch-nchw, ms", "torch-nhwc, ms"),
+        *("over the faster layout", "largest error"),
+    )
+    used = {source.file: source for source in (found.one, found.graphs) if source}
+    return lines(columns, rows, *map(origin, used.values()))
+
+
+def single_rows(source: Source | None, contract: Contract) -> list[tuple[Cell, ...]]:
+    """A class's layers one by one, and their sum, N=1."""
+    if source is None:
+        return []
+    rows: list[tuple[Cell, ...]] = []
+    for layer in LAYERS:
+        point = source.best(contract, layer, ONE)
+        peers = [hot(source.named(name, layer, ONE)) for name in contract.peers]
+        facts = (contract.name, layer, point.series.rung if point else None, constants(point), hot(point))
+        rows.append((*facts, *peers, over(hot(point), least(peers)), error(point)))
+    whole, peers = source.sum_of(contract, ONE), [source.named_sum(name, ONE) for name in contract.peers]
+    return [*rows, (contract.name, "sum", None, None, whole, *peers, over(whole, least(peers)), None)]
+
+
+def graph_row(found: Frontier, contract: Contract) -> tuple[Cell, ...]:
+    """A class's layers in one graph, N=1."""
+    ours: list[tuple[float, Together]] = found.graphs.graphs(contract, ONE) if found.graphs else []
+    peers = [found.graphs.peer_graph(name, ONE) if found.graphs else None for name in contract.peers]
+    ms, best = min(ours, key=lambda each: each[0], default=(None, None))
+    names = ", ".join(best.rungs if len(set(best.rungs)) > 1 else best.rungs[:1]) if best else None
+    whole = best.error if best else None
+    return contract.name, "one graph", names, None, ms, *peers, over(ms, least(peers)), whole
+
+
+def scaling_part(found: Frontier) -> str:
+    """Microseconds of an image against the batch."""
+    source = found.scaling
+    if source is None:
+        return NOT_MEASURED
+    rows: list[tuple[Cell, ...]] = []
+    for N in (N for N in source.batches() if N >= MANY):
+        cells: list[Cell] = []
+        for contract in CONTRACTS:
+            ours, theirs = source.sum_of(contract, N), source.named_sum(contract.peer, N)
+            cells += [*(None if ms is None else ms / N * MICRO for ms in (ours, theirs)), over(ours, theirs)]
+        rows.append((N, *cells))
+    columns = [text for each in CONTRACTS for text in (f"{each.name}, µs", f"{each.peer}, µs", "ratio")]
+    return lines(("N", *columns), rows, origin(source))
+
+
+def cuda_cores_part(found: Frontier) -> str:
+    """TFLOP/s of the rungs that use the CUDA cores alone, beside cuBLAS, N=128."""
+    source = found.many
+    if source is None:
+        return NOT_MEASURED
+    standard = source.named_sum(GEMM, MANY, CUDA_LAYERS)
+    rows: list[tuple[Cell, ...]] = []
+    for name in [*(rung.name for rung in LADDER if on_cuda_cores(rung)), GEMM]:
+        whole = source.named_sum(name, MANY, CUDA_LAYERS)
+        rates = [rate([layer], MANY, hot(source.named(name, layer, MANY))) for layer in LAYERS]
+        rows.append((f"`{name}`", *rates, rate(CUDA_LAYERS, MANY, whole), over(standard, whole)))
+    columns = ("rung", *(f"layer {layer}, TFLOP/s" for layer in LAYERS), "layers 2 to 5, TFLOP/s", "of cuBLAS")
+    return lines(columns, rows, origin(source))
+
+
+def cuda_floors_part(found: Frontier) -> str:
+    """The CUDA cores' floors beside their fastest rung, N=128."""
+    rows: list[tuple[Cell, ...]] = []
+    for title, layers in [*((str(layer), (layer,)) for layer in LAYERS), ("2 to 5", CUDA_LAYERS)]:
+        arithmetic, moved = floors(found, FP32, layers, found.cuda_rate)
+        points = [found.many.fastest(on_cuda_cores, layer, MANY) if found.many else None for layer in layers]
+        measured = sum_or_none([hot(point) for point in points])
+        facts = (title, flops(layers, MANY) / GIGA, arithmetic, nbytes(FP32, layers) / MEGA, moved)
+        rows.append((*facts, measured, over(arithmetic, measured)))
+    columns = (
+        *("layer", "GFLOP", "arithmetic, ms", "MB", "bytes, ms"),
+        *("fastest rung, ms", "arithmetic's share of it"),
+    )
+    return lines(columns, rows, f"Arithmetic at {rate_text(found.cuda_rate)} (measured), {bytes_text(found)}.")
+
+
+def tensor_floors_part(found: Frontier) -> str:
+    """The tensor cores' floors beside each class's fastest rung, N=128."""
+    per_second, whose = found.tensor_rate
+    rows: list[tuple[Cell, ...]] = []
+    for contract in CONTRACTS:
+        for title, layers in [*((str(layer), (layer,)) for layer in LAYERS), ("all", LAYERS)]:
+            arithmetic, moved = floors(found, contract, layers, per_second and per_second / contract.products)
+            higher = [
+                highest(floors(found, contract, (layer,), per_second and per_second / contract.products))
+                for layer in layers
+            ]
+            measured = found.many.sum_of(contract, MANY, layers) if found.many else None
+            facts = (contract.name, title, flops(layers, MANY) / GIGA, contract.products, arithmetic)
+            rows.append((*facts, nbytes(contract, layers) / MEGA, moved, measured, over(measured, sum_or_none(higher))))
+    columns = (
+        *("class", "layer", "GFLOP", "products", "arithmetic, ms", "MB", "bytes, ms"),
+        *("fastest rung, ms", "over the higher floor"),
+    )
+    basis = f"Arithmetic at {rate_text(per_second)} ({whose} rate of dense fp16 products) over the number of products"
+    return lines(columns, rows, f"{basis}, {bytes_text(found)}.")
+
+
+def floors(
+    found: Frontier, contract: Contract, layers: Sequence[int], per_second: float | None
+) -> tuple[float | None, float | None]:
+    """Least ms of arithmetic, and of moving input, filters and output once."""
+    arithmetic = flops(layers, MANY) / per_second * MS if per_second else None
+    return arithmetic, nbytes(contract, layers) / found.copy_rate * MS if found.copy_rate else None
+
+
+def highest(times: Sequence[float | None]) -> float | None:
+    """The longest time, or None where one is missing."""
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) else None
+
+
+def nbytes(contract: Contract, layers: Sequence[int]) -> int:
+    """Bytes of input (with its border), filters and output at N=128."""
+    itemsize = 2 if contract.dtype == "float16" else 4
+    convs = [WORKLOADS[WORKLOAD].layer(layer) for layer in layers]
+    return itemsize * sum(
+        MANY * (conv.C * conv.H * conv.W + conv.M * conv.E * conv.F) + conv.M * conv.K for conv in convs
+    )
+
+
+def rate_text(per_second: float | None) -> str:
+    """An arithmetic rate in words."""
+    return f"{shown(per_second / TERA)} TFLOP/s" if per_second else "an unknown rate"
+
+
+def bytes_text(found: Frontier) -> str:
+    """The rate of bytes in words."""
+    measured = f"{shown(found.copy_rate / TERA)} TB/s (a copy's, measured)" if found.copy_rate else "an unknown rate"
+    return f"bytes of input, filters and output at {measured}, N={MANY}"
+
+
+def constants(point: Measured | None) -> str | None:
+    """A point's constants, all of them."""
+    found = point.record["point"]["constants"] if point else {}
+    return " ".join(f"{name}={value}" for name, value in found.items()) or None
+
+
+def cold(point: Measured | None) -> float | None:
+    """Median time of the kernels in ms on an empty L2 cache."""
+    return point.median("kernel_cold") if point else None
+
+
+def error(point: Measured | None) -> float | None:
+    """A point's largest error over norms."""
+    return point.error if point else None
+
+
+def largest(points: Sequence[Measured | None]) -> float | None:
+    """The largest error of those points that there are."""
+    return max((point.error for point in points if point and point.error is not None), default=None)
+
+
+def origin(source: Source) -> str:
+    """Which file the figures are from, and what machine and libraries they are of."""
+    device = source.device
+    facts = [device_line(device), f"driver {device.get('driver', '?')}", f"CUDA {device.get('toolkit', '?')}"]
+    for peer in (point.record["peer"] for point in source.points if point.record.get("peer")):
+        facts.append(f"torch {peer.get('torch', '?')} with cuDNN {peer.get('cudnn', '?')}")
+    slowed = sum(bool(point.record.get("throttled")) for point in source.points)
+    note = f" Clocks dropped during {slowed} of its {len(source.points)} points." if slowed else ""
+    return f"From `{source.file}`: {', '.join(once(facts))}.{note}"
+
+
+def lines(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]], *notes: str) -> str:
+    """A table with what is to be said below it."""
+    return "\n".join([*markdown_table(columns, rows), "", *notes])
+
+
+PARTS: dict[str, Callable[[Frontier], str]] = {
+    "goals": goals_part,
+    **{f"class-{contract.name}": partial(class_part, contract=contract) for contract in CONTRACTS},
+    "ladder": ladder_part,
+    "one-image": one_image_part,
+    "scaling": scaling_part,
+    "cuda-cores": cuda_cores_part,
+    "cuda-cores-floors": cuda_floors_part,
+    "tensor-cores-floors": tensor_floors_part,
+}
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the parts, or with --check says whether they are up to date."""
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.frontier")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
+    parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the parts' markers")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")
+    options = parser.parse_args(arguments)
+    found = gather(options.files)
+    try:
+        text = options.page.read_text()
+        fresh = updated(text, {name: part(found) for name, part in PARTS.items()})
+        if not options.check:
+            options.page.write_text(fresh)
+    except OSError as error:
+        raise UsageError(f"cannot update {options.page}: {error.strerror}") from None
+    old = [options.page] if text != fresh else []
+    return check(old, "alexconv.reports.frontier", options.files, options.page) if options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

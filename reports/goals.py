@@ -1,0 +1,192 @@
+"""The frontier's goals, and what the records say of each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from alexconv.peers import GEMM
+from alexconv.reports.contest import (
+    CONTRACTS,
+    FP32,
+    LAYERS,
+    MANY,
+    MOST,
+    ONE,
+    Contract,
+    Frontier,
+    Source,
+    least,
+    on_cuda_cores,
+    over,
+    plain,
+    rate,
+    total,
+)
+from alexconv.reports.elements import Cell, shown
+from alexconv.reports.evidence import Measured
+
+SUMS = {"fp32": 0.45, "tf32": 0.40, "fp16": 0.45}  # goals 1 to 3: all layers, of cuDNN's time
+FIRST_LAYER = 0.20  # goal 4
+NO_LAYER = 1.0  # goal 5
+GRAPHS = {"fp32": 0.25, "tf32": 0.50, "fp16": 0.50}  # goal 6
+CUDA_CORES, CUDA_LAYERS = 0.90, (2, 3, 4, 5)  # goal 7, of cuBLAS's rate
+PIPELINE_MS = 7.5  # goal 8
+PER_IMAGE = 1.0  # goal 9
+MICRO = 1000  # microseconds in a millisecond
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One line of the table: ``met`` is None where something was not measured."""
+
+    number: int
+    what: str
+    wanted: str
+    met: bool | None = None
+    ours: str | None = None
+    peer: str | None = None
+    ratio: float | None = None
+    best_layout: float | None = None  # the ratio if each layer of cuDNN's has its faster layout
+
+    def row(self) -> tuple[Cell, ...]:
+        """The cells, in the order of COLUMNS."""
+        verdict = "not measured" if self.met is None else "met" if self.met else "missed"
+        return self.number, self.what, self.ours, self.peer, self.ratio, self.best_layout, self.wanted, verdict
+
+
+COLUMNS = ("goal", "what", "ours", "peer", "ratio", "ratio to the faster layouts", "wanted", "verdict")
+
+
+def goals(found: Frontier) -> list[Goal]:
+    """All of them in order."""
+    return [
+        *sums(found.many),
+        *first_layers(found.many),
+        slowest(found.many),
+        *(graph(found.graphs, contract) for contract in CONTRACTS),
+        cuda_cores(found.many),
+        *(pipeline(found.pipelines, contract) for contract in CONTRACTS if contract.dtype == "float32"),
+        *(per_image(found.scaling, contract) for contract in CONTRACTS),
+    ]
+
+
+def sums(source: Source | None) -> Iterator[Goal]:
+    """Goals 1 to 3: times of all layers, and in the study's layout errors."""
+    for number, contract in enumerate(CONTRACTS, start=1):
+        what = f"{contract.title}: five layers, over {contract.peer}"
+        yield times(number, what, source, contract, LAYERS, SUMS[contract.name])
+        if contract.dtype == "float32":
+            yield errors(number, source, contract)
+
+
+def first_layers(source: Source | None) -> Iterator[Goal]:
+    """Goal 4: the layer with the fewest channels."""
+    for contract in CONTRACTS:
+        yield times(4, f"layer 1, {contract.name}: over {contract.peer}", source, contract, (1,), FIRST_LAYER)
+
+
+def times(
+    number: int, what: str, source: Source | None, contract: Contract, layers: Sequence[int], most: float
+) -> Goal:
+    """A goal on the time of some layers at N=128, as a share of cuDNN's."""
+    wanted = f"at most {most:.2f}"
+    if source is None:
+        return Goal(number, what, wanted)
+    ours, theirs = source.sum_of(contract, MANY, layers), source.named_sum(contract.peer, MANY, layers)
+    ratio, other = over(ours, theirs), over(ours, source.faster_layouts(contract, MANY, layers))
+    return Goal(number, what, wanted, at_most(ratio, most), in_ms(ours), in_ms(theirs), ratio, other)
+
+
+def errors(number: int, source: Source | None, contract: Contract) -> Goal:
+    """A goal on the largest error of all layers at N=128: no worse than plain multiply-adds', or cuDNN's."""
+    standard = "plain fp32 multiply-adds" if contract is FP32 else contract.peer
+    what, wanted = f"{contract.title}: largest error, over that of {standard}", "at most 1"
+    if source is None:
+        return Goal(number, what, wanted)
+    ours = largest_error([some(source.best(contract, layer, MANY)) for layer in LAYERS])
+    theirs = largest_error(
+        [
+            source.all_of(plain, layer, MANY) if contract is FP32 else some(source.named(contract.peer, layer, MANY))
+            for layer in LAYERS
+        ]
+    )
+    ratio = over(ours, theirs)
+    cells = [None if error is None else shown(error) for error in (ours, theirs)]
+    return Goal(number, what, wanted, at_most(ratio, 1.0), cells[0], cells[1], ratio)
+
+
+def some(point: Measured | None) -> list[Measured]:
+    """The point, if there is one."""
+    return [point] if point else []
+
+
+def largest_error(layers: Sequence[Sequence[Measured]]) -> float | None:
+    """The largest error over norms of points by layer; None unless every layer has one."""
+    found = [[point.error for point in points if point.error is not None] for points in layers]
+    return max(map(max, found)) if all(found) else None
+
+
+def slowest(source: Source | None) -> Goal:
+    """Goal 5: the layer and class that gains least."""
+    wanted, places = f"at most {NO_LAYER:.2f}", [(contract, layer) for contract in CONTRACTS for layer in LAYERS]
+    what = "no layer of any class slower than cuDNN"
+    found = {
+        (contract.name, layer): times(
+            5, f"{what}: most is layer {layer}, {contract.name}", source, contract, (layer,), NO_LAYER
+        )
+        for contract, layer in places
+    }
+    known = [goal for goal in found.values() if goal.ratio is not None]
+    return max(known, key=lambda goal: goal.ratio or 0.0) if len(known) == len(places) else Goal(5, what, wanted)
+
+
+def graph(source: Source | None, contract: Contract) -> Goal:
+    """Goal 6: one image through all layers in one graph, over the faster of cuDNN's layouts."""
+    most = GRAPHS[contract.name]
+    what, wanted = f"N=1, five layers in one graph, {contract.name}: over cuDNN's faster layout", f"at most {most:.2f}"
+    if source is None:
+        return Goal(6, what, wanted)
+    ours = min((ms for ms, _ in source.graphs(contract, ONE)), default=None)
+    theirs = least([source.peer_graph(name, ONE) for name in contract.peers])
+    ratio = over(ours, theirs)
+    return Goal(6, what, wanted, at_most(ratio, most), in_ms(ours), in_ms(theirs), ratio, ratio)
+
+
+def cuda_cores(source: Source | None) -> Goal:
+    """Goal 7: the CUDA cores alone, beside cuBLAS."""
+    what = f"CUDA cores only, fp32, layers 2 to 5: rate over that of {GEMM}"
+    wanted = f"at least {CUDA_CORES:.2f}"
+    if source is None:
+        return Goal(7, what, wanted)
+    ours = rate(CUDA_LAYERS, MANY, total(source.fastest(on_cuda_cores, layer, MANY) for layer in CUDA_LAYERS))
+    theirs = rate(CUDA_LAYERS, MANY, source.named_sum(GEMM, MANY, CUDA_LAYERS))
+    ratio = over(ours, theirs)
+    cells = [None if each is None else f"{shown(each)} TFLOP/s" for each in (ours, theirs)]
+    return Goal(7, what, wanted, None if ratio is None else ratio >= CUDA_CORES, cells[0], cells[1], ratio)
+
+
+def pipeline(source: Source | None, contract: Contract) -> Goal:
+    """Goal 8: host arrays to host arrays."""
+    what = f"host arrays (nchw float32) to host arrays, five layers in one pipeline, {contract.name}"
+    ours = min((ms for ms, _ in source.pipelines(contract, MANY)), default=None) if source else None
+    return Goal(8, what, f"at most {PIPELINE_MS} ms", at_most(ours, PIPELINE_MS), in_ms(ours))
+
+
+def per_image(source: Source | None, contract: Contract) -> Goal:
+    """Goal 9: what a large batch costs per image, beside the usual one."""
+    what = f"an image at N={MOST}, {contract.name}: over one at N={MANY}, ours"
+    large, usual = (
+        None if source is None or (ms := source.sum_of(contract, N)) is None else ms / N * MICRO for N in (MOST, MANY)
+    )
+    ratio = over(large, usual)
+    cells = [None if each is None else f"{shown(each)} µs" for each in (large, usual)]
+    return Goal(9, what, f"at most {PER_IMAGE:.2f}", at_most(ratio, PER_IMAGE), cells[0], cells[1], ratio)
+
+
+def at_most(value: float | None, most: float) -> bool | None:
+    """Whether a bound is kept; None where there is no value."""
+    return None if value is None else value <= most
+
+
+def in_ms(time: float | None) -> str | None:
+    """A time with its unit."""
+    return None if time is None else f"{shown(time)} ms"
