@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
-# Each part resumes where it stopped; the sanitizers need compute-sanitizer on the PATH.
+# Each part resumes where it stopped; the frontier needs torch, the sanitizers need compute-sanitizer on the PATH.
 set -uo pipefail
 name=$1 folder=${2:-results}
 python=${PYTHON:-python3}
@@ -44,6 +44,34 @@ lenet() {
     part lenet-on-alexnet --layers 1-5 --N 128 --rungs tiles,shared,gemm --seconds 0.1
 }
 
+frontier() {  # rungs and peers by turns, in one process for each file
+    part frontier --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
+        --peers torch --no-baseline
+    # For a single image: constants that a search found for each layer.
+    local fp32="1=mma-tf32-split:TILE_PIXELS=32:TILE_FILTERS=96:CHANNELS=3:STAGES=3:SPLITS=1:WARPS=8,\
+2=mma-tf32-split:TILE_PIXELS=96:TILE_FILTERS=16:CHANNELS=48:STAGES=4:SPLITS=4:WARPS=8,\
+3=mma-tf32-split:TILE_PIXELS=48:TILE_FILTERS=32:CHANNELS=64:STAGES=2:SPLITS=6:WARPS=8,\
+4=mma-tf32-split:TILE_PIXELS=40:TILE_FILTERS=32:CHANNELS=16:STAGES=4:SPLITS=6:WARPS=4,\
+5=mma-tf32-split:TILE_PIXELS=40:TILE_FILTERS=32:CHANNELS=64:STAGES=4:SPLITS=6:WARPS=4"
+    local tf32="1=mma-tf32:TILE_PIXELS=32:TILE_FILTERS=96:CHANNELS=3:STAGES=4:SPLITS=1:WARPS=8,\
+2=mma-tf32:TILE_PIXELS=96:TILE_FILTERS=32:CHANNELS=48:STAGES=6:SPLITS=3:WARPS=8,\
+3=mma-tf32:TILE_PIXELS=48:TILE_FILTERS=48:CHANNELS=64:STAGES=3:SPLITS=4:WARPS=8,\
+4=mma-tf32:TILE_PIXELS=32:TILE_FILTERS=64:CHANNELS=32:STAGES=6:SPLITS=6:WARPS=4,\
+5=mma-tf32:TILE_PIXELS=88:TILE_FILTERS=32:CHANNELS=32:STAGES=2:SPLITS=6:WARPS=8"
+    local fp16="1=mma-half:TILE_PIXELS=96:TILE_FILTERS=32:CHANNELS=3:STAGES=4:SPLITS=1:WARPS=8,\
+2=mma-half:TILE_PIXELS=64:TILE_FILTERS=32:CHANNELS=48:STAGES=6:SPLITS=1:WARPS=16,\
+3=mma-half:TILE_PIXELS=40:TILE_FILTERS=32:CHANNELS=64:STAGES=6:SPLITS=6:WARPS=4,\
+4=mma-half:TILE_PIXELS=40:TILE_FILTERS=64:CHANNELS=64:STAGES=4:SPLITS=4:WARPS=8,\
+5=mma-half:TILE_PIXELS=32:TILE_FILTERS=32:CHANNELS=32:STAGES=3:SPLITS=6:WARPS=4"
+    part frontier-together --layers 1-5 --N 1 --rungs mma --together --peers torch --no-baseline
+    for mix in "$fp32" "$tf32" "$fp16"; do
+        part frontier-together --layers 1-5 --N 1 --mix "$mix" --no-baseline
+    done
+    part frontier-scaling --layers 1-5 --N 128,2048 --rungs wgmma --transfer pinned --peers torch --no-baseline
+    part frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-tf32 --together --no-baseline \
+        --transfer streamed:8,streamed:16
+}
+
 sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute-sanitizer's tools
     local tool=$1
     shift
@@ -55,10 +83,16 @@ sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute
 
 sanitizers() {
     {
-        for tool in memcheck initcheck synccheck; do sanitize "$tool" --layers 1-5 --N 1; done
-        sanitize racecheck --workload lenet-86-k7 --N 1
-        sanitize racecheck --layers 3 --N 1
+        for tool in memcheck initcheck synccheck; do
+            sanitize "$tool" --rungs single,multi,tiles,shared,gemm --layers 1-5 --N 1
+        done
+        sanitize racecheck --rungs single,multi,tiles,shared,gemm --workload lenet-86-k7 --N 1
+        sanitize racecheck --rungs single,multi,tiles,shared,gemm --layers 3 --N 1
+        for tool in memcheck initcheck synccheck; do
+            sanitize "$tool" --rungs igemm,mma,wgmma --layers 1-3 --N 1
+        done
+        sanitize racecheck --rungs igemm,mma,wgmma --layers 1,3 --N 1
     } | tee "$folder/$name-sanitizers.txt"
 }
 
-for what in ${PARTS:-ceilings study transfers scaling lenet sanitizers}; do "$what"; done
+for what in ${PARTS:-ceilings study transfers scaling lenet frontier sanitizers}; do "$what"; done
