@@ -42,7 +42,11 @@ class Constant:
 
 @dataclass(frozen=True)
 class Array:
-    """A scratch array on the device: its shape for N images, and the type of its elements."""
+    """A scratch array on the device: its shape for N images, and the type of its elements.
+
+    Whoever allots it makes all its bytes 0xff before the first run: NaNs, which show what nobody wrote, and for
+    counters a known beginning.
+    """
 
     name: str
     shape: Callable[[Conv, int, Constants], tuple[int, ...]]
