@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     say = display.console()
     executor = choose_executor(options.backend, options.device)
-    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
+    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     results = run(options, executor, command_line(arguments, PROGRAM))
     say.print(table(results))
     say.print(f"No score change below {results[0].reference_margin / 2:.1e} can change a prediction.")

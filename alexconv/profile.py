@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = display.console()
     if not console.is_terminal:
         console.width = FILE_WIDTH
-    console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
+    console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     file = RecordFile(options.out)
     words = sys.argv[1:] if arguments is None else list(arguments)
     headers = {

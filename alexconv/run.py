@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.host_build == "asan" and options.backend != "cuda":
         restart_under_asan(arguments)
     executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
-    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True)
+    say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     torch = peers.import_torch(executor) if options.peers else None
     if (options.mix or (options.together and not torch)) and not executor.measures:
         raise UsageError(f"--together needs an NVIDIA GPU: the {executor.name} executor has no times")
