@@ -23,6 +23,7 @@ For half arithmetic at large K the roundings themselves are larger than a tap: t
 reference bit for bit, whatever its order of summation.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt, sqrt
 
@@ -79,6 +80,11 @@ class MaxError:
     def passes(self, tolerance: float) -> bool:
         """Whether the error is within the tolerance; false for NaN."""
         return self.scaled <= tolerance
+
+
+def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:
+    """Of errors with their tolerances the one that fails, else the one nearest to its tolerance."""
+    return max(found, key=lambda each: (not each[0].passes(each[1]), each[0].scaled / each[1]))
 
 
 def exact_inputs(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[np.ndarray, np.ndarray]:

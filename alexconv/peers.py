@@ -21,19 +21,17 @@ from typing import Any
 import numpy as np
 
 from alexconv import data
-from alexconv.checks import PRECISIONS, MaxError
+from alexconv.checks import PRECISIONS, MaxError, worst
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.cuda_points import time_on_device
 from alexconv.executors.point import Executor
 from alexconv.layouts import LAYOUTS
-from alexconv.points import Joint, Point
+from alexconv.points import GEMM, TOGETHER, Joint, Point, peer_name
 from alexconv.records import Record, digest
 from alexconv.runner import Layer, Runner, Skip, attempted, checked, timed
 from alexconv.shapes import Conv
 
 PEERS = ("torch",)
-GEMM = "torch-gemm-fp32"
-TOGETHER = "-together"
 DTYPES: dict[str, type[np.generic]] = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
 TRANSFER = "pageable"  # reports put peers, which copy nothing, beside the rungs under the study's transfer
 WARM_UPS = 3  # the first finds the fastest engine, which may not happen during a capture
@@ -44,7 +42,7 @@ MEBIBYTE = 2**20
 def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
     """The peers of every workload, layer and N among the points; only those of these precisions, if any are named."""
     places = dict.fromkeys((point.workload, point.layer, point.N) for point in points)
-    names = [(name_of(layout, precision), precision) for precision, layout in product(DTYPES, LAYOUTS)]
+    names = [(peer_name(layout, precision), precision) for precision, layout in product(DTYPES, LAYOUTS)]
     return [
         Point(*place, name, TRANSFER, precision, {})
         for place in places
@@ -68,12 +66,7 @@ def joint_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> lis
 
 def together(workload: str, layers: tuple[int, ...], N: int, precision: str, layout: str) -> Joint:
     """Layers of a workload one after the other in one graph, each on N images of its own."""
-    return Joint(workload, layers, N, name_of(layout, precision) + TOGETHER, TRANSFER, precision)
-
-
-def name_of(layout: str, precision: str) -> str:
-    """The name of a convolution peer."""
-    return f"torch-{layout}-{precision}"
+    return Joint(workload, layers, N, peer_name(layout, precision) + TOGETHER, TRANSFER, precision)
 
 
 def import_torch(executor: Executor) -> Any:
@@ -244,7 +237,7 @@ def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, preci
             (layer.error(output.cpu().numpy()), PRECISIONS[precision].tolerance(layer.conv.K))
             for layer, output in zip(layers, outputs, strict=True)
         ]
-        return max(errors, key=lambda found: (not found[0].passes(found[1]), found[0].scaled / found[1]))
+        return worst(errors)
 
     return Work(enqueue, check)
 

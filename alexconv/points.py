@@ -12,6 +12,8 @@ from alexconv.kernels.rung import Constants, Rung
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.transfers import TRANSFERS, Transfer, transfer_named
 
+GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
+TOGETHER = "-together"  # with which the name ends of what several layers have in common
 TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a rung, shape and batch size, if any
 
 
@@ -72,6 +74,11 @@ class Joint:
         """Each layer as a point of its own."""
         rest = (self.N, self.rung, self.transfer, self.precision, self.constants)
         return [Point(self.workload, layer, *rest) for layer in self.layers]
+
+
+def peer_name(layout: str, precision: str) -> str:
+    """The name of a peer's convolution."""
+    return f"torch-{layout}-{precision}"
 
 
 def layer_range(layers: Sequence[int]) -> str:

@@ -17,19 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from alexconv.checks import PRECISIONS, MaxError
+from alexconv.checks import PRECISIONS, MaxError, worst
 from alexconv.errors import UsageError
 from alexconv.executors.cuda_points import CopiedPoint, Pipeline, repeat, time_on_device
 from alexconv.executors.point import Samples, Values
 from alexconv.kernels.ladder import RUNGS
 from alexconv.layouts import from_study, to_study
 from alexconv.planner import DoesNotFit, Plan, plan
-from alexconv.points import Joint, Point, TunedConstants, choose_rungs, expand, parse_constants
+from alexconv.points import TOGETHER, Joint, Point, TunedConstants, choose_rungs, expand, parse_constants
 from alexconv.records import Record, digest
 from alexconv.runner import Layer, Runner, Skip, attempted, checked, timed
 from alexconv.transfers import Transfer, transfer_named
 
-TOGETHER = "-together"
 MIXED = "mixed"
 COPYING = ("pageable", "pinned", "streamed")  # kinds of transfers that have something to put together
 PIECE_BYTES = 6 * 10**6  # of a piece's input or output in a pipeline, whichever is larger
@@ -199,9 +198,8 @@ class TogetherRunner:
             )
             for each, layer, values in zip(point.points(), layers, outputs, strict=True)
         ]
-        worst = max(found, key=lambda each: (not each[0].passes(each[1]), each[0].scaled / each[1]))
         return {
-            **checked(*worst),
+            **checked(*worst(found)),
             "layers": [
                 {
                     "layer": each.layer,

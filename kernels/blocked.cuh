@@ -157,6 +157,17 @@ struct InputTile {
     }
 };
 
+// Block (tile, group, n) writes a tile of blocked image n, from halves.
+__device__ __forceinline__ void block_native_input(const __half* __restrict__ x,  // [N][H][W][C]
+                                                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
+{
+    DYNAMIC_SHARED(__half, depths);
+    const InputTile<1> tile(depths, blockIdx.x, blockIdx.y, blockIdx.z);
+    tile.read(x);
+    __syncthreads();  // the tile is complete before it is read across
+    tile.write({pixels});
+}
+
 // Block (r, m) writes row r of blocked filter m: [M][BLOCKED_R][RUN].
 template <class Filter, int parts>
 __device__ __forceinline__ void block_filters(const Filter* __restrict__ w,  // [M][C][R][S]

@@ -12,6 +12,7 @@ Refusal = Callable[[Conv, Constants], str | None]
 FLOAT, HALF = 4, 2  # bytes
 PORTABLE_SHARED = 48 * 1024  # bytes of shared memory that a block has on every CUDA GPU
 MAX_SHARED = 227 * 1024  # and on the largest, from Hopper on
+MULTIPROCESSORS = 132  # of an H100 or H200; more or fewer blocks than these work too
 MAX_CONSTANT = 64 * 1024  # bytes of constant memory, on every CUDA GPU
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from math import ceil
 
-from alexconv.kernels.geometry import FLOAT
-from alexconv.kernels.ladder_wgmma import MULTIPROCESSORS
+from alexconv.kernels.geometry import FLOAT, MULTIPROCESSORS
 from alexconv.kernels.rung import BATCH, Array, Constant, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv
 

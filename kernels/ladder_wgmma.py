@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, prod
 
-from alexconv.kernels.geometry import FLOAT, HALF, MAX_SHARED, Refusal, SharedBytes
+from alexconv.kernels.geometry import FLOAT, HALF, MAX_SHARED, MULTIPROCESSORS, Refusal, SharedBytes
 from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
 
-MULTIPROCESSORS = 132  # of an H100 or H200; more or fewer blocks work too
 CHUNK = 8  # halves in 16 bytes: the unit of the copy engine's strides
 TAPS = 64  # of a stage: a row of 128 bytes
 ROW_BYTES = TAPS * HALF

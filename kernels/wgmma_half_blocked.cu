@@ -23,12 +23,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
-    __half* const parts[] = {pixels};
-    DYNAMIC_SHARED(__half, depths);
-    const InputTile<1> tile(depths, blockIdx.x, blockIdx.y, blockIdx.z);
-    tile.read(x);
-    __syncthreads();  // the tile is complete before it is read across
-    tile.write(parts);
+    block_native_input(x, pixels);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

@@ -11,8 +11,7 @@ from pathlib import Path
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.layouts import LAYOUTS
-from alexconv.peers import name_of
-from alexconv.points import layer_range
+from alexconv.points import TOGETHER, layer_range, peer_name
 from alexconv.records import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.evidence import (
@@ -26,7 +25,6 @@ from alexconv.reports.evidence import (
 from alexconv.reports.evidence import name_of as device_name
 from alexconv.shapes import WORKLOADS
 from alexconv.statistics import summarize
-from alexconv.together import TOGETHER
 from alexconv.transfers import transfer_named
 
 LAYERS = tuple(layer_numbers(WORKLOAD))
@@ -53,12 +51,12 @@ class Contract:
     @property
     def peer(self) -> str:
         """cuDNN under the same contract."""
-        return name_of(self.layout, self.name)
+        return peer_name(self.layout, self.name)
 
     @property
     def peers(self) -> tuple[str, ...]:
         """cuDNN in either layout."""
-        return tuple(name_of(layout, self.name) for layout in LAYOUTS)
+        return tuple(peer_name(layout, self.name) for layout in LAYOUTS)
 
     def kept_by(self, rung: Rung) -> bool:
         """Whether a rung is of the class."""

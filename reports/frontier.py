@@ -13,8 +13,7 @@ from alexconv.cli import exits_cleanly
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.peers import GEMM
-from alexconv.points import layer_range
+from alexconv.points import GEMM, layer_range
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.contest import (
     CONTRACTS,

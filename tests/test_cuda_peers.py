@@ -5,7 +5,7 @@ import pytest
 from alexconv import peers
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.points import Point
+from alexconv.points import TOGETHER, Point
 from alexconv.runner import Runner, Settings
 from alexconv.shapes import WORKLOADS
 
@@ -42,7 +42,7 @@ def test_a_peer_is_right_and_timed(runner, point):
 def test_layers_together_take_longer_than_any_of_them(runner, joint):
     record = runner.record(joint)
     assert record["status"] == "ok", record["reason"]
-    first = runner.record(Point(**joint.points()[0].axes() | {"rung": joint.rung.removesuffix(peers.TOGETHER)}))
+    first = runner.record(Point(**joint.points()[0].axes() | {"rung": joint.rung.removesuffix(TOGETHER)}))
     assert min(record["samples"]["kernel"]) > min(first["samples"]["kernel"])
 
 
