@@ -5,10 +5,7 @@
 // h*U + i, column w*U + j; what lies beyond the input or the filter is zero.  With U = 1 only the order of the axes
 // changes.
 #pragma once
-#include "shape.cuh"
-
-constexpr int CHUNK = 8;   // halves in the widest access, 16 bytes
-constexpr int LANES = 32;  // of a warp
+#include "halves.cuh"
 
 constexpr int DEPTH = U * U;
 constexpr int BLOCKED_C = (C * DEPTH + CHUNK - 1) / CHUNK * CHUNK;
@@ -17,13 +14,8 @@ constexpr int BLOCKED_H = E + BLOCKED_R - 1, BLOCKED_W = F + BLOCKED_S - 1;
 // Neighbouring pixels of a row are neighbours in memory, so one row of a filter is one run of so many taps.
 constexpr int RUN = BLOCKED_S * BLOCKED_C;
 
-// A float as one half, or as two whose sum has twice the precision: the nearest half and the rest.
-template <int parts>
-__device__ __forceinline__ void split(float value, __half (&halves)[parts])
-{
-    halves[0] = __float2half_rn(value);
-    if constexpr (parts == 2) halves[1] = __float2half_rn(value - __half2float(halves[0]));
-}
+// What the product of matrices has (warpgroups.cuh): rows for the pixels of an image, and runs of taps.
+constexpr int PIXELS = E * F, ROW_PIXELS = F, RUNS = BLOCKED_R;
 
 // Eight halves, read or written at once.
 struct alignas(16) Chunk {
@@ -32,7 +24,6 @@ struct alignas(16) Chunk {
 
 // A block writes BLOCK_DEPTH depths of BLOCK_PIXELS neighbouring pixels of a row of one image.  With stride 1 a whole
 // plane is one row: nothing there depends on where its rows end.
-constexpr int BLOCK_THREADS = 256, BLOCK_WARPS = BLOCK_THREADS / LANES;
 constexpr int BLOCK_PIXELS = U <= 4 ? 64 : 32;
 constexpr int BLOCK_C = U == 1 ? 64 : U == 2 ? 16 : U % 4 == 0 ? 4 : 8;
 constexpr int BLOCK_DEPTH = BLOCK_C * DEPTH, BLOCK_CHUNKS = BLOCK_DEPTH / CHUNK;
@@ -44,14 +35,17 @@ constexpr int TILES_ACROSS = (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
 constexpr int DEPTH_PITCH = BLOCK_DEPTH + 2;
 static_assert(BLOCK_DEPTH % CHUNK == 0 && DEPTH_PITCH / 2 % 2 == 1);
 
+// Tiles of an image: groups of channels, and for each so many tiles along the pixels.
+constexpr int GROUPS = (BLOCKED_C + BLOCK_DEPTH - 1) / BLOCK_DEPTH, TILES = TILES_ACROSS * PLANE_H;
+
 // The tile of a block: where it begins, and the halves on their way from one order to the other.
 template <int parts>
 struct InputTile {
     __half* depths;  // [parts][BLOCK_PIXELS][DEPTH_PITCH], in shared memory
     int n, h, first_w, first_c;
 
-    __device__ __forceinline__ InputTile(__half* memory, int tile, int group, int image)
-        : depths(memory),
+    __device__ __forceinline__ InputTile(float4* memory, int tile, int group, int image)
+        : depths(reinterpret_cast<__half*>(memory)),
           n(image),
           h(tile / TILES_ACROSS),
           first_w(tile % TILES_ACROSS * BLOCK_PIXELS),
@@ -161,8 +155,8 @@ struct InputTile {
 __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,  // [N][H][W][C]
                                                    __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
-    DYNAMIC_SHARED(__half, depths);
-    const InputTile<1> tile(depths, blockIdx.x, blockIdx.y, blockIdx.z);
+    DYNAMIC_SHARED(float4, tile_memory);
+    const InputTile<1> tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
     tile.read(x);
     __syncthreads();  // the tile is complete before it is read across
     tile.write({pixels});
@@ -170,7 +164,7 @@ __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,
 
 // Block (r, m) writes row r of blocked filter m: [M][BLOCKED_R][RUN].
 template <class Filter, int parts>
-__device__ __forceinline__ void block_filters(const Filter* __restrict__ w,  // [M][C][R][S]
+__device__ __forceinline__ void write_filters(const Filter* __restrict__ w,  // [M][C][R][S]
                                               __half* const (&blocked)[parts], float power)
 {
     const int m = blockIdx.y, blocked_r = blockIdx.x;

@@ -232,7 +232,7 @@ def input_grid(conv: Conv, N: int, constants: Constants) -> Dims:
 
 def images_grid(conv: Conv, N: int, constants: Constants) -> Dims:
     """One block per image."""
-    return N, 1, 1
+    return 1, 1, N
 
 
 def refuses(factors: Factors) -> Refusal:

@@ -1,5 +1,6 @@
 // Stores a unit's sums as halves, channels innermost: y [N][E][F][M].
 #pragma once
+#include "blocked.cuh"
 #include "warpgroups.cuh"
 
 // `Where` says which pixel of the batch a row of the sums is, or none.

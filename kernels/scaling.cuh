@@ -4,7 +4,7 @@
 // 2^10 leaves room above and keeps the rests, 11 bits below, clear of the lower end.  Whether it was near 1 is known only
 // when the whole image has been read; so images are converted as if, and those few that were not are converted again.
 #pragma once
-#include "blocked.cuh"
+#include "halves.cuh"
 
 constexpr int USUAL_EXPONENT = 10;
 constexpr float LEAST_USUAL = 1.0f / 32, MOST_USUAL = 32;
@@ -67,11 +67,8 @@ __device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__
 {
     const int found = scaling_exponent(largest_of(ranges, threadIdx.x, FILTER_RANGES, BLOCK_THREADS));
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *exponent = found;
-    block_filters(w, blocked, power_of_two(found));
+    write_filters(w, blocked, power_of_two(found));
 }
-
-// Tiles of an image, of which each notes its largest absolute value.
-constexpr int GROUPS = (BLOCKED_C + BLOCK_DEPTH - 1) / BLOCK_DEPTH, TILES = TILES_ACROSS * PLANE_H;
 
 // Block (tile, group, n) writes a tile of blocked image n, scaled as usual.
 template <int parts>
@@ -80,8 +77,8 @@ __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,
                                                     // Each [N][PLANE_H][PLANE_W][BLOCKED_C]:
                                                     __half* const (&blocked)[parts])
 {
-    DYNAMIC_SHARED(__half, depths);
-    const InputTile<parts> tile(depths, blockIdx.x, blockIdx.y, blockIdx.z);
+    DYNAMIC_SHARED(float4, tile_memory);
+    const InputTile<parts> tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
     // Its barrier also completes the tile, before it is read across.
     const float largest = largest_in_block(tile.read(x, power_of_two(USUAL_EXPONENT)));
     if (threadIdx.x == 0) ranges[((size_t)blockIdx.z * GROUPS + blockIdx.y) * TILES + blockIdx.x] = largest;
@@ -95,14 +92,14 @@ __device__ __forceinline__ void prepare_unusual_input(const float* __restrict__ 
                                                       int* __restrict__ exponents,       // [N]
                                                       __half* const (&blocked)[parts])
 {
-    DYNAMIC_SHARED(__half, depths);
-    const int n = blockIdx.x;
+    DYNAMIC_SHARED(float4, tile_memory);
+    const int n = blockIdx.z;
     const float largest = largest_of(ranges + (size_t)n * GROUPS * TILES, threadIdx.x, GROUPS * TILES, BLOCK_THREADS);
     const int exponent = scaling_exponent(largest);
     if (threadIdx.x == 0) exponents[n] = exponent;
     if (exponent == USUAL_EXPONENT) return;
     for (int i = 0; i < GROUPS * TILES; ++i) {
-        const InputTile<parts> tile(depths, i % TILES, i / TILES, n);
+        const InputTile<parts> tile(tile_memory, i % TILES, i / TILES, n);
         __syncthreads();  // the tile before has been written out
         tile.read(x, power_of_two(exponent));
         __syncthreads();  // the tile is complete before it is read across

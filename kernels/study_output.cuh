@@ -3,6 +3,7 @@
 // Threads that share a row of sums have neighbouring filters, whose outputs lie a plane apart.  So the sums go through
 // shared memory and leave it along the rows, whose pixels are mostly neighbours in y too.
 #pragma once
+#include "blocked.cuh"
 #include "scaling.cuh"
 #include "warpgroups.cuh"
 

@@ -7,8 +7,12 @@
 //
 // A block of the grid stays and computes one tile after the other, so that the producer fetches the next tile while the
 // consumers store the last.  Of the tiles of the same pixels, those of different filters follow each other.
+//
+// A file that includes this has said what an image is: PIXELS rows of the product, ROW_PIXELS of which lie side by side;
+// RUNS runs of RUN taps meet each.  And it names the type of the work of a block: which tiles it has, and of each which
+// stages (Tiles is the usual one).
 #pragma once
-#include "blocked.cuh"
+#include "halves.cuh"
 #include "ptx.cuh"
 
 constexpr int TAPS = 64, STEP = 16;  // of a stage, and of one product of a warpgroup
@@ -23,8 +27,7 @@ constexpr int UNITS = TILE_PIXELS / (UNIT * CONSUMERS) * FILTER_UNITS;  // of a 
 constexpr int SUMS = UNIT_FILTERS / 2;                                  // a thread's, of one unit
 static_assert(TILE_PIXELS % (UNIT * CONSUMERS) == 0);
 
-constexpr int PIXELS = E * F;
-constexpr int STAGES_PER_RUN = (RUN + TAPS - 1) / TAPS;
+constexpr int STAGES_PER_RUN = (RUN + TAPS - 1) / TAPS, STAGES_PER_TILE = RUNS * STAGES_PER_RUN;
 constexpr int ALL_STEPS = TAPS / STEP;
 constexpr int LAST_STEPS = (RUN - (STAGES_PER_RUN - 1) * TAPS + STEP - 1) / STEP;  // of a run's last stage
 constexpr int TILES_OF_FILTERS = (M + TILE_FILTERS - 1) / TILE_FILTERS;
@@ -37,8 +40,8 @@ constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 40 : 32, CONSUMER_REGISTERS 
 // The maps of the two factors, each in so many parts.
 template <int parts>
 struct Maps {
-    const TensorMap* pixels[parts];   // of [N][BLOCKED_H][F][RUN], im2col
-    const TensorMap* filters[parts];  // of [M][BLOCKED_R][RUN]
+    const TensorMap* pixels[parts];   // of [images][PIXELS / ROW_PIXELS + RUNS - 1][ROW_PIXELS][RUN], im2col
+    const TensorMap* filters[parts];  // of [filters][RUNS][RUN]
 };
 
 template <int parts>
@@ -78,7 +81,7 @@ struct Place {
     }
 };
 
-// The tiles of a block of the grid, in its order.
+// The tiles of a block of the grid, in its order, each from its first stage to its last.
 struct Tiles {
     int tile, count;
 
@@ -89,31 +92,47 @@ struct Tiles {
 
     __device__ __forceinline__ bool more() const { return tile < count; }
     __device__ __forceinline__ void next() { tile += BLOCKS; }
-    __device__ __forceinline__ int first_filter() const { return tile % TILES_OF_FILTERS * TILE_FILTERS; }
-    __device__ __forceinline__ int first_pixel() const { return tile / TILES_OF_FILTERS * TILE_PIXELS; }
+    __device__ __forceinline__ int first_stage() const { return 0; }
+    __device__ __forceinline__ int end_stage() const { return STAGES_PER_TILE; }
+    __device__ __forceinline__ int filter() const { return tile % TILES_OF_FILTERS * TILE_FILTERS; }
+    __device__ __forceinline__ int pixel() const { return tile / TILES_OF_FILTERS * TILE_PIXELS; }
+
+    // What the copy engine counts: images and filters.
+    __device__ __forceinline__ int image() const { return pixel() / PIXELS; }
+    __device__ __forceinline__ int mapped_filter() const { return filter(); }
+
+    // Where the sums of a consumer belong, from a row of the tile on: the pixel of the batch.
+    __device__ __forceinline__ int rows_from(int row) const { return pixel() + row; }
 };
 
-template <int parts, int output_bytes>
-__device__ __forceinline__ void produce(Ring<parts, output_bytes>& ring, const Maps<parts>& maps, Tiles tiles)
+template <int parts, int output_bytes, class Work>
+__device__ __forceinline__ void produce(Ring<parts, output_bytes>& ring, const Maps<parts>& maps, Work work)
 {
     Place<STAGES> place;
-    for (; tiles.more(); tiles.next()) {
-        const int pixel = tiles.first_pixel(), filter = tiles.first_filter();
-        const int n = pixel / PIXELS, e = pixel % PIXELS / F, f = pixel % F;
-        for (int r = 0; r < BLOCKED_R; ++r)
-            for (int tap = 0; tap < RUN; tap += TAPS) {
-                Barrier* full = &ring.full[place.stage];
-                barrier_wait(&ring.empty[place.stage], place.parity ^ 1);  // all consumers have read the stage
-                barrier_arrive_expecting(full, sizeof(Stage<parts>));
-                Stage<parts>& stage = ring.stages[place.stage];
+    for (; work.more(); work.next()) {
+        const int pixel = work.pixel() % PIXELS, row = pixel / ROW_PIXELS, column = pixel % ROW_PIXELS;
+        const int image = work.image(), filter = work.mapped_filter();
+        const int first_stage = work.first_stage(), end_stage = work.end_stage();
+        for (int i = first_stage; i < end_stage; ++i) {
+            const int run = i / STAGES_PER_RUN, tap = i % STAGES_PER_RUN * TAPS;
+            Barrier* full = &ring.full[place.stage];
+            barrier_wait(&ring.empty[place.stage], place.parity ^ 1);  // all consumers have read the stage
+            barrier_arrive_expecting(full, sizeof(Stage<parts>));
+            Stage<parts>& stage = ring.stages[place.stage];
 #pragma unroll
-                for (int part = 0; part < parts; ++part) {
-                    load_im2col(stage.pixels[part], maps.pixels[part], full, tap, f, e, n, 0, r);
-                    load_box(stage.filters[part], maps.filters[part], full, tap, r, filter);
-                }
-                place.advance();
+            for (int part = 0; part < parts; ++part) {
+                load_im2col(stage.pixels[part], maps.pixels[part], full, tap, column, row, image, 0, run);
+                load_box(stage.filters[part], maps.filters[part], full, tap, run, filter);
             }
+            place.advance();
+        }
     }
+}
+
+// Whether a stage has all its steps: mostly known when the kernel is compiled.
+__device__ __forceinline__ bool has_all_steps(int stage)
+{
+    return LAST_STEPS == ALL_STEPS || stage % STAGES_PER_RUN < STAGES_PER_RUN - 1;
 }
 
 // This warp has read a stage.
@@ -141,80 +160,80 @@ __device__ __forceinline__ void multiply_stage(float (&d)[SUMS], const Stage<par
 }
 
 // One factor's part each: a stage's products stay under way while the next are started.
-template <class Output>
-__device__ __forceinline__ void consume(Ring<1, Output::BYTES>& ring, Tiles tiles, Output output)
+template <class Work, class Output>
+__device__ __forceinline__ void consume(Ring<1, Output::BYTES>& ring, Work work, Output output)
 {
     const int consumer = threadIdx.x / WARPGROUP - 1;
     Place<STAGES> place;
-    for (; tiles.more(); tiles.next()) {
-        const auto rows = output.find(tiles.first_pixel() + consumer * (UNITS / FILTER_UNITS) * UNIT);
+    for (; work.more(); work.next()) {
+        const auto rows = output.find(work.rows_from(consumer * (UNITS / FILTER_UNITS) * UNIT));
         float sums[UNITS][SUMS];
         int previous = 0;
-        for (int r = 0; r < BLOCKED_R; ++r)
-            for (int run = 0; run < STAGES_PER_RUN; ++run) {
-                const bool first = r == 0 && run == 0;
-                barrier_wait(&ring.full[place.stage], place.parity);  // the stage's bytes have come
-                const Stage<1>& stage = ring.stages[place.stage];
-                warpgroup_fence();
-                if (LAST_STEPS == ALL_STEPS || run < STAGES_PER_RUN - 1) {
+        const int first_stage = work.first_stage(), end_stage = work.end_stage();
+        for (int i = first_stage; i < end_stage; ++i) {
+            const bool first = i == first_stage;
+            barrier_wait(&ring.full[place.stage], place.parity);  // the stage's bytes have come
+            const Stage<1>& stage = ring.stages[place.stage];
+            warpgroup_fence();
+            if (has_all_steps(i)) {
 #pragma unroll
-                    for (int u = 0; u < UNITS; ++u)
-                        multiply_stage<1, ALL_STEPS>(sums[u], stage, consumer * UNITS + u, !first);
-                } else {
+                for (int u = 0; u < UNITS; ++u)
+                    multiply_stage<1, ALL_STEPS>(sums[u], stage, consumer * UNITS + u, !first);
+            } else {
 #pragma unroll
-                    for (int u = 0; u < UNITS; ++u)
-                        multiply_stage<1, LAST_STEPS>(sums[u], stage, consumer * UNITS + u, !first);
-                }
-                warpgroup_close_group();
-                warpgroup_wait<1>();
-                if (!first) release(&ring.empty[previous]);
-                previous = place.stage;
-                place.advance();
+                for (int u = 0; u < UNITS; ++u)
+                    multiply_stage<1, LAST_STEPS>(sums[u], stage, consumer * UNITS + u, !first);
             }
+            warpgroup_close_group();
+            warpgroup_wait<1>();
+            if (!first) release(&ring.empty[previous]);
+            previous = place.stage;
+            place.advance();
+        }
         warpgroup_wait<0>();
         release(&ring.empty[previous]);
-        output.store(sums, rows, tiles.first_filter(), ring.output);
+        output.store(sums, rows, work.filter(), ring.output);
     }
 }
 
 // Two parts each, three products.  The sums of a stage are added up in registers, to nearest: a tensor core truncates
 // when it adds, and over thousands of taps that would cost more than the small parts bring.
-template <class Output>
-__device__ __forceinline__ void consume(Ring<2, Output::BYTES>& ring, Tiles tiles, Output output)
+template <class Work, class Output>
+__device__ __forceinline__ void consume(Ring<2, Output::BYTES>& ring, Work work, Output output)
 {
     const int consumer = threadIdx.x / WARPGROUP - 1;
     Place<STAGES> place;
-    for (; tiles.more(); tiles.next()) {
-        const auto rows = output.find(tiles.first_pixel() + consumer * UNITS * UNIT);
+    for (; work.more(); work.next()) {
+        const auto rows = output.find(work.rows_from(consumer * UNITS * UNIT));
         float sums[UNITS][SUMS] = {};
-        for (int r = 0; r < BLOCKED_R; ++r)
-            for (int run = 0; run < STAGES_PER_RUN; ++run) {
-                barrier_wait(&ring.full[place.stage], place.parity);  // the stage's bytes have come
-                const Stage<2>& stage = ring.stages[place.stage];
+        const int first_stage = work.first_stage(), end_stage = work.end_stage();
+        for (int i = first_stage; i < end_stage; ++i) {
+            barrier_wait(&ring.full[place.stage], place.parity);  // the stage's bytes have come
+            const Stage<2>& stage = ring.stages[place.stage];
 #pragma unroll
-                for (int u = 0; u < UNITS; ++u) {
-                    float of_stage[SUMS];
-                    warpgroup_fence();
-                    if (LAST_STEPS == ALL_STEPS || run < STAGES_PER_RUN - 1)
-                        multiply_stage<2, ALL_STEPS>(of_stage, stage, consumer * UNITS + u, false);
-                    else
-                        multiply_stage<2, LAST_STEPS>(of_stage, stage, consumer * UNITS + u, false);
-                    warpgroup_close_group();
-                    warpgroup_wait<0>();
-                    if (u == UNITS - 1) release(&ring.empty[place.stage]);
+            for (int u = 0; u < UNITS; ++u) {
+                float of_stage[SUMS];
+                warpgroup_fence();
+                if (has_all_steps(i))
+                    multiply_stage<2, ALL_STEPS>(of_stage, stage, consumer * UNITS + u, false);
+                else
+                    multiply_stage<2, LAST_STEPS>(of_stage, stage, consumer * UNITS + u, false);
+                warpgroup_close_group();
+                warpgroup_wait<0>();
+                if (u == UNITS - 1) release(&ring.empty[place.stage]);
 #pragma unroll
-                    for (int i = 0; i < SUMS; ++i) sums[u][i] += of_stage[i];
-                }
-                place.advance();
+                for (int j = 0; j < SUMS; ++j) sums[u][j] += of_stage[j];
             }
-        output.store(sums, rows, tiles.first_filter(), ring.output);
+            place.advance();
+        }
+        output.store(sums, rows, work.filter(), ring.output);
     }
 }
 
-// The whole kernel.  `output` finds where a consumer's rows go, from its first pixel of the batch, and later stores its
-// sums, by way of BYTES of shared memory.
-template <int parts, class Output>
-__device__ __forceinline__ void multiply_tiles(const Maps<parts>& maps, int images, Output output)
+// The whole kernel.  `output` finds where a consumer's rows go and later stores its sums, by way of BYTES of shared
+// memory.
+template <int parts, class Work, class Output>
+__device__ __forceinline__ void multiply_tiles(const Maps<parts>& maps, Work work, Output output)
 {
     DYNAMIC_SHARED(unsigned char, memory);
     const size_t address = reinterpret_cast<size_t>(memory);
@@ -231,9 +250,9 @@ __device__ __forceinline__ void multiply_tiles(const Maps<parts>& maps, int imag
     __syncthreads();  // the barriers are ready before anybody uses one
     if (threadIdx.x < WARPGROUP) {
         warpgroup_give_registers<PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce(ring, maps, Tiles(images));
+        if (threadIdx.x == 0) produce(ring, maps, work);
     } else {
         warpgroup_take_registers<CONSUMER_REGISTERS>();
-        consume(ring, Tiles(images), output);
+        consume(ring, work, output);
     }
 }

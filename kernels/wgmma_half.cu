@@ -4,7 +4,7 @@
 // warpgroup multiplies straight from shared memory, and one thread tells the copy engine (TMA) what to gather: all other
 // threads do nothing but start products, and keep their registers for sums.
 //
-// block_filters: block (r, m) brings row r of filter m into the order of the input's channels.  multiply: a block
+// order_filters: block (r, m) brings row r of filter m into the order of the input's channels.  multiply: a block
 // computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a thread of a consumer has the sums of TILE_FILTERS / 4 filters
 // at two pixels of each unit.
 #include <cuda_fp16.h>
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
                   __half* __restrict__ filters)  // [M][R][S][C]
 {
     __half* const parts[] = {filters};
-    block_filters(w, parts, 1);
+    write_filters(w, parts, 1);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -27,5 +27,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,       // [N][E][F][M]
              long long N)
 {
-    multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, N, NativeOutput<EveryRow>{y, {int(N)}});
+    multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, Tiles(N), NativeOutput<EveryRow>{y, {int(N)}});
 }

@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
                     __half* __restrict__ filters)  // [M][BLOCKED_R][RUN]
 {
     __half* const parts[] = {filters};
-    block_filters(w, parts, 1);
+    write_filters(w, parts, 1);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
@@ -32,5 +32,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,       // [N][E][F][M]
              long long N)
 {
-    multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, N, NativeOutput<EveryRow>{y, {int(N)}});
+    multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, Tiles(N), NativeOutput<EveryRow>{y, {int(N)}});
 }

@@ -65,6 +65,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float* __restrict__ y,                    // [N][M][E][F]
              long long N)
 {
-    multiply_tiles(Maps<2>{{pixel_map, pixel_rest_map}, {filter_map, filter_rest_map}}, N,
+    multiply_tiles(Maps<2>{{pixel_map, pixel_rest_map}, {filter_map, filter_rest_map}}, Tiles(N),
                    StudyOutput<EveryRow>{y, exponents, filter_exponent, {int(N)}});
 }

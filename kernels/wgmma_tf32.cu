@@ -58,6 +58,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float* __restrict__ y,                    // [N][M][E][F]
              long long N)
 {
-    multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, N,
+    multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, Tiles(N),
                    StudyOutput<EveryRow>{y, exponents, filter_exponent, {int(N)}});
 }

@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
                     __half* __restrict__ filters)  // [M][BLOCKED_R][RUN]
 {
     __half* const parts[] = {filters};
-    block_filters(w, parts, 1);
+    write_filters(w, parts, 1);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)

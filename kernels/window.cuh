@@ -8,6 +8,7 @@
 // Rows have 128 bytes, of which BLOCKED_C halves are used.  Each of two consumers has tiles of its own, and they take
 // turns on the tensor cores: while one multiplies the other stores its sums.
 #pragma once
+#include "blocked.cuh"
 #include "warpgroups.cuh"
 
 constexpr int TAPS_OF_FILTER = BLOCKED_R * BLOCKED_S;

@@ -1,0 +1,230 @@
+// Winograd's minimal filtering along the rows of a layer with stride 1: fewer products, each of a sum.
+//
+// OUTPUTS neighbouring outputs of a row and the S taps above them are two polynomials; their product is known from its
+// values at POINTS = OUTPUTS + S - 1 points, and so takes POINTS products instead of OUTPUTS * S.  (Toom and Cook's
+// algorithm, transposed; Winograd, "Arithmetic Complexity of Computations", 1980; Lavin and Gray, "Fast Algorithms for
+// Convolutional Neural Networks", 2016.)  With inputs d, filter g and point i at a / b,
+//
+//     values_i = sum over j of basis_ij d_j,  filter_i = sum over k of a^k b^(S-1-k) g_k,
+//     output_k = sum over i of a^k b^(OUTPUTS-1-k) / weight_i  filter_i values_i,
+//
+// where basis_ij are the coefficients of the polynomial that is zero at all other points, and weight_i is its value at
+// point i.  All of them are integers but for the quotients: with a common denominator for these, sums of integers stay
+// exact.  Along the columns nothing changes: what is multiplied at each point is a convolution of columns, of R taps and
+// C channels, whose sums over taps and channels cost nothing extra.
+//
+// One dimension and not two: a point's product is a large product of matrices whose sums go through memory, POINTS /
+// OUTPUTS of an output's bytes; in two dimensions that were its square.  And the errors, which grow with the numbers in
+// these matrices, stay below those of a chain of fused multiply-adds.
+#pragma once
+#include "halves.cuh"
+
+static_assert(U == 1);
+constexpr int POINTS = OUTPUTS + S - 1;
+constexpr int TILES_ACROSS = (F + OUTPUTS - 1) / OUTPUTS;  // of a row of outputs
+constexpr int DEPTH = (C + CHUNK - 1) / CHUNK * CHUNK;     // channels that a value at a point has in memory
+
+// What the products of matrices have (warpgroups.cuh), one for each point: rows for the tiles of an image, those of a
+// column of tiles side by side; and one run of taps, since the channels of a column's inputs follow each other.
+constexpr int PIXELS = TILES_ACROSS * E, ROW_PIXELS = E, RUNS = 1, RUN = R * DEPTH;
+
+// ---- The three matrices ----------------------------------------------------------------------------------------------
+
+struct Fraction {
+    int above, below;  // the point at infinity is 1 / 0
+};
+
+// Small numbers first, and of a pair of those far apart; infinity is always the last point.
+constexpr Fraction FINITE_POINTS[] = {{0, 1}, {1, 1}, {-1, 1}, {2, 1}, {-1, 2}, {-2, 1}, {1, 2}};
+static_assert(POINTS >= 2 && POINTS <= 8);
+
+constexpr Fraction point_at(int i)
+{
+    return i == POINTS - 1 ? Fraction{1, 0} : FINITE_POINTS[i];
+}
+
+constexpr int raised(int base, int exponent)
+{
+    int power = 1;
+    for (int i = 0; i < exponent; ++i) power *= base;
+    return power;
+}
+
+constexpr int magnitude(int value)
+{
+    return value < 0 ? -value : value;
+}
+
+constexpr int common_multiple(int a, int b)
+{
+    int x = a, y = b;
+    while (y != 0) {
+        const int rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+// The least exponent whose power of two is `value` or more.
+constexpr int exponent_above(int value)
+{
+    int exponent = 0;
+    while (1 << exponent < value) ++exponent;
+    return exponent;
+}
+
+// The matrices, in floats that hold them exactly.  Powers of two bring values and filters at every point back into the
+// range that inputs and filters have, and are taken out of the outputs.
+struct Transforms {
+    float values[POINTS][POINTS], filters[POINTS][S], outputs[OUTPUTS][POINTS];
+    float denominator;  // of all outputs
+
+    constexpr Transforms() : values(), filters(), outputs(), denominator()
+    {
+        int basis[POINTS][POINTS] = {}, weights[POINTS] = {}, common = 1;
+        for (int i = 0; i < POINTS; ++i) {
+            basis[i][0] = weights[i] = 1;
+            const Fraction here = point_at(i);
+            for (int j = 0, degree = 0; j < POINTS; ++j) {
+                if (j == i) continue;
+                const Fraction zero = point_at(j);  // the factor is (below x - above)
+                ++degree;
+                for (int k = degree; k >= 0; --k)
+                    basis[i][k] = (k > 0 ? zero.below * basis[i][k - 1] : 0) - zero.above * basis[i][k];
+                weights[i] *= zero.below * here.above - zero.above * here.below;
+            }
+            common = common_multiple(common, magnitude(weights[i]));
+        }
+        denominator = common;
+        for (int i = 0; i < POINTS; ++i) {
+            const Fraction here = point_at(i);
+            int most_values = 0, most_filters = 0;
+            for (int j = 0; j < POINTS; ++j) most_values += magnitude(basis[i][j]);
+            for (int k = 0; k < S; ++k) most_filters += magnitude(filter_term(here, k));
+            const int values_by = exponent_above(most_values), filters_by = exponent_above(most_filters);
+            for (int j = 0; j < POINTS; ++j) values[i][j] = float(basis[i][j]) / (1 << values_by);
+            for (int k = 0; k < S; ++k) filters[i][k] = float(filter_term(here, k)) / (1 << filters_by);
+            for (int k = 0; k < OUTPUTS; ++k)
+                outputs[k][i] = float(raised(here.above, k) * raised(here.below, OUTPUTS - 1 - k)) *
+                                (common / weights[i]) * (1 << (values_by + filters_by));
+        }
+    }
+
+    static constexpr int filter_term(Fraction point, int k)
+    {
+        return raised(point.above, k) * raised(point.below, S - 1 - k);
+    }
+};
+
+// ---- Inputs and filters ----------------------------------------------------------------------------------------------
+
+// A block transforms BLOCK_ROWS rows of up to 96 channels of one image.
+constexpr int MOST_CHANNELS = 96, GROUPS = (C + MOST_CHANNELS - 1) / MOST_CHANNELS;
+constexpr int BLOCK_CHANNELS = ((C + GROUPS - 1) / GROUPS + CHUNK - 1) / CHUNK * CHUNK, PAIRS = BLOCK_CHANNELS / 2;
+constexpr int BLOCK_ROWS = 32 / W < 1 ? 1 : 32 / W < H ? 32 / W : H, BLOCK_INPUTS = BLOCK_ROWS * W;
+constexpr int CHANNEL_PITCH = BLOCK_CHANNELS + 2;  // floats: a warp writes every second bank, twice each
+constexpr int TILES = (H + BLOCK_ROWS - 1) / BLOCK_ROWS;
+static_assert(BLOCK_CHANNELS % BLOCK_WARPS == 0);
+
+template <int parts>
+struct InputTile {
+    float* inputs;  // [BLOCK_INPUTS][CHANNEL_PITCH], in shared memory
+    int n, first_h, first_c;
+
+    __device__ __forceinline__ InputTile(float4* memory, int tile, int group, int image)
+        : inputs(reinterpret_cast<float*>(memory)),
+          n(image),
+          first_h(tile * BLOCK_ROWS),
+          first_c(group * BLOCK_CHANNELS)
+    {
+    }
+
+    // Reads floats times `power`, zeros beyond the last channel; returns the thread's largest absolute value.  A warp
+    // reads neighbouring inputs of one channel after the other.
+    __device__ __forceinline__ float read(const float* __restrict__ x,  // [N][C][H][W]
+                                          float power) const
+    {
+        const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+        const int count = min(BLOCK_INPUTS, (H - first_h) * W);
+        const float* const in = x + (((size_t)n * C + first_c + warp) * H + first_h) * W;
+        float largest = 0;
+        for (int i = lane; i < count; i += LANES) {
+            constexpr int READS = BLOCK_CHANNELS / BLOCK_WARPS;
+            float values[READS];
+#pragma unroll
+            for (int j = 0; j < READS; ++j)
+                values[j] = C % BLOCK_CHANNELS == 0 || first_c + warp + j * BLOCK_WARPS < C
+                                ? in[(size_t)j * BLOCK_WARPS * H * W + i]
+                                : 0;
+#pragma unroll
+            for (int j = 0; j < READS; ++j) {
+                largest = fmaxf(largest, fabsf(values[j]));
+                inputs[i * CHANNEL_PITCH + warp + j * BLOCK_WARPS] = values[j] * power;
+            }
+        }
+        return largest;
+    }
+
+    // Writes the values of the tiles of every row at all points: a thread has two neighbouring channels.
+    __device__ __forceinline__ void write(__half* const (&values)[parts]) const  // [POINTS][N][TILES_ACROSS][H][DEPTH]
+    {
+        const size_t of_point = (size_t)gridDim.z * TILES_ACROSS * H * DEPTH;
+        const int rows = min(BLOCK_ROWS, H - first_h);
+        constexpr Transforms transforms;
+        for (int i = threadIdx.x; i < rows * TILES_ACROSS * PAIRS; i += BLOCK_THREADS) {
+            const int pair = i % PAIRS, row = i / PAIRS / TILES_ACROSS, tile = i / PAIRS % TILES_ACROSS;
+            const int w = tile * OUTPUTS, c = first_c + 2 * pair;
+            if (DEPTH % BLOCK_CHANNELS != 0 && c >= DEPTH) continue;
+            const float* const from = inputs + (row * W + w) * CHANNEL_PITCH + 2 * pair;
+            float2 d[POINTS];
+#pragma unroll
+            for (int j = 0; j < POINTS; ++j)
+                d[j] = w + j < W ? *reinterpret_cast<const float2*>(from + j * CHANNEL_PITCH) : make_float2(0, 0);
+            const size_t place = (((size_t)n * TILES_ACROSS + tile) * H + first_h + row) * DEPTH + c;
+#pragma unroll
+            for (int point = 0; point < POINTS; ++point) {
+                float2 value = make_float2(0, 0);
+#pragma unroll
+                for (int j = 0; j < POINTS; ++j) {
+                    const float factor = transforms.values[point][j];
+                    if (factor == 0) continue;
+                    value.x += factor * d[j].x;
+                    value.y += factor * d[j].y;
+                }
+                __half first[parts], second[parts];
+                split(value.x, first);
+                split(value.y, second);
+#pragma unroll
+                for (int part = 0; part < parts; ++part)
+                    *reinterpret_cast<__half2*>(values[part] + point * of_point + place) =
+                        __halves2half2(first[part], second[part]);
+            }
+        }
+    }
+};
+
+// Block (r, m) writes row r of filter m at all points: [POINTS][M][R][DEPTH].
+template <int parts>
+__device__ __forceinline__ void write_filters(const float* __restrict__ w,  // [M][C][R][S]
+                                              __half* const (&values)[parts], float power)
+{
+    const int m = blockIdx.y, r = blockIdx.x;
+    constexpr Transforms transforms;
+    for (int c = threadIdx.x; c < DEPTH; c += BLOCK_THREADS) {
+        float g[S];
+#pragma unroll
+        for (int s = 0; s < S; ++s) g[s] = c < C ? w[(((size_t)m * C + c) * R + r) * S + s] * power : 0;
+#pragma unroll
+        for (int point = 0; point < POINTS; ++point) {
+            float value = 0;
+#pragma unroll
+            for (int s = 0; s < S; ++s) value += transforms.filters[point][s] * g[s];
+            __half halves[parts];
+            split(value, halves);
+#pragma unroll
+            for (int part = 0; part < parts; ++part)
+                values[part][(((size_t)point * M + m) * R + r) * DEPTH + c] = halves[part];
+        }
+    }
+}
