@@ -24,7 +24,7 @@ from alexconv.records import Record, RecordFile
 SOURCE = Path(__file__).parent / "executors" / "ceilings.cu"
 COPY_BYTES = 4 << 30  # far beyond any L2 cache
 HOST_BYTES = 512 << 20
-CHAINS, STEPS, THREADS, BLOCKS_PER_MULTIPROCESSOR = 8, 20_000, 1024, 2
+CHAINS, STEPS, THREADS, BLOCKS_PER_MULTIPROCESSOR = 16, 20_000, 512, 2
 OPERATIONS = {"fp32": 2, "half": 4}  # of one multiply-add instruction of a thread: half works on pairs
 SAMPLES = 7
 

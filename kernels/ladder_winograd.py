@@ -29,7 +29,10 @@ from alexconv.shapes import Conv
 SPLIT = Factors(2, study=False)  # the sums leave as they are
 MOST_POINTS = 8
 TILE_OUTPUTS = (2, 3, 4, 5, 6)
-USUAL_TILE = (128, 128)  # three stages fit; the last round of tiles is shared, so their number does not matter
+# Taps of an output below which so many points have larger errors than a chain of fused multiply-adds, about: errors of
+# products grow with the points' matrices, and fewer of them do not cancel as well.
+LEAST_TAPS = {3: 50, 4: 80, 5: 250, 6: 350, 7: 950, 8: 1100}
+TILE_PIXELS = 128  # with which three stages fit; the last round of tiles is shared, so their number does not matter
 MOST_CHANNELS = 96  # of a block of ``prepare_input``; as in winograd.cuh
 BLOCK_INPUTS = 32  # about, of a channel
 OUTPUT_SPAN = 128  # outputs of a plane in a block of ``make_outputs``, at most; as in point_products.cuh
@@ -51,10 +54,20 @@ def depth(conv: Conv) -> int:
     return ceil(conv.C / CHUNK) * CHUNK
 
 
+def too_few_taps(conv: Conv, size: int) -> bool:
+    """Whether tiles of so many outputs, or any of more than ``MOST_POINTS``, are too inaccurate."""
+    return LEAST_TAPS.get(size + conv.S - 1, conv.K + 1) > conv.K
+
+
 def usual_outputs(conv: Conv) -> int:
     """The size of a tile with the fewest products for a row; of several the smallest, whose errors are smaller."""
-    sizes = [size for size in TILE_OUTPUTS if size + conv.S - 1 <= MOST_POINTS] or [min(TILE_OUTPUTS)]
+    sizes = [size for size in TILE_OUTPUTS if not too_few_taps(conv, size)] or [min(TILE_OUTPUTS)]
     return min(sizes, key=lambda size: (ceil(conv.F / size) * (size + conv.S - 1), size))
+
+
+def usual_filters(conv: Conv) -> int:
+    """All filters in a tile, or a size of which two or more serve."""
+    return next((size for size in FILTER_TILES if size >= conv.M), 128) if conv.M < 128 else 128
 
 
 def rows(conv: Conv, N: int, constants: Constants) -> int:
@@ -132,12 +145,23 @@ def input_grid(conv: Conv, N: int, constants: Constants) -> Dims:
     return *tiles_and_groups(conv), N
 
 
-def outputs_grid(conv: Conv, N: int, constants: Constants) -> Dims:
-    """One block per span of a plane, group of filters, and image."""
+def output_span(conv: Conv, constants: Constants) -> tuple[int, int]:
+    """Rows and columns of outputs that a block of ``make_outputs`` makes."""
     size = constants["OUTPUTS"]
     columns = conv.F if conv.F <= OUTPUT_SPAN else OUTPUT_SPAN // size * size
-    spans = ceil(conv.E / min(conv.E, OUTPUT_SPAN // columns)) * ceil(conv.F / columns)
-    return spans, ceil(conv.M / OUTPUT_FILTERS), N
+    return min(conv.E, OUTPUT_SPAN // columns), columns
+
+
+def outputs_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+    """One block per span of a plane, group of filters, and image."""
+    rows, columns = output_span(conv, constants)
+    return ceil(conv.E / rows) * ceil(conv.F / columns), ceil(conv.M / OUTPUT_FILTERS), N
+
+
+def outputs_bytes(conv: Conv, constants: Constants) -> int:
+    """Shared memory of ``make_outputs``: an odd number of floats for each filter."""
+    rows, columns = output_span(conv, constants)
+    return OUTPUT_FILTERS * (rows * columns // 2 * 2 + 1) * FLOAT
 
 
 def multiply_bytes(conv: Conv, constants: Constants) -> int:
@@ -151,6 +175,9 @@ def refuses(conv: Conv, constants: Constants) -> str | None:
         return f"a stride of {conv.U} and filters of {conv.S} columns: Winograd's tiles take 1, and 2 or more"
     if points(conv, constants) > MOST_POINTS:
         return f"tiles of {constants['OUTPUTS']} outputs have {points(conv, constants)} points, more than {MOST_POINTS}"
+    if too_few_taps(conv, constants["OUTPUTS"]):
+        least = LEAST_TAPS[points(conv, constants)]
+        return f"tiles of {constants['OUTPUTS']} outputs are accurate for {least} taps or more, not for {conv.K}"
     for what, needed in (
         ("multiply", multiply_bytes(conv, constants)),
         ("prepare_input", input_bytes(conv, constants)),
@@ -162,12 +189,12 @@ def refuses(conv: Conv, constants: Constants) -> str | None:
 
 WINOGRAD_CONSTANTS = (
     Constant("OUTPUTS", "outputs of a Winograd tile", usual_outputs, choices=TILE_OUTPUTS),
-    Constant("TILE_PIXELS", "rows of sums in a tile", lambda conv: USUAL_TILE[0], choices=PIXEL_TILES),
-    Constant("TILE_FILTERS", "filters of a tile", lambda conv: USUAL_TILE[1], choices=FILTER_TILES),
+    Constant("TILE_PIXELS", "rows of sums in a tile", lambda conv: TILE_PIXELS, choices=PIXEL_TILES),
+    Constant("TILE_FILTERS", "filters of a tile", usual_filters, choices=FILTER_TILES),
     Constant(
         "STAGES",
         "blocks of 64 taps on their way to the tensor cores",
-        lambda conv: most_stages(SPLIT, USUAL_TILE),
+        lambda conv: most_stages(SPLIT, (TILE_PIXELS, usual_filters(conv))),
         choices=STAGES,
     ),
     Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
@@ -211,6 +238,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 ("sums", "tails", "tail_of", "exponents", "filter_exponent", "y"),
                 outputs_grid,
                 flat_block,
+                outputs_bytes,
             ),
         ),
         constants=WINOGRAD_CONSTANTS,

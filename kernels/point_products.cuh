@@ -161,7 +161,7 @@ make_rows_of_outputs(const float* __restrict__ sums,           // [POINTS][N * P
                      float* __restrict__ y)                    // [N][M][E][F]
 {
     constexpr int SPAN_PITCH = OUTPUT_ROWS * OUTPUT_COLUMNS / 2 * 2 + 1;  // odd: two lanes at most share a bank
-    __shared__ float outputs[OUTPUT_FILTERS * SPAN_PITCH];
+    DYNAMIC_SHARED(float, outputs);                                       // [OUTPUT_FILTERS][SPAN_PITCH]
     constexpr Transforms transforms;
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, n = blockIdx.z, images = gridDim.z;
     const int first_e = blockIdx.x / SPANS_ACROSS * OUTPUT_ROWS, first_tile = blockIdx.x % SPANS_ACROSS * OUTPUT_TILES;

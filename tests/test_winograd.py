@@ -17,7 +17,6 @@ FP32 = PRECISIONS["fp32"]
 
 def outputs(conv: Conv, N: int, x: np.ndarray, w: np.ndarray, **chosen: int) -> np.ndarray:
     constants = RUNG.resolve(conv, chosen)
-    assert RUNG.refuses(conv, constants) is None
     executor = choose_executor("host")
     program = executor.load(RUNG, conv, constants)
     return executor.open(program, plan(RUNG, conv, N, constants, 1 << 34), x, w, TRANSFERS["pageable"]).outputs()
@@ -53,12 +52,18 @@ def test_tiles_that_blocks_share(blocks):
     np.testing.assert_array_equal(outputs(conv, 2, x, w, **chosen), reference(conv, x, w))
 
 
+@pytest.mark.parametrize("channels, size", [(8, 2), (40, 4), (128, 6)])
+def test_the_usual_tile_is_as_large_as_its_errors_allow(channels, size):
+    assert RUNG.resolve(Conv(C=channels, H=8, W=26, M=4, R=3, S=3), {})["OUTPUTS"] == size
+
+
 @pytest.mark.parametrize(
     "conv, reason",
     [
         (Conv(C=3, H=19, W=19, M=4, R=3, S=3, U=2), "a stride of 2"),
         (Conv(C=3, H=9, W=9, M=4, R=3, S=1), "filters of 1 columns"),
         (Conv(C=3, H=9, W=19, M=4, R=3, S=8), "9 points"),
+        (Conv(C=3, H=9, W=9, M=4, R=3, S=3), "for 80 taps or more, not for 27"),
         (Conv(C=96, H=3, W=700, M=4, R=3, S=3), "bytes of shared memory"),
     ],
     ids=str,

@@ -7,6 +7,7 @@ __device__ __forceinline__ T sum_of_chains(T factor, T addend, int steps, Fma fm
 {
     T chains[CHAINS];
     for (int i = 0; i < CHAINS; ++i) chains[i] = addend;
+#pragma unroll 16  // so that a loop's own instructions hardly count
     for (int step = 0; step < steps; ++step)
 #pragma unroll
         for (int i = 0; i < CHAINS; ++i) chains[i] = fma(chains[i], factor, addend);
