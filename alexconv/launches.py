@@ -11,13 +11,17 @@ MAX_BLOCK_AXES: Dims = (1024, 1024, 64)
 
 @dataclass(frozen=True)
 class Configured:
-    """One launch: entry point, the arrays it takes by name, grid, block, bytes of dynamic shared memory."""
+    """One launch: entry point, the arrays it takes by name, grid, block, bytes of dynamic shared memory.
+
+    ``early`` is Launch's.
+    """
 
     entry: str
     args: tuple[str, ...]
     grid: Dims
     block: Dims
     dynamic_shared: int
+    early: bool = False
 
 
 def configure(rung: Rung, conv: Conv, N: int, constants: Constants) -> list[Configured]:
@@ -37,6 +41,7 @@ def _configured(launch: Launch, conv: Conv, N: int, constants: Constants) -> Con
         launch.grid(conv, N, constants),
         launch.block(conv, constants),
         launch.dynamic_shared(conv, constants),
+        launch.early,
     )
 
 

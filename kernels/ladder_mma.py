@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
 
 from alexconv.kernels.geometry import FLOAT, MAX_SHARED
@@ -13,24 +14,41 @@ WARP = 32
 STEP = 8  # words of depth in a warp's product
 LANE_WORDS = 4  # of a fragment
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8
-PREPARATION_THREADS = 256
+PREPARATION_THREADS = 256  # as RANGE_THREADS in range.cuh
+FILTER_RANGES = 128  # likewise
 MOST_SUMS = 128  # registers of a thread
-BLOCKS = 90  # wanted for a single image: most of the multiprocessors of an H100 or H200
-INPUT_WORDS = 13 * 1024  # of a chunk, by default
-PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96)
-USUAL_TILES = ((96, 32), (64, 32), (64, 16), (32, 16))  # the defaults to choose from
-CHANNELS = (64, 32, 16, 8, 4, 3, 2, 1)  # of a chunk, likewise
+MOST_USUAL_OUTPUTS = 96 * 32  # of a block: so few leave registers and shared memory for the rest
+BLOCKS = 132  # for a single image at most: the multiprocessors of an H100 or H200
+PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
+USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
+FEW_STEPS = 128  # of a block: so many keep no more than 8 warps busy
+
+
+def spread_pitch(conv: Conv) -> int:
+    """Words from a row of inputs to the next; ``mma_planes.cuh``."""
+    spread = conv.U > 1 or 12 <= conv.W % 32 <= 20
+    return conv.W if spread else conv.W + (44 - conv.W % 32) % 32
 
 
 def in_floats(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
-    """Words of so many channels' taps, and of so many rows of their inputs; ``mma_planes.cuh``."""
-    spread = conv.U > 1 or 12 <= conv.W % 32 <= 20
-    pitch = conv.W if spread else conv.W + (44 - conv.W % 32) % 32
-    return channels * conv.R * conv.S, channels * rows * pitch
+    """Words of so many channels' taps, and places of so many rows of their inputs; ``mma_planes.cuh``."""
+    return channels * conv.R * conv.S, channels * rows * spread_pitch(conv)
+
+
+def in_pairs(parts: int) -> Callable[[Conv, int, int], tuple[int, int]]:
+    """The same where a word has two channels, or two columns, of floats that become halves; ``mma_pairs.cuh``."""
+
+    def words(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
+        if conv.C % 2 == 1 and conv.U % 2 == 0:
+            return channels * conv.R * ceil(conv.S / 2), channels * rows * ceil(conv.W / 2) * parts
+        planes = ceil(channels / 2)
+        return planes * conv.R * conv.S, planes * rows * spread_pitch(conv) * parts
+
+    return words
 
 
 def in_halves(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
-    """The same where a word has two channels; ``mma_half.cu``."""
+    """The same where a word has two channels, innermost; ``mma_half.cu``."""
     words = ceil(channels / 2)
     vectors = conv.C % 8 == 0 and channels % 8 == 0
     pitch = words + 4 if vectors and words // 4 % 2 == 0 else words
@@ -38,21 +56,58 @@ def in_halves(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """What the ladder has to know of ``mma_tile.cuh``: ``words`` is one of the two above.
+class Usual:
+    """The usual constants of a shape."""
 
-    ``parts`` are those of a factor; ``stages`` and ``warps`` are the usual constants.
+    pixels: int
+    filters: int
+    splits: int
+    channels: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What the ladder has to know of ``mma_tile.cuh``: ``words`` is one of those above.
+
+    ``parts`` are those of a factor; ``stages``, ``down`` (warps that share filters) and ``inputs`` (words of a chunk at
+    most) are behind the usual constants.
     """
 
     words: Callable[[Conv, int, int], tuple[int, int]]
     parts: int = 1
     stages: int = 4
-    warps: int = 8
+    down: int = 1
+    inputs: int = 15 * 1024
 
-    def usual(self, conv: Conv) -> tuple[int, int]:
-        """Pixels and filters of the largest tile that cuts one image into BLOCKS, else of the smallest."""
-        fitting = [tile for tile in USUAL_TILES if tile[0] * tile[1] * self.parts <= MOST_SUMS * WARP]
-        return next((tile for tile in fitting if self.image_tiles(conv, *tile) >= BLOCKS), fitting[-1])
+    def usual(self, conv: Conv) -> Usual:
+        """The constants that cut one image into as many blocks as there are multiprocessors, or nearly so.
+
+        Of equal cuts the one with the fewest blocks for a tile.  An image with more tiles than that gets the largest.
+        """
+        sizes = [size for size in USUAL_FILTERS if size % (FRAGMENT_ROWS * self.down) == 0]
+        even = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
+        splits = [count for count in range(1, MOST_SPLITS + 1) if conv.C % count == 0]
+        cuts = [
+            (pixels, filters, count)
+            for pixels, filters, count in product(USUAL_PIXELS, even or sizes[:1], splits)
+            if pixels * filters <= MOST_USUAL_OUTPUTS
+        ]
+
+        def quality(cut: tuple[int, int, int]) -> tuple[int, int]:
+            pixels, filters, count = cut
+            blocks = self.image_tiles(conv, pixels, filters) * count
+            return blocks if blocks <= BLOCKS else -blocks, -count
+
+        pixels, filters, count = max(cuts, key=quality)
+        channels = conv.C // count
+        chunks = next(n for n in range(1, channels + 1) if self.fits(conv, ceil(channels / n), pixels))
+        steps = chunks * self.steps(conv, ceil(channels / chunks))
+        return Usual(pixels, filters, count, ceil(channels / chunks), 8 if steps <= FEW_STEPS else 16)
+
+    def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
+        """Whether a usual chunk has so many channels."""
+        return channels == 1 or self.input_words(conv, channels, pixels) <= self.inputs * self.parts
 
     def image_tiles(self, conv: Conv, pixels: int, filters: int) -> int:
         """Tiles of an image."""
@@ -63,30 +118,14 @@ class Tile:
         return ceil(self.words(conv, channels, conv.R)[0] / STEP)
 
     def input_words(self, conv: Conv, channels: int, pixels: int) -> int:
-        """Words of a chunk's input rows."""
+        """Places of a chunk's input rows."""
         output_rows = min(conv.E, (pixels + conv.F - 2) // conv.F + 1)
-        words = self.words(conv, channels, (output_rows - 1) * conv.U + conv.R)[1] * self.parts
+        words = self.words(conv, channels, (output_rows - 1) * conv.U + conv.R)[1]
         return ceil(words / LANE_WORDS) * LANE_WORDS
-
-    def channels(self, conv: Conv) -> int:
-        """The usual channels of a chunk: of those whose inputs are not too many, what gives the fewest steps in all."""
-        pixels, _ = self.usual(conv)
-        fitting = [
-            channels
-            for channels in CHANNELS
-            if channels <= conv.C and self.input_words(conv, channels, pixels) <= INPUT_WORDS
-        ]
-        return min(fitting or [1], key=lambda channels: ceil(conv.C / channels) * self.steps(conv, channels))
 
     def chunks(self, conv: Conv, constants: Constants) -> int:
         """Chunks of the depth."""
         return ceil(conv.C / constants["CHANNELS"])
-
-    def splits(self, conv: Conv) -> int:
-        """As many blocks as one image needs for BLOCKS of them, rounded such that all have as many chunks."""
-        chunks = ceil(conv.C / self.channels(conv))
-        wanted = min(ceil(BLOCKS / self.image_tiles(conv, *self.usual(conv))), chunks)
-        return ceil(chunks / ceil(chunks / wanted))
 
     def split_blocks(self, conv: Conv, constants: Constants) -> int:
         """Blocks that share a tile: each has a chunk at least."""
@@ -109,13 +148,17 @@ class Tile:
         channels, pixels, filters = constants["CHANNELS"], constants["TILE_PIXELS"], constants["TILE_FILTERS"]
         buffers = min(2, ceil(self.chunks(conv, constants) / self.split_blocks(conv, constants)))
         inputs = buffers * self.input_words(conv, channels, pixels) + self.steps(conv, channels) * STEP
-        ring = constants["WARPS"] * constants["STAGES"] * filters * STEP * self.parts
-        sums = constants["WARPS"] * max(filters * (pixels + (40 - pixels % 32) % 32), pixels * (filters + 4))
+        along = constants["WARPS"] // constants["WARPS_DOWN"]
+        ring = along * constants["STAGES"] * filters * STEP * self.parts
+        sums = along * max(filters * (pixels + (40 - pixels % 32) % 32), pixels * (filters + 4))
         return max(inputs + ring, sums) * WORD
 
     def refuses(self, conv: Conv, constants: Constants) -> str | None:
-        """Too many sums for a thread's registers, or too large inputs for shared memory."""
-        sums = constants["TILE_PIXELS"] * constants["TILE_FILTERS"] // WARP
+        """Filters or warps that do not divide, too many sums for a thread's registers, too large inputs."""
+        warps, down, filters = (constants[name] for name in ("WARPS", "WARPS_DOWN", "TILE_FILTERS"))
+        if warps % down or filters % (down * FRAGMENT_ROWS):
+            return f"{down} of {warps} warps cannot share {filters} filters, {FRAGMENT_ROWS} at a time"
+        sums = constants["TILE_PIXELS"] * filters // (WARP * down)
         if sums > MOST_SUMS:
             return f"a thread has {sums} sums, of which its registers hold {MOST_SUMS}"
         if (needed := self.shared_bytes(conv, constants)) > MAX_SHARED:
@@ -136,22 +179,27 @@ class Tile:
     def constants(self) -> tuple[Constant, ...]:
         """The constants of a rung."""
         return (
-            Constant("TILE_PIXELS", "output pixels of a block", lambda conv: self.usual(conv)[0], choices=PIXEL_TILES),
-            Constant("TILE_FILTERS", "filters of a block", lambda conv: self.usual(conv)[1], choices=FILTER_TILES),
-            Constant("CHANNELS", "input channels in shared memory together", self.channels),
+            Constant("TILE_PIXELS", "output pixels of a block", lambda conv: self.usual(conv).pixels, PIXEL_TILES),
+            Constant("TILE_FILTERS", "filters of a block", lambda conv: self.usual(conv).filters, FILTER_TILES),
+            Constant("CHANNELS", "input channels in shared memory together", lambda conv: self.usual(conv).channels),
             Constant(
                 "STAGES",
                 "steps of a warp whose filters are in shared memory or on their way",
                 lambda conv: self.stages,
                 choices=(2, 3, 4, 6, 8),
             ),
-            Constant("SPLITS", "blocks at most that share a tile, each with some of the channels", self.splits),
+            Constant(
+                "SPLITS",
+                "blocks at most that share a tile, each with some of the channels",
+                lambda conv: self.usual(conv).splits,
+            ),
             Constant(
                 "WARPS",
-                "warps of a block, each with some of the taps",
-                lambda conv: self.warps,
+                "warps of a block, each with some of the filters and taps",
+                lambda conv: self.usual(conv).warps,
                 choices=(1, 2, 4, 8, 16),
             ),
+            Constant("WARPS_DOWN", "warps that share the filters of a tile", lambda conv: self.down, choices=(1, 2, 4)),
         )
 
     def scratch(self) -> tuple[Array, ...]:
@@ -169,20 +217,38 @@ class Tile:
         return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD)
 
 
+FILTER_EXPONENT = Array("filter_exponent", lambda conv, N, constants: (1,))
+RANGES_OF_FILTERS = Array("filter_ranges", lambda conv, N, constants: (FILTER_RANGES,))
+
+
 def rung(
     name: str,
     alias: str,
     idea: str,
     parent: str,
-    prepare: str,
     tile: Tile,
     precision: str,
     dtype: str = "float32",
     layout: str = "nchw",
+    scaled: bool = False,
 ) -> Rung:
-    """A rung whose two kernels are its file's name and ``prepare``."""
+    """A rung whose kernel has its file's name; where its filters are ``scaled``, their range is found before."""
     entry = name.replace("-", "_")
-    arrays = ("x", "fragments", "partial", "arrived", "y")
+    exponent = ("filter_exponent",) if scaled else ()
+    arrays = ("x", "fragments", *exponent, "partial", "arrived", "y")
+    ranges = Launch(
+        f"{entry}_ranges",
+        ("w", "filter_ranges"),
+        lambda conv, N, constants: (FILTER_RANGES, 1, 1),
+        lambda conv, constants: (PREPARATION_THREADS, 1, 1),
+    )
+    filters = Launch(
+        f"{entry}_filters",
+        ("w", *(("filter_ranges", *exponent) if scaled else ()), "fragments"),
+        tile.fragments_grid,
+        lambda conv, constants: (PREPARATION_THREADS, 1, 1),
+    )
+    fragments = Array("fragments", tile.fragments, WORD)
     return Rung(
         name,
         alias=alias,
@@ -190,16 +256,12 @@ def rung(
         family="mma",
         parent=parent,
         file=f"{entry}.cu",
-        launches=(Launch(entry, arrays, tile.grid, tile.block, tile.shared_bytes),),
+        launches=(Launch(entry, arrays, tile.grid, tile.block, tile.shared_bytes, early=True),),
         constants=tile.constants(),
         scratch=tile.scratch(),
         refuses=tile.refuses,
-        prepare=(
-            Launch(
-                prepare, ("w", "fragments"), tile.fragments_grid, lambda conv, constants: (PREPARATION_THREADS, 1, 1)
-            ),
-        ),
-        prepared=(Array("fragments", tile.fragments, WORD),),
+        prepare=(ranges, filters) if scaled else (filters,),
+        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, fragments) if scaled else (fragments,),
         precision=precision,
         dtype=dtype,
         layout=layout,
@@ -213,26 +275,33 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-t",
         "tensor cores by warps, the depth of the product divided among blocks: for small batches",
         "fused-unroll-matmul",
-        "mma_tf32_filters",
         Tile(in_floats),
         precision="tf32",
     ),
     rung(
-        "mma-tf32-split",
-        "mma-ts",
-        "every factor as the sum of two tf32 numbers, three products: the precision of floats",
+        "mma-scaled",
+        "mma-s",
+        "floats as scaled halves, two to a word: half of the bytes of the filters, twice the rate",
         "mma-tf32",
-        "mma_split_filters",
-        Tile(in_floats, parts=2),
+        Tile(in_pairs(1)),
+        precision="tf32",
+        scaled=True,
+    ),
+    rung(
+        "mma-split",
+        "mma-2",
+        "every factor as the sum of two halves, three products: the precision of floats",
+        "mma-scaled",
+        Tile(in_pairs(2), parts=2, stages=3, down=2),
         precision="fp32",
+        scaled=True,
     ),
     rung(
         "mma-half",
         "mma-h",
         "halves with channels innermost, sums in floats",
         "mma-tf32",
-        "mma_half_filters",
-        Tile(in_halves),
+        Tile(in_halves, inputs=8 * 1024),
         precision="fp16",
         dtype="float16",
         layout="nhwc",

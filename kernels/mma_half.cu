@@ -50,7 +50,6 @@ struct Pixels {
     }
 
     // Starts the copies of, or copies, the rows from `row` on; what lies beyond the last row or channel becomes zero.
-    template <int parts>
     static __device__ __forceinline__ void copy(unsigned* to, const __half* x, int row, int chunk)  // x [H][W][C]
     {
         constexpr int UNIT = VECTORS ? 4 : 1, UNITS = CHANNEL_WORDS / UNIT;  // words copied at a time
@@ -73,17 +72,19 @@ struct Pixels {
                         copy_async_4(words + i * PITCH, from + i * C, i < valid);
                 }
             } else {
-                // All loads of a batch are under way before the first is waited for.
-                for (int start = 0; start < INPUT_ROWS * W; start += UNROLLED_COPIES * TOGETHER) {
-                    __half low[UNROLLED_COPIES], high[UNROLLED_COPIES];
+                // All loads of a batch are under way before the first is waited for; and batches are as large.
+                constexpr int LOADS = divide_up(INPUT_ROWS * W, TOGETHER), MOST = 3 * UNROLLED_COPIES;
+                constexpr int BATCH = divide_up(LOADS, divide_up(LOADS, MOST));
+                for (int start = 0; start < INPUT_ROWS * W; start += BATCH * TOGETHER) {
+                    __half low[BATCH], high[BATCH];
 #pragma unroll
-                    for (int j = 0; j < UNROLLED_COPIES; ++j) {
+                    for (int j = 0; j < BATCH; ++j) {
                         const int i = start + j * TOGETHER;
                         low[j] = i < valid ? __ldg(from + i * C) : __float2half(0);
                         high[j] = i < valid && second ? __ldg(from + i * C + 1) : __float2half(0);
                     }
 #pragma unroll
-                    for (int j = 0; j < UNROLLED_COPIES; ++j) {
+                    for (int j = 0; j < BATCH; ++j) {
                         const int i = start + j * TOGETHER;
                         if (i + first < INPUT_ROWS * W) words[i * PITCH] = pair(low[j], high[j]);
                     }
@@ -92,9 +93,19 @@ struct Pixels {
         }
     }
 
+    // Halves need no rounding.
+    static __device__ __forceinline__ void round(unsigned*) {}
+
     static __device__ __forceinline__ int shared_place(int filter, int pixel)
     {
         return pixel * TILE_PITCH + filter;
+    }
+
+    // Puts two pixels' sums of a filter.
+    static __device__ __forceinline__ void put_neighbours(float* tile, int filter, int pixel, float2 sums)
+    {
+        tile[shared_place(filter, pixel)] = sums.x;
+        tile[shared_place(filter, pixel + 1)] = sums.y;
     }
 
     static __device__ __forceinline__ int filter_of(int output)
@@ -129,12 +140,6 @@ struct Pixels {
 
 struct Halves {
     static constexpr int PARTS = 1;
-    static constexpr bool ROUND = false;
-
-    static __device__ __forceinline__ unsigned part(unsigned filters, int)
-    {
-        return filters;
-    }
 
     static __device__ __forceinline__ void multiply(Sums& sums, const Factors<1>& factors)
     {
@@ -149,7 +154,8 @@ struct Halves {
 extern "C" __global__ void mma_half_filters(const __half* __restrict__ w,      // [M][C][R][S]
                                             unsigned* __restrict__ fragments)  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
 {
-    prepare_fragments<Pixels, Halves>(w, fragments);
+    prepare_fragments<Pixels, 1>(fragments,
+                                 [=](int m, int chunk, int k, int) { return Pixels::filter(w, m, chunk, k); });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -159,5 +165,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              unsigned* arrived,                       // [tiles][WARPS]
              __half* __restrict__ y)                  // [N][E][F][M]
 {
-    compute_tile<Pixels, Halves>(x, fragments, partial, arrived, y);
+    compute_tile<Pixels, Halves>(x, fragments, partial, arrived, y, Unscaled());
 }

@@ -2,83 +2,21 @@
 #pragma once
 #include "mma_tile.cuh"
 
-struct Planes {
-    using Value = float;
-
-    // Words from a row of inputs to the next: with stride 1, far enough apart in the banks for 8 pixels and 4 taps.
-    static constexpr int PITCH = U > 1 || (W % 32 >= 12 && W % 32 <= 20) ? W : W + (44 - W % 32) % 32;
-    static constexpr int PLANE = INPUT_ROWS * PITCH, WORDS = CHANNELS * R * S, INPUT_WORDS = CHANNELS * PLANE;
-
-    // What a warp copies at a time: some rows of a channel where they are short, else a part of a row; and what it
-    // copies before it goes on to the next channel or row.
-    static constexpr int WARP_ROWS = W < WARP ? WARP / W : 1;
-    static constexpr int UNIT_ROWS = W < WARP ? INPUT_ROWS : 1, UNITS = CHANNELS * INPUT_ROWS / UNIT_ROWS;
-
-    // The tile's outputs in shared memory: a row of pixels per filter, whose length spreads a warp's over the banks.
+// How a tile of the study's output lies, in shared memory and in the output.
+struct PlaneOutput {
+    // A row of pixels per filter, whose length spreads a warp's over the banks.
     static constexpr int TILE_PITCH = TILE_PIXELS + (40 - TILE_PIXELS % 32) % 32;
     static constexpr int TILE_WORDS = TILE_FILTERS * TILE_PITCH;
-
-    // Word k of a chunk's depth is tap (c, r, s), its inputs lie [CHANNELS][INPUT_ROWS][PITCH].
-    static __device__ __forceinline__ int word(int k)
-    {
-        return k / (R * S) * PLANE + k / S % R * PITCH + k % S;
-    }
-
-    // The first input of a pixel's window, in the tile's `row` of outputs.
-    static __device__ __forceinline__ int pixel(int row, int column)
-    {
-        return row * U * PITCH + column * U;
-    }
-
-    static __device__ __forceinline__ float filter(const float* w, int m, int chunk, int k)  // w [M][C][R][S]
-    {
-        const int c = chunk * CHANNELS + k / (R * S);
-        return c < C ? w[((size_t)m * C + c) * R * S + k % (R * S)] : 0;
-    }
-
-    // Calls body(c, row, column) for the inputs of a chunk that this thread copies.
-    template <class Body>
-    static __device__ __forceinline__ void for_inputs(Body body)
-    {
-        const int lane = threadIdx.x % WARP, lane_row = W < WARP ? lane / W : 0, lane_column = lane - lane_row * W;
-        if (lane_row >= WARP_ROWS) return;
-        for (int unit = threadIdx.x / WARP; unit < UNITS; unit += WARPS) {
-            const int c = unit * UNIT_ROWS / INPUT_ROWS, first = unit * UNIT_ROWS % INPUT_ROWS + lane_row;
-#pragma unroll UNROLLED_COPIES
-            for (int row = 0; row < UNIT_ROWS; row += WARP_ROWS)
-#pragma unroll UNROLLED_COPIES
-                for (int column = 0; column < W; column += WARP)
-                    if ((row + WARP_ROWS <= UNIT_ROWS || row + lane_row < UNIT_ROWS) &&
-                        (W < WARP || column + WARP <= W || column + lane < W))
-                        body(c, first + row, lane_column + column);
-        }
-    }
-
-    // Starts the copies of the rows from `first_row` on; what lies beyond the last row or channel becomes zero.
-    template <int parts>
-    static __device__ __forceinline__ void copy(unsigned* to, const float* x, int first_row, int chunk)  // x [C][H][W]
-    {
-        const int channels = C - chunk * CHANNELS, rows = H - first_row;
-        x += ((size_t)chunk * CHANNELS * H + first_row) * W;
-        for_inputs([=](int c, int row, int column) {
-            copy_async_4(to + (c * PLANE + row * PITCH + column) * parts, x + (c * H + row) * W + column,
-                         c < channels && row < rows);
-        });
-    }
-
-    // Splits or rounds the inputs that this thread has copied.
-    template <class Arithmetic>
-    static __device__ __forceinline__ void round(unsigned* inputs)
-    {
-        for_inputs([=](int c, int row, int column) {
-            unsigned* const at = inputs + (c * PLANE + row * PITCH + column) * Arithmetic::PARTS;
-            Arithmetic::round(at, __uint_as_float(*at));
-        });
-    }
 
     static __device__ __forceinline__ int shared_place(int filter, int pixel)
     {
         return filter * TILE_PITCH + pixel;
+    }
+
+    // Puts two pixels' sums of a filter.
+    static __device__ __forceinline__ void put_neighbours(float* tile, int filter, int pixel, float2 sums)
+    {
+        *reinterpret_cast<float2*>(tile + shared_place(filter, pixel)) = sums;
     }
 
     static __device__ __forceinline__ int filter_of(int output)
@@ -100,5 +38,116 @@ struct Planes {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             if (pixel + i < PIXELS) y[i] = values[i];
+    }
+};
+
+// Words from a row of inputs to the next: with stride 1, far enough apart in the banks for 8 pixels and 4 taps.
+constexpr int SPREAD_PITCH = U > 1 || (W % 32 >= 12 && W % 32 <= 20) ? W : W + (44 - W % 32) % 32;
+
+// How [planes][INPUT_ROWS][columns] inputs are divided among the threads: a warp takes some rows of a plane at a time
+// where they are short, else a part of a row.
+template <int planes, int columns>
+struct Share {
+    static constexpr bool SHORT = columns < WARP;
+    static constexpr int WARP_ROWS = SHORT ? WARP / columns : 1;
+    // What a warp takes before it goes on to the next plane or row, and in how many steps.
+    static constexpr int UNIT_ROWS = SHORT ? INPUT_ROWS : 1, UNITS = planes * INPUT_ROWS / UNIT_ROWS;
+    static constexpr int STEPS = SHORT ? divide_up(INPUT_ROWS, WARP_ROWS) : divide_up(columns, WARP);
+
+    const int lane = threadIdx.x % WARP, lane_row = SHORT ? lane / columns : 0, lane_column = lane - lane_row * columns;
+
+    // Calls body(plane, row, column) for a step of a unit, if it has an input for this thread.
+    template <class Body>
+    __device__ __forceinline__ void at(int unit, int step, Body body) const
+    {
+        const int plane = unit * UNIT_ROWS / INPUT_ROWS, first = unit * UNIT_ROWS % INPUT_ROWS + lane_row;
+        const int row = SHORT ? step * WARP_ROWS : 0, column = SHORT ? 0 : step * WARP;
+        if (lane_row < WARP_ROWS && (row + WARP_ROWS <= UNIT_ROWS || row + lane_row < UNIT_ROWS) &&
+            (SHORT || column + WARP <= columns || column + lane < columns))
+            body(plane, first + row, lane_column + column);
+    }
+};
+
+// Calls body(plane, row, column) for the inputs of this thread.
+template <int planes, int columns, class Body>
+__device__ __forceinline__ void for_inputs(Body body)
+{
+    using Mine = Share<planes, columns>;
+    const Mine mine;
+    for (int unit = threadIdx.x / WARP; unit < Mine::UNITS; unit += WARPS)
+#pragma unroll UNROLLED_COPIES
+        for (int step = 0; step < Mine::STEPS; ++step) mine.at(unit, step, body);
+}
+
+// Puts what is loaded for the inputs of this thread: all loads of a batch are under way before the first is waited for.
+template <int planes, int columns, class Loaded, class Load, class Put>
+__device__ __forceinline__ void for_batches(Load load, Put put)
+{
+    using Mine = Share<planes, columns>;
+    constexpr int MOST = 2 * UNROLLED_COPIES, STEPS = smaller(Mine::STEPS, MOST);
+    constexpr int TOGETHER = smaller(divide_up(Mine::UNITS, WARPS), MOST / STEPS);
+    const Mine mine;
+    for (int first = threadIdx.x / WARP; first < Mine::UNITS; first += TOGETHER * WARPS)
+        for (int start = 0; start < Mine::STEPS; start += STEPS) {
+            Loaded loaded[TOGETHER][STEPS];
+            const auto for_batch = [&](auto body) {
+#pragma unroll
+                for (int i = 0; i < TOGETHER; ++i)
+#pragma unroll
+                    for (int j = 0; j < STEPS; ++j) {
+                        const int unit = first + i * WARPS;
+                        if ((Mine::UNITS % (TOGETHER * WARPS) == 0 || unit < Mine::UNITS) &&
+                            (Mine::STEPS % STEPS == 0 || start + j < Mine::STEPS))
+                            mine.at(unit, start + j, [&](int plane, int row, int column) {
+                                body(loaded[i][j], plane, row, column);
+                            });
+                    }
+            };
+            for_batch([=](Loaded& to, int plane, int row, int column) { to = load(plane, row, column); });
+            for_batch([=](Loaded& from, int plane, int row, int column) { put(plane, row, column, from); });
+        }
+}
+
+struct Planes : PlaneOutput {
+    using Value = float;
+    static constexpr int PITCH = SPREAD_PITCH, PLANE = INPUT_ROWS * PITCH;
+    static constexpr int WORDS = CHANNELS * R * S, INPUT_WORDS = CHANNELS * PLANE;
+
+    // Word k of a chunk's depth is tap (c, r, s), its inputs lie [CHANNELS][INPUT_ROWS][PITCH].
+    static __device__ __forceinline__ int word(int k)
+    {
+        return k / (R * S) * PLANE + k / S % R * PITCH + k % S;
+    }
+
+    // The first input of a pixel's window, in the tile's `row` of outputs.
+    static __device__ __forceinline__ int pixel(int row, int column)
+    {
+        return row * U * PITCH + column * U;
+    }
+
+    static __device__ __forceinline__ float filter(const float* w, int m, int chunk, int k)  // w [M][C][R][S]
+    {
+        const int c = chunk * CHANNELS + k / (R * S);
+        return c < C ? w[((size_t)m * C + c) * R * S + k % (R * S)] : 0;
+    }
+
+    // Starts the copies of the rows from `first_row` on; what lies beyond the last row or channel becomes zero.
+    static __device__ __forceinline__ void copy(unsigned* to, const float* x, int first_row, int chunk)  // x [C][H][W]
+    {
+        const int channels = C - chunk * CHANNELS, rows = H - first_row;
+        x += ((size_t)chunk * CHANNELS * H + first_row) * W;
+        for_inputs<CHANNELS, W>([=](int c, int row, int column) {
+            copy_async_4(to + c * PLANE + row * PITCH + column, x + (c * H + row) * W + column,
+                         c < channels && row < rows);
+        });
+    }
+
+    // Rounds the inputs that this thread has copied.
+    static __device__ __forceinline__ void round(unsigned* inputs)
+    {
+        for_inputs<CHANNELS, W>([=](int c, int row, int column) {
+            unsigned* const at = inputs + c * PLANE + row * PITCH + column;
+            *at = to_tf32(__uint_as_float(*at));
+        });
     }
 };

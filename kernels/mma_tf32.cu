@@ -12,17 +12,6 @@
 
 struct Rounded {
     static constexpr int PARTS = 1;
-    static constexpr bool ROUND = true;
-
-    static __device__ __forceinline__ unsigned part(float filter, int)
-    {
-        return to_tf32(filter);
-    }
-
-    static __device__ __forceinline__ void round(unsigned* to, float input)
-    {
-        *to = to_tf32(input);
-    }
 
     static __device__ __forceinline__ void multiply(Sums& sums, const Factors<1>& factors)
     {
@@ -37,7 +26,8 @@ struct Rounded {
 extern "C" __global__ void mma_tf32_filters(const float* __restrict__ w,       // [M][C][R][S]
                                             unsigned* __restrict__ fragments)  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
 {
-    prepare_fragments<Planes, Rounded>(w, fragments);
+    prepare_fragments<Planes, 1>(
+        fragments, [=](int m, int chunk, int k, int) { return to_tf32(Planes::filter(w, m, chunk, k)); });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -47,5 +37,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              unsigned* arrived,                       // [tiles][WARPS]
              float* __restrict__ y)                   // [N][M][PIXELS]
 {
-    compute_tile<Planes, Rounded>(x, fragments, partial, arrived, y);
+    compute_tile<Planes, Rounded>(x, fragments, partial, arrived, y, Unscaled());
 }

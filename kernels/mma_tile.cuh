@@ -10,14 +10,17 @@
 // fragments: the four words of a lane are neighbours, and a lane copies to shared memory what it alone will read, some
 // steps ahead.  So filters need no barriers, and warps meet once a chunk.
 //
-// The depth is divided among WARPS warps, so that no two warps of a block read the same fragment, and among
-// SPLIT_BLOCKS blocks where the tiles of one image are fewer than the multiprocessors.  Warps' sums meet in shared
+// A tile's filters are divided among WARPS_DOWN warps and the depth among the others, so that no two warps of a block
+// read the same fragment, and among SPLIT_BLOCKS blocks where the tiles of one image are fewer than the multiprocessors.  Warps' sums meet in shared
 // memory; blocks' sums meet in `partial`, where the warp that comes last adds all of them, always in the blocks' order.
 //
+// A kernel that is launched while the one before still runs (early) copies its first filters meanwhile.  Whatever is not
+// prepared once and for all it touches only when that one has ended.
+//
 // A file that includes this names two types.  Input: how the input lies (WORDS of depth in a chunk, INPUT_WORDS of a
-// chunk's input rows, offsets of words and pixels, copy, place and store of outputs).  Arithmetic: what is multiplied
-// (PARTS that a factor is split into, which lie beside each other; whether a thread has to ROUND the inputs that it has
-// copied; multiply).
+// chunk's input rows, offsets of words and pixels, place and store of outputs).  Arithmetic: what is multiplied
+// (PARTS that a factor is split into, which lie beside each other; multiply).  And it passes an object that brings a
+// chunk's inputs to shared memory (begin, complete) and knows what the sums are multiples of.
 #pragma once
 #include "product.cuh"
 #include "ptx.cuh"
@@ -26,14 +29,19 @@ constexpr int WARP = 32, THREADS = WARPS * WARP;
 constexpr int STEP = 8;              // words of depth in a warp's product
 constexpr int UNROLLED_COPIES = 16;  // so that most addresses differ by constants
 constexpr int FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 8, LANE_WORDS = 4, FRAGMENT = WARP * LANE_WORDS;
-constexpr int FRAGMENTS_DOWN = TILE_FILTERS / FRAGMENT_ROWS, FRAGMENTS_ACROSS = TILE_PIXELS / FRAGMENT_COLUMNS;
+constexpr int TILE_FRAGMENTS = TILE_FILTERS / FRAGMENT_ROWS;
 
-constexpr int divide_up(int count, int unit)
+// Of a warp: how many have other steps, and its fragments of filters and of pixels.
+constexpr int WARPS_ALONG = WARPS / WARPS_DOWN;
+constexpr int FRAGMENTS_DOWN = TILE_FRAGMENTS / WARPS_DOWN, FRAGMENTS_ACROSS = TILE_PIXELS / FRAGMENT_COLUMNS;
+static_assert(WARPS % WARPS_DOWN == 0 && TILE_FRAGMENTS % WARPS_DOWN == 0);
+
+__host__ __device__ constexpr int divide_up(int count, int unit)
 {
     return (count + unit - 1) / unit;
 }
 
-constexpr int smaller(int a, int b)
+__host__ __device__ constexpr int smaller(int a, int b)
 {
     return a < b ? a : b;
 }
@@ -51,11 +59,12 @@ constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROW
 using Sums = float[FRAGMENTS_DOWN][FRAGMENTS_ACROSS][4];
 
 // Words of a chunk's inputs in shared memory, and of the filters of a step.
-template <class Input, class Arithmetic>
+template <class Input, int parts>
 struct Sizes {
     static constexpr int STEPS = divide_up(Input::WORDS, STEP);
-    static constexpr int INPUTS = divide_up(Input::INPUT_WORDS * Arithmetic::PARTS, LANE_WORDS) * LANE_WORDS;
-    static constexpr int STEP_FRAGMENTS = FRAGMENTS_DOWN * Arithmetic::PARTS, FILTERS = STEP_FRAGMENTS * FRAGMENT;
+    static constexpr int INPUTS = divide_up(Input::INPUT_WORDS, LANE_WORDS) * LANE_WORDS;
+    static constexpr int FILTERS = TILE_FRAGMENTS * parts * FRAGMENT, WARP_FILTERS = FILTERS / WARPS_DOWN;
+    static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // of filters, begun after a chunk's inputs
     static constexpr int TAPS = BUFFERS * INPUTS, RING = TAPS + STEPS * STEP;  // where they begin
 };
 
@@ -75,25 +84,31 @@ struct Part {
     }
 };
 
-// Writes the filters as fragments, words beyond the last filter, channel or tap as zeros.  A thread writes a word.
-template <class Input, class Arithmetic>
-__device__ __forceinline__ void prepare_fragments(const typename Input::Value* __restrict__ w,  // [M][C][R][S]
-                                                  unsigned* __restrict__ fragments)
-// fragments [FILTER_TILES][CHUNKS][STEPS][FRAGMENTS_DOWN][PARTS][WARP][LANE_WORDS]
+// Writes the filters as fragments, words beyond the last filter or word of depth as zeros.  A thread writes a word,
+// which make(m, chunk, k, part) gives it.
+template <class Input, int parts, class Make>
+__device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragments, Make make)
+// fragments [FILTER_TILES][CHUNKS][STEPS][TILE_FRAGMENTS][parts][WARP][LANE_WORDS]
 {
-    constexpr int STEPS = Sizes<Input, Arithmetic>::STEPS, FILTERS = Sizes<Input, Arithmetic>::FILTERS;
+    constexpr int STEPS = Sizes<Input, parts>::STEPS, FILTERS = Sizes<Input, parts>::FILTERS;
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= FILTER_TILES * CHUNKS * STEPS * FILTERS) return;
     const int word = index % LANE_WORDS, lane = index / LANE_WORDS % WARP;
     int fragment = index / FRAGMENT;
-    const int part = fragment % Arithmetic::PARTS;
-    fragment /= Arithmetic::PARTS;
-    const int down = fragment % FRAGMENTS_DOWN, step = fragment / FRAGMENTS_DOWN % STEPS;
-    const int chunk = fragment / (FRAGMENTS_DOWN * STEPS) % CHUNKS;
-    const int filter_tile = fragment / (FRAGMENTS_DOWN * STEPS * CHUNKS);
+    const int part = fragment % parts;
+    fragment /= parts;
+    const int down = fragment % TILE_FRAGMENTS, step = fragment / TILE_FRAGMENTS % STEPS;
+    const int chunk = fragment / (TILE_FRAGMENTS * STEPS) % CHUNKS;
+    const int filter_tile = fragment / (TILE_FRAGMENTS * STEPS * CHUNKS);
     const int m = filter_tile * TILE_FILTERS + down * FRAGMENT_ROWS + lane / 4 + word % 2 * 8;
     const int k = step * STEP + lane % 4 + word / 2 * 4;
-    fragments[index] = m < M && k < Input::WORDS ? Arithmetic::part(Input::filter(w, m, chunk, k), part) : 0;
+    fragments[index] = m < M && k < Input::WORDS ? make(m, chunk, k, part) : 0;
+}
+
+// The first of a warp's steps; the next come WARPS_ALONG further.
+__device__ __forceinline__ int first_step()
+{
+    return threadIdx.x / (WARP * WARPS_DOWN);
 }
 
 // A lane's filters on their way: STAGES steps of its warp.
@@ -105,11 +120,11 @@ struct Ring {
 
     __device__ __forceinline__ Ring(unsigned* ring, const unsigned* fragments, const Part& mine)
     {
-        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-        slots = ring + warp * STAGES * Sizes::FILTERS + lane * LANE_WORDS;
-        const int first = (mine.filter_tile * CHUNKS + mine.first_chunk) * Sizes::STEPS + warp;
-        next = fragments + (size_t)first * Sizes::FILTERS + lane * LANE_WORDS;
-        steps = ((mine.end_chunk - mine.first_chunk) * Sizes::STEPS - warp + WARPS - 1) / WARPS;
+        const int warp = threadIdx.x / WARP, lane_word = threadIdx.x % WARP * LANE_WORDS;
+        slots = ring + warp * STAGES * Sizes::WARP_FILTERS + lane_word;
+        const int first = (mine.filter_tile * CHUNKS + mine.first_chunk) * Sizes::STEPS + first_step();
+        next = fragments + (size_t)first * Sizes::FILTERS + warp % WARPS_DOWN * Sizes::WARP_FILTERS + lane_word;
+        steps = ((mine.end_chunk - mine.first_chunk) * Sizes::STEPS - first_step() + WARPS_ALONG - 1) / WARPS_ALONG;
         slot = 0;
     }
 
@@ -118,10 +133,10 @@ struct Ring {
     {
         if (steps > 0)
 #pragma unroll
-            for (int i = 0; i < Sizes::FILTERS; i += FRAGMENT)
-                copy_async_16(slots + to * Sizes::FILTERS + i, next + i, true);
+            for (int i = 0; i < Sizes::WARP_FILTERS; i += FRAGMENT)
+                copy_async_16(slots + to * Sizes::WARP_FILTERS + i, next + i, true);
         copy_async_close_group();
-        next += WARPS * Sizes::FILTERS;
+        next += WARPS_ALONG * Sizes::FILTERS;
         --steps;
     }
 
@@ -129,7 +144,7 @@ struct Ring {
     __device__ __forceinline__ const unsigned* wait()
     {
         copy_async_wait<STAGES - 2>();
-        return slots + slot * Sizes::FILTERS;
+        return slots + slot * Sizes::WARP_FILTERS;
     }
 
     // Gives back the slot before the one that was read, and goes on to the next.
@@ -193,18 +208,20 @@ __device__ __forceinline__ bool has_vector(int vector)
 // Adds the warps' sums; every thread gets some vectors of the tile.
 template <class Input>
 __device__ __forceinline__ void add_warps(float4 (&outputs)[THREAD_VECTORS], const Sums& sums,
-                                          float* shared)  // [WARPS][Input::TILE_WORDS]
+                                          float* shared)  // [WARPS_ALONG][Input::TILE_WORDS]
 {
-    const int warp = threadIdx.x / WARP, row = threadIdx.x % WARP / 4, column = threadIdx.x % 4 * 2;
+    const int first_filter = threadIdx.x / WARP % WARPS_DOWN * FRAGMENTS_DOWN * FRAGMENT_ROWS + threadIdx.x % WARP / 4;
+    const int first_pixel = threadIdx.x % 4 * 2;
+    float* const own = shared + first_step() * Input::TILE_WORDS;
 #pragma unroll
     for (int i = 0; i < FRAGMENTS_DOWN; ++i)
 #pragma unroll
         for (int j = 0; j < FRAGMENTS_ACROSS; ++j)
 #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                const int filter = i * FRAGMENT_ROWS + row + k / 2 * 8, pixel = j * FRAGMENT_COLUMNS + column + k % 2;
-                shared[warp * Input::TILE_WORDS + Input::shared_place(filter, pixel)] = sums[i][j][k];
-            }
+            for (int half = 0; half < 2; ++half)
+                Input::put_neighbours(own, first_filter + i * FRAGMENT_ROWS + half * 8,
+                                      first_pixel + j * FRAGMENT_COLUMNS,
+                                      make_float2(sums[i][j][2 * half], sums[i][j][2 * half + 1]));
     __syncthreads();  // all warps have written their sums before any thread reads them
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i) {
@@ -213,7 +230,7 @@ __device__ __forceinline__ void add_warps(float4 (&outputs)[THREAD_VECTORS], con
         const int output = vector_start(i);
         const float* from = shared + Input::shared_place(Input::filter_of(output), Input::pixel_of(output));
 #pragma unroll
-        for (int other = 0; other < WARPS; ++other)
+        for (int other = 0; other < WARPS_ALONG; ++other)
             add(outputs[i], *reinterpret_cast<const float4*>(from + other * Input::TILE_WORDS));
     }
 }
@@ -253,24 +270,62 @@ __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], co
     return true;
 }
 
-template <class Input, class Arithmetic>
+// For inputs that are multiplied in their own range, copied asynchronously.
+struct Unscaled {
+    // Starts the copies of a chunk.
+    template <class Input>
+    __device__ __forceinline__ void begin(unsigned* inputs, const typename Input::Value* x, int first_row, int chunk)
+    {
+        Input::copy(inputs, x, first_row, chunk);
+        copy_async_close_group();
+    }
+
+    // Waits for a chunk, with a barrier at its end; returns what the sums so far have to be multiplied by.  After the
+    // copies of a chunk, unless it is the first, at least `later` groups of copies were begun.
+    template <class Input, int later>
+    __device__ __forceinline__ float complete(unsigned* inputs, const typename Input::Value*, int, int, bool first)
+    {
+        if (first)
+            copy_async_wait<0>();
+        else
+            copy_async_wait<later>();
+        Input::round(inputs);
+        __syncthreads();  // all inputs of the chunk are there, and nobody still reads those before
+        return 1;
+    }
+
+    // A sum in the outputs' own range.
+    __device__ __forceinline__ float outside(float sum) const
+    {
+        return sum;
+    }
+};
+
+__device__ __forceinline__ void scale(Sums& sums, float factor)
+{
+#pragma unroll
+    for (int i = 0; i < FRAGMENTS_DOWN; ++i)
+#pragma unroll
+        for (int j = 0; j < FRAGMENTS_ACROSS; ++j)
+#pragma unroll
+            for (int k = 0; k < 4; ++k) sums[i][j][k] *= factor;
+}
+
+template <class Input, class Arithmetic, class Range>
 __device__ __forceinline__ void compute_tile(const typename Input::Value* __restrict__ x,
                                              const unsigned* __restrict__ fragments, float* partial, unsigned* arrived,
-                                             typename Input::Value* __restrict__ y)
+                                             typename Input::Value* __restrict__ y, Range range)
 {
-    using Sizes = Sizes<Input, Arithmetic>;
+    using Sizes = Sizes<Input, Arithmetic::PARTS>;
     DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], offsets of taps, ring; at the end the warps' sums
     unsigned* const inputs = reinterpret_cast<unsigned*>(memory);
     int2* const taps = reinterpret_cast<int2*>(inputs + Sizes::TAPS);  // [STEPS][4]: of words k and k + 4 of a step
+    let_next_launch_start();
     const Part mine;
-    const int first_row = mine.pixel / F * U;
-    x += (size_t)mine.n * C * H * W;
-    Input::template copy<Arithmetic::PARTS>(inputs, x, first_row, mine.first_chunk);
-    copy_async_close_group();
     Ring<Sizes> ring(inputs + Sizes::RING, fragments, mine);
 #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) ring.copy(i);
-    constexpr int BYTES = Arithmetic::PARTS * sizeof(unsigned);  // from a word of the inputs to the next
+    constexpr int BYTES = sizeof(unsigned);  // from a word of the inputs to the next
 #pragma unroll 1
     for (int i = threadIdx.x; i < Sizes::STEPS * 4; i += THREADS) {
         const int k = i / 4 * STEP + i % 4;
@@ -283,20 +338,22 @@ __device__ __forceinline__ void compute_tile(const typename Input::Value* __rest
         const int pixel = min(mine.pixel + j * FRAGMENT_COLUMNS + (int)threadIdx.x % WARP / 4, PIXELS - 1);
         pixels[j] = Input::pixel(pixel / F - mine.pixel / F, pixel % F) * BYTES;
     }
-    copy_async_wait<STAGES - 1>();
+    const int first_row = mine.pixel / F * U;
+    x += (size_t)mine.n * C * H * W;
+    wait_for_launches_before();  // which may write x, and still use partial and y
+    range.template begin<Input>(inputs, x, first_row, mine.first_chunk);
     Sums sums = {};
-    int step = threadIdx.x / WARP;
+    int step = first_step();
     for (int chunk = mine.first_chunk; chunk < mine.end_chunk; ++chunk, step -= Sizes::STEPS) {
         unsigned* const buffer = inputs + (chunk - mine.first_chunk) % BUFFERS * Sizes::INPUTS;
-        if (BUFFERS > 1 && chunk > mine.first_chunk) copy_async_wait<0>();
-        if constexpr (Arithmetic::ROUND) Input::template round<Arithmetic>(buffer);
-        __syncthreads();  // all inputs of the chunk are there, and nobody still reads those before, overwritten next
+        const bool first = chunk == mine.first_chunk;
+        const float factor = range.template complete<Input, Sizes::LATER_COPIES>(buffer, x, first_row, chunk, first);
+        if (factor != 1) scale(sums, factor);
         if (BUFFERS > 1 && chunk + 1 < mine.end_chunk) {
             unsigned* const other = inputs + (chunk + 1 - mine.first_chunk) % BUFFERS * Sizes::INPUTS;
-            Input::template copy<Arithmetic::PARTS>(other, x, first_row, chunk + 1);
-            copy_async_close_group();
+            range.template begin<Input>(other, x, first_row, chunk + 1);
         }
-        for (; step < Sizes::STEPS; step += WARPS) {
+        for (; step < Sizes::STEPS; step += WARPS_ALONG) {
             Factors<Arithmetic::PARTS> factors;
             factors.load(ring.wait(), buffer, taps[step * 4 + threadIdx.x % 4], pixels);
             ring.advance();
@@ -307,6 +364,10 @@ __device__ __forceinline__ void compute_tile(const typename Input::Value* __rest
     __syncthreads();  // nobody still reads inputs or filters, which the warps' sums now overwrite
     float4 outputs[THREAD_VECTORS];
     add_warps<Input>(outputs, sums, reinterpret_cast<float*>(memory));
+#pragma unroll
+    for (int i = 0; i < THREAD_VECTORS; ++i)
+        outputs[i] = make_float4(range.outside(outputs[i].x), range.outside(outputs[i].y), range.outside(outputs[i].z),
+                                 range.outside(outputs[i].w));
     if constexpr (SPLIT_BLOCKS > 1)
         if (!add_blocks(outputs, mine, partial, arrived)) return;
 #pragma unroll

@@ -1,10 +1,11 @@
 // The PTX instructions that CUDA C++ has no words for, as small named functions.
 //
 // From Ampere on: asynchronous copies (cp.async), matrix loads (ldmatrix), tensor-core products of a warp (mma).
-// From Hopper on: barriers that count bytes (mbarrier), the copy engine (TMA), products of a warpgroup (wgmma).
+// From Hopper on: barriers that count bytes (mbarrier), the copy engine (TMA), products of a warpgroup (wgmma), launches
+// that overlap (griddepcontrol).
 // The host executor's twins of these functions are in its hopper.h; signatures are the same.
 // (PTX ISA, sections "Asynchronous copy", "Matrix fragments for mma", "mbarrier", "Tensor", "Asynchronous warpgroup
-// level matrix instructions".)
+// level matrix instructions", "griddepcontrol".)
 #pragma once
 #include "shape.cuh"
 
@@ -68,6 +69,24 @@ __device__ __forceinline__ unsigned count_in_order(unsigned* counter, unsigned l
     unsigned before;
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
     return before;
+}
+
+// Launches that overlap (from Hopper on; before, a launch follows the last one's end).
+
+// The next launch on the stream may start, if it was asked to start early.
+__device__ __forceinline__ void let_next_launch_start()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the launches before this one have ended and what they wrote is seen, in case this one started early.
+__device__ __forceinline__ void wait_for_launches_before()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // Tensor-core products of a warp.

@@ -80,7 +80,9 @@ class TensorMap:
 class Launch:
     """One kernel launch over N images.  ``args`` name what it takes.
 
-    That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.
+    That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.  A kernel that
+    may start ``early``, while what precedes it on its stream still runs, waits for that (``wait_for_launches_before``)
+    before it touches anything but prepared arrays.
     """
 
     entry: str
@@ -88,6 +90,7 @@ class Launch:
     grid: Callable[[Conv, int, Constants], Dims]
     block: Callable[[Conv, Constants], Dims]
     dynamic_shared: Callable[[Conv, Constants], int] = lambda conv, constants: 0
+    early: bool = False
 
 
 def everywhere(conv: Conv, constants: Constants) -> str | None:

@@ -25,7 +25,7 @@ def record(cuda, rung: str, N: int, transfer: str) -> dict:
     return together.TogetherRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(joint)
 
 
-@pytest.mark.parametrize("rung", ["direct-register", "mma-tf32", "mma-tf32-split", "mma-half"])
+@pytest.mark.parametrize("rung", ["direct-register", "mma-tf32", "mma-scaled", "mma-split", "mma-half"])
 @pytest.mark.parametrize("N", [1, 3])
 def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
     if reason := RUNGS[rung].unsuited(cuda.capability):

@@ -184,9 +184,9 @@ GRAPHS = [together(f"torch-{layout}-fp32", ms) for layout, ms in (("nchw", 1.0),
 @pytest.mark.parametrize(
     ("ours", "ratio"),
     [
-        ([together("mma-tf32-split", 0.2, ["mma-tf32-split"] * 5)], 0.25),
-        ([together("mixed", 0.16, ["igemm", *["mma-tf32-split"] * 4])], 0.2),
-        ([together("mma-tf32-split", 0.2, ["mma-tf32-split"] * 5), together("igemm", 0.3, ["igemm"] * 5)], 0.25),
+        ([together("mma-split", 0.2, ["mma-split"] * 5)], 0.25),
+        ([together("mixed", 0.16, ["igemm", *["mma-split"] * 4])], 0.2),
+        ([together("mma-split", 0.2, ["mma-split"] * 5), together("igemm", 0.3, ["igemm"] * 5)], 0.25),
         ([together("mma-tf32", 0.1, ["mma-tf32"] * 5)], None),  # another class
         ([together("igemm", 0.1, ["igemm"] * 5, N=128)], None),
         ([together("igemm", 0.1, ["igemm"] * 5) | {"status": "wrong"}], None),

@@ -99,6 +99,13 @@ def test_the_kernel_uses_every_constant(rung: Rung):
 
 
 @each_rung
+def test_what_may_start_early_waits_for_what_came_before(rung: Rung):
+    source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
+    assert any(launch.early for launch in rung.launches) == ("wait_for_launches_before();" in source)
+    assert not any(launch.early for launch in rung.prepare), "what prepares the filters has nothing to do before x"
+
+
+@each_rung
 def test_precision_and_types_agree(rung: Rung):
     assert rung.precision in PRECISIONS
     assert (rung.dtype == "float16") == (rung.precision in ("half", "fp16"))
@@ -177,3 +184,11 @@ def test_partial_planes_take_the_studys_memory():
     assert bytes_of["channels"] == 384 * 128 * 384 * 13 * 13 * 4
     assert bytes_of["channels-half"] == bytes_of["channels"] // 2
     assert bytes_of["channels-atomic"] == 0
+
+
+@pytest.mark.parametrize("layer", range(1, 6))
+@pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.family == "mma"], ids=lambda rung: rung.name)
+def test_one_image_is_cut_into_a_block_for_nearly_every_multiprocessor(rung: Rung, layer: int):
+    conv = WORKLOADS["alexnet"].layer(layer)
+    (launch,) = configure(rung, conv, 1, rung.resolve(conv, {}))
+    assert 90 <= launch.grid[0] <= 132

@@ -1,8 +1,18 @@
-"""cuda-bindings, which serve what PyCUDA lacks: occupancy, prefetching, tensor maps, graphs."""
+"""cuda-bindings, which serve what PyCUDA lacks: occupancy, prefetching, tensor maps, graphs, launches that overlap."""
 
+import ctypes
+from collections.abc import Sequence
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 from alexconv.errors import LaunchError, MissingTool
+from alexconv.kernels.rung import Dims
+
+WORD = 8  # bytes
+Words = Sequence[int]  # of 64 bits: one parameter of a kernel
+EARLY_SINCE = (9, 0)  # compute capability from which a launch may start before the last one's end
+PORTABLE_SHARED = 48 * 1024  # dynamic shared memory beyond this must be asked for
 
 
 def import_bindings() -> Any | None:
@@ -27,3 +37,53 @@ def answer(result: tuple[Any, ...], what: str) -> Any:
     if int(result[0]) != 0:
         raise LaunchError(f"{what}: {result[0].name}")
     return result[1] if len(result) > 1 else None
+
+
+def early_shared(grid: Dims, shared: int, multiprocessors: int, most: int) -> int:
+    """Bytes of dynamic shared memory for an early launch whose blocks need ``shared``; a multiprocessor has ``most``.
+
+    A launch of few blocks takes so much that no two fit on a multiprocessor.  Else they would crowd on those that the
+    launch before it has left idle, since the others are still taken.
+    """
+    return max(shared, most // 2) if prod(grid) <= multiprocessors else shared
+
+
+def loaded_function(driver: Any, module: Any, entry: str, shared: int) -> Any:
+    """A kernel of a loaded module, allowed so many bytes of dynamic shared memory; raises LaunchError."""
+    function = answer(driver.cuModuleGetFunction(module, entry.encode()), entry)
+    if shared > PORTABLE_SHARED:
+        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        answer(driver.cuFuncSetAttribute(function, most, shared), entry)
+    return function
+
+
+def launch_kernel(
+    driver: Any,
+    function: Any,
+    grid: Dims,
+    block: Dims,
+    shared: int,
+    stream: Any,
+    parameters: Sequence[Words],
+    *,
+    early: bool = False,
+) -> None:
+    """Enqueues a launch; an early one may start before what precedes it on the stream ends.  Raises LaunchError."""
+    values = [word for words in parameters for word in words]
+    held = (ctypes.c_int64 * len(values))(*values)
+    places = accumulate((WORD * len(words) for words in parameters[:-1]), initial=ctypes.addressof(held))
+    pointers = (ctypes.c_void_p * len(parameters))(*places)
+    if not early:
+        answer(
+            driver.cuLaunchKernel(function, *grid, *block, shared, stream, ctypes.addressof(pointers), 0), "a launch"
+        )
+        return
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = block
+    config.sharedMemBytes, config.hStream = shared, stream
+    config.attrs, config.numAttrs = [attribute], 1
+    answer(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0), "an early launch")

@@ -4,6 +4,7 @@ The primary context is used and pushed, so other libraries in the process (torch
 """
 
 import atexit
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -11,19 +12,27 @@ from typing import Any
 
 from alexconv import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.bindings import answer, import_bindings
+from alexconv.executors.bindings import (
+    EARLY_SINCE,
+    PORTABLE_SHARED,
+    answer,
+    early_shared,
+    import_bindings,
+    launch_kernel,
+    loaded_function,
+    require_bindings,
+)
 from alexconv.executors.cuda_points import CopiedPoint, CudaPoint, ManagedPoint, StreamedPoint
 from alexconv.executors.graphs import Graph
 from alexconv.executors.point import PlannedPoint, Values
 from alexconv.executors.tensor_maps import encode
-from alexconv.kernels.rung import BATCH, Constants, Rung, defines
+from alexconv.kernels.rung import BATCH, Constants, Dims, Rung, defines
 from alexconv.launches import Configured, configure, configure_preparation
 from alexconv.planner import Plan
 from alexconv.records import Record
 from alexconv.shapes import Conv
 from alexconv.transfers import TRANSFERS, Transfer
 
-PORTABLE_SHARED = 48 * 1024  # dynamic shared memory beyond this must be asked for
 MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
 DELAY_BYTES = 256 << 20  # clearing so much keeps the device busy while the host enqueues what is timed
 WARP = 32
@@ -74,22 +83,48 @@ class CudaProgram:
         address, _ = self._module.get_global(self.rung.constant_symbol)
         return int(address)
 
-    def enqueue(self, images: int, pointers: dict[str, int], stream: Any) -> None:
-        """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses."""
+    def enqueue(self, images: int, pointers: dict[str, int], stream: Any, *, early: bool = False) -> None:
+        """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses.
+
+        The first may start early, if it can, where a kernel precedes it that does not prepare its filters.
+        """
         if images not in self._configured:
             self._configured[images] = configure(self.rung, self.conv, images, self.constants)
-        self._enqueue(self._configured[images], self._arguments(images, pointers), stream)
+        self._enqueue(self._configured[images], self._arguments(images, pointers), stream, early=early)
 
     def prepare(self, pointers: dict[str, int], stream: Any) -> None:
         """Puts the launches on a stream that bring the filters into the rung's own form."""
         self._enqueue(configure_preparation(self.rung, self.conv, self.constants), pointers, stream)
 
-    def _enqueue(self, launches: list[Configured], pointers: dict[str, int], stream: Any) -> None:
-        for launch in launches:
+    def _enqueue(
+        self, launches: list[Configured], pointers: dict[str, int], stream: Any, *, early: bool = False
+    ) -> None:
+        for number, launch in enumerate(launches):
             arguments = [pointers[name] for name in launch.args]
-            self._functions[launch.entry].prepared_async_call(
-                launch.grid, launch.block, stream, *arguments, shared_size=launch.dynamic_shared
-            )
+            if launch.early and (early or number > 0) and self._executor.launches_early:
+                shared = self._executor.early_shared(launch.grid, launch.dynamic_shared)
+                bindings, function = self._bound(launch.entry, shared)
+                parameters = [[argument] for argument in arguments]
+                launch_kernel(
+                    bindings, function, launch.grid, launch.block, shared, stream.handle, parameters, early=True
+                )
+            else:
+                self._functions[launch.entry].prepared_async_call(
+                    launch.grid, launch.block, stream, *arguments, shared_size=launch.dynamic_shared
+                )
+
+    @cached_property
+    def _bound_module(self) -> Any:
+        """The cubin as cuda-bindings know it, which cannot use PyCUDA's module."""
+        bindings = require_bindings("an early launch")
+        module = answer(bindings.cuModuleLoadData(self._cubin), f"loading {self.rung.name}")
+        weakref.finalize(self, bindings.cuModuleUnload, module).atexit = False
+        return module
+
+    def _bound(self, entry: str, shared: int) -> tuple[Any, Any]:
+        """cuda-bindings, and a kernel as they know it, with so much dynamic shared memory."""
+        bindings = require_bindings("an early launch")
+        return bindings, loaded_function(bindings, self._bound_module, entry, shared)
 
     def _arguments(self, images: int, pointers: dict[str, int]) -> dict[str, int]:
         """Adds the number of images and the addresses of the rung's tensor maps.
@@ -124,21 +159,15 @@ class CudaProgram:
 
     def _occupancy(self, launch: Configured) -> float | None:
         """Resident warps over the most a multiprocessor holds; PyCUDA's own figure is wrong on today's chips."""
-        bindings = import_bindings()
-        if bindings is None:
+        if import_bindings() is None:
             return None
-        what = f"occupancy of {launch.entry}"
-        module = answer(bindings.cuModuleLoadData(self._cubin), what)
-        function = answer(bindings.cuModuleGetFunction(module, launch.entry.encode()), what)
-        if launch.dynamic_shared > PORTABLE_SHARED:
-            attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            answer(bindings.cuFuncSetAttribute(function, attribute, launch.dynamic_shared), what)
+        bindings, function = self._bound(launch.entry, launch.dynamic_shared)
         x, y, z = launch.block
         threads = x * y * z
         blocks = answer(
-            bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared), what
+            bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared),
+            f"occupancy of {launch.entry}",
         )
-        answer(bindings.cuModuleUnload(module), what)
         resident = blocks * -(-threads // WARP) * WARP
         return float(round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))
 
@@ -164,10 +193,17 @@ class CudaExecutor:
         atexit.register(self._context.pop)
         self.stream = self.driver.Stream()
         self.max_shared = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self._multiprocessors = self.attribute("MULTIPROCESSOR_COUNT")
+        self._multiprocessor_shared = self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR")
+        self.launches_early = self.capability >= EARLY_SINCE and import_bindings() is not None
 
     def attribute(self, name: str) -> int:
         """A device attribute by its name in the driver API."""
         return int(self.device.get_attribute(getattr(self.driver.device_attribute, name)))
+
+    def early_shared(self, grid: Dims, shared: int) -> int:
+        """Bytes of dynamic shared memory for an early launch whose blocks need ``shared``."""
+        return early_shared(grid, shared, self._multiprocessors, self._multiprocessor_shared)
 
     def unsuited(self, rung: Rung) -> str | None:
         """Why this GPU cannot run the rung, or None."""

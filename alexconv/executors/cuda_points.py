@@ -210,9 +210,12 @@ class CopiedPoint(CudaPoint):
             "total": total,
         }
 
-    def enqueue(self) -> None:
-        """Puts the kernels over the whole batch, which must be one piece, on the executor's stream."""
-        self.program.enqueue(self.plan.N, self.pointers, self.stream)
+    def enqueue(self, *, early: bool) -> None:
+        """Puts the kernels over the whole batch, which must be one piece, on the executor's stream.
+
+        They may start early, if they can, where those of another point precede them.
+        """
+        self.program.enqueue(self.plan.N, self.pointers, self.stream, early=early)
 
     def download(self) -> Values:
         """The outputs that now lie on the device, of a batch in one piece."""

@@ -6,7 +6,6 @@ next call of the same kind, up to KEPT_SHARE of the device's memory.  A workspac
 event makes a call on another stream wait for the last one.
 """
 
-import ctypes
 import threading
 import weakref
 from collections import OrderedDict
@@ -14,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
 from math import ceil, gcd, prod
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,8 @@ import numpy.typing as npt
 from alexconv import nvcc
 from alexconv.arrays import View, packed_strides
 from alexconv.errors import OutOfMemory
-from alexconv.executors.bindings import answer, require_bindings
-from alexconv.executors.cuda import PORTABLE_SHARED, CudaExecutor
+from alexconv.executors.bindings import Words, answer, launch_kernel, loaded_function, require_bindings
+from alexconv.executors.cuda import CudaExecutor
 from alexconv.executors.point import NAN_BYTE
 from alexconv.executors.tensor_maps import MAP_BYTES, encode
 from alexconv.kernels.ladder import RUNGS
@@ -44,9 +42,6 @@ ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
 BLOCK = 256  # threads of copy_elements
 TILE, TILE_ROWS = 32, 8  # of copy_transposed; as in copy.cu
 LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
-
-WORD = 8  # bytes
-Words = Sequence[int]  # of 64 bits: one parameter of a kernel
 
 
 class Memory:
@@ -98,21 +93,12 @@ class Kernels:
     ) -> None:
         """Enqueues a launch; raises LaunchError."""
         function = self._function(entry, shared)
-        values = [word for words in parameters for word in words]
-        held = (ctypes.c_int64 * len(values))(*values)
-        places = accumulate((WORD * len(words) for words in parameters[:-1]), initial=ctypes.addressof(held))
-        pointers = (ctypes.c_void_p * len(parameters))(*places)
-        launched = self._driver.cuLaunchKernel(function, *grid, *block, shared, stream, ctypes.addressof(pointers), 0)
-        answer(launched, entry)
+        launch_kernel(self._driver, function, grid, block, shared, stream, parameters)
 
     def _function(self, entry: str, shared: int) -> Any:
         key = entry, shared
         if key not in self._functions:
-            function = answer(self._driver.cuModuleGetFunction(self._module, entry.encode()), entry)
-            if shared > PORTABLE_SHARED:
-                most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                answer(self._driver.cuFuncSetAttribute(function, most, shared), entry)
-            self._functions[key] = function
+            self._functions[key] = loaded_function(self._driver, self._module, entry, shared)
         return self._functions[key]
 
 

@@ -11,3 +11,7 @@
 
 // What others store is seen at once.
 inline void shared_stores_to_async() {}
+
+// Launches come one after the other.
+inline void let_next_launch_start() {}
+inline void wait_for_launches_before() {}
