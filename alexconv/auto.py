@@ -28,12 +28,12 @@ LARGE: dict[str, tuple[str, ...]] = {
         *("wgmma-split", "igemm-even", "igemm-async", "igemm"),
         *("unroll-register-matmul", "fused-unroll-matmul", "direct-register"),
     ),
-    "tf32": ("wgmma-window-tf32", "wgmma-tf32", "mma-scaled"),
+    "tf32": ("wgmma-window-tf32", "wgmma-tf32", "mma-tf32"),
     "fp16": ("wgmma-half", "wgmma-window-half", "wgmma-half-blocked", "mma-half"),
     "half": ("tiled-half2", "channels-half", "direct-half"),
 }
 SMALL: dict[str, tuple[str, ...]] = {
-    "fp32": ("igemm-even", "mma-split"),
+    "fp32": ("mma-split", "igemm-even"),
     "tf32": ("mma-scaled",),
     "fp16": ("mma-half",),
     "half": ("channels-half",),

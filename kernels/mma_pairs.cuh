@@ -4,9 +4,9 @@
 // columns do instead, since windows then begin at even columns.  A thread loads the two, multiplies them by a power of
 // two and stores one word of halves, or two: the nearest halves and the rests.
 //
-// The power is at first the usual one (range.cuh).  If a chunk shows that this was the wrong one, it is loaded again, and
-// the sums so far are scaled to the new power, which never grows: what is small beside the largest input so far needs no
-// digits of its own.
+// The power is at first the usual one (range.cuh).  If a chunk shows that this was the wrong one, it is loaded again,
+// and the sums so far are scaled to the new power, which never grows: what is small beside the largest input so far
+// needs no digits of its own.
 #pragma once
 #include "mma_planes.cuh"
 #include "range.cuh"

@@ -1,9 +1,9 @@
 // mma-scaled: a half has the 11 bits of a tf32 number, and is half as large and twice as fast.
 //
 // Parent: mma-tf32, which reads four bytes of the L2 cache for each filter, again for every tile of pixels, and whose
-// products have half the rate of halves'.  What halves lack is range: filters and inputs are multiplied by powers of two
-// first, filters once, inputs where they were rounded before, and their sums are divided by them.  Two channels, or two
-// columns, share a word.
+// products have half the rate of halves'.  What halves lack is range: filters and inputs are multiplied by powers of
+// two, filters when they are prepared, inputs on their way to shared memory, and their sums are divided by them.  Two
+// channels, or two columns, share a word.
 //
 // A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
 // outputs for some of the steps; a thread of every 16 x 8 outputs four.  mma_scaled_filters: a thread writes one word.

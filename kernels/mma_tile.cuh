@@ -11,11 +11,12 @@
 // steps ahead.  So filters need no barriers, and warps meet once a chunk.
 //
 // A tile's filters are divided among WARPS_DOWN warps and the depth among the others, so that no two warps of a block
-// read the same fragment, and among SPLIT_BLOCKS blocks where the tiles of one image are fewer than the multiprocessors.  Warps' sums meet in shared
-// memory; blocks' sums meet in `partial`, where the warp that comes last adds all of them, always in the blocks' order.
+// read the same fragment, and among SPLIT_BLOCKS blocks where the tiles of one image are fewer than the
+// multiprocessors.  Warps' sums meet in shared memory; blocks' sums meet in `partial`, where the warp that comes last
+// adds all of them, always in the blocks' order.
 //
-// A kernel that is launched while the one before still runs (early) copies its first filters meanwhile.  Whatever is not
-// prepared once and for all it touches only when that one has ended.
+// A kernel that is launched while the one before still runs (early) copies its first filters meanwhile.  Whatever is
+// not prepared once and for all it touches only when that one has ended.
 //
 // A file that includes this names two types.  Input: how the input lies (WORDS of depth in a chunk, INPUT_WORDS of a
 // chunk's input rows, offsets of words and pixels, place and store of outputs).  Arithmetic: what is multiplied
@@ -64,7 +65,7 @@ struct Sizes {
     static constexpr int STEPS = divide_up(Input::WORDS, STEP);
     static constexpr int INPUTS = divide_up(Input::INPUT_WORDS, LANE_WORDS) * LANE_WORDS;
     static constexpr int FILTERS = TILE_FRAGMENTS * parts * FRAGMENT, WARP_FILTERS = FILTERS / WARPS_DOWN;
-    static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // of filters, begun after a chunk's inputs
+    static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // begun after those of a chunk
     static constexpr int TAPS = BUFFERS * INPUTS, RING = TAPS + STEPS * STEP;  // where they begin
 };
 

@@ -1,8 +1,8 @@
 // The PTX instructions that CUDA C++ has no words for, as small named functions.
 //
 // From Ampere on: asynchronous copies (cp.async), matrix loads (ldmatrix), tensor-core products of a warp (mma).
-// From Hopper on: barriers that count bytes (mbarrier), the copy engine (TMA), products of a warpgroup (wgmma), launches
-// that overlap (griddepcontrol).
+// From Hopper on: barriers that count bytes (mbarrier), the copy engine (TMA), products of a warpgroup (wgmma),
+// launches that overlap (griddepcontrol).
 // The host executor's twins of these functions are in its hopper.h; signatures are the same.
 // (PTX ISA, sections "Asynchronous copy", "Matrix fragments for mma", "mbarrier", "Tensor", "Asynchronous warpgroup
 // level matrix instructions", "griddepcontrol".)

@@ -1,7 +1,7 @@
 // Floats brought into the range of halves by powers of two, which round nothing.
 //
-// A half reaches from 2^-24 to 2^16.  Where the largest absolute value is near 1, as it is in most networks, 2^10 leaves
-// room above and keeps the rests, 11 bits below, clear of the lower end.
+// A half reaches from 2^-24 to 2^16.  Where the largest absolute value is near 1, as it is in most networks, 2^10
+// leaves room above and keeps the rests, 11 bits below, clear of the lower end.
 #pragma once
 #include "shape.cuh"
 
