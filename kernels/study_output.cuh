@@ -23,9 +23,18 @@ struct OutputRow {
         second = power_of_two(exponent - exponent / 2);
     }
 
-    __device__ __forceinline__ void store(int filter, float sum) const
+    // Stores a column of shared memory, one output of each `step`-th filter from `filter` on.  All are loaded before the
+    // first is stored: a load between stores would have each wait for the one before.
+    template <int count>
+    __device__ __forceinline__ void store(int filter, int step, const float* column, int pitch) const
     {
-        if (plane) plane[(size_t)filter * PIXELS] = sum * first * second;
+        float values[count];
+#pragma unroll
+        for (int i = 0; i < count; ++i) values[i] = column[i * step * pitch] * first * second;
+        if (!plane) return;
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+            if (M % TILE_FILTERS == 0 || filter + i * step < M) plane[(size_t)(filter + i * step) * PIXELS] = values[i];
     }
 };
 
@@ -89,14 +98,11 @@ struct StudyOutput {
             turn<FILTERS, PITCH>(sums, group * FILTERS, turned);
             named_barrier(1 + consumer, WARPGROUP);  // all sums of these filters are there
             // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.
-#pragma unroll
-            for (int i = 0; i < FILTERS; i += WARPGROUP / LANES) {
-                const int filter = first_filter + group * FILTERS + i + warp;
-                if (M % TILE_FILTERS != 0 && filter >= M) continue;
-                const float* const row = turned + (i + warp) * PITCH + lane;
-                low.store(filter, row[0]);
-                high.store(filter, row[LANES]);
-            }
+            constexpr int WARPS = WARPGROUP / LANES;
+            const int filter = first_filter + group * FILTERS + warp;
+            const float* const column = turned + warp * PITCH + lane;
+            low.store<FILTERS / WARPS>(filter, WARPS, column, PITCH);
+            high.store<FILTERS / WARPS>(filter, WARPS, column + LANES, PITCH);
         }
     }
 };

@@ -219,7 +219,7 @@ __device__ __forceinline__ void multiply_tiles(const Maps<parts>& maps, int imag
     DYNAMIC_SHARED(unsigned char, memory);
     const size_t address = reinterpret_cast<size_t>(memory);
     using Memory = Ring<parts, Output::BYTES>;
-    Memory& ring = *reinterpret_cast<Memory*>((address + ATOM_BYTES - 1) / ATOM_BYTES * ATOM_BYTES);
+    Memory& ring = *reinterpret_cast<Memory*>(memory + (ATOM_BYTES - address % ATOM_BYTES) % ATOM_BYTES);
     if (threadIdx.x == 0) {
         constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
         for (int stage = 0; stage < STAGES; ++stage) {

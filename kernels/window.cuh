@@ -49,7 +49,7 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
     DYNAMIC_SHARED(unsigned char, memory);
     const size_t address = reinterpret_cast<size_t>(memory);
     using Memory = Windows<Output::BYTES>;
-    Memory& shared = *reinterpret_cast<Memory*>((address + ATOM_BYTES - 1) / ATOM_BYTES * ATOM_BYTES);
+    Memory& shared = *reinterpret_cast<Memory*>(memory + (ATOM_BYTES - address % ATOM_BYTES) % ATOM_BYTES);
     constexpr int WARPS = WARPGROUP / LANES;
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; ++stage) {
