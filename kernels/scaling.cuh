@@ -74,14 +74,13 @@ __device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__
 constexpr int GROUPS = (BLOCKED_C + BLOCK_DEPTH - 1) / BLOCK_DEPTH, TILES = TILES_ACROSS * PLANE_H;
 
 // Block (tile, group, n) writes a tile of blocked image n, scaled as usual.
-template <int parts>
+template <class Layout = ChannelsInnermost, int parts>
 __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,      // [N][C][H][W]
                                                     float* __restrict__ ranges,       // [N][GROUPS][TILES]
-                                                    // Each [N][PLANE_H][PLANE_W][BLOCKED_C]:
-                                                    __half* const (&blocked)[parts])
+                                                    __half* const (&blocked)[parts])  // in their layout
 {
     DYNAMIC_SHARED(__half, depths);
-    const InputTile<parts> tile(depths, blockIdx.x, blockIdx.y, blockIdx.z);
+    const InputTile<parts, Layout> tile(depths, blockIdx.x, blockIdx.y, blockIdx.z);
     // Its barrier also completes the tile, before it is read across.
     const float largest = largest_in_block(tile.read(x, power_of_two(USUAL_EXPONENT)));
     if (threadIdx.x == 0) ranges[((size_t)blockIdx.z * GROUPS + blockIdx.y) * TILES + blockIdx.x] = largest;
@@ -89,7 +88,7 @@ __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,
 }
 
 // Block n notes the exponent of image n, and converts the image again if it is not the usual one.
-template <int parts>
+template <class Layout = ChannelsInnermost, int parts>
 __device__ __forceinline__ void prepare_unusual_input(const float* __restrict__ x,       // [N][C][H][W]
                                                       const float* __restrict__ ranges,  // [N][GROUPS][TILES]
                                                       int* __restrict__ exponents,       // [N]
@@ -102,7 +101,7 @@ __device__ __forceinline__ void prepare_unusual_input(const float* __restrict__ 
     if (threadIdx.x == 0) exponents[n] = exponent;
     if (exponent == USUAL_EXPONENT) return;
     for (int i = 0; i < GROUPS * TILES; ++i) {
-        const InputTile<parts> tile(depths, i % TILES, i / TILES, n);
+        const InputTile<parts, Layout> tile(depths, i % TILES, i / TILES, n);
         __syncthreads();  // the tile before has been written out
         tile.read(x, power_of_two(exponent));
         __syncthreads();  // the tile is complete before it is read across

@@ -76,6 +76,18 @@ struct Place {
             parity ^= 1;
         }
     }
+
+    // As if it had advanced so often.
+    template <int steps>
+    __device__ __forceinline__ void skip()
+    {
+        stage += steps % stages;
+        parity ^= steps / stages % 2;
+        if (stage >= stages) {
+            stage -= stages;
+            parity ^= 1;
+        }
+    }
 };
 
 // The tiles of a block of the grid, in its order.

@@ -1,0 +1,201 @@
+// Implicit GEMM whose filters stay in shared memory, of floats in two parts each.
+//
+// The gather of warpgroups.cuh brings the filters again with every tile, and a pixel once for each tap that meets it.
+// Here a block has all filters, both parts, as long as it lives, and a stage is one row of the filter in 16 channels: as
+// the rows of a tile are neighbouring positions of the blocked input's rows, what the next tap of the row meets lies one
+// row further, so that a stage serves all taps of its row.
+//
+// Nothing is swizzled: eight channels of neighbouring pixels are 16 bytes each and follow each other, in memory and in
+// shared memory, and a matrix may begin with any of them.
+//
+// Each of two consumers has tiles of its own, and they take turns on the tensor cores: while one multiplies the other
+// stores its sums.
+#pragma once
+#include "study_output.cuh"
+
+constexpr int PARTS = 2, SLICE_CHUNKS = STEP / CHUNK;  // of a factor; of the channels of one product
+constexpr int SLICES = (BLOCKED_C + STEP - 1) / STEP;
+constexpr int STAGES_OF_TILE = BLOCKED_R * SLICES;
+constexpr int POSITIONS = E * BLOCKED_W;          // of an image; those beyond the outputs of their row are no outputs
+constexpr int STAGE_ROWS = UNIT + BLOCKED_S - 1;  // what the taps of a row meet
+constexpr int FILTER_ROWS = PARTS * TILE_FILTERS;
+constexpr int STAGE_PLANE = STAGE_ROWS * sizeof(Chunk), FILTER_PLANE = FILTER_ROWS * sizeof(Chunk);
+static_assert(M <= TILE_FILTERS && UNITS == 1 && CONSUMERS == 2);
+
+// A tensor core truncates when it adds: so the products of big parts have sums of their own, and the first half of a
+// tile's stages others than the second.
+constexpr int HALVES = 2, FIRST_STAGES = (STAGES_OF_TILE + 1) / HALVES;
+using PartSums = float[PARTS][SUMS];  // of the products of big parts, and of big with small ones
+
+// One row of the filter's taps, in 16 channels.
+struct ResidentStage {
+    Chunk pixels[PARTS][SLICE_CHUNKS][STAGE_ROWS];
+};
+
+using FilterSlice = Chunk[SLICE_CHUNKS][FILTER_ROWS];  // of one tap: the big parts of all filters, then the small ones
+
+struct Resident {
+    FilterSlice filters[STAGES_OF_TILE][BLOCKED_S];
+    ResidentStage stages[STAGES];
+    alignas(sizeof(Chunk)) unsigned char output[StudyOutput<EveryRow>::BYTES];
+    Barrier full[STAGES], empty[STAGES], filters_there[STAGES_OF_TILE], turn[CONSUMERS];
+};
+
+// Rows of the sums are positions.
+struct ResidentPositions {
+    int images;
+
+    // The pixel of a position, or -1.
+    __device__ __forceinline__ int pixel(int row) const
+    {
+        const int n = row / POSITIONS, e = row % POSITIONS / BLOCKED_W, f = row % BLOCKED_W;
+        return n < images && f < F ? n * PIXELS + e * F + f : -1;
+    }
+};
+
+// Brings the pixels of one stage after the other, and before the first of each kind the filters that meet it.
+__device__ __forceinline__ void produce(Resident& shared,
+                                        const __half* const (&pixels)[PARTS],  // [N][CHUNKS][BLOCKED_H][BLOCKED_W][CHUNK]
+                                        const __half* filters,  // [STAGES_OF_TILE][BLOCKED_S] slices
+                                        int images, int tiles)
+{
+    Place<STAGES> place;
+    for (int tile = blockIdx.x; tile < tiles; tile += BLOCKS) {
+        const int first = tile * UNIT, rows = min(STAGE_ROWS, images * POSITIONS - first);
+        for (int i = 0; i < STAGES_OF_TILE; ++i) {
+            if (tile == blockIdx.x) {
+                constexpr int BYTES = sizeof(shared.filters[i]);
+                barrier_arrive_expecting(&shared.filters_there[i], BYTES);
+                load_bytes(shared.filters[i], filters + i * (BYTES / sizeof(__half)), &shared.filters_there[i], BYTES);
+            }
+            Barrier* const full = &shared.full[place.stage];
+            barrier_wait(&shared.empty[place.stage], place.parity ^ 1);  // a consumer has read the stage
+            barrier_arrive_expecting(full, rows * (PARTS * SLICE_CHUNKS * sizeof(Chunk)));
+            int n = first / POSITIONS, position = first % POSITIONS;
+            for (int row = 0; row < rows; ++n, position = 0) {  // images that the tile has rows of
+                const int together = min(rows - row, POSITIONS - position);
+#pragma unroll
+                for (int chunk = 0; chunk < SLICE_CHUNKS; ++chunk) {
+                    // With an odd number of chunks the last is brought twice, and meets zeros.
+                    const int of_pixel = min(i % SLICES * SLICE_CHUNKS + chunk, CHUNKS - 1);
+                    const size_t from = ((size_t)n * CHUNKS + of_pixel) * (BLOCKED_H * BLOCKED_W) +
+                                        i / SLICES * BLOCKED_W + position;
+#pragma unroll
+                    for (int part = 0; part < PARTS; ++part)
+                        load_bytes(&shared.stages[place.stage].pixels[part][chunk][row], pixels[part] + from * CHUNK,
+                                   full, together * sizeof(Chunk));
+                }
+                row += together;
+            }
+            place.advance();
+        }
+    }
+}
+
+// The products of one stage, added to the sums or the first of them.
+__device__ __forceinline__ void multiply_stage(PartSums& sums, const ResidentStage& stage,
+                                               const FilterSlice (&filters)[BLOCKED_S], bool add)
+{
+    warpgroup_fence();
+#pragma unroll
+    for (int s = 0; s < BLOCKED_S; ++s)
+#pragma unroll
+        for (int a = PARTS - 1; a >= 0; --a)
+#pragma unroll
+            for (int b = PARTS - 1 - a; b >= 0; --b)  // the product of two small parts is below the sum's precision
+                multiply_half(sums[a + b], describe_planes(&stage.pixels[a][0][s], STAGE_PLANE),
+                              describe_planes(&filters[s][0][b * TILE_FILTERS], FILTER_PLANE),
+                              add || s > 0 || b > 0);
+    warpgroup_close_group();
+}
+
+__device__ __forceinline__ void consume(Resident& shared, const StudyOutput<ResidentPositions>& output, int tiles)
+{
+    const int consumer = threadIdx.x / WARPGROUP - 1;
+    Place<STAGES> place;
+    if (consumer == 1) place.skip<STAGES_OF_TILE>();
+    unsigned waits_for = consumer == 0 ? 1 : 0;  // the first consumer has the first turn
+    for (int tile = blockIdx.x + consumer * BLOCKS; tile < tiles; tile += CONSUMERS * BLOCKS) {
+        const auto rows = output.find(tile * UNIT);
+        PartSums sums[HALVES];
+        int previous = 0;
+        barrier_wait(&shared.turn[consumer], waits_for);  // the other consumer has started all its products
+#pragma unroll
+        for (int half = 0; half < HALVES; ++half) {
+            const int first = half == 0 ? 0 : FIRST_STAGES, end = half == 0 ? FIRST_STAGES : STAGES_OF_TILE;
+            for (int i = first; i < end; ++i) {
+                barrier_wait(&shared.filters_there[i], 0);
+                barrier_wait(&shared.full[place.stage], place.parity);  // the stage's bytes have come
+                multiply_stage(sums[half], shared.stages[place.stage], shared.filters[i], i > first);
+                warpgroup_wait<1>();
+                if (i > 0) release(&shared.empty[previous]);
+                previous = place.stage;
+                place.advance();
+            }
+        }
+        release(&shared.turn[1 - consumer]);
+        warpgroup_wait<0>();
+        release(&shared.empty[previous]);
+        float total[1][SUMS];
+#pragma unroll
+        for (int i = 0; i < SUMS; ++i) {
+            total[0][i] = sums[0][0][i] + sums[0][1][i];
+            if (FIRST_STAGES < STAGES_OF_TILE) total[0][i] += sums[1][0][i] + sums[1][1][i];
+        }
+        output.store(total, rows, 0, shared.output);
+        place.skip<STAGES_OF_TILE>();
+        waits_for ^= 1;
+    }
+}
+
+// The whole kernel.
+__device__ __forceinline__ void multiply_resident(const __half* const (&pixels)[PARTS],
+                                                  const __half* filters, int images,
+                                                  const StudyOutput<ResidentPositions>& output)
+{
+    DYNAMIC_SHARED(Resident, resident);
+    Resident& shared = *resident;
+    if (threadIdx.x == 0) {
+        constexpr int WARPS = WARPGROUP / LANES;
+        for (int stage = 0; stage < STAGES; ++stage) {
+            barrier_init(&shared.full[stage], 1);
+            barrier_init(&shared.empty[stage], WARPS);
+        }
+        for (int i = 0; i < STAGES_OF_TILE; ++i) barrier_init(&shared.filters_there[i], 1);
+        for (int consumer = 0; consumer < CONSUMERS; ++consumer) barrier_init(&shared.turn[consumer], WARPS);
+        barrier_init_fence();
+    }
+    __syncthreads();  // the barriers are ready before anybody uses one
+    const int tiles = (images * POSITIONS + UNIT - 1) / UNIT;
+    if (threadIdx.x < WARPGROUP) {
+        warpgroup_give_registers<PRODUCER_REGISTERS>();
+        if (threadIdx.x == 0) produce(shared, pixels, filters, images, tiles);
+    } else {
+        warpgroup_take_registers<CONSUMER_REGISTERS>();
+        consume(shared, output, tiles);
+    }
+}
+
+// Block (i, s) writes what meets tap s of the stages' i-th kind, scaled by a power of two that is the same for all, and
+// is noted.  Rows beyond the filters and channels beyond the input's are zero.
+__device__ __forceinline__ void prepare_resident_filters(const float* __restrict__ w,       // [M][C][R][S]
+                                                         const float* __restrict__ ranges,  // [FILTER_RANGES]
+                                                         int* __restrict__ exponent,        // [1]
+                                                         __half* __restrict__ filters)  // [STAGES_OF_TILE][BLOCKED_S] slices
+{
+    const int found = scaling_exponent(largest_of(ranges, threadIdx.x, FILTER_RANGES, BLOCK_THREADS));
+    const int blocked_r = blockIdx.x / SLICES, slice = blockIdx.x % SLICES, blocked_s = blockIdx.y;
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *exponent = found;
+    __half* const to = filters + (size_t)(blockIdx.x * BLOCKED_S + blocked_s) * (sizeof(FilterSlice) / sizeof(__half));
+    for (int i = threadIdx.x; i < STEP * TILE_FILTERS; i += BLOCK_THREADS) {
+        const int k = i % CHUNK, m = i / CHUNK % TILE_FILTERS, chunk = i / (CHUNK * TILE_FILTERS);
+        const int depth = slice * STEP + chunk * CHUNK + k, c = depth / DEPTH;
+        const int r = blocked_r * U + depth / U % U, s = blocked_s * U + depth % U;
+        __half halves[PARTS];
+        const bool inside = m < M && c < C && r < R && s < S;
+        split<PARTS>(inside ? w[(((size_t)m * C + c) * R + r) * S + s] * power_of_two(found) : 0.0f, halves);
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part)
+            to[(chunk * FILTER_ROWS + part * TILE_FILTERS + m) * CHUNK + k] = halves[part];
+    }
+}
