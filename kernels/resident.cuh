@@ -29,7 +29,7 @@ using PartSums = float[PARTS][SUMS];  // of the products of big parts, and of bi
 
 // One row of the filter's taps, in 16 channels.
 struct ResidentStage {
-    Chunk pixels[PARTS][SLICE_CHUNKS][STAGE_ROWS];
+    Chunk planes[PARTS * SLICE_CHUNKS][STAGE_ROWS];  // of each part, eight channels at a time
 };
 
 using FilterSlice = Chunk[SLICE_CHUNKS][FILTER_ROWS];  // of one tap: the big parts of all filters, then the small ones
@@ -53,38 +53,40 @@ struct ResidentPositions {
     }
 };
 
-// Brings the pixels of one stage after the other, and before the first of each kind the filters that meet it.
+// Each warp of the producer brings a plane of every stage, eight channels of one part; the first also brings, before the
+// first stage of each kind, the filters that meet it.
+constexpr int PRODUCERS = PARTS * SLICE_CHUNKS;
+static_assert(PRODUCERS == WARPGROUP / LANES);
+
 __device__ __forceinline__ void produce(Resident& shared,
                                         const __half* const (&pixels)[PARTS],  // [N][CHUNKS][BLOCKED_H][BLOCKED_W][CHUNK]
                                         const __half* filters,  // [STAGES_OF_TILE][BLOCKED_S] slices
                                         int images, int tiles)
 {
+    const int warp = threadIdx.x / LANES, chunk = warp % SLICE_CHUNKS;
+    const __half* const plane = warp < SLICE_CHUNKS ? pixels[0] : pixels[1];
     Place<STAGES> place;
     for (int tile = blockIdx.x; tile < tiles; tile += BLOCKS) {
         const int first = tile * UNIT, rows = min(STAGE_ROWS, images * POSITIONS - first);
+        const int first_n = first / POSITIONS, first_position = first % POSITIONS;
         for (int i = 0; i < STAGES_OF_TILE; ++i) {
-            if (tile == blockIdx.x) {
+            if (warp == 0 && tile == blockIdx.x) {
                 constexpr int BYTES = sizeof(shared.filters[i]);
                 barrier_arrive_expecting(&shared.filters_there[i], BYTES);
                 load_bytes(shared.filters[i], filters + i * (BYTES / sizeof(__half)), &shared.filters_there[i], BYTES);
             }
+            // With an odd number of chunks the last is brought twice, and meets zeros.
+            const int of_pixel = min(i % SLICES * SLICE_CHUNKS + chunk, CHUNKS - 1);
             Barrier* const full = &shared.full[place.stage];
             barrier_wait(&shared.empty[place.stage], place.parity ^ 1);  // a consumer has read the stage
-            barrier_arrive_expecting(full, rows * (PARTS * SLICE_CHUNKS * sizeof(Chunk)));
-            int n = first / POSITIONS, position = first % POSITIONS;
+            barrier_arrive_expecting(full, rows * sizeof(Chunk));
+            int n = first_n, position = first_position;
             for (int row = 0; row < rows; ++n, position = 0) {  // images that the tile has rows of
                 const int together = min(rows - row, POSITIONS - position);
-#pragma unroll
-                for (int chunk = 0; chunk < SLICE_CHUNKS; ++chunk) {
-                    // With an odd number of chunks the last is brought twice, and meets zeros.
-                    const int of_pixel = min(i % SLICES * SLICE_CHUNKS + chunk, CHUNKS - 1);
-                    const size_t from = ((size_t)n * CHUNKS + of_pixel) * (BLOCKED_H * BLOCKED_W) +
-                                        i / SLICES * BLOCKED_W + position;
-#pragma unroll
-                    for (int part = 0; part < PARTS; ++part)
-                        load_bytes(&shared.stages[place.stage].pixels[part][chunk][row], pixels[part] + from * CHUNK,
-                                   full, together * sizeof(Chunk));
-                }
+                const size_t from = ((size_t)n * CHUNKS + of_pixel) * (BLOCKED_H * BLOCKED_W) +
+                                    i / SLICES * BLOCKED_W + position;
+                load_bytes(&shared.stages[place.stage].planes[warp][row], plane + from * CHUNK, full,
+                           together * sizeof(Chunk));
                 row += together;
             }
             place.advance();
@@ -92,23 +94,22 @@ __device__ __forceinline__ void produce(Resident& shared,
     }
 }
 
-// The products of one stage, added to the sums or the first of them.
-__device__ __forceinline__ void multiply_stage(PartSums& sums, const ResidentStage& stage,
-                                               const FilterSlice (&filters)[BLOCKED_S], bool add)
+// The products of one tap of a stage, added to the sums or the first of them.
+__device__ __forceinline__ void multiply_tap(PartSums& sums, const ResidentStage& stage, int s, const FilterSlice& filters,
+                                             bool add)
 {
     warpgroup_fence();
 #pragma unroll
-    for (int s = 0; s < BLOCKED_S; ++s)
+    for (int a = PARTS - 1; a >= 0; --a)
 #pragma unroll
-        for (int a = PARTS - 1; a >= 0; --a)
-#pragma unroll
-            for (int b = PARTS - 1 - a; b >= 0; --b)  // the product of two small parts is below the sum's precision
-                multiply_half(sums[a + b], describe_planes(&stage.pixels[a][0][s], STAGE_PLANE),
-                              describe_planes(&filters[s][0][b * TILE_FILTERS], FILTER_PLANE),
-                              add || s > 0 || b > 0);
+        for (int b = PARTS - 1 - a; b >= 0; --b)  // the product of two small parts is below the sum's precision
+            multiply_half(sums[a + b], describe_planes(&stage.planes[a * SLICE_CHUNKS][s], STAGE_PLANE),
+                          describe_planes(&filters[0][b * TILE_FILTERS], FILTER_PLANE), add || b > 0);
     warpgroup_close_group();
 }
 
+// Products are short here, and few can wait in line: whatever else there is to do for a stage is done between the taps
+// of the one before, a little at a time.
 __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<ResidentPositions>& output, int tiles)
 {
     const int consumer = threadIdx.x / WARPGROUP - 1;
@@ -116,24 +117,35 @@ __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<Resi
     if (consumer == 1) place.skip<STAGES_OF_TILE>();
     unsigned waits_for = consumer == 0 ? 1 : 0;  // the first consumer has the first turn
     for (int tile = blockIdx.x + consumer * BLOCKS; tile < tiles; tile += CONSUMERS * BLOCKS) {
+        const auto wait_for_stage = [&](int i) {
+            if (tile < CONSUMERS * BLOCKS) barrier_wait(&shared.filters_there[i], 0);
+            barrier_wait(&shared.full[place.stage], place.parity);  // the stage's bytes have come
+            // The other consumer may begin: no stage of this tile is still to come, so it cannot take one for its own.
+            if (i == STAGES_OF_TILE - 1) release(&shared.turn[1 - consumer]);
+        };
         const auto rows = output.find(tile * UNIT);
         PartSums sums[HALVES];
-        int previous = 0;
-        barrier_wait(&shared.turn[consumer], waits_for);  // the other consumer has started all its products
+        int current = 0, previous = 0;
+        barrier_wait(&shared.turn[consumer], waits_for);  // the other consumer has all its stages
+        wait_for_stage(0);
 #pragma unroll
         for (int half = 0; half < HALVES; ++half) {
             const int first = half == 0 ? 0 : FIRST_STAGES, end = half == 0 ? FIRST_STAGES : STAGES_OF_TILE;
             for (int i = first; i < end; ++i) {
-                barrier_wait(&shared.filters_there[i], 0);
-                barrier_wait(&shared.full[place.stage], place.parity);  // the stage's bytes have come
-                multiply_stage(sums[half], shared.stages[place.stage], shared.filters[i], i > first);
-                warpgroup_wait<1>();
-                if (i > 0) release(&shared.empty[previous]);
-                previous = place.stage;
+                current = place.stage;
                 place.advance();
+#pragma unroll
+                for (int s = 0; s < BLOCKED_S; ++s) {
+                    multiply_tap(sums[half], shared.stages[current], s, shared.filters[i][s], i > first || s > 0);
+                    if (s == 0) {
+                        warpgroup_wait<1>();
+                        if (i > 0) release(&shared.empty[previous]);
+                    }
+                    if ((s == BLOCKED_S - 2 || BLOCKED_S == 1) && i < STAGES_OF_TILE - 1) wait_for_stage(i + 1);
+                }
+                previous = current;
             }
         }
-        release(&shared.turn[1 - consumer]);
         warpgroup_wait<0>();
         release(&shared.empty[previous]);
         float total[1][SUMS];
@@ -158,7 +170,7 @@ __device__ __forceinline__ void multiply_resident(const __half* const (&pixels)[
     if (threadIdx.x == 0) {
         constexpr int WARPS = WARPGROUP / LANES;
         for (int stage = 0; stage < STAGES; ++stage) {
-            barrier_init(&shared.full[stage], 1);
+            barrier_init(&shared.full[stage], PRODUCERS);
             barrier_init(&shared.empty[stage], WARPS);
         }
         for (int i = 0; i < STAGES_OF_TILE; ++i) barrier_init(&shared.filters_there[i], 1);
@@ -169,7 +181,7 @@ __device__ __forceinline__ void multiply_resident(const __half* const (&pixels)[
     const int tiles = (images * POSITIONS + UNIT - 1) / UNIT;
     if (threadIdx.x < WARPGROUP) {
         warpgroup_give_registers<PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce(shared, pixels, filters, images, tiles);
+        if (threadIdx.x % LANES == 0) produce(shared, pixels, filters, images, tiles);
     } else {
         warpgroup_take_registers<CONSUMER_REGISTERS>();
         consume(shared, output, tiles);
