@@ -61,6 +61,13 @@ __device__ __forceinline__ void copy_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
 }
 
+// The first lane's value, of which the compiler then knows that the whole warp has it: addresses made from it are
+// computed once for the warp.
+__device__ __forceinline__ int same_in_warp(int value)
+{
+    return __shfl_sync(0xffffffff, value, 0);
+}
+
 // Counts up to `last`, then starts again from zero; returns what was there before.  What this thread has written, or
 // knows to be written, is seen by whoever counts after it.
 __device__ __forceinline__ unsigned count_in_order(unsigned* counter, unsigned last)
@@ -141,7 +148,7 @@ __device__ __forceinline__ void barrier_wait(Barrier* barrier, unsigned parity)
         "{\n"
         ".reg .pred ended;\n"
         "again:\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%0], %1;\n"
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 ended, [%0], %1;\n"
         "@ended bra done;\n"
         "bra again;\n"
         "done:\n"
@@ -226,6 +233,13 @@ __device__ __forceinline__ MatrixDescriptor describe_planes(const void* rows, in
     constexpr uint64_t UNIT = 16, EIGHT_ROWS = 8 * 16;
     const uint64_t start = (shared_address(rows) & 0x3ffff) / UNIT;
     return start | uint64_t(distance / UNIT) << 16 | (EIGHT_ROWS / UNIT) << 32;
+}
+
+// The same matrix so many bytes further, a multiple of 16: one addition, where describing it anew takes several.
+__device__ __forceinline__ MatrixDescriptor shift_matrix(MatrixDescriptor matrix, int bytes)
+{
+    constexpr int UNIT = 16;
+    return matrix >> 32 << 32 | (unsigned(matrix) + bytes / UNIT);
 }
 
 // Before the first product of a group: registers that were written are seen.

@@ -61,9 +61,9 @@ static_assert(PRODUCERS == WARPGROUP / LANES);
 __device__ __forceinline__ void produce(Resident& shared,
                                         const __half* const (&pixels)[PARTS],  // [N][CHUNKS][BLOCKED_H][BLOCKED_W][CHUNK]
                                         const __half* filters,  // [STAGES_OF_TILE][BLOCKED_S] slices
-                                        int images, int tiles)
+                                        int images, int tiles, int warp)
 {
-    const int warp = threadIdx.x / LANES, chunk = warp % SLICE_CHUNKS;
+    const int chunk = warp % SLICE_CHUNKS;
     const __half* const plane = warp < SLICE_CHUNKS ? pixels[0] : pixels[1];
     Place<STAGES> place;
     for (int tile = blockIdx.x; tile < tiles; tile += BLOCKS) {
@@ -94,17 +94,17 @@ __device__ __forceinline__ void produce(Resident& shared,
     }
 }
 
-// The products of one tap of a stage, added to the sums or the first of them.
-__device__ __forceinline__ void multiply_tap(PartSums& sums, const ResidentStage& stage, int s, const FilterSlice& filters,
-                                             bool add)
+// The products of a tap, added to the sums or the first of them.  `pixels` describes its big parts and `filters` those of
+// all filters; the small ones lie further.
+__device__ __forceinline__ void multiply_tap(PartSums& sums, MatrixDescriptor pixels, MatrixDescriptor filters, bool add)
 {
     warpgroup_fence();
 #pragma unroll
     for (int a = PARTS - 1; a >= 0; --a)
 #pragma unroll
         for (int b = PARTS - 1 - a; b >= 0; --b)  // the product of two small parts is below the sum's precision
-            multiply_half(sums[a + b], describe_planes(&stage.planes[a * SLICE_CHUNKS][s], STAGE_PLANE),
-                          describe_planes(&filters[0][b * TILE_FILTERS], FILTER_PLANE), add || b > 0);
+            multiply_half(sums[a + b], shift_matrix(pixels, a * SLICE_CHUNKS * STAGE_PLANE),
+                          shift_matrix(filters, b * TILE_FILTERS * int(sizeof(Chunk))), add || b > 0);
     warpgroup_close_group();
 }
 
@@ -112,7 +112,9 @@ __device__ __forceinline__ void multiply_tap(PartSums& sums, const ResidentStage
 // of the one before, a little at a time.
 __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<ResidentPositions>& output, int tiles)
 {
-    const int consumer = threadIdx.x / WARPGROUP - 1;
+    const int consumer = same_in_warp(threadIdx.x / WARPGROUP) - 1;
+    const MatrixDescriptor first_pixels = describe_planes(shared.stages[0].planes[0], STAGE_PLANE);
+    const MatrixDescriptor first_filters = describe_planes(shared.filters[0][0][0], FILTER_PLANE);
     Place<STAGES> place;
     if (consumer == 1) place.skip<STAGES_OF_TILE>();
     unsigned waits_for = consumer == 0 ? 1 : 0;  // the first consumer has the first turn
@@ -134,9 +136,12 @@ __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<Resi
             for (int i = first; i < end; ++i) {
                 current = place.stage;
                 place.advance();
+                const MatrixDescriptor pixels = shift_matrix(first_pixels, current * int(sizeof(ResidentStage)));
+                const MatrixDescriptor filters = shift_matrix(first_filters, i * int(sizeof(shared.filters[0])));
 #pragma unroll
                 for (int s = 0; s < BLOCKED_S; ++s) {
-                    multiply_tap(sums[half], shared.stages[current], s, shared.filters[i][s], i > first || s > 0);
+                    multiply_tap(sums[half], shift_matrix(pixels, s * int(sizeof(Chunk))),
+                                 shift_matrix(filters, s * int(sizeof(FilterSlice))), i > first || s > 0);
                     if (s == 0) {
                         warpgroup_wait<1>();
                         if (i > 0) release(&shared.empty[previous]);
@@ -181,7 +186,8 @@ __device__ __forceinline__ void multiply_resident(const __half* const (&pixels)[
     const int tiles = (images * POSITIONS + UNIT - 1) / UNIT;
     if (threadIdx.x < WARPGROUP) {
         warpgroup_give_registers<PRODUCER_REGISTERS>();
-        if (threadIdx.x % LANES == 0) produce(shared, pixels, filters, images, tiles);
+        const int warp = same_in_warp(threadIdx.x / LANES);
+        if (threadIdx.x % LANES == 0) produce(shared, pixels, filters, images, tiles, warp);
     } else {
         warpgroup_take_registers<CONSUMER_REGISTERS>();
         consume(shared, output, tiles);

@@ -124,6 +124,11 @@ inline MatrixDescriptor describe_planes(const void* rows, int distance, host_cud
     return reinterpret_cast<size_t>(rows) / UNIT | MatrixDescriptor(distance / UNIT) << host_cuda::ADDRESS_BITS;
 }
 
+inline MatrixDescriptor shift_matrix(MatrixDescriptor matrix, int bytes)
+{
+    return matrix + MatrixDescriptor(bytes / int(sizeof(host_cuda::Chunk)));
+}
+
 template <int count>
 void multiply_half(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool add,
                    host_cuda::Site site = host_cuda::here())
