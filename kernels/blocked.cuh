@@ -44,8 +44,9 @@ constexpr int TILES_ACROSS = (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
 constexpr int DEPTH_PITCH = BLOCK_DEPTH + 2;
 static_assert(BLOCK_DEPTH % CHUNK == 0 && DEPTH_PITCH / 2 % 2 == 1);
 
-// How a blocked image lies, and which pixel and chunk of a tile is the i-th that is written: neighbours in memory follow
-// each other.
+// How a blocked image lies: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th that
+// is written.  Neighbours in memory follow each other.
+constexpr int CHUNKS = BLOCKED_C / CHUNK;
 
 // [N][PLANE_H][PLANE_W][BLOCKED_C]
 struct ChannelsInnermost {
@@ -54,19 +55,18 @@ struct ChannelsInnermost {
 
     static __device__ __forceinline__ size_t place(int n, int h, int w, int depth)
     {
-        return (((size_t)n * PLANE_H + h) * PLANE_W + w) * BLOCKED_C + depth;
+        return (((size_t)n * PLANE_H + h) * PLANE_W + w) * CHUNKS + depth / CHUNK;
     }
 };
 
 // [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
-constexpr int CHUNKS = BLOCKED_C / CHUNK;
 struct ChunkPlanes {
     static __device__ __forceinline__ int chunk(int i) { return i / BLOCK_PIXELS; }
     static __device__ __forceinline__ int pixel(int i) { return i % BLOCK_PIXELS; }
 
     static __device__ __forceinline__ size_t place(int n, int h, int w, int depth)
     {
-        return ((((size_t)n * CHUNKS + depth / CHUNK) * PLANE_H + h) * PLANE_W + w) * CHUNK;
+        return (((size_t)n * CHUNKS + depth / CHUNK) * PLANE_H + h) * PLANE_W + w;
     }
 };
 
@@ -176,7 +176,8 @@ struct InputTile {
                         if (inside < 2) halves.pairs[pair] &= inside < 1 ? 0 : 0xffff;
                     }
                 }
-                *reinterpret_cast<Chunk*>(blocked[part] + Layout::place(n, h, w, depth)) = halves;
+                // Counted in halves, the address would not tell the compiler that one store will do.
+                reinterpret_cast<Chunk*>(blocked[part])[Layout::place(n, h, w, depth)] = halves;
             }
         }
     }
