@@ -22,10 +22,9 @@ constexpr int FILTER_ROWS = PARTS * TILE_FILTERS;
 constexpr int STAGE_PLANE = STAGE_ROWS * sizeof(Chunk), FILTER_PLANE = FILTER_ROWS * sizeof(Chunk);
 static_assert(M <= TILE_FILTERS && UNITS == 1 && CONSUMERS == 2);
 
-// A tensor core truncates when it adds: so the products of big parts have sums of their own, and the first half of a
-// tile's stages others than the second.
+// A tensor core truncates when it adds: so the products of big parts have sums of their own, and those of the first half
+// of a tile's stages others than those of the second.
 constexpr int HALVES = 2, FIRST_STAGES = (STAGES_OF_TILE + 1) / HALVES;
-using PartSums = float[PARTS][SUMS];  // of the products of big parts, and of big with small ones
 
 // One row of the filter's taps, in 16 channels.
 struct ResidentStage {
@@ -94,17 +93,17 @@ __device__ __forceinline__ void produce(Resident& shared,
     }
 }
 
-// The products of a tap, added to the sums or the first of them.  `pixels` describes its big parts and `filters` those of
-// all filters; the small ones lie further.
-__device__ __forceinline__ void multiply_tap(PartSums& sums, MatrixDescriptor pixels, MatrixDescriptor filters, bool add)
+// The products of a tap, added to the sums of big parts and to those of big with small ones, or the first of them.
+// `pixels` describes its big parts and `filters` those of all filters; the small ones lie further.
+__device__ __forceinline__ void multiply_tap(float (&big)[SUMS], float (&small)[SUMS], MatrixDescriptor pixels,
+                                             MatrixDescriptor filters, bool add_big, bool add_small)
 {
+    const MatrixDescriptor small_pixels = shift_matrix(pixels, SLICE_CHUNKS * STAGE_PLANE);
+    const MatrixDescriptor small_filters = shift_matrix(filters, TILE_FILTERS * int(sizeof(Chunk)));
     warpgroup_fence();
-#pragma unroll
-    for (int a = PARTS - 1; a >= 0; --a)
-#pragma unroll
-        for (int b = PARTS - 1 - a; b >= 0; --b)  // the product of two small parts is below the sum's precision
-            multiply_half(sums[a + b], shift_matrix(pixels, a * SLICE_CHUNKS * STAGE_PLANE),
-                          shift_matrix(filters, b * TILE_FILTERS * int(sizeof(Chunk))), add || b > 0);
+    multiply_half(small, small_pixels, filters, add_small);
+    multiply_half(small, pixels, small_filters, true);
+    multiply_half(big, pixels, filters, add_big);  // the product of two small parts is below the sum's precision
     warpgroup_close_group();
 }
 
@@ -118,6 +117,7 @@ __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<Resi
     Place<STAGES> place;
     if (consumer == 1) place.skip<STAGES_OF_TILE>();
     unsigned waits_for = consumer == 0 ? 1 : 0;  // the first consumer has the first turn
+    auto rows = output.find((blockIdx.x + consumer * BLOCKS) * UNIT);
     for (int tile = blockIdx.x + consumer * BLOCKS; tile < tiles; tile += CONSUMERS * BLOCKS) {
         const auto wait_for_stage = [&](int i) {
             if (tile < CONSUMERS * BLOCKS) barrier_wait(&shared.filters_there[i], 0);
@@ -125,8 +125,7 @@ __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<Resi
             // The other consumer may begin: no stage of this tile is still to come, so it cannot take one for its own.
             if (i == STAGES_OF_TILE - 1) release(&shared.turn[1 - consumer]);
         };
-        const auto rows = output.find(tile * UNIT);
-        PartSums sums[HALVES];
+        float big[HALVES][SUMS], small[SUMS];
         int current = 0, previous = 0;
         barrier_wait(&shared.turn[consumer], waits_for);  // the other consumer has all its stages
         wait_for_stage(0);
@@ -140,8 +139,9 @@ __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<Resi
                 const MatrixDescriptor filters = shift_matrix(first_filters, i * int(sizeof(shared.filters[0])));
 #pragma unroll
                 for (int s = 0; s < BLOCKED_S; ++s) {
-                    multiply_tap(sums[half], shift_matrix(pixels, s * int(sizeof(Chunk))),
-                                 shift_matrix(filters, s * int(sizeof(FilterSlice))), i > first || s > 0);
+                    multiply_tap(big[half], small, shift_matrix(pixels, s * int(sizeof(Chunk))),
+                                 shift_matrix(filters, s * int(sizeof(FilterSlice))), i > first || s > 0,
+                                 i > 0 || s > 0);
                     if (s == 0) {
                         warpgroup_wait<1>();
                         if (i > 0) release(&shared.empty[previous]);
@@ -151,15 +151,18 @@ __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<Resi
                 previous = current;
             }
         }
+        // Behind the stores of this tile the next one's exponents would come late.
+        const auto next_rows = output.find((tile + CONSUMERS * BLOCKS) * UNIT);
         warpgroup_wait<0>();
         release(&shared.empty[previous]);
-        float total[1][SUMS];
+        float sums[1][SUMS];
 #pragma unroll
         for (int i = 0; i < SUMS; ++i) {
-            total[0][i] = sums[0][0][i] + sums[0][1][i];
-            if (FIRST_STAGES < STAGES_OF_TILE) total[0][i] += sums[1][0][i] + sums[1][1][i];
+            sums[0][i] = big[0][i] + small[i];
+            if (FIRST_STAGES < STAGES_OF_TILE) sums[0][i] += big[1][i];
         }
-        output.store(total, rows, 0, shared.output);
+        output.store(sums, rows, 0, shared.output);
+        rows = next_rows;
         place.skip<STAGES_OF_TILE>();
         waits_for ^= 1;
     }

@@ -23,18 +23,15 @@ struct OutputRow {
         second = power_of_two(exponent - exponent / 2);
     }
 
-    // Stores a column of shared memory, one output of each `step`-th filter from `filter` on.  All are loaded before the
-    // first is stored: a load between stores would have each wait for the one before.
+    // Stores this row's sum of each `step`-th filter from `filter` on.
     template <int count>
-    __device__ __forceinline__ void store(int filter, int step, const float* column, int pitch) const
+    __device__ __forceinline__ void store(const float (&sums)[count], int filter, int step) const
     {
-        float values[count];
-#pragma unroll
-        for (int i = 0; i < count; ++i) values[i] = column[i * step * pitch] * first * second;
         if (!plane) return;
 #pragma unroll
         for (int i = 0; i < count; ++i)
-            if (M % TILE_FILTERS == 0 || filter + i * step < M) plane[(size_t)(filter + i * step) * PIXELS] = values[i];
+            if (M % TILE_FILTERS == 0 || filter + i * step < M)
+                plane[(size_t)(filter + i * step) * PIXELS] = sums[i] * first * second;
     }
 };
 
@@ -52,9 +49,10 @@ __device__ __forceinline__ void turn(const float (&sums)[SUMS], int first, float
 // The consumers store their sums themselves, a unit at a time.  `Where` says which pixel of the batch a row is.
 template <class Where>
 struct StudyOutput {
-    static constexpr int FILTERS = 32, PITCH = UNIT + SKEW;  // on their way at a time
-    static constexpr int BYTES = CONSUMERS * FILTERS * PITCH * sizeof(float);
-    static_assert(TILE_FILTERS % FILTERS == 0);
+    // Filters on their way at a time.  While some are stored, the next are written to the other of two buffers.
+    static constexpr int FILTERS = 16, BUFFERS = 2, PITCH = UNIT + SKEW;
+    static constexpr int BYTES = CONSUMERS * BUFFERS * FILTERS * PITCH * sizeof(float);
+    static_assert(TILE_FILTERS % (BUFFERS * FILTERS) == 0);
 
     float* y;                    // [N][M][E][F]
     const int* exponents;        // [N]: of the inputs' powers of two
@@ -91,18 +89,25 @@ struct StudyOutput {
     {
         const int consumer = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x % WARPGROUP / LANES;
         const int lane = threadIdx.x % LANES;
-        float* const turned = reinterpret_cast<float*>(memory) + consumer * FILTERS * PITCH;
+        float* const buffers = reinterpret_cast<float*>(memory) + consumer * BUFFERS * FILTERS * PITCH;
 #pragma unroll
         for (int group = 0; group < TILE_FILTERS / FILTERS; ++group) {
-            named_barrier(1 + consumer, WARPGROUP);  // the warpgroup has stored the filters before
+            float* const turned = buffers + group % BUFFERS * FILTERS * PITCH;
             turn<FILTERS, PITCH>(sums, group * FILTERS, turned);
-            named_barrier(1 + consumer, WARPGROUP);  // all sums of these filters are there
-            // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.
-            constexpr int WARPS = WARPGROUP / LANES;
-            const int filter = first_filter + group * FILTERS + warp;
+            // All sums of these filters are there; and all of the group before are stored, which the next overwrites.
+            named_barrier(1 + consumer, WARPGROUP);
+            // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.  All are loaded before the
+            // first is stored: a load between stores would have each wait for the one before.
+            constexpr int WARPS = WARPGROUP / LANES, COUNT = FILTERS / WARPS;
             const float* const column = turned + warp * PITCH + lane;
-            low.store<FILTERS / WARPS>(filter, WARPS, column, PITCH);
-            high.store<FILTERS / WARPS>(filter, WARPS, column + LANES, PITCH);
+            float of_low[COUNT], of_high[COUNT];
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                of_low[i] = column[i * WARPS * PITCH];
+                of_high[i] = column[i * WARPS * PITCH + LANES];
+            }
+            low.store(of_low, first_filter + group * FILTERS + warp, WARPS);
+            high.store(of_high, first_filter + group * FILTERS + warp, WARPS);
         }
     }
 };
