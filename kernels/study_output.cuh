@@ -90,22 +90,24 @@ struct StudyOutput {
         const int consumer = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x % WARPGROUP / LANES;
         const int lane = threadIdx.x % LANES;
         float* const buffers = reinterpret_cast<float*>(memory) + consumer * BUFFERS * FILTERS * PITCH;
+        constexpr int GROUPS_OF_FILTERS = TILE_FILTERS / FILTERS, WARPS = WARPGROUP / LANES, COUNT = FILTERS / WARPS;
+        turn<FILTERS, PITCH>(sums, 0, buffers);
 #pragma unroll
-        for (int group = 0; group < TILE_FILTERS / FILTERS; ++group) {
-            float* const turned = buffers + group % BUFFERS * FILTERS * PITCH;
-            turn<FILTERS, PITCH>(sums, group * FILTERS, turned);
-            // All sums of these filters are there; and all of the group before are stored, which the next overwrites.
+        for (int group = 0; group < GROUPS_OF_FILTERS; ++group) {
+            // All sums of these filters are there; and all of the group before are read, which the next overwrites.
             named_barrier(1 + consumer, WARPGROUP);
             // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.  All are loaded before the
-            // first is stored: a load between stores would have each wait for the one before.
-            constexpr int WARPS = WARPGROUP / LANES, COUNT = FILTERS / WARPS;
-            const float* const column = turned + warp * PITCH + lane;
+            // first is stored, and the next group written meanwhile: volatile, or each load would go where it is used.
+            const volatile float* const column =
+                buffers + (group % BUFFERS * FILTERS + warp) * PITCH + lane;
             float of_low[COUNT], of_high[COUNT];
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {
                 of_low[i] = column[i * WARPS * PITCH];
                 of_high[i] = column[i * WARPS * PITCH + LANES];
             }
+            if (group + 1 < GROUPS_OF_FILTERS)
+                turn<FILTERS, PITCH>(sums, (group + 1) * FILTERS, buffers + (group + 1) % BUFFERS * FILTERS * PITCH);
             low.store(of_low, first_filter + group * FILTERS + warp, WARPS);
             high.store(of_high, first_filter + group * FILTERS + warp, WARPS);
         }
