@@ -443,7 +443,9 @@ def resident_constants() -> tuple[Constant, ...]:
             for number in RESIDENT_STAGES
             if resident_bytes(conv, {"TILE_FILTERS": filters(conv), "STAGES": number}) <= MAX_SHARED
         ]
-        return max(fitting, default=min(RESIDENT_STAGES))
+        # With a ring of one tile's stages the kernel knows where each of them is.
+        whole_tile = resident_stages(conv)
+        return whole_tile if whole_tile in fitting else max(fitting, default=min(RESIDENT_STAGES))
 
     return (
         Constant("TILE_FILTERS", "filters of a tile", filters, choices=RESIDENT_FILTERS),

@@ -108,7 +108,8 @@ __device__ __forceinline__ void multiply_tap(float (&big)[SUMS], float (&small)[
 }
 
 // Products are short here, and few can wait in line: whatever else there is to do for a stage is done between the taps
-// of the one before, a little at a time.
+// of the one before, a little at a time.  All stages are written out, so that with a ring of one tile's stages every
+// address is known but for a constant.
 __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<ResidentPositions>& output, int tiles)
 {
     const int consumer = same_in_warp(threadIdx.x / WARPGROUP) - 1;
@@ -132,6 +133,7 @@ __device__ __forceinline__ void consume(Resident& shared, const StudyOutput<Resi
 #pragma unroll
         for (int half = 0; half < HALVES; ++half) {
             const int first = half == 0 ? 0 : FIRST_STAGES, end = half == 0 ? FIRST_STAGES : STAGES_OF_TILE;
+#pragma unroll
             for (int i = first; i < end; ++i) {
                 current = place.stage;
                 place.advance();
