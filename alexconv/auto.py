@@ -25,7 +25,7 @@ FEW = {"fp32": 500_000, "tf32": 250_000, "fp16": 600_000, "half": 600_000}  # ou
 
 LARGE: dict[str, tuple[str, ...]] = {
     "fp32": (
-        *("wgmma-split", "igemm-even", "igemm-async", "igemm"),
+        *("wgmma-split-resident", "wgmma-split", "igemm-even", "igemm-async", "igemm"),
         *("unroll-register-matmul", "fused-unroll-matmul", "direct-register"),
     ),
     "tf32": ("wgmma-window-tf32", "wgmma-tf32", "mma-tf32"),

@@ -38,8 +38,34 @@ static_assert(BLOCK_DEPTH % CHUNK == 0 && DEPTH_PITCH / 2 % 2 == 1);
 // Tiles of an image: groups of channels, and for each so many tiles along the pixels.
 constexpr int GROUPS = (BLOCKED_C + BLOCK_DEPTH - 1) / BLOCK_DEPTH, TILES = TILES_ACROSS * PLANE_H;
 
+// How a blocked image lies: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th that
+// is written.  Neighbours in memory follow each other.
+constexpr int CHUNKS = BLOCKED_C / CHUNK;
+
+// [N][PLANE_H][PLANE_W][BLOCKED_C]
+struct ChannelsInnermost {
+    static __device__ __forceinline__ int chunk(int i) { return i % BLOCK_CHUNKS; }
+    static __device__ __forceinline__ int pixel(int i) { return i / BLOCK_CHUNKS; }
+
+    static __device__ __forceinline__ size_t place(int n, int h, int w, int depth)
+    {
+        return (((size_t)n * PLANE_H + h) * PLANE_W + w) * CHUNKS + depth / CHUNK;
+    }
+};
+
+// [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
+struct ChunkPlanes {
+    static __device__ __forceinline__ int chunk(int i) { return i / BLOCK_PIXELS; }
+    static __device__ __forceinline__ int pixel(int i) { return i % BLOCK_PIXELS; }
+
+    static __device__ __forceinline__ size_t place(int n, int h, int w, int depth)
+    {
+        return (((size_t)n * CHUNKS + depth / CHUNK) * PLANE_H + h) * PLANE_W + w;
+    }
+};
+
 // The tile of a block: where it begins, and the halves on their way from one order to the other.
-template <int parts>
+template <int parts, class Layout = ChannelsInnermost>
 struct InputTile {
     __half* depths;  // [parts][BLOCK_PIXELS][DEPTH_PITCH], in shared memory
     int n, h, first_w, first_c;
@@ -125,11 +151,11 @@ struct InputTile {
         }
     }
 
-    __device__ __forceinline__ void write(__half* const (&blocked)[parts]) const  // [N][PLANE_H][PLANE_W][BLOCKED_C]
+    __device__ __forceinline__ void write(__half* const (&blocked)[parts]) const
     {
 #pragma unroll
         for (int i = threadIdx.x; i < BLOCK_PIXELS * BLOCK_CHUNKS; i += BLOCK_THREADS) {
-            const int chunk = i % BLOCK_CHUNKS, pixel = i / BLOCK_CHUNKS;
+            const int chunk = Layout::chunk(i), pixel = Layout::pixel(i);
             const int w = first_w + pixel, depth = first_c * DEPTH + chunk * CHUNK;
             if (w >= PLANE_W || depth >= BLOCKED_C) continue;
 #pragma unroll
@@ -144,8 +170,8 @@ struct InputTile {
                         if (inside < 2) halves.pairs[pair] &= inside < 1 ? 0 : 0xffff;
                     }
                 }
-                const size_t place = (((size_t)n * PLANE_H + h) * PLANE_W + w) * BLOCKED_C + depth;
-                *reinterpret_cast<Chunk*>(blocked[part] + place) = halves;
+                // Counted in halves, the address would not tell the compiler that one store will do.
+                reinterpret_cast<Chunk*>(blocked[part])[Layout::place(n, h, w, depth)] = halves;
             }
         }
     }

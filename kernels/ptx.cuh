@@ -62,6 +62,13 @@ __device__ __forceinline__ void copy_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
 }
 
+// The first lane's value, of which the compiler then knows that the whole warp has it: addresses made from it are
+// computed once for the warp.
+__device__ __forceinline__ int same_in_warp(int value)
+{
+    return __shfl_sync(0xffffffff, value, 0);
+}
+
 // Counts up to `last`, then starts again from zero; returns what was there before.  What this thread has written, or
 // knows to be written, is seen by whoever counts after it.
 __device__ __forceinline__ unsigned count_in_order(unsigned* counter, unsigned last)
@@ -160,7 +167,7 @@ __device__ __forceinline__ void barrier_wait(Barrier* barrier, unsigned parity)
         "{\n"
         ".reg .pred ended;\n"
         "again:\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%0], %1;\n"
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 ended, [%0], %1;\n"
         "@ended bra done;\n"
         "bra again;\n"
         "done:\n"
@@ -210,11 +217,21 @@ __device__ __forceinline__ void load_im2col(void* to, const TensorMap* map, Barr
         : "memory");
 }
 
+// Brings neighbouring bytes, a multiple of 16, between addresses that are multiples of 16.
+__device__ __forceinline__ void load_bytes(void* to, const void* from, Barrier* barrier, unsigned bytes)
+{
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+}
+
 // Products of a warpgroup: 128 threads, whose first warp's number is a multiple of four.
 //
-// Both factors lie in shared memory, rows of 128 bytes (64 halves) of which eight make an atom of 1024 bytes, aligned
-// to 1024, in which the 16-byte chunks of row i are permuted by exclusive-or with i: TMA's 128-byte swizzle.
-// The permutation goes by the address, so a factor may begin with any row of an atom.
+// Both factors lie in shared memory.  Swizzled, a factor has rows of 128 bytes (64 halves) of which eight make an atom of
+// 1024 bytes, aligned to 1024, in which the 16-byte chunks of row i are permuted by exclusive-or with i: TMA's 128-byte
+// swizzle.  The permutation goes by the address, so a factor may begin with any row of an atom.
 
 using MatrixDescriptor = uint64_t;
 
@@ -226,6 +243,22 @@ __device__ __forceinline__ MatrixDescriptor describe_matrix(const void* rows)
     constexpr uint64_t UNIT = 16, SWIZZLE_128 = 1;
     const uint64_t start = (shared_address(rows) & 0x3ffff) / UNIT;
     return start | 1ull << 16 | (ATOM_BYTES / UNIT) << 32 | SWIZZLE_128 << 62;
+}
+
+// A factor in planes, without swizzle: rows of 16 bytes (8 halves) that follow each other, and the next 8 halves of all of
+// them `distance` bytes further, a multiple of 16.  It may begin with any row.
+__device__ __forceinline__ MatrixDescriptor describe_planes(const void* rows, int distance)
+{
+    constexpr uint64_t UNIT = 16, EIGHT_ROWS = 8 * 16;
+    const uint64_t start = (shared_address(rows) & 0x3ffff) / UNIT;
+    return start | uint64_t(distance / UNIT) << 16 | (EIGHT_ROWS / UNIT) << 32;
+}
+
+// The same matrix so many bytes further, a multiple of 16: one addition, where describing it anew takes several.
+__device__ __forceinline__ MatrixDescriptor shift_matrix(MatrixDescriptor matrix, int bytes)
+{
+    constexpr int UNIT = 16;
+    return matrix >> 32 << 32 | (unsigned(matrix) + bytes / UNIT);
 }
 
 // Before the first product of a group: registers that were written are seen.

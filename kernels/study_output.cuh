@@ -24,9 +24,15 @@ struct OutputRow {
         second = power_of_two(exponent - exponent / 2);
     }
 
-    __device__ __forceinline__ void store(int filter, float sum) const
+    // Stores this row's sum of each `step`-th filter from `filter` on.
+    template <int count>
+    __device__ __forceinline__ void store(const float (&sums)[count], int filter, int step) const
     {
-        if (plane) plane[(size_t)filter * PIXELS] = sum * first * second;
+        if (!plane) return;
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+            if (M % TILE_FILTERS == 0 || filter + i * step < M)
+                plane[(size_t)(filter + i * step) * PIXELS] = sums[i] * first * second;
     }
 };
 
@@ -44,9 +50,10 @@ __device__ __forceinline__ void turn(const float (&sums)[SUMS], int first, float
 // The consumers store their sums themselves, a unit at a time.  `Where` says which pixel of the batch a row is.
 template <class Where>
 struct StudyOutput {
-    static constexpr int FILTERS = 32, PITCH = UNIT + SKEW;  // on their way at a time
-    static constexpr int BYTES = CONSUMERS * FILTERS * PITCH * sizeof(float);
-    static_assert(TILE_FILTERS % FILTERS == 0);
+    // Filters on their way at a time.  While some are stored, the next are written to the other of two buffers.
+    static constexpr int FILTERS = 16, BUFFERS = 2, PITCH = UNIT + SKEW;
+    static constexpr int BYTES = CONSUMERS * BUFFERS * FILTERS * PITCH * sizeof(float);
+    static_assert(TILE_FILTERS % (BUFFERS * FILTERS) == 0);
 
     float* y;                    // [N][M][E][F]
     const int* exponents;        // [N]: of the inputs' powers of two
@@ -83,21 +90,27 @@ struct StudyOutput {
     {
         const int consumer = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x % WARPGROUP / LANES;
         const int lane = threadIdx.x % LANES;
-        float* const turned = reinterpret_cast<float*>(memory) + consumer * FILTERS * PITCH;
+        float* const buffers = reinterpret_cast<float*>(memory) + consumer * BUFFERS * FILTERS * PITCH;
+        constexpr int GROUPS_OF_FILTERS = TILE_FILTERS / FILTERS, WARPS = WARPGROUP / LANES, COUNT = FILTERS / WARPS;
+        turn<FILTERS, PITCH>(sums, 0, buffers);
 #pragma unroll
-        for (int group = 0; group < TILE_FILTERS / FILTERS; ++group) {
-            named_barrier(1 + consumer, WARPGROUP);  // the warpgroup has stored the filters before
-            turn<FILTERS, PITCH>(sums, group * FILTERS, turned);
-            named_barrier(1 + consumer, WARPGROUP);  // all sums of these filters are there
-            // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.
+        for (int group = 0; group < GROUPS_OF_FILTERS; ++group) {
+            // All sums of these filters are there; and all of the group before are read, which the next overwrites.
+            named_barrier(1 + consumer, WARPGROUP);
+            // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.  All are loaded before the
+            // first is stored, and the next group written meanwhile: volatile, or each load would go where it is used.
+            const volatile float* const column =
+                buffers + (group % BUFFERS * FILTERS + warp) * PITCH + lane;
+            float of_low[COUNT], of_high[COUNT];
 #pragma unroll
-            for (int i = 0; i < FILTERS; i += WARPGROUP / LANES) {
-                const int filter = first_filter + group * FILTERS + i + warp;
-                if (M % TILE_FILTERS != 0 && filter >= M) continue;
-                const float* const row = turned + (i + warp) * PITCH + lane;
-                low.store(filter, row[0]);
-                high.store(filter, row[LANES]);
+            for (int i = 0; i < COUNT; ++i) {
+                of_low[i] = column[i * WARPS * PITCH];
+                of_high[i] = column[i * WARPS * PITCH + LANES];
             }
+            if (group + 1 < GROUPS_OF_FILTERS)
+                turn<FILTERS, PITCH>(sums, (group + 1) * FILTERS, buffers + (group + 1) % BUFFERS * FILTERS * PITCH);
+            low.store(of_low, first_filter + group * FILTERS + warp, WARPS);
+            high.store(of_high, first_filter + group * FILTERS + warp, WARPS);
         }
     }
 };

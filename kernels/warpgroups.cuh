@@ -79,6 +79,18 @@ struct Place {
             parity ^= 1;
         }
     }
+
+    // As if it had advanced so often.
+    template <int steps>
+    __device__ __forceinline__ void skip()
+    {
+        stage += steps % stages;
+        parity ^= steps / stages % 2;
+        if (stage >= stages) {
+            stage -= stages;
+            parity ^= 1;
+        }
+    }
 };
 
 // The tiles of a block of the grid, in its order, each from its first stage to its last.
@@ -146,15 +158,16 @@ template <int parts, int steps>
 __device__ __forceinline__ void multiply_stage(float (&d)[SUMS], const Stage<parts>& stage, int unit, bool add)
 {
     constexpr int STEP_BYTES = STEP * sizeof(__half);
-    const int pixels = unit / FILTER_UNITS * UNIT * ROW_BYTES, filters = unit % FILTER_UNITS * UNIT_FILTERS * ROW_BYTES;
+    const MatrixDescriptor pixels = describe_matrix(stage.pixels[0] + unit / FILTER_UNITS * UNIT * ROW_BYTES);
+    const MatrixDescriptor filters = describe_matrix(stage.filters[0] + unit % FILTER_UNITS * UNIT_FILTERS * ROW_BYTES);
 #pragma unroll
     for (int step = 0; step < steps; ++step)
 #pragma unroll
         for (int a = parts - 1; a >= 0; --a)
 #pragma unroll
             for (int b = parts - 1 - a; b >= 0; --b) {  // the product of two small parts is below the sum's precision
-                multiply_half(d, describe_matrix(stage.pixels[a] + pixels + step * STEP_BYTES),
-                              describe_matrix(stage.filters[b] + filters + step * STEP_BYTES), add);
+                multiply_half(d, shift_matrix(pixels, a * PIXEL_BYTES + step * STEP_BYTES),
+                              shift_matrix(filters, b * FILTER_BYTES + step * STEP_BYTES), add);
                 add = true;
             }
 }
@@ -238,7 +251,7 @@ __device__ __forceinline__ void multiply_tiles(const Maps<parts>& maps, Work wor
     DYNAMIC_SHARED(unsigned char, memory);
     const size_t address = reinterpret_cast<size_t>(memory);
     using Memory = Ring<parts, Output::BYTES>;
-    Memory& ring = *reinterpret_cast<Memory*>((address + ATOM_BYTES - 1) / ATOM_BYTES * ATOM_BYTES);
+    Memory& ring = *reinterpret_cast<Memory*>(memory + (ATOM_BYTES - address % ATOM_BYTES) % ATOM_BYTES);
     if (threadIdx.x == 0) {
         constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
         for (int stage = 0; stage < STAGES; ++stage) {

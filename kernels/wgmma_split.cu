@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
                   __half* __restrict__ pixels_rest)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     __half* const parts[] = {pixels, pixels_rest};
-    prepare_usual_input(x, ranges, parts);
+    prepare_usual_input<InputTile<2>>(x, ranges, parts);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
                      __half* __restrict__ pixels_rest)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     __half* const parts[] = {pixels, pixels_rest};
-    prepare_unusual_input(x, ranges, exponents, parts);
+    prepare_unusual_input<InputTile<2>>(x, ranges, exponents, parts);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
                   __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     __half* const parts[] = {pixels};
-    prepare_usual_input(x, ranges, parts);
+    prepare_usual_input<InputTile<1>>(x, ranges, parts);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
                      __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     __half* const parts[] = {pixels};
-    prepare_unusual_input(x, ranges, exponents, parts);
+    prepare_unusual_input<InputTile<1>>(x, ranges, exponents, parts);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

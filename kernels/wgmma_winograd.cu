@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                   __half* __restrict__ values_rest)  // both [POINTS][N][TILES_ACROSS][H][DEPTH]
 {
     __half* const parts[] = {values, values_rest};
-    prepare_usual_input(x, ranges, parts);
+    prepare_usual_input<InputTile<2>>(x, ranges, parts);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                      __half* __restrict__ values_rest)  // both [POINTS][N][TILES_ACROSS][H][DEPTH]
 {
     __half* const parts[] = {values, values_rest};
-    prepare_unusual_input(x, ranges, exponents, parts);
+    prepare_unusual_input<InputTile<2>>(x, ranges, exponents, parts);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

@@ -50,7 +50,7 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
     DYNAMIC_SHARED(unsigned char, memory);
     const size_t address = reinterpret_cast<size_t>(memory);
     using Memory = Windows<Output::BYTES>;
-    Memory& shared = *reinterpret_cast<Memory*>((address + ATOM_BYTES - 1) / ATOM_BYTES * ATOM_BYTES);
+    Memory& shared = *reinterpret_cast<Memory*>(memory + (ATOM_BYTES - address % ATOM_BYTES) % ATOM_BYTES);
     constexpr int WARPS = WARPGROUP / LANES;
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; ++stage) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
         return;
     }
     warpgroup_take_registers<CONSUMER_REGISTERS>();
-    const int consumer = threadIdx.x / WARPGROUP - 1;
+    const int consumer = same_in_warp(threadIdx.x / WARPGROUP) - 1;
     if (consumer == 1) place.advance();
     unsigned waits_for = consumer == 0 ? 1 : 0;  // the first consumer has the first turn
     barrier_wait(&shared.filters_there, 0);
@@ -91,7 +91,8 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
         float sums[UNITS][SUMS];
         barrier_wait(&shared.full[place.stage], place.parity);  // the window has come
         barrier_wait(&shared.turn[consumer], waits_for);        // the other consumer has started all its products
-        const unsigned char* const window = shared.windows[place.stage];
+        const MatrixDescriptor window = describe_matrix(shared.windows[place.stage]);
+        const MatrixDescriptor filters = describe_matrix(shared.filters[0]);
         warpgroup_fence();
 #pragma unroll
         for (int tap = 0; tap < TAPS_OF_FILTER; ++tap)
@@ -100,8 +101,8 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
 #pragma unroll
                 for (int u = 0; u < UNITS; ++u) {
                     const int row = u * UNIT + tap / BLOCKED_S * BLOCKED_W + tap % BLOCKED_S;
-                    multiply_half(sums[u], describe_matrix(window + row * ROW_BYTES + step * STEP_BYTES),
-                                  describe_matrix(shared.filters[tap] + step * STEP_BYTES), tap > 0 || step > 0);
+                    multiply_half(sums[u], shift_matrix(window, row * ROW_BYTES + step * STEP_BYTES),
+                                  shift_matrix(filters, tap * FILTER_BYTES + step * STEP_BYTES), tap > 0 || step > 0);
                 }
         warpgroup_close_group();
         release(&shared.turn[1 - consumer]);

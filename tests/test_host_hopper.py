@@ -406,6 +406,39 @@ def test_a_map_that_the_driver_would_refuse_is_refused(dims, strides, box, windo
         encode(a_map(dims, strides, box, window), CONV, 1, {}, address)
 
 
+BYTES = """
+extern "C" __global__ void kernel(const char* x, char* y, int from, int to, int bytes)
+{
+    __shared__ __align__(16) char brought[256];
+    __shared__ Barrier barrier;
+    const int thread = threadIdx.x;
+    for (int i = thread; i < 256; i += 32) brought[i] = 7;
+    if (thread == 0) barrier_init(&barrier, 1), barrier_init_fence();
+    __syncthreads();
+    if (thread == 0) {
+        barrier_arrive_expecting(&barrier, bytes);
+        load_bytes(brought + to, x + from, &barrier, bytes);
+    }
+    barrier_wait(&barrier, 0);
+    for (int i = thread; i < 256; i += 32) y[i] = brought[i];
+}
+"""
+
+
+def test_bytes_are_brought_as_they_are(tmp_path):
+    x = np.random.default_rng(0).integers(0, 100, 512).astype("i1")
+    _, y, *_ = run(tmp_path, BYTES, [x, np.zeros(256, "i1"), 48, 16, 160])
+    expected = np.full(256, 7, "i1")
+    expected[16:176] = x[48:208]
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("at", [(8, 0, 16), (0, 4, 16), (0, 0, 24)])
+def test_bytes_that_are_no_multiples_of_16_are_reported(tmp_path, at):
+    with pytest.raises(LaunchError, match=r"load_bytes needs .* multiples of 16 bytes, at kernel\.cu:13"):
+        run(tmp_path, BYTES, [np.zeros(512, "i1"), np.zeros(256, "i1"), *at])
+
+
 # ---- Products of a warpgroup -----------------------------------------------------------------------------------------
 
 GROUP_PRODUCT = """
@@ -458,6 +491,70 @@ def test_a_warpgroup_multiplies(tmp_path, n, order):
 def test_matrices_that_begin_within_a_row_are_reported(tmp_path):
     with pytest.raises(LaunchError, match=r"wgmma needs rows aligned to 128 bytes, .*at kernel\.cu:20"):
         group_product(tmp_path, 64, shift=16)
+
+
+# Factors in planes of eight halves, of which a begins with any row: 32 halves of K, in two products.
+PLANES_PRODUCT = """
+constexpr int ROWS = 64, COLUMNS = 96, A_PLANE = (ROWS + 3) * 16, B_PLANE = COLUMNS * 16;
+
+extern "C" __global__ void kernel(const uint4* a, const uint4* b, float* y, int first_row)
+{
+    DYNAMIC_SHARED(char, shared);
+    const int thread = threadIdx.x;
+    char* const b_planes = shared + 4 * A_PLANE;
+    for (int i = thread; i < 4 * A_PLANE / 16; i += 128) ((uint4*)shared)[i] = a[i];
+    for (int i = thread; i < 4 * B_PLANE / 16; i += 128) ((uint4*)b_planes)[i] = b[i];
+    shared_stores_to_async();
+    __syncthreads();
+    const MatrixDescriptor a_rows = shift_matrix(describe_planes(shared, A_PLANE), first_row * 16);
+    const MatrixDescriptor b_rows = describe_planes(b_planes, B_PLANE);
+    float d[COLUMNS / 2];
+    warpgroup_fence();
+    for (int k = 0; k < 2; ++k)
+        multiply_half(d, shift_matrix(a_rows, 2 * k * A_PLANE), shift_matrix(b_rows, 2 * k * B_PLANE), k > 0);
+    warpgroup_close_group();
+    warpgroup_wait<0>();
+    for (int j = 0; j < COLUMNS / 8; ++j)
+        for (int h = 0; h < 2; ++h)
+            for (int i = 0; i < 2; ++i)
+                y[(16 * (thread / 32) + thread % 32 / 4 + 8 * h) * COLUMNS + 8 * j + 2 * (thread % 4) + i] =
+                    d[4 * j + 2 * h + i];
+}
+"""
+
+
+def in_planes(rows):
+    """Rows of halves as planes of eight: ``[K / 8][rows][8]``."""
+    return np.ascontiguousarray(rows.reshape(len(rows), -1, 8).swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("first_row", [0, 1, 3])
+def test_a_warpgroup_multiplies_planes_from_any_row(tmp_path, first_row):
+    a, b = random_halves((67, 32)), random_halves((96, 32), 1)
+    arrays = [in_planes(a), in_planes(b), np.zeros((64, 96), "f4"), first_row]
+    _, _, y, _ = run(tmp_path, PLANES_PRODUCT, arrays, block=GROUP, shared=(67 + 96) * 64)
+    np.testing.assert_allclose(y, a[first_row : first_row + 64].astype("f8") @ b.T.astype("f8"), atol=1e-5)
+
+
+@pytest.mark.parametrize("arguments", ["rows + 1, 64", "rows, 8", "rows, 0", "rows, 1 << 18"])
+def test_planes_that_a_descriptor_cannot_name_are_reported(tmp_path, arguments):
+    body = f"""extern "C" __global__ void kernel(int*)
+{{
+    __shared__ __align__(16) char rows[64];
+    describe_planes({arguments});
+}}"""
+    with pytest.raises(LaunchError, match=r"wgmma needs planes aligned to 16 bytes, .* at kernel\.cu:5"):
+        run(tmp_path, body, [np.zeros(1, "i4")])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_warp_has_its_first_lanes_value(tmp_path, order):
+    body = """extern "C" __global__ void kernel(int* y)
+{
+    y[threadIdx.x] = same_in_warp(threadIdx.x + 1);
+}"""
+    (y,) = run(tmp_path, body, [np.zeros(64, "i4")], block=(64, 1, 1), order=order)
+    np.testing.assert_array_equal(y, np.repeat([1, 33], 32))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,11 @@
 #include "tensor_map.h"
 #include "warpgroup.h"
 
+inline int same_in_warp(int value, host_cuda::Site site = host_cuda::here())
+{
+    return __shfl_sync(0xffffffff, value, 0, warpSize, site);
+}
+
 // What others store is seen at once.
 inline void shared_stores_to_async() {}
 

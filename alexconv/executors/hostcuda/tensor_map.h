@@ -1,4 +1,5 @@
-// TMA, the copy engine: boxes of an array, brought into shared memory in rows of 128 bytes that are swizzled.
+// TMA, the copy engine: boxes of an array, brought into shared memory in rows of 128 bytes that are swizzled; or bytes as
+// they are.
 //
 // The thread that starts a copy carries it out, and its bytes, the zeros for elements outside included, count at the
 // barrier at once.
@@ -105,4 +106,18 @@ inline void load_im2col(void* to, const TensorMap* map, Barrier* barrier, int ch
         }
     }
     count(barrier, 0, 0, int(pixels) * ROW_BYTES, site);
+}
+
+inline void load_bytes(void* to, const void* from, Barrier* barrier, unsigned bytes,
+                       host_cuda::Site site = host_cuda::here())
+{
+    using namespace host_cuda;
+    if (misalignment(to, sizeof(Chunk)) || misalignment(from, sizeof(Chunk)) || bytes % sizeof(Chunk))
+        fail("load_bytes needs addresses and a size that are multiples of 16 bytes", site);
+    {
+        const trace::Pause pause;
+        for (unsigned i = 0; i < bytes / sizeof(Chunk); ++i)
+            static_cast<Chunk*>(to)[i] = static_cast<const Chunk*>(from)[i];
+    }
+    count(barrier, 0, 0, int(bytes), site);
 }

@@ -4,7 +4,8 @@
 // before it waits for it, or that overwrites a factor too early, goes unnoticed.
 #pragma once
 
-// The address of the first row's first half, in units of 16 bytes.
+// The address of the first row's first half, in units of 16 bytes; above it, for a matrix in planes, their distance in the
+// same units, and zero for a swizzled one.
 using MatrixDescriptor = uint64_t;
 
 namespace host_cuda {
@@ -12,6 +13,9 @@ namespace host_cuda {
 constexpr int LANES = 8;
 using Vector = float __attribute__((vector_size(4 * LANES)));
 using LooseVector __attribute__((aligned(4), may_alias)) = Vector;
+
+constexpr int ADDRESS_BITS = 48;  // of a descriptor
+constexpr MatrixDescriptor ADDRESS_MASK = (MatrixDescriptor(1) << ADDRESS_BITS) - 1;
 
 inline void widen(const Chunk& halves, float* values)
 {
@@ -34,13 +38,15 @@ struct GroupProduct {
     bool add;
     Site site;
 
-    // The 16 halves of a row, which begin with a chunk of an atom's row and go on with the next, as floats.
+    // The 16 halves of a row as floats: a chunk of an atom's row and the next, or a chunk of one plane and of the next.
     static void read_row(MatrixDescriptor matrix, int row, float (&values)[K])
     {
+        const uint64_t first = matrix & ADDRESS_MASK, distance = matrix >> ADDRESS_BITS;
         for (int j = 0; j < K / HALVES; ++j) {
-            const uint64_t chunk = matrix + uint64_t(row) * ROW_CHUNKS + j;
-            const uint64_t swizzled = chunk ^ (chunk / ROW_CHUNKS % ATOM_ROWS);
-            widen(*reinterpret_cast<const Chunk*>(swizzled * sizeof(Chunk)), values + j * HALVES);
+            const uint64_t in_atoms = first + uint64_t(row) * ROW_CHUNKS + j;
+            const uint64_t swizzled = in_atoms ^ (in_atoms / ROW_CHUNKS % ATOM_ROWS);
+            const uint64_t chunk = distance ? first + uint64_t(row) + j * distance : swizzled;
+            widen(*reinterpret_cast<const Chunk*>(chunk * sizeof(Chunk)), values + j * HALVES);
         }
     }
 
@@ -78,7 +84,7 @@ struct GroupProduct {
                 fail("the threads of a warpgroup multiply different matrices", first.site);
         }
         for (const MatrixDescriptor matrix : {first.a, first.b})
-            if (matrix % ROW_CHUNKS % 2)
+            if (!(matrix >> ADDRESS_BITS) && matrix % ROW_CHUNKS % 2)
                 fail("wgmma needs rows aligned to 128 bytes, or 32, 64 or 96 bytes further", first.site);
 
         Vector a[row_pairs][K];
@@ -108,6 +114,19 @@ inline MatrixDescriptor describe_matrix(const void* rows, host_cuda::Site site =
     if (host_cuda::misalignment(rows, sizeof(host_cuda::Chunk)))
         host_cuda::fail("wgmma needs rows aligned to 128 bytes, or 32, 64 or 96 bytes further", site);
     return reinterpret_cast<size_t>(rows) / sizeof(host_cuda::Chunk);
+}
+
+inline MatrixDescriptor describe_planes(const void* rows, int distance, host_cuda::Site site = host_cuda::here())
+{
+    constexpr int UNIT = sizeof(host_cuda::Chunk), MOST = 1 << 14;  // a descriptor of a GPU has 14 bits for a distance
+    if (host_cuda::misalignment(rows, UNIT) || distance % UNIT || distance < UNIT || distance / UNIT >= MOST)
+        host_cuda::fail("wgmma needs planes aligned to 16 bytes, less than 2^18 bytes apart", site);
+    return reinterpret_cast<size_t>(rows) / UNIT | MatrixDescriptor(distance / UNIT) << host_cuda::ADDRESS_BITS;
+}
+
+inline MatrixDescriptor shift_matrix(MatrixDescriptor matrix, int bytes)
+{
+    return matrix + MatrixDescriptor(bytes / int(sizeof(host_cuda::Chunk)));
 }
 
 template <int count>
