@@ -21,7 +21,7 @@ MOST_USUAL_OUTPUTS = 96 * 32  # of a block: so few leave registers and shared me
 BLOCKS = 132  # for a single image at most: the multiprocessors of an H100 or H200
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
-FEW_STEPS = 128  # of a block: so many keep no more than 8 warps busy
+FEW_STEPS, FEW_WARPS = 128, 8  # of a block: so many steps keep no more warps busy
 
 
 def spread_pitch(conv: Conv) -> int:
@@ -55,6 +55,16 @@ def in_halves(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
     return words * conv.R * conv.S, rows * conv.W * pitch
 
 
+def rows_of_pixels(pixels: int, filters: int) -> int:
+    """Words of a tile's sums in shared memory; ``mma_planes.cuh``."""
+    return filters * (pixels + (24 - pixels % 16) % 16)
+
+
+def rows_of_filters(pixels: int, filters: int) -> int:
+    """The same in ``mma_half.cu``."""
+    return pixels * (filters + 4)
+
+
 @dataclass(frozen=True)
 class Usual:
     """The usual constants of a shape."""
@@ -70,13 +80,15 @@ class Usual:
 class Tile:
     """What the ladder has to know of ``mma_tile.cuh``: ``words`` is one of those above.
 
-    ``parts`` are those of a factor; ``stages``, ``down`` (warps that share filters) and ``inputs`` (words of a chunk at
-    most) are behind the usual constants.
+    ``sums`` is one of the next two, and ``parts`` are those of a factor; ``stages``, ``warps`` (at most), ``down`` (of
+    them that share filters) and ``inputs`` (words of a chunk at most) are behind the usual constants.
     """
 
     words: Callable[[Conv, int, int], tuple[int, int]]
+    sums: Callable[[int, int], int] = rows_of_pixels
     parts: int = 1
     stages: int = 4
+    warps: int = 16
     down: int = 1
     inputs: int = 15 * 1024
 
@@ -90,7 +102,7 @@ class Tile:
         splits = [count for count in range(1, MOST_SPLITS + 1) if conv.C % count == 0]
         cuts = [
             (pixels, filters, count)
-            for pixels, filters, count in product(USUAL_PIXELS, even or sizes[:1], splits)
+            for pixels, filters, count in product(USUAL_PIXELS, even or sizes, splits)
             if pixels * filters <= MOST_USUAL_OUTPUTS
         ]
 
@@ -103,7 +115,7 @@ class Tile:
         channels = conv.C // count
         chunks = next(n for n in range(1, channels + 1) if self.fits(conv, ceil(channels / n), pixels))
         steps = chunks * self.steps(conv, ceil(channels / chunks))
-        return Usual(pixels, filters, count, ceil(channels / chunks), 8 if steps <= FEW_STEPS else 16)
+        return Usual(pixels, filters, count, ceil(channels / chunks), FEW_WARPS if steps <= FEW_STEPS else self.warps)
 
     def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
         """Whether a usual chunk has so many channels."""
@@ -150,7 +162,7 @@ class Tile:
         inputs = buffers * self.input_words(conv, channels, pixels) + self.steps(conv, channels) * STEP
         along = constants["WARPS"] // constants["WARPS_DOWN"]
         ring = along * constants["STAGES"] * filters * STEP * self.parts
-        sums = along * max(filters * (pixels + (40 - pixels % 32) % 32), pixels * (filters + 4))
+        sums = along * self.sums(pixels, filters)
         return max(inputs + ring, sums) * WORD
 
     def refuses(self, conv: Conv, constants: Constants) -> str | None:
@@ -275,7 +287,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-t",
         "tensor cores by warps, the depth of the product divided among blocks: for small batches",
         "fused-unroll-matmul",
-        Tile(in_floats),
+        Tile(in_floats, warps=8),
         precision="tf32",
     ),
     rung(
@@ -301,7 +313,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-h",
         "halves with channels innermost, sums in floats",
         "mma-tf32",
-        Tile(in_halves, inputs=8 * 1024),
+        Tile(in_halves, rows_of_filters, warps=8, inputs=8 * 1024),
         precision="fp16",
         dtype="float16",
         layout="nhwc",

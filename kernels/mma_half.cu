@@ -72,7 +72,7 @@ struct Pixels {
                         copy_async_4(words + i * PITCH, from + i * C, i < valid);
                 }
             } else {
-                // All loads of a batch are under way before the first is waited for; and batches are as large.
+                // All loads of a batch are under way before the first is waited for.
                 constexpr int LOADS = divide_up(INPUT_ROWS * W, TOGETHER), MOST = 3 * UNROLLED_COPIES;
                 constexpr int BATCH = divide_up(LOADS, divide_up(LOADS, MOST));
                 for (int start = 0; start < INPUT_ROWS * W; start += BATCH * TOGETHER) {

@@ -4,8 +4,8 @@
 
 // How a tile of the study's output lies, in shared memory and in the output.
 struct PlaneOutput {
-    // A row of pixels per filter, whose length spreads a warp's over the banks.
-    static constexpr int TILE_PITCH = TILE_PIXELS + (40 - TILE_PIXELS % 32) % 32;
+    // A row of pixels per filter, whose length spreads the pairs of pixels that half a warp puts over the banks.
+    static constexpr int TILE_PITCH = TILE_PIXELS + (24 - TILE_PIXELS % 16) % 16;
     static constexpr int TILE_WORDS = TILE_FILTERS * TILE_PITCH;
 
     static __device__ __forceinline__ int shared_place(int filter, int pixel)
