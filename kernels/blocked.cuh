@@ -44,8 +44,8 @@ constexpr int TILES_ACROSS = (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
 constexpr int DEPTH_PITCH = BLOCK_DEPTH + 2;
 static_assert(BLOCK_DEPTH % CHUNK == 0 && DEPTH_PITCH / 2 % 2 == 1);
 
-// How a blocked image lies: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th that
-// is written.  Neighbours in memory follow each other.
+// How a blocked image lies: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th
+// that is written.  Neighbours in memory follow each other.
 constexpr int CHUNKS = BLOCKED_C / CHUNK;
 
 // [N][PLANE_H][PLANE_W][BLOCKED_C]
