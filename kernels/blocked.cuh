@@ -38,8 +38,8 @@ static_assert(BLOCK_DEPTH % CHUNK == 0 && DEPTH_PITCH / 2 % 2 == 1);
 // Tiles of an image: groups of channels, and for each so many tiles along the pixels.
 constexpr int GROUPS = (BLOCKED_C + BLOCK_DEPTH - 1) / BLOCK_DEPTH, TILES = TILES_ACROSS * PLANE_H;
 
-// How a blocked image lies: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th that
-// is written.  Neighbours in memory follow each other.
+// How a blocked image lies: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th
+// that is written.  Neighbours in memory follow each other.
 constexpr int CHUNKS = BLOCKED_C / CHUNK;
 
 // [N][PLANE_H][PLANE_W][BLOCKED_C]

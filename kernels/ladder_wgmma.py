@@ -393,7 +393,7 @@ def multiply_windows(factors: Factors, *args: str) -> Launch:
 
 
 STEP = 16  # channels of one product of a warpgroup
-RESIDENT_FILTERS = (64, 96)  # more and their sums, four times a thread's usual ones, do not fit registers
+RESIDENT_FILTERS = (64, 96)  # of a tile: a thread has three sums for each of its outputs
 RESIDENT_STAGES = tuple(range(2, 17))
 
 

@@ -229,9 +229,9 @@ __device__ __forceinline__ void load_bytes(void* to, const void* from, Barrier* 
 
 // Products of a warpgroup: 128 threads, whose first warp's number is a multiple of four.
 //
-// Both factors lie in shared memory.  Swizzled, a factor has rows of 128 bytes (64 halves) of which eight make an atom of
-// 1024 bytes, aligned to 1024, in which the 16-byte chunks of row i are permuted by exclusive-or with i: TMA's 128-byte
-// swizzle.  The permutation goes by the address, so a factor may begin with any row of an atom.
+// Both factors lie in shared memory.  Swizzled, a factor has rows of 128 bytes (64 halves) of which eight make an atom
+// of 1024 bytes, aligned to 1024, in which the 16-byte chunks of row i are permuted by exclusive-or with i: TMA's
+// 128-byte swizzle.  The permutation goes by the address, so a factor may begin with any row of an atom.
 
 using MatrixDescriptor = uint64_t;
 
@@ -245,8 +245,8 @@ __device__ __forceinline__ MatrixDescriptor describe_matrix(const void* rows)
     return start | 1ull << 16 | (ATOM_BYTES / UNIT) << 32 | SWIZZLE_128 << 62;
 }
 
-// A factor in planes, without swizzle: rows of 16 bytes (8 halves) that follow each other, and the next 8 halves of all of
-// them `distance` bytes further, a multiple of 16.  It may begin with any row.
+// A factor in planes, without swizzle: rows of 16 bytes (8 halves) that follow each other, and the next 8 halves of all
+// of them `distance` bytes further, a multiple of 16.  It may begin with any row.
 __device__ __forceinline__ MatrixDescriptor describe_planes(const void* rows, int distance)
 {
     constexpr uint64_t UNIT = 16, EIGHT_ROWS = 8 * 16;

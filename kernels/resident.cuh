@@ -1,9 +1,9 @@
 // Implicit GEMM whose filters stay in shared memory, of floats in two parts each.
 //
 // The gather of warpgroups.cuh brings the filters again with every tile, and a pixel once for each tap that meets it.
-// Here a block has all filters, both parts, as long as it lives, and a stage is one row of the filter in 16 channels: as
-// the rows of a tile are neighbouring positions of the blocked input's rows, what the next tap of the row meets lies one
-// row further, so that a stage serves all taps of its row.
+// Here a block has all filters, both parts, as long as it lives, and a stage is one row of the filter in 16 channels:
+// as the rows of a tile are neighbouring positions of the blocked input's rows, what the next tap of the row meets lies
+// one row further, so that a stage serves all taps of its row.
 //
 // Nothing is swizzled: eight channels of neighbouring pixels are 16 bytes each and follow each other, in memory and in
 // shared memory, and a matrix may begin with any of them.
@@ -22,8 +22,8 @@ constexpr int FILTER_ROWS = PARTS * TILE_FILTERS;
 constexpr int STAGE_PLANE = STAGE_ROWS * sizeof(Chunk), FILTER_PLANE = FILTER_ROWS * sizeof(Chunk);
 static_assert(M <= TILE_FILTERS && UNITS == 1 && CONSUMERS == 2);
 
-// A tensor core truncates when it adds: so the products of big parts have sums of their own, and those of the first half
-// of a tile's stages others than those of the second.
+// A tensor core truncates when it adds: so the products of big parts have sums of their own, and those of the first
+// half of a tile's stages others than those of the second.
 constexpr int HALVES = 2, FIRST_STAGES = (STAGES_OF_TILE + 1) / HALVES;
 
 // One row of the filter's taps, in 16 channels.
@@ -52,13 +52,14 @@ struct ResidentPositions {
     }
 };
 
-// Each warp of the producer brings a plane of every stage, eight channels of one part; the first also brings, before the
-// first stage of each kind, the filters that meet it.
+// Each warp of the producer brings a plane of every stage, eight channels of one part; the first also brings, before
+// the first stage of each kind, the filters that meet it.
 constexpr int PRODUCERS = PARTS * SLICE_CHUNKS;
 static_assert(PRODUCERS == WARPGROUP / LANES);
 
 __device__ __forceinline__ void produce(Resident& shared,
-                                        const __half* const (&pixels)[PARTS],  // [N][CHUNKS][BLOCKED_H][BLOCKED_W][CHUNK]
+                                        // Both [N][CHUNKS][BLOCKED_H][BLOCKED_W][CHUNK]:
+                                        const __half* const (&pixels)[PARTS],
                                         const __half* filters,  // [STAGES_OF_TILE][BLOCKED_S] slices
                                         int images, int tiles, int warp)
 {
@@ -204,7 +205,8 @@ __device__ __forceinline__ void multiply_resident(const __half* const (&pixels)[
 __device__ __forceinline__ void prepare_resident_filters(const float* __restrict__ w,       // [M][C][R][S]
                                                          const float* __restrict__ ranges,  // [FILTER_RANGES]
                                                          int* __restrict__ exponent,        // [1]
-                                                         __half* __restrict__ filters)  // [STAGES_OF_TILE][BLOCKED_S] slices
+                                                         // [STAGES_OF_TILE][BLOCKED_S] slices:
+                                                         __half* __restrict__ filters)
 {
     const float power = power_of_two(exponent_of_filters(ranges, exponent));
     const int blocked_r = blockIdx.x / SLICES, slice = blockIdx.x % SLICES, blocked_s = blockIdx.y;

@@ -97,10 +97,10 @@ struct StudyOutput {
         for (int group = 0; group < GROUPS_OF_FILTERS; ++group) {
             // All sums of these filters are there; and all of the group before are read, which the next overwrites.
             named_barrier(1 + consumer, WARPGROUP);
-            // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.  All are loaded before the
-            // first is stored, and the next group written meanwhile: volatile, or each load would go where it is used.
-            const volatile float* const column =
-                buffers + (group % BUFFERS * FILTERS + warp) * PITCH + lane;
+            // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.  All are loaded before
+            // the first is stored, and the next group is written meanwhile: volatile, or the compiler would put each
+            // load where its value is stored.
+            const volatile float* const column = buffers + (group % BUFFERS * FILTERS + warp) * PITCH + lane;
             float of_low[COUNT], of_high[COUNT];
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {

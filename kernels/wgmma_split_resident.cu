@@ -1,15 +1,15 @@
 // wgmma-split-resident: filters that stay in shared memory.
 //
-// Parent: wgmma-split, which waits for the L2 cache where filters are few: every tile brings all of them again, and every
-// pixel once for each tap that meets it.  Here a block keeps the filters, both parts of them, and brings a pixel once for
-// each row of the filter.  The consumers take turns: while one multiplies the other stores.  Products of big parts have
-// sums of their own, so that the tensor cores need not stop to have theirs added up.
+// Parent: wgmma-split, which waits for the L2 cache where filters are few: every tile brings all of them again, and
+// every pixel once for each tap that meets it.  Here a block keeps the filters, both parts of them, and brings a pixel
+// once for each row of the filter.  The consumers take turns: while one multiplies the other stores.  Products of big
+// parts have sums of their own, so that the tensor cores need not stop to have theirs added up.
 //
-// find_filter_ranges: a block finds the largest absolute value of a share of the filters.  prepare_filters: block (i, s)
-// writes what of the filters meets tap s of a row in 16 channels.  prepare_input: block (tile, group, n) writes a tile of
-// blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply: a
-// block computes tiles of 64 positions x all filters, the consumers in turn; a thread of a consumer has the sums of a
-// quarter of the filters at two positions.
+// find_filter_ranges: a block finds the largest absolute value of a share of the filters.  prepare_filters: block
+// (i, s) writes what of the filters meets tap s of a row in 16 channels.  prepare_input: block (tile, group, n) writes
+// a tile of blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.
+// multiply: a block computes tiles of 64 positions x all filters, the consumers in turn; a thread of a consumer has the
+// sums of a quarter of the filters at two positions.
 #include <cuda_fp16.h>
 
 constexpr int TILE_PIXELS = 128;  // positions of two tiles, one of each consumer

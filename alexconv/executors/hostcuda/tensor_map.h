@@ -1,5 +1,5 @@
-// TMA, the copy engine: boxes of an array, brought into shared memory in rows of 128 bytes that are swizzled; or bytes as
-// they are.
+// TMA, the copy engine: boxes of an array, brought into shared memory in rows of 128 bytes that are swizzled; or bytes
+// as they are.
 //
 // The thread that starts a copy carries it out, and its bytes, the zeros for elements outside included, count at the
 // barrier at once.

@@ -4,8 +4,8 @@
 // before it waits for it, or that overwrites a factor too early, goes unnoticed.
 #pragma once
 
-// The address of the first row's first half, in units of 16 bytes; above it, for a matrix in planes, their distance in the
-// same units, and zero for a swizzled one.
+// The address of the first row's first half, in units of 16 bytes; above it, for a matrix in planes, their distance in
+// the same units, and zero for a swizzled one.
 using MatrixDescriptor = uint64_t;
 
 namespace host_cuda {
