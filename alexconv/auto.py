@@ -21,11 +21,13 @@ from alexconv.planner import DoesNotFit, plan_on
 from alexconv.shapes import Conv
 
 AUTO = "auto"
-FEW = {"fp32": 500_000, "tf32": 250_000, "fp16": 600_000, "half": 600_000}  # outputs of a batch, fewer: SMALL first
+# Outputs of a batch below which the rungs of SMALL come before those of LARGE, by precision, and where it differs by rung.
+FEW = {"fp32": 500_000, "tf32": 350_000, "fp16": 600_000, "half": 600_000}
+FEW_FOR = {"wgmma-winograd": 150_000, "wgmma-split-resident": 400_000}
 
 LARGE: dict[str, tuple[str, ...]] = {
     "fp32": (
-        *("wgmma-split-resident", "wgmma-split", "igemm-even", "igemm-async", "igemm"),
+        *("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "igemm-even", "igemm-async", "igemm"),
         *("unroll-register-matmul", "fused-unroll-matmul", "direct-register"),
     ),
     "tf32": ("wgmma-window-tf32", "wgmma-tf32", "mma-tf32"),
@@ -38,6 +40,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "fp16": ("mma-half",),
     "half": ("channels-half",),
 }
+DEEP = {"wgmma-winograd": 850}  # taps of an output, fewer: its sums' bytes cost more than it saves
 # On the CPU there is no fast one: these compile and run in the least time.
 ON_HOST: dict[str, tuple[str, ...]] = {
     "fp32": ("direct-register",),
@@ -66,8 +69,9 @@ def preferences(executor: Executor, conv: Conv, N: int, precision: str) -> tuple
     if not executor.measures:
         return ON_HOST[precision]
     outputs = N * conv.M * conv.E * conv.F
-    few = outputs < FEW[precision]
-    return (*SMALL[precision], *LARGE[precision]) if few else LARGE[precision]
+    large = [name for name in LARGE[precision] if name not in DEEP or DEEP[name] <= conv.K]
+    enough = [name for name in large if outputs >= FEW_FOR.get(name, FEW[precision])]
+    return (*enough, *SMALL[precision], *(name for name in large if name not in enough))
 
 
 def choose(

@@ -67,7 +67,8 @@ frontier() {  # rungs and peers by turns, in one process for each file
     for mix in "$fp32" "$tf32" "$fp16"; do
         part frontier-together --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
-    part frontier-scaling --layers 1-5 --N 128,2048 --rungs wgmma --transfer pinned --peers torch --no-baseline
+    part frontier-scaling --layers 1-5 --N 128,2048 --transfer pinned --peers torch --no-baseline \
+        --rungs wgmma-split-resident,wgmma-winograd,wgmma-window-tf32,wgmma-tf32,wgmma-window-half,wgmma-half
     part frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-tf32 --together --no-baseline \
         --transfer streamed:8,streamed:16
 }
@@ -88,11 +89,16 @@ sanitizers() {
         done
         sanitize racecheck --rungs single,multi,tiles,shared,gemm --workload lenet-86-k7 --N 1
         sanitize racecheck --rungs single,multi,tiles,shared,gemm --layers 3 --N 1
+    } | tee "$folder/$name-sanitizers.txt"
+}
+
+frontier_sanitizers() {
+    {
         for tool in memcheck initcheck synccheck; do
             sanitize "$tool" --rungs igemm,mma,wgmma --layers 1-3 --N 1
         done
         sanitize racecheck --rungs igemm,mma,wgmma --layers 1,3 --N 1
-    } | tee "$folder/$name-sanitizers.txt"
+    } | tee "$folder/$name-frontier-sanitizers.txt"
 }
 
-for what in ${PARTS:-ceilings study transfers scaling lenet frontier sanitizers}; do "$what"; done
+for what in ${PARTS:-ceilings study transfers scaling lenet frontier sanitizers frontier_sanitizers}; do "$what"; done
