@@ -6,8 +6,8 @@ the rung, else its defaults.
 
 The lists name the rungs from the fastest down, as they mostly were over AlexNet's layers on an H200: Hopper's tensor
 cores, those of single warps, then CUDA cores.  Where a batch has too few outputs to give every multiprocessor a tile,
-rungs come first that divide the taps of an output among blocks.  Where that ends (FEW) was measured at N=1, 4, 16 and
-64, and differs by a factor of two to four between layers.
+rungs come first that divide the taps of an output among blocks.  Where that ends (FEW) was measured at N=2, 4, 8, 16
+and 32, and differs by a factor of two to four between layers.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from alexconv.planner import DoesNotFit, plan_on
 from alexconv.shapes import Conv
 
 AUTO = "auto"
-# Outputs of a batch below which the rungs of SMALL come before those of LARGE, by precision, and where it differs by rung.
+# Outputs of a batch below which the rungs of SMALL come before those of LARGE: by precision, or by rung.
 FEW = {"fp32": 500_000, "tf32": 350_000, "fp16": 600_000, "half": 600_000}
 FEW_FOR = {"wgmma-winograd": 150_000, "wgmma-split-resident": 400_000}
 

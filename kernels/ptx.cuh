@@ -1,6 +1,6 @@
 // The PTX instructions that CUDA C++ has no words for, as small named functions.
 //
-// From Ampere on: asynchronous copies (cp.async), matrix loads (ldmatrix), tensor-core products of a warp (mma).
+// From Ampere on: asynchronous copies (cp.async), tensor-core products of a warp (mma).
 // From Hopper on: barriers that count bytes (mbarrier), the copy engine (TMA), products of a warpgroup (wgmma),
 // launches that overlap (griddepcontrol).
 // The host executor's twins of these functions are in its hopper.h; signatures are the same.
@@ -98,16 +98,6 @@ __device__ __forceinline__ void wait_for_launches_before()
 
 // Tensor-core products of a warp.
 
-// Loads four 8 x 8 matrices of 2-byte elements; lane l gives the address of row l % 8 of matrix l / 8, and gets of each
-// matrix elements 2 (l % 4) and the next of row l / 4.
-__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void* row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-
 // d += a b: 16 x 8 floats += 16 x 16 halves times 16 x 8 halves.
 __device__ __forceinline__ void multiply_half(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2])
 {
@@ -182,18 +172,7 @@ __device__ __forceinline__ void named_barrier(int name, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
-// Stores of this thread to shared memory are seen by what the tensor cores and the copy engine read next.
-__device__ __forceinline__ void shared_stores_to_async()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // The copy engine (TMA).  One thread starts a copy; its bytes count at the barrier.
-
-__device__ __forceinline__ void prefetch_map(const TensorMap* map)
-{
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
 
 // Brings the box of the map at these coordinates, innermost first.
 __device__ __forceinline__ void load_box(void* to, const TensorMap* map, Barrier* barrier, int i0, int i1, int i2)
@@ -276,14 +255,6 @@ template <int open>
 __device__ __forceinline__ void warpgroup_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(open) : "memory");
-}
-
-// Tells the compiler that registers change where it sees no write: between products that are under way.
-template <int count>
-__device__ __forceinline__ void registers_in_use(float (&d)[count])
-{
-#pragma unroll
-    for (int i = 0; i < count; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 #include "wgmma.cuh"

@@ -84,16 +84,13 @@ def test_a_misaligned_copy_is_reported(tmp_path):
 HALF_PRODUCT = """
 extern "C" __global__ void kernel(const __half* a, const __half* b, float* d)
 {
-    __shared__ __align__(16) __half a_rows[16 * 16], b_rows[8 * 16];
-    const int lane = threadIdx.x;
-    for (int i = lane; i < 256; i += 32) a_rows[i] = a[i];
-    for (int i = lane; i < 128; i += 32) b_rows[i] = b[i];
-    __syncthreads();
-    unsigned fa[4], fb[4];
-    load_matrices(fa, a_rows + (lane % 16) * 16 + lane / 16 * 8);
-    load_matrices(fb, b_rows + (lane % 8) * 16 + lane / 8 % 2 * 8);
+    const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    const unsigned *const a_words = (const unsigned*)a, *const b_words = (const unsigned*)b;  // eight to a row
+    unsigned fa[4], fb[2];
+    for (int i = 0; i < 4; ++i) fa[i] = a_words[(g + i % 2 * 8) * 8 + t + i / 2 * 4];
+    for (int i = 0; i < 2; ++i) fb[i] = b_words[g * 8 + t + i * 4];
     float sums[4] = {1, 1, 1, 1};
-    for (int i = 0; i < 2; ++i) multiply_half(sums, fa, {fb[0], fb[1]});
+    for (int i = 0; i < 2; ++i) multiply_half(sums, fa, fb);
     for (int h = 0; h < 2; ++h)
         for (int i = 0; i < 2; ++i) d[(lane / 4 + 8 * h) * 8 + 2 * (lane % 4) + i] = sums[2 * h + i];
 }
@@ -101,7 +98,7 @@ extern "C" __global__ void kernel(const __half* a, const __half* b, float* d)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_matrices_are_loaded_and_multiplied(tmp_path, order):
+def test_a_warp_multiplies_halves(tmp_path, order):
     a, b = random_halves((16, 16)), random_halves((8, 16), 1)
     *_, d = run(tmp_path, HALF_PRODUCT, [a, b, np.zeros((16, 8), "f4")], order=order)
     np.testing.assert_allclose(d, 1 + 2 * a.astype("f8") @ b.T.astype("f8"), atol=1e-5)
@@ -146,21 +143,19 @@ def test_tf32_keeps_infinities_and_nans(tmp_path):
 @pytest.mark.parametrize(
     "statement, message",
     [
-        ("load_matrices(words, rows + 1);", "rows aligned to 16 bytes"),
-        ("if (threadIdx.x < 31) load_matrices(words, rows);", "load_matrices needs all 32 lanes"),
-        ("if (threadIdx.x < 31) multiply_half(sums, words, {words[0], words[1]});", "a product needs all 32 lanes"),
+        ("multiply_half(sums, words, {words[0], words[1]});", "a product needs all 32 lanes"),
+        ("multiply_tf32(sums, words, {words[0], words[1]});", "a product needs all 32 lanes"),
     ],
 )
-def test_what_a_warp_does_wrong_is_reported(tmp_path, statement, message):
+def test_a_product_without_a_lane_is_reported(tmp_path, statement, message):
     body = f"""
 extern "C" __global__ void kernel(int*)
 {{
-    __shared__ __align__(16) unsigned rows[64];
     unsigned words[4] = {{}};
     float sums[4] = {{}};
-    {statement}
+    if (threadIdx.x < 31) {statement}
 }}"""
-    with pytest.raises(LaunchError, match=rf"{message}.*at kernel\.cu:8"):
+    with pytest.raises(LaunchError, match=rf"{message}.*at kernel\.cu:7"):
         run(tmp_path, body, [np.zeros(1, "i4")])
 
 
@@ -286,7 +281,6 @@ extern "C" __global__ void kernel(const TensorMap* map, int bytes, int i0, int i
     DYNAMIC_SHARED(uint4, box);
     __shared__ Barrier barrier;
     if (threadIdx.x == 0) {
-        prefetch_map(map);
         barrier_init(&barrier, 1);
         barrier_init_fence();
         barrier_arrive_expecting(&barrier, bytes);
@@ -382,7 +376,7 @@ def test_a_copy_that_a_gpu_would_refuse_is_reported(tmp_path):
             brought(tmp_path, tensor_map, x, 4, at, load, **more)
         return str(caught.value)
 
-    assert "aligned to 1024 bytes here, at kernel.cu:12" in message(tiled, TILED, skipped=8, shared=2048)
+    assert "aligned to 1024 bytes here, at kernel.cu:11" in message(tiled, TILED, skipped=8, shared=2048)
     assert "load_im2col needs an im2col map" in message(tiled, IM2COL, DW=0, DH=0)
     assert "load_box needs a tiled map" in message(im2col, TILED)
     assert "outside the output plane" in message(im2col, IM2COL, (0, 2, 0), DW=0, DH=0)
@@ -452,11 +446,9 @@ extern "C" __global__ void kernel(const uint4* a, const uint4* b, float* y, int 
     char* const b_rows = shared + 2 * ROWS * ROW_BYTES;
     for (int i = threadIdx.x; i < 2 * ROWS * 8; i += blockDim.x) ((uint4*)a_rows)[i] = a[i];
     for (int i = threadIdx.x; i < COLUMNS * 8; i += blockDim.x) ((uint4*)b_rows)[i] = b[i];
-    shared_stores_to_async();
     __syncthreads();
     float d[COUNT];
     for (int i = 0; i < repeats; ++i) {
-        registers_in_use(d);
         warpgroup_fence();
         for (int k = 0; k < 4; ++k)
             multiply_half(d, describe_matrix(a_rows + group * ROWS * ROW_BYTES + 32 * k + shift),
@@ -489,7 +481,7 @@ def test_a_warpgroup_multiplies(tmp_path, n, order):
 
 
 def test_matrices_that_begin_within_a_row_are_reported(tmp_path):
-    with pytest.raises(LaunchError, match=r"wgmma needs rows aligned to 128 bytes, .*at kernel\.cu:20"):
+    with pytest.raises(LaunchError, match=r"wgmma needs rows aligned to 128 bytes, .*at kernel\.cu:18"):
         group_product(tmp_path, 64, shift=16)
 
 
@@ -504,7 +496,6 @@ extern "C" __global__ void kernel(const uint4* a, const uint4* b, float* y, int 
     char* const b_planes = shared + 4 * A_PLANE;
     for (int i = thread; i < 4 * A_PLANE / 16; i += 128) ((uint4*)shared)[i] = a[i];
     for (int i = thread; i < 4 * B_PLANE / 16; i += 128) ((uint4*)b_planes)[i] = b[i];
-    shared_stores_to_async();
     __syncthreads();
     const MatrixDescriptor a_rows = shift_matrix(describe_planes(shared, A_PLANE), first_row * 16);
     const MatrixDescriptor b_rows = describe_planes(b_planes, B_PLANE);

@@ -14,9 +14,6 @@ inline int same_in_warp(int value, host_cuda::Site site = host_cuda::here())
     return __shfl_sync(0xffffffff, value, 0, warpSize, site);
 }
 
-// What others store is seen at once.
-inline void shared_stores_to_async() {}
-
 // Launches come one after the other.
 inline void let_next_launch_start() {}
 inline void wait_for_launches_before() {}

@@ -1,4 +1,4 @@
-// ldmatrix and mma: matrices spread over the lanes of a warp as the PTX ISA lays them out, and their products.
+// mma: matrices spread over the lanes of a warp as the PTX ISA lays them out, and their products.
 //
 // With g = lane / 4 and t = lane % 4, a word of two halves, or one tf32 number, of a lane stands for
 //   A, 16 rows:     row g in words 0 and 2, row g + 8 in words 1 and 3; the first half of K in words 0 and 1
@@ -9,27 +9,6 @@
 #pragma once
 
 namespace host_cuda {
-
-// A lane brings a row of 16 bytes and takes a word of each of four matrices: whose rows the lanes of a quarter brought.
-struct Matrices {
-    Chunk row;
-    unsigned* taken;  // [4]
-    Site site;
-
-    static void exchange(void* const* lanes, unsigned present)
-    {
-        constexpr unsigned rows = 8, words = 4;
-        const Matrices& first = *static_cast<Matrices*>(lanes[__builtin_ctz(present)]);
-        if (present != ALL_LANES) fail("load_matrices needs all 32 lanes of a warp", first.site);
-        for (unsigned lane = 0; lane < WARP; ++lane)
-            for (unsigned matrix = 0; matrix < WARP / rows; ++matrix) {
-                const Matrices& source = *static_cast<Matrices*>(lanes[matrix * rows + lane / words]);
-                unsigned row[words];
-                memcpy(row, &source.row, sizeof row);
-                static_cast<Matrices*>(lanes[lane])->taken[matrix] = row[lane % words];
-            }
-    }
-};
 
 // Two halves in a word.
 struct HalfPairs {
@@ -92,16 +71,6 @@ void multiply_in_warp(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)
 }
 
 }  // namespace host_cuda
-
-// Each lane reads its row when it comes: a store of another lane that no barrier puts before may be missed.
-inline void load_matrices(unsigned (&to)[4], const void* row, host_cuda::Site site = host_cuda::here())
-{
-    using host_cuda::Chunk, host_cuda::Matrices;
-    if (host_cuda::misalignment(row, sizeof(Chunk)))
-        host_cuda::fail("load_matrices needs rows aligned to 16 bytes", site);
-    Matrices mine{*static_cast<const Chunk*>(row), to, site};
-    host_cuda::wait_for_warp(host_cuda::ALL_LANES, Matrices::exchange, &mine, site);
-}
 
 inline void multiply_half(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
                           host_cuda::Site site = host_cuda::here())

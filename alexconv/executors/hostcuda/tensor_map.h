@@ -56,8 +56,6 @@ inline void check_copy(const void* to, const TensorMap* map, unsigned rank, bool
 
 }  // namespace host_cuda
 
-inline void prefetch_map(const TensorMap*) {}
-
 inline void load_box(void* to, const TensorMap* map, Barrier* barrier, int i0, int i1, int i2,
                      host_cuda::Site site = host_cuda::here())
 {

@@ -148,11 +148,6 @@ void warpgroup_wait()
     static_assert(open >= 0);
 }
 
-template <int count>
-void registers_in_use(float (&)[count])
-{
-}
-
 template <int registers>
 void warpgroup_take_registers()
 {
