@@ -16,6 +16,7 @@ from pathlib import Path
 from alexconv.errors import CompileError, MissingTool
 from alexconv.paths import cache_dir
 from alexconv.sources import source_digest
+from alexconv.toolchain import first_error
 
 FLAGS = ("-std=c++17", "-O3", "-lineinfo")
 TIME_LIMIT = 300  # seconds for one kernel; the largest take a few
@@ -75,11 +76,3 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
             raise CompileError(f"{source.name}: {first_error(done.stderr)}")
         target.replace(cached)  # complete or absent, whoever else compiles the same kernel
         return cached.read_bytes()
-
-
-def first_error(output: str) -> str:
-    """The first line of a compiler's output that speaks of an error, else its last line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return next(
-        (line for line in lines if "error" in line.lower()), lines[-1] if lines else "the compiler said nothing"
-    )

@@ -1,8 +1,10 @@
-"""The C++ compiler of this machine."""
+"""The C++ compiler of this machine, and what compilers say."""
 
 import os
+import re
 import shutil
 import subprocess
+from itertools import pairwise
 
 from alexconv.errors import MissingTool
 
@@ -31,3 +33,15 @@ def compiler_version(cxx: str) -> str:
     except (OSError, subprocess.CalledProcessError) as error:
         raise MissingTool(f"the C++ compiler {cxx} does not run ({error}); set {CXX_VARIABLE}") from None
     return answer.stdout.partition("\n")[0]
+
+
+def first_error(output: str) -> str:
+    """The first error in a compiler's output, else its last line.
+
+    One that only reports the linker's failure is preceded by the reason.
+    """
+    lines = ["the compiler said nothing", *(line.strip() for line in output.splitlines() if line.strip())]
+    for previous, line in pairwise(lines):
+        if re.search(r"\berror\s*:", line):
+            return previous if "ld returned" in line or "linker command failed" in line else line
+    return lines[-1]

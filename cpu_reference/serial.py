@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from alexconv.errors import CompileError
 from alexconv.shapes import Conv
+from alexconv.toolchain import first_error
 
 SOURCE = Path(__file__).with_name("serial.cpp")
 FLAGS = ("-O2", "-shared", "-fPIC")
@@ -28,8 +29,7 @@ def compile_serial(cxx: str) -> Convolution:
         binary = Path(folder) / "serial.so"
         compiled = subprocess.run([cxx, *FLAGS, SOURCE, "-o", binary], capture_output=True, text=True)
         if compiled.returncode:
-            first_error = next((line for line in compiled.stderr.splitlines() if "error" in line), compiled.stderr)
-            raise CompileError(f"{cxx} cannot compile {SOURCE.name}: {first_error}")
+            raise CompileError(f"{cxx} cannot compile {SOURCE.name}: {first_error(compiled.stderr)}")
         entry = CDLL(str(binary)).serial_convolution
     array = ndpointer(c_float, flags="C_CONTIGUOUS")
     entry.argtypes = [array] * 3 + [c_size_t] * 10

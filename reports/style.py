@@ -84,7 +84,10 @@ def svg_text(figure: Figure, key: str, identifier: str | None = None) -> str:
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
     text = re.sub(r' id="([^"]+)"', lambda match: f' id="{key}-{match[1]}"' if match[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{key}-", text)
-    return re.sub(r"(\d+\.\d\d)\d+", r"\1", text)  # a hundredth of a point is less than anybody sees
+    text = re.sub(r"(\d+\.\d\d)\d+", r"\1", text)  # a hundredth of a point is less than anybody sees
+    text = re.sub(r"\n *(?=[A-Zz\"])", " ", text)  # a step of a path to a line, or an attribute
+    text = re.sub(r'style="[^"]*"', lambda match: re.sub(r"([:;]) ", r"\1", match[0]), text)
+    return re.sub(r">\s+<", "><", text)
 
 
 def save_png(figure: Figure, path: Path) -> None:

@@ -1,6 +1,7 @@
 """Layers together without a GPU: which there are, the order of their pieces, and what they record."""
 
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -89,6 +90,7 @@ class Device(HostRungs):
 
     name, measures, transfers = "cuda", True, ("pageable", "streamed")
     spoils = False
+    early: tuple[bool, ...] = ()  # of the points that were enqueued
 
     def errors(self, what):
         return nullcontext()
@@ -101,9 +103,14 @@ class Device(HostRungs):
         opened = super().open(*arguments)
         opened.pointers, opened.stream = opened.buffers, None
         opened.fill = lambda pointers, stream: opened.y.fill(np.nan)
-        opened.enqueue = (lambda: None) if self.spoils else opened.outputs
+        opened.enqueue = partial(self.enqueue, opened)
         opened.download = lambda: opened.y
         return opened
+
+    def enqueue(self, opened, *, early):
+        self.early += (early,)
+        if not self.spoils:
+            opened.outputs()
 
 
 class Pipeline:
@@ -153,6 +160,7 @@ def test_a_graph_of_layers_is_one_record(device):
     ]
     assert found["error"]["scaled"] == max(layer["error"]["scaled"] for layer in found["layers"])
     assert found["pieces"] == 2
+    assert device.early == (False, True)  # the second layer may start before the first one's end
     assert record(device, joint, timed=False)["samples"] == {}
 
 

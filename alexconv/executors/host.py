@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from alexconv.kernels.rung import Dims
 from alexconv.launches import Configured, outside_limits
 from alexconv.paths import cache_dir
 from alexconv.sources import source_digest
-from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx
+from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
 
 MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA GPU
 BUFFER_ALIGNMENT = 256  # bytes, as cudaMalloc gives
@@ -301,7 +300,7 @@ class HostExecutor:
     def _run(self, what: str, arguments: Sequence[str], unit: str) -> None:
         done = subprocess.run([self.cxx, *arguments], input=unit, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise CompileError(f"{what}: {_first_error(done.stderr)}")
+            raise CompileError(f"{what}: {first_error(done.stderr)}")
 
 
 def asan_loaded() -> bool:
@@ -423,12 +422,3 @@ def _argument(value: HostBuffer | int | float) -> _Argument:
     if isinstance(value, float | np.floating):
         return _Argument(_Argument.REAL, _Argument._Value(real=value))
     return _Argument(_Argument.INTEGER, _Argument._Value(integer=value))
-
-
-def _first_error(output: str) -> str:
-    """The first error in a compiler's output; one that only reports the linker's failure is preceded by the reason."""
-    lines = ["the compiler said nothing", *(line.strip() for line in output.splitlines() if line.strip())]
-    for previous, line in pairwise(lines):
-        if "error:" in line:
-            return previous if "ld returned" in line or "linker command failed" in line else line
-    return lines[-1]
