@@ -38,7 +38,7 @@ from alexconv.reports.contest import (
 from alexconv.reports.elements import Cell, shown
 from alexconv.reports.evidence import Measured, sum_or_none
 from alexconv.reports.generated import check, updated
-from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, goals
+from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, goals, graph
 from alexconv.reports.overview import device_line, once
 from alexconv.reports.page import markdown_table
 from alexconv.shapes import WORKLOADS
@@ -53,6 +53,28 @@ def goals_part(found: Frontier) -> str:
     used = {source.file: source for source in (found.many, found.graphs, found.pipelines, found.scaling) if source}
     origins = [origin(source) for source in used.values()]
     return lines(COLUMNS, [goal.row() for goal in goals(found)], *(origins or [NOT_MEASURED]))
+
+
+def summary_part(found: Frontier) -> str:
+    """The classes beside cuDNN in a few figures: all layers at N=128, and at N=1 in one graph."""
+    source = found.many
+    if source is None:
+        return NOT_MEASURED
+    rows: list[tuple[Cell, ...]] = []
+    for contract in CONTRACTS:
+        ours, theirs = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
+        errors = (
+            largest([source.best(contract, layer, MANY) for layer in LAYERS]),
+            largest([source.named(contract.peer, layer, MANY) for layer in LAYERS]),
+        )
+        goal = graph(found.graphs, contract)
+        rows.append((contract.title, ours, theirs, over(ours, theirs), *errors, goal.ours, goal.peer, goal.ratio))
+    columns = (
+        *("class", f"N={MANY}, ms", "cuDNN, ms", "ratio", "largest error", "cuDNN's"),
+        *(f"N={ONE}, one graph", "cuDNN, faster layout", f"ratio, N={ONE}"),
+    )
+    used = {each.file: each for each in (source, found.graphs) if each}
+    return lines(columns, rows, *map(origin, used.values()))
 
 
 def class_part(found: Frontier, contract: Contract) -> str:

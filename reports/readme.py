@@ -1,4 +1,4 @@
-"""The README's result table and figures: made from the record files, between markers, and checked to be up to date.
+"""The README's tables and figures: made from the record files, between markers, and checked to be up to date.
 
 python -m alexconv.reports.readme results/FILE.jsonl... README.md [--check]
 """
@@ -17,15 +17,17 @@ from alexconv.records import digest, read
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD, breakdown_plot
 from alexconv.reports.beyond import steps
+from alexconv.reports.contest import gather
 from alexconv.reports.elements import Cell, Plot, shown
 from alexconv.reports.evidence import Evidence, evidence
+from alexconv.reports.frontier import summary_part
 from alexconv.reports.generated import check, updated
 from alexconv.reports.overview import device_line
 from alexconv.reports.page import markdown_table
 from alexconv.reports.style import RC, settle, svg_text
 from alexconv.shapes import WORKLOADS
 
-RESULTS, FIGURES = "results", "figures"  # names of the markers
+RESULTS, FIGURES, FRONTIER = "results", "figures", "frontier"  # names of the markers
 FOLDER = Path("docs", "figures")  # beside the README
 
 
@@ -111,7 +113,7 @@ def write(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> None
 
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes table and figures, or with --check says whether they are up to date."""
+    """Writes tables and figures, or with --check says whether they are up to date."""
     parser = argparse.ArgumentParser(prog="python -m alexconv.reports.readme")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
     parser.add_argument("readme", type=Path, metavar="README")
@@ -121,7 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawings, mark = plots(found), drawn_from(found)
     links = "\n\n".join(f"![{plot.title}]({(FOLDER / plot.key).as_posix()}.svg)" for plot in drawings)
     try:
-        text = updated(options.readme.read_text(), {RESULTS: table(found), FIGURES: links})
+        parts = {RESULTS: table(found), FIGURES: links, FRONTIER: summary_part(gather(options.files))}
+        text = updated(options.readme.read_text(), parts)
         old = stale(options.readme, text, drawings, mark)
         if not options.check:
             write(options.readme, text, drawings, mark)

@@ -313,7 +313,7 @@ def test_the_readme_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_path: Path) -> None:
-    marks = [markers(name) for name in (readme.RESULTS, readme.FIGURES)]
+    marks = [markers(name) for name in (readme.RESULTS, readme.FIGURES, readme.FRONTIER)]
     page = tmp_path / "README.md"
     page.write_text("before\n" + "\nmiddle\n".join(f"{begin}\nold\n{end}" for begin, end in marks) + "\nafter\n")
     names = ("direct", "direct-register")
