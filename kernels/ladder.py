@@ -7,6 +7,7 @@ from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes,
 from alexconv.kernels.ladder_frontier import FRONTIER_RUNGS
 from alexconv.kernels.ladder_lenet import LENET_RUNGS
 from alexconv.kernels.ladder_mma import MMA_RUNGS
+from alexconv.kernels.ladder_resident import RESIDENT_RUNGS
 from alexconv.kernels.ladder_wgmma import WGMMA_RUNGS
 from alexconv.kernels.ladder_winograd import WINOGRAD_RUNGS
 from alexconv.kernels.rung import MAX_BLOCK, Array, Constant, Constants, Dims, Launch, Rung
@@ -292,7 +293,9 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
     ),
 )
 
-LADDER: tuple[Rung, ...] = ALEXNET_RUNGS + LENET_RUNGS + FRONTIER_RUNGS + MMA_RUNGS + WGMMA_RUNGS + WINOGRAD_RUNGS
+LADDER: tuple[Rung, ...] = (
+    ALEXNET_RUNGS + LENET_RUNGS + FRONTIER_RUNGS + MMA_RUNGS + WGMMA_RUNGS + RESIDENT_RUNGS + WINOGRAD_RUNGS
+)
 RUNGS: dict[str, Rung] = {rung.name: rung for rung in LADDER}
 ALIASES: dict[str, str] = {rung.alias: rung.name for rung in LADDER}
 

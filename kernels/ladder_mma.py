@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil
 
-from alexconv.kernels.geometry import FLOAT, MAX_SHARED
+from alexconv.kernels.geometry import FLOAT, MAX_SHARED, MULTIPROCESSORS
+from alexconv.kernels.preparation import (
+    FILTER_EXPONENT,
+    PREPARATION_THREADS,
+    RANGES_OF_FILTERS,
+    flat_block,
+    ranges_grid,
+)
 from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
@@ -14,11 +21,8 @@ WARP = 32
 STEP = 8  # words of depth in a warp's product
 LANE_WORDS = 4  # of a fragment
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8
-PREPARATION_THREADS = 256  # as RANGE_THREADS in range.cuh
-FILTER_RANGES = 128  # likewise
 MOST_SUMS = 128  # registers of a thread
 MOST_USUAL_OUTPUTS = 96 * 32  # of a block: so few leave registers and shared memory for the rest
-BLOCKS = 132  # for a single image at most: the multiprocessors of an H100 or H200
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
 FEW_STEPS, FEW_WARPS = 128, 8  # of a block: so many steps keep no more warps busy
@@ -109,7 +113,7 @@ class Tile:
         def quality(cut: tuple[int, int, int]) -> tuple[int, int]:
             pixels, filters, count = cut
             blocks = self.image_tiles(conv, pixels, filters) * count
-            return blocks if blocks <= BLOCKS else -blocks, -count
+            return blocks if blocks <= MULTIPROCESSORS else -blocks, -count
 
         pixels, filters, count = max(cuts, key=quality)
         channels = conv.C // count
@@ -229,10 +233,6 @@ class Tile:
         return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD)
 
 
-FILTER_EXPONENT = Array("filter_exponent", lambda conv, N, constants: (1,))
-RANGES_OF_FILTERS = Array("filter_ranges", lambda conv, N, constants: (FILTER_RANGES,))
-
-
 def rung(
     name: str,
     alias: str,
@@ -248,17 +248,12 @@ def rung(
     entry = name.replace("-", "_")
     exponent = ("filter_exponent",) if scaled else ()
     arrays = ("x", "fragments", *exponent, "partial", "arrived", "y")
-    ranges = Launch(
-        f"{entry}_ranges",
-        ("w", "filter_ranges"),
-        lambda conv, N, constants: (FILTER_RANGES, 1, 1),
-        lambda conv, constants: (PREPARATION_THREADS, 1, 1),
-    )
+    ranges = Launch(f"{entry}_ranges", ("w", "filter_ranges"), ranges_grid, flat_block)
     filters = Launch(
         f"{entry}_filters",
         ("w", *(("filter_ranges", *exponent) if scaled else ()), "fragments"),
         tile.fragments_grid,
-        lambda conv, constants: (PREPARATION_THREADS, 1, 1),
+        flat_block,
     )
     fragments = Array("fragments", tile.fragments, WORD)
     return Rung(

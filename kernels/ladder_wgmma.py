@@ -5,20 +5,18 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from alexconv.kernels.geometry import FLOAT, HALF, MAX_SHARED, MULTIPROCESSORS, Refusal, SharedBytes
+from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block, ranges_grid
 from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
 
 CHUNK = 8  # halves in 16 bytes: the unit of the copy engine's strides
 TAPS = 64  # of a stage: a row of 128 bytes
 ROW_BYTES = TAPS * HALF
-ALIGNMENT = 16  # bytes, of what the copy engine brings unswizzled
 ATOM_BYTES = 1024  # to which the ring of stages is aligned
 BARRIER_BYTES = 16  # two barriers for each stage
 WARPGROUP = 128
 UNIT = 64  # pixels in one product of a warpgroup
 SUM_REGISTERS = {2: 200, 3: 128}  # that a consumer's thread can spare, by the number of consumers
-BLOCK_THREADS = 256  # of the kernels that prepare input and filters; as in blocked.cuh
-FILTER_RANGES = 128
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
 TYPICAL_BATCH = 128
 
@@ -197,11 +195,6 @@ def tiles_block(conv: Conv, constants: Constants) -> Dims:
     return WARPGROUP * (1 + consumers(constants)), 1, 1
 
 
-def flat_block(conv: Conv, constants: Constants) -> Dims:
-    """A block of the kernels that prepare."""
-    return BLOCK_THREADS, 1, 1
-
-
 def block_c(conv: Conv) -> int:
     """Input channels of a block of ``prepare_input``; as in blocked.cuh."""
     if conv.U in (1, 2):
@@ -269,15 +262,8 @@ def filters_grid(conv: Conv, N: int, constants: Constants) -> Dims:
     return blocked_rs(conv)[0], conv.M, 1
 
 
-def ranges_grid(conv: Conv, N: int, constants: Constants) -> Dims:
-    """One block per share of the filters."""
-    return FILTER_RANGES, 1, 1
-
-
 FILTERS = Array("filters", filters_shape, HALF)
 FILTERS_REST = Array("filters_rest", filters_shape, HALF)
-FILTER_EXPONENT = Array("filter_exponent", lambda conv, N, constants: (1,))
-RANGES_OF_FILTERS = Array("filter_ranges", lambda conv, N, constants: (FILTER_RANGES,))
 PIXELS = Array("pixels", pixels_shape, HALF)
 PIXELS_REST = Array("pixels_rest", pixels_shape, HALF)
 EXPONENTS = Array("exponents", lambda conv, N, constants: (N,))
@@ -390,84 +376,6 @@ def multiply_windows(factors: Factors, *args: str) -> Launch:
     return Launch(
         "multiply", args, tiles_grid, tiles_block, lambda conv, constants: window_bytes(factors, conv, constants)
     )
-
-
-STEP = 16  # channels of one product of a warpgroup
-RESIDENT_FILTERS = (64, 96)  # of a tile: a thread has three sums for each of its outputs
-RESIDENT_STAGES = tuple(range(2, 17))
-
-
-def resident_stages(conv: Conv) -> int:
-    """Stages of a tile: rows of the blocked filter, each in slices of channels."""
-    return blocked_rs(conv)[0] * ceil(blocked_c(conv) / STEP)
-
-
-def resident_filter_bytes(conv: Conv, constants: Constants) -> int:
-    """All filters in two parts, as shared memory has them."""
-    return resident_stages(conv) * blocked_rs(conv)[1] * STEP * 2 * constants["TILE_FILTERS"] * HALF
-
-
-def resident_bytes(conv: Conv, constants: Constants) -> int:
-    """Shared memory of the multiplication with resident filters: these, stages, the way out, barriers."""
-    rows = UNIT + blocked_rs(conv)[1] - 1
-    stages = constants["STAGES"] * (2 * rows * STEP * HALF + BARRIER_BYTES)
-    barriers = (resident_stages(conv) + 2) * BARRIER_BYTES // 2
-    needed = resident_filter_bytes(conv, constants) + stages + stored_bytes({"TILE_PIXELS": 2 * UNIT}) + barriers
-    return ceil(needed / ALIGNMENT) * ALIGNMENT
-
-
-def refuses_resident(conv: Conv, constants: Constants) -> str | None:
-    """What a rung whose filters stay in shared memory cannot take."""
-    if constants["TILE_FILTERS"] < conv.M:
-        return f"{conv.M} filters exceed a tile's {constants['TILE_FILTERS']}"
-    needed = resident_bytes(conv, constants)
-    if needed > MAX_SHARED:
-        return f"filters and pixels need {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
-    if conv.E * conv.F > 1 << 22:
-        return f"an output plane of {conv.E * conv.F} pixels exceeds {1 << 22}"
-    tile = input_bytes(2)(conv, constants)
-    if tile > MAX_SHARED:
-        return f"a stride of {conv.U} needs {tile} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
-    return None
-
-
-def resident_constants() -> tuple[Constant, ...]:
-    """The constants of a rung whose filters stay in shared memory."""
-
-    def filters(conv: Conv) -> int:
-        return next((size for size in RESIDENT_FILTERS if size >= conv.M), max(RESIDENT_FILTERS))
-
-    def stages(conv: Conv) -> int:
-        fitting = [
-            number
-            for number in RESIDENT_STAGES
-            if resident_bytes(conv, {"TILE_FILTERS": filters(conv), "STAGES": number}) <= MAX_SHARED
-        ]
-        # With a ring of one tile's stages the kernel knows where each of them is.
-        whole_tile = resident_stages(conv)
-        return whole_tile if whole_tile in fitting else max(fitting, default=min(RESIDENT_STAGES))
-
-    return (
-        Constant("TILE_FILTERS", "filters of a tile", filters, choices=RESIDENT_FILTERS),
-        Constant("STAGES", "rows of a filter on their way to the tensor cores", stages, choices=RESIDENT_STAGES),
-        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
-    )
-
-
-def planes_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
-    """The blocked input in planes of eight channels."""
-    return N, blocked_c(conv) // CHUNK, *blocked_hw(conv), CHUNK
-
-
-def slices_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
-    """The blocked filters, in the order in which a block wants them."""
-    S = blocked_rs(conv)[1]
-    return resident_stages(conv), S, STEP // CHUNK, 2, constants["TILE_FILTERS"], CHUNK
-
-
-def slices_grid(conv: Conv, N: int, constants: Constants) -> Dims:
-    """One block per kind of stage and tap."""
-    return resident_stages(conv), blocked_rs(conv)[1], 1
 
 
 HOPPER = (9, 0)
@@ -607,35 +515,6 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS),
         maps=(position_map("position_map", "pixels"), tap_map("tap_map", "filters")),
         refuses=refuses_window(STUDY),
-        needs=HOPPER,
-        only=True,
-    ),
-    Rung(
-        "wgmma-split-resident",
-        alias="wgmma-3x-resident",
-        idea="filters that stay in shared memory; consumers in turns; one stage for all taps of a row",
-        family="wgmma",
-        parent="wgmma-split",
-        file="wgmma_split_resident.cu",
-        launches=(
-            *scale_input(2),
-            Launch(
-                "multiply",
-                ("pixels", "pixels_rest", "filters", "exponents", "filter_exponent", "y", "N"),
-                tiles_grid,
-                lambda conv, constants: (3 * WARPGROUP, 1, 1),
-                resident_bytes,
-            ),
-        ),
-        constants=resident_constants(),
-        scratch=(RANGES, EXPONENTS, Array("pixels", planes_shape, HALF), Array("pixels_rest", planes_shape, HALF)),
-        precision="fp32",
-        prepare=(
-            Launch("find_filter_ranges", ("w", "filter_ranges"), ranges_grid, flat_block),
-            Launch("prepare_filters", ("w", "filter_ranges", "filter_exponent", "filters"), slices_grid, flat_block),
-        ),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, Array("filters", slices_shape, HALF)),
-        refuses=refuses_resident,
         needs=HOPPER,
         only=True,
     ),

@@ -6,15 +6,12 @@ from alexconv.kernels.geometry import FLOAT, HALF, MAX_SHARED, MULTIPROCESSORS
 from alexconv.kernels.ladder_wgmma import (
     CHUNK,
     EXPONENTS,
-    FILTER_EXPONENT,
     FILTER_TILES,
     HOPPER,
     PIXEL_TILES,
-    RANGES_OF_FILTERS,
     STAGES,
     TAPS,
     Factors,
-    flat_block,
     images_grid,
     most_stages,
     prepare_scaled,
@@ -23,6 +20,7 @@ from alexconv.kernels.ladder_wgmma import (
     tiles_grid,
     too_many_sums,
 )
+from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block
 from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
 
