@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
+from rung_runs import run_once, whole
 
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.planner import plan
 from alexconv.shapes import Conv
-from alexconv.transfers import TRANSFERS
 
 SCALED = [rung for rung in LADDER if any(array.name == "filter_exponent" for array in rung.prepared)]
 # Two channels share a half's word, or two columns.
@@ -32,11 +31,9 @@ MAGNITUDES = {
 
 
 def error(rung: Rung, conv: Conv, constants: dict[str, int], x: np.ndarray, w: np.ndarray) -> MaxError:
-    host = choose_executor("host")
-    cut = plan(rung, conv, len(x), rung.resolve(conv, constants), 1 << 34)
-    opened = host.open(host.load(rung, conv, cut.constants), cut, x, w, TRANSFERS["pageable"])
+    y = run_once(choose_executor("host"), rung, conv, x, w, whole(rung, conv, len(x), **constants))
     found = MaxError()
-    found.add(opened.outputs(), reference(conv, x, w), patch_norms(conv, x), filter_norms(w))
+    found.add(y, reference(conv, x, w), patch_norms(conv, x), filter_norms(w))
     return found
 
 

@@ -12,33 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rung_runs import run_once, whole
 
 from alexconv.checks import PRECISIONS, exact_inputs
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.layouts import from_study, to_study
-from alexconv.planner import Plan, device_bytes, plan
+from alexconv.planner import Plan, device_bytes
 from alexconv.points import Point
 from alexconv.runner import Layer, Runner, Settings
 from alexconv.shapes import WORKLOADS, Conv
-from alexconv.transfers import TRANSFERS
 
 HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]
-PLENTY = 1 << 34
 ORDERS = (0, 1, 7, 8, 9)  # forward, reverse, three random orders of a block's threads
-
-
-def run_once(executor, rung: Rung, conv: Conv, x: np.ndarray, w: np.ndarray, cut: Plan) -> np.ndarray:
-    program = executor.load(rung, conv, cut.constants)
-    inputs = from_study(x.astype(rung.dtype), rung.layout)
-    opened = executor.open(program, cut, inputs, w.astype(rung.dtype), TRANSFERS["pageable"])
-    return to_study(opened.outputs(), rung.layout).copy()
-
-
-def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
-    return plan(rung, conv, N, rung.resolve(conv, chosen), PLENTY)  # a rung takes of `chosen` what it has
 
 
 @pytest.fixture(scope="module")

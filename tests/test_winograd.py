@@ -2,24 +2,20 @@
 
 import numpy as np
 import pytest
+from rung_runs import run_once, whole
 
 from alexconv.checks import PRECISIONS, exact_inputs
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.planner import plan
 from alexconv.shapes import Conv
-from alexconv.transfers import TRANSFERS
 
 RUNG = RUNGS["wgmma-winograd"]
 FP32 = PRECISIONS["fp32"]
 
 
 def outputs(conv: Conv, N: int, x: np.ndarray, w: np.ndarray, **chosen: int) -> np.ndarray:
-    constants = RUNG.resolve(conv, chosen)
-    executor = choose_executor("host")
-    program = executor.load(RUNG, conv, constants)
-    return executor.open(program, plan(RUNG, conv, N, constants, 1 << 34), x, w, TRANSFERS["pageable"]).outputs()
+    return run_once(choose_executor("host"), RUNG, conv, x, w, whole(RUNG, conv, N, **chosen))
 
 
 @pytest.mark.parametrize("size, S", [(size, S) for size in (2, 3, 4, 5, 6) for S in range(2, 8) if size + S <= 9])
