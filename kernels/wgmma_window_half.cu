@@ -35,5 +35,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,         // [N][E][F][M]
              long long N)
 {
-    multiply_windows(position_map, tap_map, N, NativeOutput<OutputPositions>{y, {int(N)}});
+    multiply_windows<TruncatedSums>(position_map, tap_map, N, NativeOutput<OutputPositions>{y, {int(N)}});
 }

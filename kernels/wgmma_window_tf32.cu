@@ -57,6 +57,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float* __restrict__ y,                    // [N][M][E][F]
              long long N)
 {
-    multiply_windows(position_map, tap_map, N,
-                     StudyOutput<OutputPositions>{y, exponents, filter_exponent, {int(N)}});
+    multiply_windows<RoundedSums>(position_map, tap_map, N,
+                                  StudyOutput<OutputPositions>{y, exponents, filter_exponent, {int(N)}});
 }

@@ -41,8 +41,73 @@ struct Windows {
     Barrier full[STAGES], empty[STAGES], filters_there, turn[CONSUMERS];
 };
 
-// The whole kernel; `output` as in warpgroups.cuh.
-template <class Output>
+// Starts the products of a tap for one unit: d = or += the pixels that meet it times its filters.
+__device__ __forceinline__ void multiply_tap(float (&d)[SUMS], MatrixDescriptor window, MatrixDescriptor filters, int unit,
+                                             int tap, bool add)
+{
+    constexpr int STEP_BYTES = STEP * sizeof(__half);
+    const int row = unit * UNIT + tap / BLOCKED_S * BLOCKED_W + tap % BLOCKED_S;
+#pragma unroll
+    for (int step = 0; step < STEPS_OF_TAP; ++step)
+        multiply_half(d, shift_matrix(window, row * ROW_BYTES + step * STEP_BYTES),
+                      shift_matrix(filters, tap * FILTER_BYTES + step * STEP_BYTES), add || step > 0);
+}
+
+// A tile's sums, which the tensor cores add up; they truncate each time.
+struct TruncatedSums {
+    float sums[UNITS][SUMS];
+
+    // Starts all products.
+    __device__ __forceinline__ void multiply(MatrixDescriptor window, MatrixDescriptor filters)
+    {
+        warpgroup_fence();
+#pragma unroll
+        for (int tap = 0; tap < TAPS_OF_FILTER; ++tap)
+#pragma unroll
+            for (int u = 0; u < UNITS; ++u) multiply_tap(sums[u], window, filters, u, tap, tap > 0);
+        warpgroup_close_group();
+    }
+
+    // Waits for the last.
+    __device__ __forceinline__ void finish() { warpgroup_wait<0>(); }
+};
+
+// The same, but what the tensor cores add up is the sum of a tap, and taps are added up in registers, to nearest: those
+// of one unit while the next unit's products are under way.
+struct RoundedSums {
+    static constexpr int LAST = TAPS_OF_FILTER * UNITS - 1;
+    float sums[UNITS][SUMS], of_tap[2][SUMS];
+
+    __device__ __forceinline__ void multiply(MatrixDescriptor window, MatrixDescriptor filters)
+    {
+#pragma unroll
+        for (int i = 0; i <= LAST; ++i) {
+            const int tap = i / UNITS, u = i % UNITS;
+            warpgroup_fence();
+            multiply_tap(tap == 0 ? sums[u] : of_tap[i % 2], window, filters, u, tap, false);
+            warpgroup_close_group();
+            if (i > UNITS) {
+                warpgroup_wait<1>();
+                add(i - 1);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void finish()
+    {
+        warpgroup_wait<0>();
+        if (TAPS_OF_FILTER > 1) add(LAST);
+    }
+
+    __device__ __forceinline__ void add(int i)
+    {
+#pragma unroll
+        for (int j = 0; j < SUMS; ++j) sums[i % UNITS][j] += of_tap[i % 2][j];
+    }
+};
+
+// The whole kernel; `Sums` is one of the two above, and `output` as in warpgroups.cuh.
+template <class Sums, class Output>
 __device__ __forceinline__ void multiply_windows(const TensorMap* position_map,  // of [N * POSITIONS][BLOCKED_C]
                                                  const TensorMap* tap_map,       // of [M][TAPS_OF_FILTER][BLOCKED_C]
                                                  int images, Output output)
@@ -86,29 +151,15 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
     unsigned waits_for = consumer == 0 ? 1 : 0;  // the first consumer has the first turn
     barrier_wait(&shared.filters_there, 0);
     for (int tile = blockIdx.x + consumer * BLOCKS; tile < tiles; tile += CONSUMERS * BLOCKS) {
-        constexpr int STEP_BYTES = STEP * sizeof(__half);
         const auto rows = output.find(tile * TILE_POSITIONS);
-        float sums[UNITS][SUMS];
+        Sums of_tile;
         barrier_wait(&shared.full[place.stage], place.parity);  // the window has come
         barrier_wait(&shared.turn[consumer], waits_for);        // the other consumer has started all its products
-        const MatrixDescriptor window = describe_matrix(shared.windows[place.stage]);
-        const MatrixDescriptor filters = describe_matrix(shared.filters[0]);
-        warpgroup_fence();
-#pragma unroll
-        for (int tap = 0; tap < TAPS_OF_FILTER; ++tap)
-#pragma unroll
-            for (int step = 0; step < STEPS_OF_TAP; ++step)
-#pragma unroll
-                for (int u = 0; u < UNITS; ++u) {
-                    const int row = u * UNIT + tap / BLOCKED_S * BLOCKED_W + tap % BLOCKED_S;
-                    multiply_half(sums[u], shift_matrix(window, row * ROW_BYTES + step * STEP_BYTES),
-                                  shift_matrix(filters, tap * FILTER_BYTES + step * STEP_BYTES), tap > 0 || step > 0);
-                }
-        warpgroup_close_group();
+        of_tile.multiply(describe_matrix(shared.windows[place.stage]), describe_matrix(shared.filters[0]));
         release(&shared.turn[1 - consumer]);
-        warpgroup_wait<0>();
+        of_tile.finish();
         release(&shared.empty[place.stage]);
-        output.store(sums, rows, 0, shared.output);
+        output.store(of_tile.sums, rows, 0, shared.output);
         place.advance();
         place.advance();
         waits_for ^= 1;
