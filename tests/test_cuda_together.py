@@ -1,9 +1,11 @@
 """Layers together on a real GPU: as one graph and as one pipeline."""
 
+import numpy as np
 import pytest
 
 from alexconv import together
 from alexconv.executors import choose_executor
+from alexconv.executors.graphs import Graph
 from alexconv.kernels.ladder import RUNGS
 from alexconv.points import choose_rungs, expand
 from alexconv.runner import Runner, Settings
@@ -49,3 +51,23 @@ def test_a_pipeline_of_all_layers_is_right_and_timed(cuda, monkeypatch, rung, st
     assert min(found["samples"]["total"]) > 0
     assert len(found["timeline"]) == 3 * found["pieces"]
     assert found["pieces"] > len(ALL)
+
+
+def test_what_is_freed_during_a_recording_does_not_spoil_it(cuda):
+    pycuda = pytest.importorskip("pycuda.driver")
+    garbage = [pycuda.pagelocked_empty(1000, np.float32), pycuda.mem_alloc(1000)]
+    target = pycuda.mem_alloc(4)
+    pycuda.memset_d32(target, 0, 1)
+
+    def enqueue():
+        garbage.clear()
+        pycuda.memset_d32_async(target, 7, 1, cuda.stream)
+
+    graph = Graph(enqueue, cuda.stream)
+    graph.launch()
+    cuda.stream.synchronize()
+    found = np.zeros(1, np.uint32)
+    pycuda.memcpy_dtoh(found, target)
+    graph.close()
+    assert not garbage
+    assert found[0] == 7

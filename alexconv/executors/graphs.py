@@ -12,7 +12,8 @@ class Graph:
     def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
         self._driver = require_bindings("a CUDA graph")
         self._stream = stream
-        mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        # Relaxed: Python may free memory or kernels of others at any time, which would spoil a stricter recording.
+        mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         answer(self._driver.cuStreamBeginCapture(stream.handle, mode), "beginning of a graph")
         try:
             enqueue()
