@@ -293,6 +293,7 @@ def scale_input(parts: int) -> tuple[Launch, ...]:
     )
 
 
+WINDOW_TILE = 128  # positions of two consumers' tiles, unless it is said otherwise
 BOX = 64  # rows of a window that the copy engine brings at a time
 
 
@@ -330,13 +331,13 @@ def window_constants(factors: Factors) -> tuple[Constant, ...]:
 
     def stages(conv: Conv) -> int:
         fixed, one = (
-            window_bytes(factors, conv, {"TILE_PIXELS": 256, "TILE_FILTERS": filters(conv), "STAGES": number})
+            window_bytes(factors, conv, {"TILE_PIXELS": WINDOW_TILE, "TILE_FILTERS": filters(conv), "STAGES": number})
             for number in (0, 1)
         )
         return max(2, min((MAX_SHARED - fixed) // (one - fixed), max(STAGES)))
 
     return (
-        Constant("TILE_PIXELS", "positions of two tiles, one of each consumer", lambda conv: 256, choices=(128, 256)),
+        Constant("TILE_PIXELS", "positions of both consumers' tiles", lambda conv: WINDOW_TILE, choices=(128, 256)),
         Constant("TILE_FILTERS", "filters of a tile", filters, choices=FILTER_TILES),
         Constant("STAGES", "windows on their way to the tensor cores", stages, choices=STAGES),
         Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
