@@ -13,7 +13,7 @@
 
 static_assert(U == 1 && C % CHUNK == 0, "the input serves as it lies");
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]
                   __half* __restrict__ filters)  // [M][R][S][C]
 {

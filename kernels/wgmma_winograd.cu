@@ -14,14 +14,14 @@
 
 #include "point_products.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     find_filter_ranges(const float* __restrict__ w,        // [M][C][R][S]
                        float* __restrict__ filter_ranges)  // [FILTER_RANGES]
 {
     find_range_of_filters(w, filter_ranges);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
                     const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
                     int* __restrict__ filter_exponent,        // [1]
