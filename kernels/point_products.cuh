@@ -30,9 +30,9 @@ __device__ __forceinline__ int whole_tiles(int images)
     return max(0, all_tiles(images) / BLOCKS - 1) * BLOCKS;
 }
 
-// Tiles are counted by bands of BAND tiles of rows, the last rows first, in a band by points, and at a point by rows and
-// filters.  So blocks that run together share filters, and the sums of the first rows, which are written last, are still
-// in the L2 cache when outputs are made of them.
+// Tiles are counted by bands of BAND tiles of rows, the last rows first, in a band by points, and at a point by rows
+// and filters.  So blocks that run together share filters, and the sums of the first rows, which are written last, are
+// still in the L2 cache when outputs are made of them.  A point of a band is half a round of tiles.
 constexpr int BAND = BLOCKS / (2 * TILES_OF_FILTERS) > 0 ? BLOCKS / (2 * TILES_OF_FILTERS) : 1;
 
 struct Band {
@@ -44,7 +44,7 @@ struct Band {
     {
     }
 
-    // The first tile of rows of the band, at a point.
+    // Of a tile of rows of the band at a point, the tile of the first filters.
     __device__ __forceinline__ int tile(int from_last, int point) const
     {
         return (before * POINTS + point * rows + from_last - before) * TILES_OF_FILTERS;
@@ -164,8 +164,8 @@ struct PointSums {
     static __device__ __forceinline__ float give(float value) { return __shfl_xor_sync(0xffffffff, value, 1); }
 };
 
-// As in warpgroups.cuh, but a tile's sums stay in registers until the next tile's first products are under way, and leave
-// while these are: the tensor cores do not wait for memory.
+// As in warpgroups.cuh, but a tile's sums stay in registers until the next tile's first products are under way, and
+// leave while these are: the tensor cores do not wait for stores.
 __device__ __forceinline__ void consume(Ring<2, PointSums::BYTES>& ring, Share work, const PointSums& output)
 {
     const int consumer = threadIdx.x / WARPGROUP - 1;
@@ -221,8 +221,8 @@ __device__ __forceinline__ float divide(float value, float by)
     return fmaf(fmaf(-quotient, by, value), reciprocal, quotient);
 }
 
-// Adds the tails of a row's tiles that blocks share, and of which the one at the next point comes `to_next` further.  All
-// are loaded before any is added.
+// Adds the tails of a row's tiles that blocks share; the tile at the next point comes `to_next` further.  All are loaded
+// before any is added.
 __device__ __forceinline__ void add_tails(float2 (&products)[POINTS], const float* __restrict__ tails,
                                           const int* __restrict__ tail_of, int first_shared, int to_next, int place,
                                           int filter)
