@@ -146,7 +146,7 @@ def output_span(conv: Conv, constants: Constants) -> tuple[int, int]:
     """Rows and columns of outputs that a block of ``make_outputs`` makes."""
     size = constants["OUTPUTS"]
     columns = conv.F if conv.F <= OUTPUT_SPAN else OUTPUT_SPAN // size * size
-    return min(conv.E, OUTPUT_SPAN // columns), columns
+    return ceil(conv.E / ceil(conv.E / (OUTPUT_SPAN // columns))), columns
 
 
 def outputs_grid(conv: Conv, N: int, constants: Constants) -> Dims:
@@ -222,6 +222,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 images_grid,
                 flat_block,
                 input_bytes,
+                early=True,
             ),
             Launch(
                 "multiply",
@@ -229,6 +230,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 tiles_grid,
                 tiles_block,
                 multiply_bytes,
+                early=True,
             ),
             Launch(
                 "make_outputs",
@@ -236,6 +238,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 outputs_grid,
                 flat_block,
                 outputs_bytes,
+                early=True,
             ),
         ),
         constants=WINOGRAD_CONSTANTS,
