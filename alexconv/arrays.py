@@ -7,8 +7,8 @@ array of torch or CuPy comes from a process that has it.
 import ctypes
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,24 +20,23 @@ Four = tuple[int, int, int, int]
 LEGACY_STREAM = 1  # the driver's name of the default stream, on which work is ordered with all blocking streams
 CPU, CUDA_KINDS = 1, (2, 13)  # DLPack's device types: memory of the host; of CUDA devices, and managed by CUDA
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of axes
+ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
+KEPT_FORMS = 4096  # of torch's tensors
 
 
-@dataclass(frozen=True)
-class View:
-    """A four-dimensional array in memory.
+class Form(NamedTuple):
+    """How a four-dimensional array lies in memory: all but where.
 
-    ``strides`` count elements.  ``device`` is the number of the GPU, None for host memory.  Work on the array belongs
-    on ``stream``, a driver's handle.  With ``waits``, that work must have ended before the call returns, because the
-    array's owner knows nothing of it.
+    Calls look up what they need by the forms of their arrays, so a form is a tuple, which is quick to hash.
+    ``strides`` count elements.  ``device`` is the number of the GPU, None for host memory.  ``aligned`` says whether
+    the first element is, to ALIGNMENT bytes.
     """
 
-    address: int
     shape: Four
     strides: Four
     dtype: np.dtype[Any]
     device: int | None = None
-    stream: int = LEGACY_STREAM
-    waits: bool = False
+    aligned: bool = True
     writable: bool = True
 
     @property
@@ -45,18 +44,42 @@ class View:
         """Bytes of an element."""
         return self.dtype.itemsize
 
-    def permuted(self, order: Sequence[int]) -> "View":
+    def permuted(self, order: Sequence[int]) -> "Form":
         """The same memory, its axes in another order."""
-        return replace(self, shape=permute(self.shape, order), strides=permute(self.strides, order))
-
-    def images(self, first: int, last: int) -> "View":
-        """Some images of the batch."""
-        address = self.address + first * self.strides[0] * self.itemsize
-        return replace(self, address=address, shape=(last - first, *self.shape[1:]))
+        return self._replace(shape=permute(self.shape, order), strides=permute(self.strides, order))
 
     def lies(self, layout: str) -> bool:
         """Whether the elements are in the order of a layout, without gaps."""
         return same_steps(self.shape, self.strides, packed_strides(self.shape, layout))
+
+    def in_place(self, layout: str) -> bool:
+        """Whether a rung of the layout can use the array as it lies."""
+        return self.aligned and self.lies(layout)
+
+
+class View(NamedTuple):
+    """An array in memory.
+
+    Work on it belongs on ``stream``, a driver's handle.  With ``waits``, that work must have ended before the call
+    returns, because the array's owner knows nothing of it.
+    """
+
+    address: int
+    form: Form
+    stream: int = LEGACY_STREAM
+    waits: bool = False
+
+    def images(self, first: int, last: int) -> "View":
+        """Some images of the batch."""
+        form = self.form
+        address = self.address + first * form.strides[0] * form.itemsize
+        part = form._replace(shape=(last - first, *form.shape[1:]), aligned=is_aligned(address))
+        return self._replace(address=address, form=part)
+
+
+def is_aligned(address: int) -> bool:
+    """Whether an address is one that every rung can use."""
+    return address % ALIGNMENT == 0
 
 
 def permute(four: Four, order: Sequence[int]) -> Four:
@@ -81,15 +104,15 @@ def library_of(values: Any) -> str:
     return type(values).__module__.partition(".")[0]
 
 
-def view(values: Any, what: str) -> View:
-    """An array as a View; ``what`` names it in errors.
+def view(values: Any, what: str, stream: int | None = None) -> View:
+    """An array as a View; ``what`` names it in errors.  ``stream`` is torch's current one, where known.
 
     Raises TypeError for what is no array, ValueError for one that has not four dimensions or cannot be used.
     """
     if isinstance(values, np.ndarray):
         return _of_numpy(values, what)
     if library_of(values) == "torch" and hasattr(values, "data_ptr"):
-        return _of_torch(values, what)
+        return _of_torch(values, what, stream)
     if hasattr(values, "__cuda_array_interface__"):
         return _of_interface(values.__cuda_array_interface__, what)
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
@@ -123,26 +146,34 @@ def four(numbers: Sequence[int], what: str) -> Four:
 def _of_numpy(values: npt.NDArray[Any], what: str) -> View:
     shape = four(values.shape, what)
     strides = _in_elements(values.strides, values.dtype, what)
-    return View(values.ctypes.data, shape, strides, values.dtype, writable=bool(values.flags.writeable))
+    address = values.ctypes.data
+    return View(address, Form(shape, strides, values.dtype, None, is_aligned(address), bool(values.flags.writeable)))
 
 
-def _of_torch(values: Any, what: str) -> View:
+def _of_torch(values: Any, what: str, stream: int | None) -> View:
     torch: Any = sys.modules["torch"]
     if values.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"{what} asks for a gradient, which is not computed: pass {what}.detach(), or use no_grad()")
     if values.layout != torch.strided:
         raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
-    shape, strides = four(values.shape, what), four(values.stride(), what)
+    address = values.data_ptr()
+    form = _torch_form(values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what)
+    if form.device is not None and stream is None:
+        stream = torch.cuda.current_stream(form.device).cuda_stream
+    return View(address, form, LEGACY_STREAM if stream is None else stream)
+
+
+@lru_cache(maxsize=KEPT_FORMS)
+def _torch_form(size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str) -> Form:
+    """Of a tensor's size, strides, dtype and device, which are torch's."""
+    torch: Any = sys.modules["torch"]
+    shape, steps = four(size, what), four(strides, what)
     dtypes = {torch.float32: np.float32, torch.float16: np.float16}
-    if values.dtype not in dtypes:
-        raise ValueError(f"{what} is {values.dtype}, not float32 or float16")
-    dtype = np.dtype(dtypes[values.dtype])
-    if values.device.type == "cpu":
-        return View(values.data_ptr(), shape, strides, dtype)
-    if values.device.type != "cuda":
-        raise ValueError(f"{what} lies on {values.device}, which is neither the CPU nor CUDA")
-    stream = torch.cuda.current_stream(values.device).cuda_stream
-    return View(values.data_ptr(), shape, strides, dtype, values.device.index, stream)
+    if kind not in dtypes:
+        raise ValueError(f"{what} is {kind}, not float32 or float16")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{what} lies on {device}, which is neither the CPU nor CUDA")
+    return Form(shape, steps, np.dtype(dtypes[kind]), device.index if device.type == "cuda" else None, aligned)
 
 
 def _of_interface(interface: Any, what: str) -> View:
@@ -157,8 +188,8 @@ def _of_interface(interface: Any, what: str) -> View:
     if interface.get("strides") is not None:
         strides = _in_elements(interface["strides"], dtype, what)
     address, read_only = interface["data"]
-    device = _device_of(address)
-    return View(address, shape, strides, dtype, device, stream or LEGACY_STREAM, writable=not read_only)
+    form = Form(shape, strides, dtype, _device_of(address), is_aligned(address), not read_only)
+    return View(address, form, stream or LEGACY_STREAM)
 
 
 def _of_capsule(capsule: Any, device: int, what: str) -> View:
@@ -169,7 +200,8 @@ def _of_capsule(capsule: Any, device: int, what: str) -> View:
     if tensor.lanes != 1 or tensor.code != _FLOAT or tensor.bits not in (16, 32):
         raise ValueError(f"{what} has elements of DLPack's type ({tensor.code}, {tensor.bits}), not float32 or float16")
     dtype = np.dtype(np.float16 if tensor.bits == 16 else np.float32)
-    return View((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, waits=True)
+    address = (tensor.data or 0) + tensor.byte_offset
+    return View(address, Form(shape, strides, dtype, device, is_aligned(address)), waits=True)
 
 
 _FLOAT = 2  # DLPack's code of floating-point numbers

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import alexconv
-from alexconv.arrays import View, packed_strides, view
+from alexconv.arrays import Form, View, packed_strides, view
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
-from alexconv.executors.cuda_streams import in_place
-from alexconv.library import DTYPES, memory_of
+from alexconv.library import DTYPES, Terms, memory_of, planned
 from alexconv.shapes import Conv
 
 SHAPES = 25
@@ -167,19 +166,21 @@ class Lent:
 
 def test_the_cuda_array_interface_is_read():
     seen = view(OnDevice(), "x")
-    assert seen == View(4096, X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0, 7)
+    assert seen == View(4096, Form(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0), 7)
     assert view(OnDevice(stream=None), "x").stream == 1
-    assert not view(OnDevice(data=(4096, True)), "out").writable
-    assert view(OnDevice(strides=(504, 4, 72, 12)), "x").lies("nhwc")
+    assert not view(OnDevice(data=(4096, True)), "out").form.writable
+    assert not view(OnDevice(data=(4104, False)), "x").form.aligned
+    assert view(OnDevice(strides=(504, 4, 72, 12)), "x").form.lies("nhwc")
 
 
 def test_dlpack_is_read():
     values = np.zeros((5, 7, 6, 3), np.float16)[1:].transpose(0, 3, 1, 2)
     lent = Lent(values)
     seen = view(lent, "x")
-    assert (seen.address, seen.shape, seen.dtype) == (values.ctypes.data, values.shape, np.float16)
-    assert (seen.device, seen.stream, lent.stream, seen.waits) == (3, 1, 1, True)
-    assert seen.lies("nhwc") and not seen.lies("nchw")
+    form = seen.form
+    assert (seen.address, form.shape, form.dtype) == (values.ctypes.data, values.shape, np.float16)
+    assert (form.device, seen.stream, lent.stream, seen.waits) == (3, 1, 1, True)
+    assert form.lies("nhwc") and not form.lies("nchw")
 
 
 @pytest.mark.parametrize(
@@ -219,18 +220,82 @@ def test_device_and_host_arrays_do_not_mix():
     ],
 )
 def test_the_layout_of_memory_follows_from_strides(values, expected):
-    assert memory_of(view(values, "x")) == expected
+    assert memory_of(view(values, "x").form) == expected
 
 
 def test_what_lies_as_a_rung_wants_it_is_not_copied():
-    def lies(values, layout):
-        return in_place(View(4096, values.shape, view(values, "x").strides, values.dtype), layout)
+    def lies(values, layout, aligned=True):
+        return view(values, "x").form._replace(aligned=aligned).in_place(layout)
 
     assert lies(X, "nchw") and not lies(X, "nhwc")
     assert lies(X[1:], "nchw")
     assert lies(np.zeros((2, 7, 6, 3), "f4").transpose(0, 3, 1, 2), "nhwc")
     assert not lies(X[:, :2], "nchw") and not lies(X[:, :, ::-1], "nchw")
-    assert not in_place(View(4100, X.shape, packed_strides(X.shape, "nchw"), X.dtype), "nchw")
+    assert not lies(X, "nchw", aligned=False)
+
+
+def test_images_of_a_batch_are_a_view_whose_alignment_is_their_own():
+    form = Form((5, 1, 3, 3), packed_strides((5, 1, 3, 3), "nchw"), np.dtype("f4"), 0)
+    part = View(4096, form, 7, True).images(1, 5)
+    assert part == View(4096 + 36, form._replace(shape=(4, 1, 3, 3), aligned=False), 7, True)
+    assert View(4096, form).images(4, 5).form.aligned
+
+
+FORM = Form(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0)
+FILTERS = Form(W.shape, packed_strides(W.shape, "nchw"), np.dtype("f4"), 0)
+OUTPUT = Form((2, 4, 5, 5), packed_strides((2, 4, 5, 5), "nchw"), np.dtype("f4"), 0)
+TERMS = Terms(stride=1, padding=(0, 0), precision="fp32", layout="nchw")
+
+
+def test_calls_with_arrays_of_the_same_forms_are_one():
+    call = planned(TERMS, FILTERS, FORM, OUTPUT)
+    same = Form(*FORM)
+    assert same is not FORM
+    assert planned(Terms(*TERMS), FILTERS, same, OUTPUT) is call
+    assert (call.conv, call.N, call.x, call.y) == (Conv(3, 7, 6, 4, 3, 2), 2, FORM, OUTPUT)
+    assert planned(TERMS, FILTERS, FORM, None).y == OUTPUT
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (TERMS._replace(padding=(1, 1)), FILTERS, FORM, None),
+        (TERMS._replace(precision="tf32"), FILTERS, FORM, OUTPUT),
+        (TERMS, FILTERS, FORM._replace(aligned=False), OUTPUT),
+        (TERMS, FILTERS, FORM, OUTPUT._replace(aligned=False)),
+        (TERMS, FILTERS, FORM._replace(strides=(126, 1, 18, 3)), OUTPUT),
+        (TERMS, FILTERS._replace(device=None), FORM, OUTPUT),
+    ],
+)
+def test_a_call_with_another_form_is_another(changed):
+    assert planned(*changed) is not planned(TERMS, FILTERS, FORM, OUTPUT)
+
+
+@pytest.mark.parametrize(
+    ("x", "out", "message"),
+    [
+        (FORM._replace(device=1), OUTPUT._replace(device=1), "x lies on GPU 1, the filters on GPU 0"),
+        (FORM, OUTPUT._replace(device=1), "x lies on GPU 0, out on GPU 1"),
+        (FORM, OUTPUT._replace(writable=False), "out is read-only"),
+        (FORM._replace(dtype=np.dtype("f2")), OUTPUT, "x is float16"),
+        (FORM, OUTPUT._replace(strides=(100, 0, 5, 1)), "several elements in one place"),
+    ],
+)
+def test_arrays_that_do_not_fit_do_not_fit_the_next_time_either(x, out, message):
+    planned(TERMS, FILTERS, FORM, OUTPUT)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            planned(TERMS, FILTERS, x, out)
+
+
+def test_a_call_in_nhwc_names_axes_as_the_study_does():
+    x, out = (
+        Form((2, H, V, C), packed_strides((2, H, V, C), "nchw"), FORM.dtype, 0) for H, V, C in ((7, 6, 3), (5, 5, 4))
+    )
+    call = planned(TERMS._replace(layout="nhwc"), FILTERS, x, out)
+    assert (call.memory, call.x.shape, call.y.shape) == ("nhwc", FORM.shape, OUTPUT.shape)
+    assert call.x.in_place("nhwc") and call.y.in_place("nhwc")
+    assert planned(TERMS._replace(layout="nhwc"), FILTERS, x, None).y == call.y
 
 
 def test_importing_alexconv_imports_nothing_heavy():
