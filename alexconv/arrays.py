@@ -21,7 +21,7 @@ LEGACY_STREAM = 1  # the driver's name of the default stream, on which work is o
 CPU, CUDA_KINDS = 1, (2, 13)  # DLPack's device types: memory of the host; of CUDA devices, and managed by CUDA
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of axes
 ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
-KEPT_FORMS = 4096  # of torch's tensors
+KEPT_FORMS = 4096  # of arrays, for which what follows from them is kept
 
 
 class Form(NamedTuple):
@@ -52,10 +52,6 @@ class Form(NamedTuple):
         """Whether the elements are in the order of a layout, without gaps."""
         return same_steps(self.shape, self.strides, packed_strides(self.shape, layout))
 
-    def in_place(self, layout: str) -> bool:
-        """Whether a rung of the layout can use the array as it lies."""
-        return self.aligned and self.lies(layout)
-
 
 class View(NamedTuple):
     """An array in memory.
@@ -75,6 +71,18 @@ class View(NamedTuple):
         address = self.address + first * form.strides[0] * form.itemsize
         part = form._replace(shape=(last - first, *form.shape[1:]), aligned=is_aligned(address))
         return self._replace(address=address, form=part)
+
+
+@lru_cache(maxsize=KEPT_FORMS)
+def in_place(form: Form, layout: str) -> bool:
+    """Whether a rung of the layout can use an array as it lies."""
+    return form.aligned and form.lies(layout)
+
+
+@lru_cache(maxsize=KEPT_FORMS)
+def packed_form(shape: Four, layout: str, dtype: np.dtype[Any], device: int | None) -> Form:
+    """An array without gaps in memory of its own."""
+    return Form(shape, packed_strides(shape, layout), dtype, device)
 
 
 def is_aligned(address: int) -> bool:

@@ -45,8 +45,9 @@ from alexconv.arrays import (
     Four,
     View,
     host_array,
+    in_place,
     library_of,
-    packed_strides,
+    packed_form,
     permute,
     view,
 )
@@ -140,9 +141,8 @@ class Conv2d:
         device = gpu(seen.form.device)
         with device.lock, device.current():
             if to is None:
-                out = empty(x, call, device, seen.stream)
-                to = view(out, "out", seen.stream)
-                call = planned(self._terms, self._w.form, seen.form, to.form)
+                out, address = empty(x, call, device, seen.stream)
+                to = View(address, call.y, seen.stream)
             device.join(to.stream, seen.stream)
             if call.N:
                 self._enqueue(device, call, seen.address, to.address, seen.stream, keep=keep)
@@ -158,6 +158,8 @@ class Conv2d:
         prepared = self._kept.get(space.kernels)
         if prepared is None:
             prepared = self._prepared(device, space, stream, keep=keep)
+        else:
+            prepared.turns.begin(stream)
         if keep:
             self._kept[space.kernels] = prepared
             if len(self._kept) > KEPT_FILTERS:
@@ -176,7 +178,9 @@ class Conv2d:
         else:
             device.join(w.stream, stream)
             prepared = device.prepare(space, w, stream, into)
-        if not keep:
+        if keep:
+            prepared.turns.end(stream)
+        else:
             space.once = prepared
         return prepared
 
@@ -248,6 +252,7 @@ class DeviceArray:
         self.strides = tuple(step * dtype.itemsize for step in strides)
         self._device, self._stream = device, stream or LEGACY_STREAM
         self._memory = Memory(device, prod(shape) * dtype.itemsize)
+        self.address = self._memory.address
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -257,7 +262,7 @@ class DeviceArray:
             "shape": self.shape,
             "strides": self.strides,
             "typestr": self.dtype.str,
-            "data": (self._memory.address, False),
+            "data": (self.address, False),
             "stream": self._stream,
         }
 
@@ -265,7 +270,7 @@ class DeviceArray:
         """A copy in host memory, made when the stream's work is done."""
         flat = np.empty(prod(self.shape), self.dtype)
         with self._device.current():
-            self._device.download(flat, self._memory.address, self._stream)
+            self._device.download(flat, self.address, self._stream)
         return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides).copy()
 
 
@@ -306,7 +311,8 @@ def planned(terms: Terms, w: Form, x: Form, out: Form | None) -> Call:
     shape = conv.y_shape(N)
     if out is None:
         order = "nhwc" if terms.layout == "nhwc" else memory
-        return Call(terms, conv, N, memory, seen, seen._replace(shape=shape, strides=packed_strides(shape, order)))
+        y = packed_form(shape, order, x.dtype, x.device)  # allocators of GPU memory align it to more than ALIGNMENT
+        return Call(terms, conv, N, memory, seen, y)
     check_dtype(out, "out", terms.precision)
     check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
     return Call(terms, conv, N, memory, seen, study_order(out, terms.layout))
@@ -354,7 +360,8 @@ def check_out(out: Form, x: Form, shape: Four) -> None:
 
 def pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     """One whole number or two, for rows and columns; raises ValueError."""
-    given = value if isinstance(value, Sequence) else (value, value)
+    one = isinstance(value, int) or not isinstance(value, Sequence)  # the first is quicker to ask
+    given: Any = (value, value) if one else value
     try:
         numbers = [operator.index(number) for number in given]
     except TypeError:
@@ -374,10 +381,10 @@ def memory_of(form: Form) -> str:
     return "nhwc" if form.lies("nhwc") and not form.lies("nchw") else "nchw"
 
 
-def empty(x: Any, call: Call, device: Device, stream: int) -> Any:
-    """A new array on the device for a call's output, of the library of ``x`` if that is torch or CuPy.
+def empty(x: Any, call: Call, device: Device, stream: int) -> tuple[Any, int]:
+    """A new array on the device for a call's output, of the library of ``x`` if that is torch or CuPy; its address.
 
-    It lies in the order of the call's ``y``; its axes are in that of its layout.
+    It lies as the call's ``y``; its axes are in the order of the call's layout.
     """
     layout, shape = call.terms.layout, call.y.shape
     memory = "nhwc" if layout == "nhwc" else call.memory
@@ -386,16 +393,17 @@ def empty(x: Any, call: Call, device: Device, stream: int) -> Any:
     library = library_of(x)
     if library == "torch":
         y = sys.modules[library].empty(packed, dtype=x.dtype, device=x.device)
-        return y.permute(TO_NCHW) if turned else y
+        return (y.permute(TO_NCHW) if turned else y), y.data_ptr()
     if library == "cupy":
         cupy: Any = sys.modules[library]
         with cupy.cuda.Device(device.number):
             y = cupy.empty(packed, x.dtype)
-        return y.transpose(TO_NCHW) if turned else y
+        return (y.transpose(TO_NCHW) if turned else y), y.data.ptr
     strides = call.y.strides
     if layout == "nhwc":
         shape, strides = permute(shape, TO_NHWC), permute(strides, TO_NHWC)
-    return DeviceArray(device, shape, strides, call.y.dtype, stream)
+    y = DeviceArray(device, shape, strides, call.y.dtype, stream)
+    return y, y.address
 
 
 def like(x: Any, y: npt.NDArray[Any]) -> Any:
@@ -418,8 +426,8 @@ def chosen(on: Device | HostRungs, conv: Conv, N: int, precision: str, memory: s
 def job_of(device: Device, call: Call) -> Job:
     """What the device computes for a call; raises MissingTool if there is no rung for it."""
     choice = chosen(device, call.conv, call.N, call.terms.precision, call.memory)
-    x_in_place = call.terms.padding == (0, 0) and call.x.in_place(choice.rung.layout)
-    y_in_place = call.y.in_place(choice.rung.layout)
+    x_in_place = call.terms.padding == (0, 0) and in_place(call.x, choice.rung.layout)
+    y_in_place = in_place(call.y, choice.rung.layout)
     return Job(choice.rung.name, tuple(choice.constants.items()), call.conv, call.N, x_in_place, y_in_place)
 
 

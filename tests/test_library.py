@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import alexconv
-from alexconv.arrays import Form, View, packed_strides, view
+from alexconv.arrays import Form, View, in_place, packed_strides, view
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.library import DTYPES, Terms, memory_of, planned
@@ -225,7 +225,7 @@ def test_the_layout_of_memory_follows_from_strides(values, expected):
 
 def test_what_lies_as_a_rung_wants_it_is_not_copied():
     def lies(values, layout, aligned=True):
-        return view(values, "x").form._replace(aligned=aligned).in_place(layout)
+        return in_place(view(values, "x").form._replace(aligned=aligned), layout)
 
     assert lies(X, "nchw") and not lies(X, "nhwc")
     assert lies(X[1:], "nchw")
@@ -294,7 +294,7 @@ def test_a_call_in_nhwc_names_axes_as_the_study_does():
     )
     call = planned(TERMS._replace(layout="nhwc"), FILTERS, x, out)
     assert (call.memory, call.x.shape, call.y.shape) == ("nhwc", FORM.shape, OUTPUT.shape)
-    assert call.x.in_place("nhwc") and call.y.in_place("nhwc")
+    assert in_place(call.x, "nhwc") and in_place(call.y, "nhwc")
     assert planned(TERMS._replace(layout="nhwc"), FILTERS, x, None).y == call.y
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv import nvcc
-from alexconv.arrays import ALIGNMENT, Form, Four, View, packed_strides
+from alexconv.arrays import ALIGNMENT, Form, Four, View, in_place, packed_form
 from alexconv.errors import OutOfMemory
 from alexconv.executors.bindings import PackedLaunch, Words, answer, loaded_function, require_bindings
 from alexconv.executors.cuda import CudaExecutor
@@ -160,6 +160,11 @@ class Workspace:
     maps: dict[tuple[str, int, int], int] = field(default_factory=dict)  # address by map, images, array's address
     map_memory: list[Memory] = field(default_factory=list)
     once: Prepared | None = None
+
+    @cached_property
+    def pieces(self) -> list[tuple[int, int]]:
+        """The plan's."""
+        return self.plan.pieces
 
     @cached_property
     def addresses(self) -> dict[str, int]:
@@ -388,7 +393,7 @@ class Device:
         It is the workspace's turn, as of ``convolve``.
         """
         sizes = space.prepared_sizes
-        if not w.form.in_place("nchw"):
+        if not in_place(w.form, "nchw"):
             sizes = {**sizes, "w": space.filter_bytes}
         prepared = into if into and into.arrays.keys() == sizes.keys() else Prepared(self, self._allotted(sizes))
         addresses = {"w": w.address, **prepared.addresses}
@@ -396,7 +401,6 @@ class Device:
             self.copy(w, self.packed(addresses["w"], w.form, "nchw", w.form.shape), (0, 0), stream)
         for step in space.preparation:
             step.enqueue(addresses, stream)
-        prepared.turns.end(stream)
         return prepared
 
     def convolve(
@@ -404,18 +408,17 @@ class Device:
     ) -> None:
         """Enqueues a job on the arrays of a caller: ``y`` becomes the convolution of ``x`` with the filters.
 
-        The workspace's turn has begun on the stream; it ends here.
+        The workspace's turn has begun on the stream, which waits for the filters; the turn ends here.
         """
         job = space.job
         rung, conv = job.rung, job.conv
         values = {**space.addresses, **prepared.addresses}
-        prepared.turns.begin(stream)
         if rung.constant_symbol:
             symbol = space.kernels.symbol(rung.constant_symbol)
             answer(
                 self.driver.cuMemcpyDtoDAsync(symbol, values["w"], space.filter_bytes, stream), "filters as constants"
             )
-        for first, last in space.plan.pieces:
+        for first, last in space.pieces:
             images, whole = last - first, last - first == job.N
             piece_x, piece_y = (x, y) if whole else (x.images(first, last), y.images(first, last))
             values[BATCH] = images
@@ -451,12 +454,6 @@ class Device:
                 space.maps[key] = place
             found[tensor_map.name] = space.maps[key]
         return found
-
-
-@lru_cache(maxsize=MOST_COPIES)
-def packed_form(shape: Four, layout: str, dtype: np.dtype[Any], device: int) -> Form:
-    """How an array of a device lies without gaps, in memory of its own."""
-    return Form(shape, packed_strides(shape, layout), dtype, device)
 
 
 def one_row(form: Form) -> Form:
