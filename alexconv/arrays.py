@@ -21,13 +21,13 @@ LEGACY_STREAM = 1  # the driver's name of the default stream, on which work is o
 CPU, CUDA_KINDS = 1, (2, 13)  # DLPack's device types: memory of the host; of CUDA devices, and managed by CUDA
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of axes
 ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
-KEPT_FORMS = 4096  # of arrays, for which what follows from them is kept
+KEPT_DESCRIPTORS = 4096  # of arrays, for which what follows from them is kept
 
 
-class Form(NamedTuple):
-    """How a four-dimensional array lies in memory: all but where.
+class Descriptor(NamedTuple):
+    """A four-dimensional array but for its address, as cuDNN's tensor descriptors have it.
 
-    Calls look up what they need by the forms of their arrays, so a form is a tuple, which is quick to hash.
+    What a call needs is looked up by the descriptors of its arrays: tuples, which are quick to hash.
     ``strides`` count elements.  ``device`` is the number of the GPU, None for host memory.  ``aligned`` says whether
     the first element is, to ALIGNMENT bytes.
     """
@@ -44,7 +44,7 @@ class Form(NamedTuple):
         """Bytes of an element."""
         return self.dtype.itemsize
 
-    def permuted(self, order: Sequence[int]) -> "Form":
+    def permuted(self, order: Sequence[int]) -> "Descriptor":
         """The same memory, its axes in another order."""
         return self._replace(shape=permute(self.shape, order), strides=permute(self.strides, order))
 
@@ -61,28 +61,28 @@ class View(NamedTuple):
     """
 
     address: int
-    form: Form
+    descriptor: Descriptor
     stream: int = LEGACY_STREAM
     waits: bool = False
 
     def images(self, first: int, last: int) -> "View":
         """Some images of the batch."""
-        form = self.form
-        address = self.address + first * form.strides[0] * form.itemsize
-        part = form._replace(shape=(last - first, *form.shape[1:]), aligned=is_aligned(address))
-        return self._replace(address=address, form=part)
+        whole = self.descriptor
+        address = self.address + first * whole.strides[0] * whole.itemsize
+        part = whole._replace(shape=(last - first, *whole.shape[1:]), aligned=is_aligned(address))
+        return self._replace(address=address, descriptor=part)
 
 
-@lru_cache(maxsize=KEPT_FORMS)
-def in_place(form: Form, layout: str) -> bool:
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def in_place(array: Descriptor, layout: str) -> bool:
     """Whether a rung of the layout can use an array as it lies."""
-    return form.aligned and form.lies(layout)
+    return array.aligned and array.lies(layout)
 
 
-@lru_cache(maxsize=KEPT_FORMS)
-def packed_form(shape: Four, layout: str, dtype: np.dtype[Any], device: int | None) -> Form:
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def packed_descriptor(shape: Four, layout: str, dtype: np.dtype[Any], device: int | None) -> Descriptor:
     """An array without gaps in memory of its own."""
-    return Form(shape, packed_strides(shape, layout), dtype, device)
+    return Descriptor(shape, packed_strides(shape, layout), dtype, device)
 
 
 def is_aligned(address: int) -> bool:
@@ -112,15 +112,15 @@ def library_of(values: Any) -> str:
     return type(values).__module__.partition(".")[0]
 
 
-def view(values: Any, what: str, stream: int | None = None) -> View:
-    """An array as a View; ``what`` names it in errors.  ``stream`` is torch's current one, where known.
+def view(values: Any, what: str) -> View:
+    """An array as a View; ``what`` names it in errors.
 
     Raises TypeError for what is no array, ValueError for one that has not four dimensions or cannot be used.
     """
     if isinstance(values, np.ndarray):
         return _of_numpy(values, what)
     if library_of(values) == "torch" and hasattr(values, "data_ptr"):
-        return _of_torch(values, what, stream)
+        return _of_torch(values, what)
     if hasattr(values, "__cuda_array_interface__"):
         return _of_interface(values.__cuda_array_interface__, what)
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
@@ -155,25 +155,29 @@ def _of_numpy(values: npt.NDArray[Any], what: str) -> View:
     shape = four(values.shape, what)
     strides = _in_elements(values.strides, values.dtype, what)
     address = values.ctypes.data
-    return View(address, Form(shape, strides, values.dtype, None, is_aligned(address), bool(values.flags.writeable)))
+    return View(
+        address, Descriptor(shape, strides, values.dtype, None, is_aligned(address), bool(values.flags.writeable))
+    )
 
 
-def _of_torch(values: Any, what: str, stream: int | None) -> View:
+def _of_torch(values: Any, what: str) -> View:
     torch: Any = sys.modules["torch"]
     if values.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"{what} asks for a gradient, which is not computed: pass {what}.detach(), or use no_grad()")
     if values.layout != torch.strided:
         raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
     address = values.data_ptr()
-    form = _torch_form(values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what)
-    if form.device is not None and stream is None:
-        stream = torch.cuda.current_stream(form.device).cuda_stream
-    return View(address, form, LEGACY_STREAM if stream is None else stream)
+    found = _torch_descriptor(values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what)
+    if found.device is None:
+        return View(address, found)
+    return View(address, found, torch.cuda.current_stream(found.device).cuda_stream)
 
 
-@lru_cache(maxsize=KEPT_FORMS)
-def _torch_form(size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str) -> Form:
-    """Of a tensor's size, strides, dtype and device, which are torch's."""
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def _torch_descriptor(
+    size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str
+) -> Descriptor:
+    """Of a tensor's size, strides, dtype and device, as torch gives them."""
     torch: Any = sys.modules["torch"]
     shape, steps = four(size, what), four(strides, what)
     dtypes = {torch.float32: np.float32, torch.float16: np.float16}
@@ -181,7 +185,7 @@ def _torch_form(size: Any, strides: tuple[int, ...], kind: Any, device: Any, ali
         raise ValueError(f"{what} is {kind}, not float32 or float16")
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"{what} lies on {device}, which is neither the CPU nor CUDA")
-    return Form(shape, steps, np.dtype(dtypes[kind]), device.index if device.type == "cuda" else None, aligned)
+    return Descriptor(shape, steps, np.dtype(dtypes[kind]), device.index if device.type == "cuda" else None, aligned)
 
 
 def _of_interface(interface: Any, what: str) -> View:
@@ -196,8 +200,8 @@ def _of_interface(interface: Any, what: str) -> View:
     if interface.get("strides") is not None:
         strides = _in_elements(interface["strides"], dtype, what)
     address, read_only = interface["data"]
-    form = Form(shape, strides, dtype, _device_of(address), is_aligned(address), not read_only)
-    return View(address, form, stream or LEGACY_STREAM)
+    found = Descriptor(shape, strides, dtype, _device_of(address), is_aligned(address), not read_only)
+    return View(address, found, stream or LEGACY_STREAM)
 
 
 def _of_capsule(capsule: Any, device: int, what: str) -> View:
@@ -209,7 +213,7 @@ def _of_capsule(capsule: Any, device: int, what: str) -> View:
         raise ValueError(f"{what} has elements of DLPack's type ({tensor.code}, {tensor.bits}), not float32 or float16")
     dtype = np.dtype(np.float16 if tensor.bits == 16 else np.float32)
     address = (tensor.data or 0) + tensor.byte_offset
-    return View(address, Form(shape, strides, dtype, device, is_aligned(address)), waits=True)
+    return View(address, Descriptor(shape, strides, dtype, device, is_aligned(address)), waits=True)
 
 
 _FLOAT = 2  # DLPack's code of floating-point numbers

@@ -18,8 +18,8 @@ Precisions are the error classes of ``alexconv.checks``: fp32 and tf32 take floa
 of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.  The rung is that
 of ``alexconv.auto``.  The first call of a shape compiles it, which takes seconds, and may wait for the device.
 
-What a call needs follows from the forms of its arrays: shapes, strides, types, devices and alignment, not addresses.
-It is found once for all calls of the same forms (``planned``, ``job_of``), which then only look it up.
+What a call needs follows from its arrays' descriptors: shapes, strides, types, devices and alignment, not addresses.
+It is found once for all calls with the same ones (``call_of``, ``job_of``), which then only look it up.
 
 Calls may come from several threads and streams.  They may not be captured as CUDA graphs.  No gradients.
 """
@@ -41,13 +41,13 @@ from alexconv.arrays import (
     LEGACY_STREAM,
     TO_NCHW,
     TO_NHWC,
-    Form,
+    Descriptor,
     Four,
     View,
     host_array,
     in_place,
     library_of,
-    packed_form,
+    packed_descriptor,
     permute,
     view,
 )
@@ -66,7 +66,7 @@ from alexconv.transfers import TRANSFERS
 DTYPES: dict[str, np.dtype[Any]] = {rung.precision: np.dtype(rung.dtype) for rung in LADDER}
 INSTEAD = {"tf32": ("fp32",)}  # what serves, too, where no rung of the precision suits
 KEPT_FILTERS = 16  # forms in which a Conv2d keeps its filters: one for each shape and rung
-KEPT_CALLS = 4096  # kinds of calls for which what they need is kept
+KEPT_CALLS = 4096  # for which what they need is kept
 STAGED_SHARE = 0.25  # of a GPU's budget, for the part of host arrays that is on it at a time
 
 Pair = int | Sequence[int]
@@ -118,13 +118,13 @@ class Conv2d:
                 raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
         self.precision, self.layout, self.backend = precision, layout, backend
         self.filters, self._w = filters, view(filters, "filters")
-        check_dtype(self._w.form, "filters", precision)
+        check_dtype(self._w.descriptor, "filters", precision)
         rows, columns = pair(stride, "stride", least=1)
         if rows != columns:
             raise ValueError(f"strides along rows and columns must be equal, not {rows} and {columns}")
         self.stride, self.padding = rows, pair(padding, "padding", least=0)
         self._terms = Terms(self.stride, self.padding, precision, layout)
-        self._kept: dict[Kernels, Prepared] = {}
+        self._kept: dict[Kernels, Prepared] = {}  # by the kernels that they are for
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """The output for ``x``, in ``out`` if given."""
@@ -133,12 +133,12 @@ class Conv2d:
     def compute(self, x: Any, out: Any, *, keep: bool) -> Any:
         """The same; ``keep`` says whether the filters will be used again."""
         seen, to = view(x, "x"), None if out is None else view(out, "out")
-        call = planned(self._terms, self._w.form, seen.form, None if to is None else to.form)
-        if seen.form.device is None:
+        call = call_of(self._terms, self._w.descriptor, seen.descriptor, None if to is None else to.descriptor)
+        if seen.descriptor.device is None:
             return self._of_host(x, out, call, keep=keep)
         if self.backend == "host":
-            raise ValueError(f"x lies on GPU {seen.form.device}, but backend host computes arrays in host memory")
-        device = gpu(seen.form.device)
+            raise ValueError(f"x lies on GPU {seen.descriptor.device}, but backend host computes arrays in host memory")
+        device = gpu(seen.descriptor.device)
         with device.lock, device.current():
             if to is None:
                 out, address = empty(x, call, device, seen.stream)
@@ -169,11 +169,11 @@ class Conv2d:
     def _prepared(self, device: Device, space: Workspace, stream: int, *, keep: bool) -> Prepared:
         """Filters in the form of the workspace's rung, in memory of their own or in the workspace's."""
         into, w = None if keep else space.once, self._w
-        if w.form.device is None:
+        if w.descriptor.device is None:
             values = np.ascontiguousarray(host_array(self.filters))
             uploaded = Memory(device, values.nbytes)  # held until the preparation is enqueued; its end waits for it
             device.upload(uploaded.address, values, stream)
-            w = device.packed(uploaded.address, w.form, "nchw", w.form.shape)
+            w = device.packed(uploaded.address, w.descriptor, "nchw", w.descriptor.shape)
             prepared = device.prepare(space, w, stream, into)
         else:
             device.join(w.stream, stream)
@@ -234,7 +234,9 @@ class Conv2d:
                 device.upload(staged_x.address, values, stream)
                 source = device.packed(staged_x.address, call.x, call.memory, (len(part), C, H, W))
                 to = device.packed(staged_y.address, call.x, "nchw", call.conv.y_shape(len(part)))
-                piece = planned(self._terms._replace(layout="nchw"), self._w.form, source.form, to.form)
+                piece = call_of(
+                    self._terms._replace(layout="nchw"), self._w.descriptor, source.descriptor, to.descriptor
+                )
                 self._enqueue(device, piece, source.address, to.address, stream, keep=keep)
                 device.download(y[first : first + images], staged_y.address, stream)
         return y
@@ -285,7 +287,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """What all calls have in common whose arrays have the same forms.
+    """What all calls have in common whose arrays have the same descriptors.
 
     ``conv`` includes the padding.  ``x`` and ``y`` are input and output with their axes as (N, C, H, W); ``memory`` is
     the layout that x lies in.
@@ -295,13 +297,13 @@ class Call:
     conv: Conv
     N: int
     memory: str
-    x: Form
-    y: Form
+    x: Descriptor
+    y: Descriptor
 
 
 @lru_cache(maxsize=KEPT_CALLS)
-def planned(terms: Terms, w: Form, x: Form, out: Form | None) -> Call:
-    """The call for arrays of these forms; without ``out``, for a new array without gaps.
+def call_of(terms: Terms, w: Descriptor, x: Descriptor, out: Descriptor | None) -> Call:
+    """The call for such arrays; without ``out``, for a new one without gaps.
 
     Raises ValueError where they do not fit each other or the precision.
     """
@@ -311,26 +313,26 @@ def planned(terms: Terms, w: Form, x: Form, out: Form | None) -> Call:
     shape = conv.y_shape(N)
     if out is None:
         order = "nhwc" if terms.layout == "nhwc" else memory
-        y = packed_form(shape, order, x.dtype, x.device)  # allocators of GPU memory align it to more than ALIGNMENT
+        y = packed_descriptor(shape, order, x.dtype, x.device)  # aligned: a GPU's allocators do more than ALIGNMENT
         return Call(terms, conv, N, memory, seen, y)
     check_dtype(out, "out", terms.precision)
     check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
     return Call(terms, conv, N, memory, seen, study_order(out, terms.layout))
 
 
-def study_order(form: Form, layout: str) -> Form:
-    """The form of an array in a layout with its axes as (N, C, H, W)."""
-    return form.permuted(TO_NCHW) if layout == "nhwc" else form
+def study_order(array: Descriptor, layout: str) -> Descriptor:
+    """An array in a layout with its axes as (N, C, H, W)."""
+    return array.permuted(TO_NCHW) if layout == "nhwc" else array
 
 
-def check_dtype(form: Form, what: str, precision: str) -> None:
+def check_dtype(array: Descriptor, what: str, precision: str) -> None:
     """Raises ValueError for an array of another type than the precision's."""
     wanted = DTYPES[precision]
-    if form.dtype != wanted:
-        raise ValueError(f"{what} is {form.dtype}, but precision {precision} takes {wanted}")
+    if array.dtype != wanted:
+        raise ValueError(f"{what} is {array.dtype}, but precision {precision} takes {wanted}")
 
 
-def conv_of(terms: Terms, w: Form, x: Form) -> Conv:
+def conv_of(terms: Terms, w: Descriptor, x: Descriptor) -> Conv:
     """The shape, padding included; raises ValueError where x and filters do not fit each other."""
     _, C, H, W = x.shape
     M, channels, R, S = w.shape
@@ -346,7 +348,7 @@ def conv_of(terms: Terms, w: Form, x: Form) -> Conv:
     return Conv(C=C, H=rows, W=columns, M=M, R=R, S=S, U=terms.stride)
 
 
-def check_out(out: Form, x: Form, shape: Four) -> None:
+def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:
     """Raises ValueError where an output of that shape cannot go there."""
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, the output has {shape}")
@@ -371,14 +373,14 @@ def pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def place(form: Form) -> str:
+def place(array: Descriptor) -> str:
     """Where an array is, in words."""
-    return "in host memory" if form.device is None else f"on GPU {form.device}"
+    return "in host memory" if array.device is None else f"on GPU {array.device}"
 
 
-def memory_of(form: Form) -> str:
+def memory_of(array: Descriptor) -> str:
     """The layout that an array's memory is in; nchw if none or both."""
-    return "nhwc" if form.lies("nhwc") and not form.lies("nchw") else "nchw"
+    return "nhwc" if array.lies("nhwc") and not array.lies("nchw") else "nchw"
 
 
 def empty(x: Any, call: Call, device: Device, stream: int) -> tuple[Any, int]:

@@ -90,7 +90,7 @@ def test_random_shapes_are_as_torchs(torch, compiled, precision):
         if last:
             x = x.contiguous(memory_format=torch.channels_last)
         y = alexconv.conv2d(x, w, stride, padding, precision)
-        assert y.is_contiguous(memory_format=torch.channels_last if view(x, "x").form.lies("nhwc") else
+        assert y.is_contiguous(memory_format=torch.channels_last if view(x, "x").descriptor.lies("nhwc") else
                                torch.contiguous_format) or min(x.shape[1:]) == 1  # fmt: skip
         assert (y.dtype, y.device) == (x.dtype, x.device)
         error, conv = torchs_error(torch, y, x, w, stride, padding)
@@ -160,6 +160,24 @@ def test_work_is_on_torchs_stream(torch, pair):
         assert torch.equal(first, outputs[0][0]) and torch.equal(first, second)
         assert (first - expected).abs().max() < 1e-3
     assert (y - expected / 2).abs().max() < 1e-3
+
+
+def test_kept_filters_are_waited_for_on_other_streams(torch, pair):
+    x, w = pair
+    for images in (8, 3):  # so that nothing below waits for the device
+        alexconv.Conv2d(w)(x[:images])
+    layer, expected = alexconv.Conv2d(3 * w), 3 * torch.nn.functional.conv2d(x[:3], w)
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(first):
+        torch.cuda._sleep(100_000_000)
+        layer(x)
+    with torch.cuda.stream(second):
+        y = layer(x[:3])  # has a workspace of its own, so that only the filters keep it waiting
+        assert not first.query()
+    torch.cuda.synchronize()
+    assert len(layer._kept) == 1
+    assert (y - expected).abs().max() < 1e-3
 
 
 def test_other_threads_may_call(torch, pair):

@@ -2,7 +2,8 @@
 
 PyCUDA launches on its own streams only, so kernels are loaded and launched here through cuda-bindings, on the stream
 that the caller names, without waiting.  What a call needs besides the caller's arrays, its workspace, is kept for the
-next call of the same kind, up to KEPT_SHARE of the device's memory.  A workspace serves one call after the other: an
+next call of the same kind, up to KEPT_SHARE of the device's memory.  So are the launches, with their parameters packed
+but for the addresses.  A workspace serves one call after the other: an
 event makes a call on another stream wait for the last one.
 """
 
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv import nvcc
-from alexconv.arrays import ALIGNMENT, Form, Four, View, in_place, packed_form
+from alexconv.arrays import ALIGNMENT, Descriptor, Four, View, in_place, packed_descriptor
 from alexconv.errors import OutOfMemory
 from alexconv.executors.bindings import PackedLaunch, Words, answer, loaded_function, require_bindings
 from alexconv.executors.cuda import CudaExecutor
@@ -38,7 +39,7 @@ KEPT_SHARE = 0.25  # of the device's memory, for workspaces
 MOST_WORKSPACES = 256
 MOST_MAPS = 1024  # tensor maps of a workspace: one for each address that it has met
 MAPS_TOGETHER = 32  # that are allotted at a time
-MOST_COPIES = 1024  # launches of copiers, one for each pair of forms
+MOST_COPIES = 1024  # launches of copiers that are kept, one for each pair of descriptors
 BLOCK = 256  # threads of copy_elements
 TILE, TILE_ROWS = 32, 8  # of copy_transposed; as in copy.cu
 LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
@@ -163,7 +164,7 @@ class Workspace:
 
     @cached_property
     def pieces(self) -> list[tuple[int, int]]:
-        """The plan's."""
+        """First image and the one after the last, of each piece."""
         return self.plan.pieces
 
     @cached_property
@@ -211,7 +212,7 @@ class Device:
         self.driver = require_bindings("a convolution of other libraries' arrays")
         self.number = number
         self.lock = threading.RLock()
-        before = self._context_before()
+        before = self._current_context()
         self.executor = CudaExecutor(number)
         handle = answer(self.driver.cuDeviceGet(number), "a device")
         self._context = answer(self.driver.cuDevicePrimaryCtxRetain(handle), "a context")
@@ -222,14 +223,14 @@ class Device:
         self._kernels: weakref.WeakValueDictionary[Any, Kernels] = weakref.WeakValueDictionary()
         self._copy_launch = lru_cache(maxsize=MOST_COPIES)(self._packed_copy)
 
-    def _context_before(self) -> Any:
+    def _current_context(self) -> Any:
         result, context = self.driver.cuCtxGetCurrent()
         return context if int(result) == 0 and int(context) else None
 
     def current(self) -> AbstractContextManager[None]:
         """The device's context is this thread's meanwhile."""
-        before = self._context_before()
-        return nullcontext() if before is not None and int(before) == self._context_number else self._pushed()
+        now = self._current_context()
+        return nullcontext() if now is not None and int(now) == self._context_number else self._pushed()
 
     @contextmanager
     def _pushed(self) -> Iterator[None]:
@@ -356,12 +357,16 @@ class Device:
 
     def copy(self, source: View, target: View, border: tuple[int, int], stream: int) -> None:
         """Enqueues a copy of planes into the middle of a target with zeros in its border of rows and columns."""
-        self._copy_launch(source.form, target.form, border).enqueue(stream, (source.address, target.address))
+        self._copy_launch(source.descriptor, target.descriptor, border).enqueue(
+            stream, (source.address, target.address)
+        )
 
-    def _packed_copy(self, source: Form, target: Form, border: tuple[int, int]) -> PackedLaunch:
+    def _packed_copy(self, source: Descriptor, target: Descriptor, border: tuple[int, int]) -> PackedLaunch:
         """The launch of a copy; its first parameters are the addresses."""
-        if border == (0, 0) and all(form.strides[2] == form.shape[3] * form.strides[3] for form in (source, target)):
-            source, target = (one_row(form) for form in (source, target))
+        if border == (0, 0) and all(
+            array.strides[2] == array.shape[3] * array.strides[3] for array in (source, target)
+        ):
+            source, target = (one_row(array) for array in (source, target))
         margins = dict(zip("NCHW", (0, 0, *border), strict=True))
         axes = {
             name: (extent, step, source_step, margins[name], count)
@@ -383,9 +388,9 @@ class Device:
         parameters = [*addresses, *(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
         return kernels.packed("copy_elements", (target.shape[0] * blocks, 1, 1), (BLOCK, 1, 1), 0, parameters)
 
-    def packed(self, memory: int, like: Form, layout: str, shape: Four) -> View:
+    def packed(self, memory: int, like: Descriptor, layout: str, shape: Four) -> View:
         """An array of this device without gaps."""
-        return View(memory, packed_form(shape, layout, like.dtype, self.number))
+        return View(memory, packed_descriptor(shape, layout, like.dtype, self.number))
 
     def prepare(self, space: Workspace, w: View, stream: int, into: Prepared | None = None) -> Prepared:
         """Enqueues the preparation of filters for a workspace's rung, into the memory of others if there is some.
@@ -393,12 +398,12 @@ class Device:
         It is the workspace's turn, as of ``convolve``.
         """
         sizes = space.prepared_sizes
-        if not in_place(w.form, "nchw"):
+        if not in_place(w.descriptor, "nchw"):
             sizes = {**sizes, "w": space.filter_bytes}
         prepared = into if into and into.arrays.keys() == sizes.keys() else Prepared(self, self._allotted(sizes))
         addresses = {"w": w.address, **prepared.addresses}
         if "w" in sizes:
-            self.copy(w, self.packed(addresses["w"], w.form, "nchw", w.form.shape), (0, 0), stream)
+            self.copy(w, self.packed(addresses["w"], w.descriptor, "nchw", w.descriptor.shape), (0, 0), stream)
         for step in space.preparation:
             step.enqueue(addresses, stream)
         return prepared
@@ -425,7 +430,7 @@ class Device:
             if job.x_in_place:
                 values["x"] = piece_x.address
             else:
-                to = self.packed(values["x"], x.form, rung.layout, conv.x_shape(images))
+                to = self.packed(values["x"], x.descriptor, rung.layout, conv.x_shape(images))
                 self.copy(piece_x, to, border, stream)
             if job.y_in_place:
                 values["y"] = piece_y.address
@@ -433,7 +438,9 @@ class Device:
             for step in space.steps_for(images):
                 step.enqueue(values, stream)
             if not job.y_in_place:
-                self.copy(self.packed(values["y"], y.form, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream)
+                self.copy(
+                    self.packed(values["y"], y.descriptor, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream
+                )
         space.turns.end(stream)
 
     def _maps(self, space: Workspace, images: int, addresses: Mapping[str, int], stream: int) -> dict[str, int]:
@@ -456,8 +463,8 @@ class Device:
         return found
 
 
-def one_row(form: Form) -> Form:
+def one_row(planes: Descriptor) -> Descriptor:
     """Planes whose rows follow each other, as planes of one row."""
-    N, C, H, W = form.shape
-    a, b, _, d = form.strides
-    return form._replace(shape=(N, C, 1, H * W), strides=(a, b, 0, d))
+    N, C, H, W = planes.shape
+    a, b, _, d = planes.strides
+    return planes._replace(shape=(N, C, 1, H * W), strides=(a, b, 0, d))
