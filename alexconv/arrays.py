@@ -166,6 +166,8 @@ def _of_torch(values: Any, what: str) -> View:
         raise ValueError(f"{what} asks for a gradient, which is not computed: pass {what}.detach(), or use no_grad()")
     if values.layout != torch.strided:
         raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
+    if values.is_neg():
+        raise ValueError(f"{what} is a view whose signs torch has still to turn: pass {what}.resolve_neg()")
     address = values.data_ptr()
     found = _torch_descriptor(values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what)
     if found.device is None:

@@ -113,6 +113,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
                 tiles_grid,
                 lambda conv, constants: (3 * WARPGROUP, 1, 1),
                 resident_bytes,
+                early=True,
             ),
         ),
         constants=resident_constants(),

@@ -278,7 +278,11 @@ RANGES = Array("ranges", lambda conv, N, constants: (N, *reversed(tiles_and_grou
 
 def multiply(factors: Factors, *args: str) -> Launch:
     """The launch of the product itself."""
-    return Launch("multiply", args, tiles_grid, tiles_block, lambda conv, constants: ring_bytes(factors, constants))
+
+    def shared_bytes(conv: Conv, constants: Constants) -> int:
+        return ring_bytes(factors, constants)
+
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, early=True)
 
 
 def prepare_scaled(parts: int) -> tuple[Launch, ...]:
@@ -295,7 +299,7 @@ def scale_input(parts: int) -> tuple[Launch, ...]:
     blocked, shared = ("pixels", "pixels_rest")[:parts], input_bytes(parts)
     return (
         Launch("prepare_input", ("x", "ranges", *blocked), input_grid, flat_block, shared),
-        Launch("prepare_outliers", ("x", "ranges", "exponents", *blocked), images_grid, flat_block, shared),
+        Launch("prepare_outliers", ("x", "ranges", "exponents", *blocked), images_grid, flat_block, shared, early=True),
     )
 
 
@@ -379,9 +383,11 @@ def tap_map(name: str, array: str) -> TensorMap:
 
 def multiply_windows(factors: Factors, *args: str) -> Launch:
     """The launch of the product from windows."""
-    return Launch(
-        "multiply", args, tiles_grid, tiles_block, lambda conv, constants: window_bytes(factors, conv, constants)
-    )
+
+    def shared_bytes(conv: Conv, constants: Constants) -> int:
+        return window_bytes(factors, conv, constants)
+
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, early=True)
 
 
 WGMMA_RUNGS: tuple[Rung, ...] = (

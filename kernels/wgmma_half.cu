@@ -27,5 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,       // [N][E][F][M]
              long long N)
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which may write x
     multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, Tiles(N), NativeOutput<EveryRow>{y, {int(N)}});
 }

@@ -40,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
                   __half* __restrict__ pixels,
                   __half* __restrict__ pixels_rest)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
     __half* const parts[] = {pixels, pixels_rest};
     prepare_usual_input<InputTile<2>>(x, ranges, parts);
 }
@@ -51,6 +52,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
                      __half* __restrict__ pixels,
                      __half* __restrict__ pixels_rest)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which write the ranges and the pixels
     __half* const parts[] = {pixels, pixels_rest};
     prepare_unusual_input<InputTile<2>>(x, ranges, exponents, parts);
 }
@@ -65,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float* __restrict__ y,                    // [N][M][E][F]
              long long N)
 {
+    wait_for_launches_before();  // which write the pixels and the exponents
     multiply_tiles(Maps<2>{{pixel_map, pixel_rest_map}, {filter_map, filter_rest_map}}, Tiles(N),
                    StudyOutput<EveryRow>{y, exponents, filter_exponent, {int(N)}});
 }

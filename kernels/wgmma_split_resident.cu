@@ -37,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
                   __half* __restrict__ pixels,
                   __half* __restrict__ pixels_rest)  // both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
 {
+    let_next_launch_start();
     __half* const parts[] = {pixels, pixels_rest};
     prepare_usual_input<InputTile<2, ChunkPlanes>>(x, ranges, parts);
 }
@@ -48,6 +49,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
                      __half* __restrict__ pixels,
                      __half* __restrict__ pixels_rest)  // both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which write the ranges and the pixels
     __half* const parts[] = {pixels, pixels_rest};
     prepare_unusual_input<InputTile<2, ChunkPlanes>>(x, ranges, exponents, parts);
 }
@@ -61,6 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float* __restrict__ y,                    // [N][M][E][F]
              long long N)
 {
+    wait_for_launches_before();  // which write the pixels and the exponents
     const __half* const parts[] = {pixels, pixels_rest};
     multiply_resident(parts, filters, N, StudyOutput<ResidentPositions>{y, exponents, filter_exponent, {int(N)}});
 }

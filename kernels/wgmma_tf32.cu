@@ -36,6 +36,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
                   float* __restrict__ ranges,   // [N][GROUPS][TILES]
                   __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
     __half* const parts[] = {pixels};
     prepare_usual_input<InputTile<1>>(x, ranges, parts);
 }
@@ -46,6 +47,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which write the ranges and the pixels
     __half* const parts[] = {pixels};
     prepare_unusual_input<InputTile<1>>(x, ranges, exponents, parts);
 }
@@ -58,6 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float* __restrict__ y,                    // [N][M][E][F]
              long long N)
 {
+    wait_for_launches_before();  // which write the pixels and the exponents
     multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, Tiles(N),
                    StudyOutput<EveryRow>{y, exponents, filter_exponent, {int(N)}});
 }

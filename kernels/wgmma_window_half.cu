@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
     block_native_input(x, pixels);
 }
 

@@ -35,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
                   float* __restrict__ ranges,   // [N][GROUPS][TILES]
                   __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
     __half* const parts[] = {pixels};
     prepare_usual_input<InputTile<1>>(x, ranges, parts);
 }
@@ -45,6 +46,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which write the ranges and the pixels
     __half* const parts[] = {pixels};
     prepare_unusual_input<InputTile<1>>(x, ranges, exponents, parts);
 }

@@ -332,6 +332,8 @@ def test_what_torch_would_expect_to_hear(torch, pair):
     x, w = pair
     with pytest.raises(ValueError, match="asks for a gradient"):
         alexconv.conv2d(x.clone().requires_grad_(), w)
+    with pytest.raises(ValueError, match="resolve_neg"):
+        alexconv.conv2d(torch.complex(x, x).conj().imag, w)
     with torch.no_grad():
         alexconv.conv2d(x.clone().requires_grad_(), w)
     with pytest.raises(ValueError, match="x lies in host memory, the filters on GPU 0"):
