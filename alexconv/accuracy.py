@@ -20,7 +20,7 @@ from alexconv import display, environment
 from alexconv.cli import exits_cleanly
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
-from alexconv.executors.point import Executor
+from alexconv.executors.point import Executor, open_rung
 from alexconv.kernels.rung import Rung
 from alexconv.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
 from alexconv.points import Point, choose_rungs
@@ -73,14 +73,9 @@ def convolved_by(runner: Runner, rung: Rung) -> Convolve:
         constants = rung.resolve(WORKLOAD.layer(layer), {})
         point = Point(WORKLOAD.name, layer, len(x), rung.name, TRANSFER, rung.precision, constants)
         plan = runner.plan(point)
-        program = runner.executor.load(rung, point.conv, plan.constants)
-        inputs, filters = (values.astype(rung.dtype, copy=False) for values in (x, w))
-        opened = runner.executor.open(program, plan, inputs, filters, transfer_named(TRANSFER))
-        try:
+        with open_rung(runner.executor, rung, point.conv, plan, x, w, transfer_named(TRANSFER)) as opened:
             y: Floats = opened.outputs().astype(np.float32)
             return y
-        finally:
-            opened.close()
 
     return convolve
 

@@ -37,6 +37,7 @@ from alexconv.executors.cuda import CudaExecutor
 from alexconv.executors.cuda_points import CopiedPoint
 from alexconv.executors.host import HostBuffer
 from alexconv.executors.host_points import HostPoint, HostProgram, HostRungs
+from alexconv.executors.point import open_rung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import BATCH
 from alexconv.launches import configure
@@ -239,20 +240,16 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
     for point in points:
         with told(point, problems.append):
             plan = runner.plan(point)
-            rung, program = RUNGS[point.rung], executor.load(RUNGS[point.rung], point.conv, plan.constants)
-            layer = runner.layer(point)
-            x, w = (values.astype(rung.dtype, copy=False) for values in (layer.x[: point.N], layer.w))
-            opened = executor.open(program, plan, x, w, transfer_named(point.transfer))
-            assert isinstance(opened, CopiedPoint)
-            try:
-                opened.outputs()
+            rung, layer, transfer = RUNGS[point.rung], runner.layer(point), transfer_named(point.transfer)
+            with open_rung(executor, rung, point.conv, plan, layer.x[: point.N], layer.w, transfer) as opened:
+                copied = opened.point
+                assert isinstance(copied, CopiedPoint)
+                copied.outputs()
                 with executor.errors(rung.name):
                     executor.driver.start_profiler()
-                    program.enqueue(plan.images, opened.pointers, opened.stream)
-                    opened.stream.synchronize()
+                    copied.program.enqueue(plan.images, copied.pointers, copied.stream)
+                    copied.stream.synchronize()
                     executor.driver.stop_profiler()
-            finally:
-                opened.close()
             name = identity(point.axes())
             entries = [launch.entry for launch in rung.launches]
             kernels += [{"point": name, "entry": entry, "images": plan.images} for entry in entries]

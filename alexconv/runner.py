@@ -14,9 +14,8 @@ from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.point import Executor, Samples, Values
+from alexconv.executors.point import Executor, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.layouts import from_study, to_study
 from alexconv.planner import DoesNotFit, Plan, plan_on
 from alexconv.points import Joint, Point
 from alexconv.records import Record, digest, identity
@@ -146,20 +145,15 @@ class Runner:
 
     def _measured(self, point: Point, cut: Plan) -> Record:
         rung, layer = RUNGS[point.rung], self.layer(point)
-        precision = PRECISIONS[rung.precision]
-        program = self.executor.load(rung, point.conv, cut.constants)
-        x = from_study(layer.x[: point.N].astype(rung.dtype, copy=False), rung.layout)
-        w = layer.w.astype(rung.dtype, copy=False)
-        opened = self.executor.open(program, cut, x, w, transfer_named(point.transfer))
-        try:
-            outputs = to_study(opened.outputs(), rung.layout)
+        precision, transfer = PRECISIONS[rung.precision], transfer_named(point.transfer)
+        with open_rung(self.executor, rung, point.conv, cut, layer.x[: point.N], layer.w, transfer) as opened:
             facts: Record = {
-                **checked(layer.error(outputs), precision.tolerance(point.conv.K)),
+                **checked(layer.error(opened.outputs()), precision.tolerance(point.conv.K)),
                 "pieces": len(cut.pieces),
                 "images_per_piece": cut.images,
                 "planned_constants": cut.constants,
                 "device_bytes": cut.device_bytes,
-                "launches": program.launches(cut.images),
+                "launches": opened.program.launches(cut.images),
             }
             if facts["status"] != "ok":
                 return facts
@@ -169,11 +163,9 @@ class Runner:
                 facts["spread"] = spread(opened.outputs().copy(), opened.outputs)
             if self.settings.baseline:
                 facts["cpu"] = layer.cpu_times(point.N)
-            facts |= timed(self.executor, opened.measure, self.settings.seconds)
-            timeline = opened.timeline()
+            facts |= timed(self.executor, opened.point.measure, self.settings.seconds)
+            timeline = opened.point.timeline()
             return facts | {"timeline": timeline} if timeline else facts
-        finally:
-            opened.close()
 
 
 def attempted(point: Point | Joint, key: str, measure: Callable[[], Record]) -> Record:

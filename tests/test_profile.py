@@ -1,14 +1,22 @@
 """Profiles: what the host trace finds, how Nsight Compute's figures are read, and what the command records."""
 
 import json
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from alexconv import ncu, profile
 from alexconv.errors import LaunchError, MissingTool, UsageError
+from alexconv.executors.cuda import CudaExecutor
+from alexconv.executors.cuda_points import CopiedPoint
 from alexconv.executors.host import HostExecutor
+from alexconv.kernels.ladder import RUNGS
 from alexconv.launches import Configured
+from alexconv.layouts import from_study
 from alexconv.records import identity, read
 from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx
 from alexconv.trace import spread_blocks, trace_launch
@@ -146,7 +154,8 @@ def test_every_rung_is_free_of_races(tmp_path, capsys, lines):
     assert all(record["metrics"]["races"] == 0 and record["races"] == [] for record in found)
     assert all(record["source"] == "host" and 1 <= record["metrics"]["blocks"] <= 2 for record in found)
     if not lines:
-        assert {record["point"]["rung"] for record in found} >= {"direct", "channels-atomic", "unroll-matmul"}
+        rungs = {record["point"]["rung"] for record in found}
+        assert rungs >= {"direct", "channels-atomic", "unroll-matmul", "mma-half"}
 
 
 def test_blocks_are_spread_from_first_to_last():
@@ -281,6 +290,63 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     assert (found.source, found.images) == ("driver", 128)
     assert found.metrics["registers"] == 40
     assert found.metrics["theoretical_occupancy"] == 75
+
+
+class Started(CopiedPoint):
+    """A point of Launching's, which notes the input that it got and what is done with it."""
+
+    def __init__(self, executor, program, x):
+        self.executor, self.program, self.x = executor, program, x
+        self.pointers, self.stream = {}, SimpleNamespace(synchronize=lambda: executor.done.append("synchronize"))
+
+    def outputs(self):
+        self.executor.done.append("outputs")
+        return self.x
+
+    def close(self):
+        self.executor.done.append("close")
+
+
+class Launching(CudaExecutor):
+    """The CUDA executor where there is no GPU: it notes what it is asked to do."""
+
+    max_shared = 227 * 1024
+
+    def __init__(self):
+        self.done, self.opened, self.capability = [], [], (9, 0)
+        names = ("start_profiler", "stop_profiler")
+        self.driver = SimpleNamespace(**{name: partial(self.done.append, name) for name in names})
+
+    def memory_budget(self):
+        return 1 << 40
+
+    def errors(self, what):
+        return nullcontext()
+
+    def load(self, rung, conv, constants):
+        return SimpleNamespace(enqueue=lambda images, pointers, stream: self.done.append(f"enqueue {images}"))
+
+    def open(self, program, plan, x, w, transfer):
+        self.opened.append((x, w))
+        return Started(self, program, x)
+
+
+@pytest.mark.parametrize("rung", ["tiled", "mma-half"])
+def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layout(rung):
+    options = profile.parser().parse_args(["--rungs", rung, "--layers", "5", "--N", "2"])
+    points = profile.points_asked_for(options, "cuda")
+    executor = Launching()
+    runner = profile.Runner(executor, points, profile.Settings())
+    launched = profile.launch_once(runner, points)
+    assert launched["problems"] == []
+    assert {(kernel["point"], kernel["images"]) for kernel in launched["kernels"]} == {(identity(points[0].axes()), 2)}
+    profiled = ["start_profiler", "enqueue 2", "synchronize", "stop_profiler"]
+    assert executor.done == ["outputs", *profiled, "close"]
+    layer, given = runner.layer(points[0]), RUNGS[rung]
+    ((x, w),) = executor.opened
+    np.testing.assert_array_equal(x, from_study(layer.x.astype(given.dtype), given.layout))
+    np.testing.assert_array_equal(w, layer.w.astype(given.dtype))
+    assert x.flags.c_contiguous
 
 
 # ---- Two files side by side ------------------------------------------------------------------------------------------
