@@ -30,7 +30,7 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from alexconv import display, environment, ncu
-from alexconv.cli import exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cli import DEFAULT_BATCH, command_line, exits_cleanly, parse_batches, parse_layers, workload_named
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.cuda import CudaExecutor
@@ -44,7 +44,6 @@ from alexconv.launches import configure
 from alexconv.planner import Plan
 from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse_constants, rung_label
 from alexconv.records import Record, RecordFile, identity, read
-from alexconv.run import DEFAULT_BATCH, build_all
 from alexconv.runner import Runner, Settings, Skip
 from alexconv.trace import Trace, spread_blocks, trace_launch
 from alexconv.transfers import transfer_named
@@ -162,17 +161,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.width = FILE_WIDTH
     console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     file = RecordFile(options.out)
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    headers = {
-        "device": file.header("device", executor.header()),
-        "host": file.header("host", environment.host_facts()),
-        "run": file.header("run", {"command": " ".join([PROGRAM, *words]), **environment.software_facts()}),
-    }
-    build_all(executor, runner, points)
+    headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
+    runner.build_all(points)
     if executor.name == "host":
         profiles = list(host_profiles(runner, points, options.blocks))
     else:
-        profiles = cuda_profiles(runner, points, words)
+        profiles = cuda_profiles(runner, points, sys.argv[1:] if arguments is None else arguments)
     for profile in profiles:
         file.header("profile", {**profile.record(), **headers})
     show(console, profiles, lines=options.lines)

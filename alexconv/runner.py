@@ -1,6 +1,7 @@
 """Runs points one after the other: plan, run, check, and only then measure.  Each result is one record."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,10 +13,12 @@ from alexconv import data
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
+from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.point import Executor, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Constants, Rung
 from alexconv.planner import DoesNotFit, Plan, plan_on
 from alexconv.points import Joint, Point
 from alexconv.records import Record, digest, identity
@@ -138,6 +141,21 @@ class Runner:
         compiled = self.executor.key(RUNGS[point.rung], point.conv, point.constants)
         settings = [self.settings.seed, self.settings.memory_budget, self.settings.timed, data.GENERATOR_VERSION]
         return digest([compiled, self.executor.header(), settings, point.transfer])
+
+    def build_all(self, points: Iterable[Point]) -> None:
+        """Compiles every point's kernels side by side; a failure shows again, and is recorded, when its point runs."""
+        wanted: dict[object, tuple[Rung, Conv, Constants]] = {}
+        for point in points:
+            with suppress(Skip):
+                constants = self.plan(point).constants
+                wanted[point.rung, point.conv, tuple(constants.items())] = RUNGS[point.rung], point.conv, constants
+
+        def build(rung: Rung, conv: Conv, constants: Constants) -> None:
+            with suppress(CompileError):
+                self.executor.build(rung, conv, constants)
+
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(lambda arguments: build(*arguments), wanted.values()))
 
     def record(self, point: Point) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""
