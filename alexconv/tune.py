@@ -38,8 +38,8 @@ from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse_constants, rung_label
 from alexconv.records import Record, RecordFile, identity
-from alexconv.reports.summary import median_of
 from alexconv.runner import Runner, Settings, Skip, finished
+from alexconv.statistics import median_of
 from alexconv.tuning import Axes, Run, Search, axes, candidates, import_optuna, search
 from alexconv.tuning_cache import Best
 
