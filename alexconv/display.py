@@ -13,13 +13,13 @@ from rich.table import Table
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.launches import configure
+from alexconv.planner import MEBIBYTE
 from alexconv.points import Point, rung_label
 from alexconv.records import Record
 from alexconv.runner import Runner, Skip
 from alexconv.statistics import summarize
 from alexconv.summary import Row, rows
 
-MEBIBYTE = 2**20
 PLAIN_WIDTH = 160  # columns
 
 

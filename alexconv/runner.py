@@ -99,6 +99,10 @@ class Settings:
     baseline: bool = True
     timed: bool = True
 
+    def key(self) -> list[object]:
+        """What of them, and of the inputs' making, a point's result depends on."""
+        return [self.seed, self.memory_budget, self.timed, data.GENERATOR_VERSION]
+
 
 class Skip(Exception):
     """The point cannot be run here; the text says why."""
@@ -139,8 +143,7 @@ class Runner:
     def key(self, point: Point) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         compiled = self.executor.key(RUNGS[point.rung], point.conv, point.constants)
-        settings = [self.settings.seed, self.settings.memory_budget, self.settings.timed, data.GENERATOR_VERSION]
-        return digest([compiled, self.executor.header(), settings, point.transfer])
+        return digest([compiled, self.executor.header(), self.settings.key(), point.transfer])
 
     def build_all(self, points: Iterable[Point]) -> None:
         """Compiles every point's kernels side by side; a failure shows again, and is recorded, when its point runs."""

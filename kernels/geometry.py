@@ -10,6 +10,7 @@ SharedBytes = Callable[[Conv, Constants], int]
 Refusal = Callable[[Conv, Constants], str | None]
 
 FLOAT, HALF = 4, 2  # bytes
+WARP = 32  # threads
 PORTABLE_SHARED = 48 * 1024  # bytes of shared memory that a block has on every CUDA GPU
 MAX_SHARED = 227 * 1024  # and on the largest, from Hopper on
 MULTIPROCESSORS = 132  # of an H100 or H200; more or fewer blocks than these work too
