@@ -191,7 +191,8 @@ class Runner:
 
 def attempted(point: Point | Joint, key: str, measure: Callable[[], Record]) -> Record:
     """The record of a point: what ``measure`` finds, or how it failed, where the fault is the point's own."""
-    begin = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "point": point.axes(), "key": key}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    begin = {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
     try:
         return begin | measure()
     except Skip as reason:

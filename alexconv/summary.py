@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.points import rung_label
+from alexconv.points import changed_in, label_with
 from alexconv.records import Record
-from alexconv.shapes import WORKLOADS
 from alexconv.statistics import median_of
 
 
@@ -42,8 +41,7 @@ class Row:
 
 def label(record: Record) -> str:
     """The rung of a record, with the constants that differ from its defaults."""
-    point = record["point"]
-    return rung_label(point["rung"], point["constants"], WORKLOADS[point["workload"]].layer(point["layer"]))
+    return label_with(record["point"]["rung"], changed_in(record))
 
 
 def row(record: Record) -> Row:

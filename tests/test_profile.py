@@ -14,10 +14,11 @@ from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.cuda import CudaExecutor
 from alexconv.executors.cuda_points import CopiedPoint
 from alexconv.executors.host import HostExecutor
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.launches import Configured
 from alexconv.layouts import from_study
 from alexconv.records import identity, read
+from alexconv.shapes import WORKLOADS
 from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx
 from alexconv.trace import spread_blocks, trace_launch
 
@@ -141,21 +142,40 @@ def test_a_race_names_both_sites_and_threads():
     assert str(race) == f"shared store at {write} and load at {load}: block 0, threads 0 and 63"
 
 
+def small_layer_for(rung):
+    """The first of some layers that the rung takes: a workload and the layer's number."""
+    for workload, layer in (("lenet-70-k5", 2), ("alexnet", 3), ("alexnet", 1)):
+        conv = WORKLOADS[workload].layer(layer)
+        if not rung.refuses(conv, rung.resolve(conv, {})):
+            return workload, layer
+    raise AssertionError(f"{rung.name} takes none of these layers")
+
+
+RUNGS_OF_LAYERS = {
+    place: [rung.name for rung in LADDER if small_layer_for(rung) == place]
+    for place in sorted({small_layer_for(rung) for rung in LADDER})
+}
+
+
 @needs_gcc
-@pytest.mark.parametrize("lines", [False, True])
-def test_every_rung_is_free_of_races(tmp_path, capsys, lines):
-    out = tmp_path / "profile.jsonl"
-    command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--blocks", "2", "--out", str(out)]
-    rungs = "tiled-half2" if lines else "all"
-    assert profile.main([*command, "--rungs", rungs, *(["--lines"] if lines else [])]) == 0
-    shown = capsys.readouterr().out
-    assert ("tiled_half2.cu:" in shown) == lines
+@pytest.mark.parametrize(("place", "names"), RUNGS_OF_LAYERS.items(), ids=lambda value: "-".join(map(str, value[:2])))
+def test_every_rung_is_free_of_races(tmp_path, place, names):
+    out, (workload, layer) = tmp_path / "profile.jsonl", place
+    command = ["--backend", "host", "--workload", workload, "--layers", str(layer), "--blocks", "2", "--out", str(out)]
+    assert profile.main([*command, "--rungs", ",".join(names)]) == 0
     found = [header for header in read([out]).headers.values() if header["type"] == "profile"]
+    assert {record["point"]["rung"] for record in found} == set(names)
     assert all(record["metrics"]["races"] == 0 and record["races"] == [] for record in found)
     assert all(record["source"] == "host" and 1 <= record["metrics"]["blocks"] <= 2 for record in found)
-    if not lines:
-        rungs = {record["point"]["rung"] for record in found}
-        assert rungs >= {"direct", "channels-atomic", "unroll-matmul", "mma-half"}
+
+
+@needs_gcc
+@pytest.mark.parametrize("lines", [False, True])
+def test_lines_are_shown_when_asked_for(tmp_path, capsys, lines):
+    command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--blocks", "2"]
+    command += ["--rungs", "tiled-half2", "--out", str(tmp_path / "profile.jsonl")]
+    assert profile.main([*command, *(["--lines"] if lines else [])]) == 0
+    assert ("tiled_half2.cu:" in capsys.readouterr().out) == lines
 
 
 def test_blocks_are_spread_from_first_to_last():

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rung_runs import run_once, whole
 
@@ -49,13 +49,14 @@ def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
 
 @st.composite
 def odd_convolutions(draw) -> Conv:
-    R, S, U = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(st.integers(1, 3))
+    R, S, U = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(st.sampled_from((1, 1, 2, 3)))
     H, W = R + draw(st.integers(0, 14)), S + draw(st.integers(0, 14))
-    return Conv(C=draw(st.integers(1, 5)), H=H, W=W, M=draw(st.integers(1, 4)), R=R, S=S, U=U)
+    C = draw(st.integers(1, 5) | st.sampled_from((8, 16)))  # some rungs take multiples of eight only
+    return Conv(C=C, H=H, W=W, M=draw(st.integers(1, 4)), R=R, S=S, U=U)
 
 
 @pytest.mark.parametrize("rung", HOST_RUNGS, ids=lambda rung: rung.name)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(conv=odd_convolutions(), N=st.integers(1, 3), data=st.data())
 def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
     chosen = {
@@ -64,8 +65,7 @@ def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
         if data.draw(st.booleans())
     }
     constants = rung.resolve(conv, chosen)
-    if rung.refuses(conv, constants):
-        return
+    assume(rung.refuses(conv, constants) is None)  # where it refused them all, the test would fail
     images = data.draw(st.integers(1, N))
     cut = Plan(N, images, constants, device_bytes(rung, conv, images, constants))
     x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
