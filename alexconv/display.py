@@ -88,7 +88,7 @@ def listing(console: Console, *, as_json: bool) -> None:
         json.dump(rungs, sys.stdout, indent=1)
         print()
         return
-    table = Table("rung", "study", "family", "precision", "constants", "idea")
+    table = Table("rung", "alias", "family", "precision", "constants", "idea")
     for rung in LADDER:
         constants = " ".join(constant.name for constant in rung.constants)
         table.add_row(rung.name, rung.alias, rung.family, rung.precision, constants, rung.idea)

@@ -1,4 +1,8 @@
-"""The ladder: every rung in reading order.  This table and the ``.cu`` files are all there is to add for a rung."""
+"""The ladder: every rung in reading order.
+
+A rung is a ``.cu`` file and an entry in the table here or in a file of its kind beside this one: docs/adding-a-rung.md.
+Whether ``auto`` prefers it is said in ``alexconv.auto``.
+"""
 
 from collections.abc import Callable
 from math import ceil

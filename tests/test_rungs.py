@@ -4,9 +4,11 @@ Sources are the ladder's own; nothing here names a rung, so a new one is tested 
 """
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from rung_runs import run_once, whole
 from alexconv.checks import PRECISIONS, exact_inputs
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
+from alexconv.kernels import ladder
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.planner import Plan, device_bytes
@@ -151,3 +154,18 @@ def test_all_rungs_are_clean_under_address_sanitizer(tmp_path, workload, layers,
     assert {record["point"]["rung"] for record in records if record["status"] == "ok"} >= {
         rung.name for rung in rungs if not rung.gpu_only
     }
+
+
+def test_the_rung_that_the_guide_adds_computes_what_it_should(host, tmp_path):
+    guide = (Path(__file__).parent.parent / "docs" / "adding-a-rung.md").read_text()
+    (cuda,), (entry,) = (re.findall(rf"```{language}\n(.*?)```", guide, re.DOTALL) for language in ("cuda", "python"))
+    rung = eval(entry, {**vars(ladder)})
+    assert rung.name not in RUNGS
+    assert cuda.startswith(f"// {rung.name}: ")
+    (tmp_path / rung.file).write_text(cuda)
+    for header in rung.path.parent.glob("*.cuh"):
+        (tmp_path / header.name).write_text(header.read_text())
+    rung = replace(rung, file=str(tmp_path / rung.file))
+    for conv in (Conv(C=3, H=23, W=19, M=5, R=4, S=3, U=2), Conv(C=5, H=9, W=40, M=4, R=3, S=3)):
+        x, w = exact_inputs(conv, 2, PRECISIONS[rung.precision], seed=3)
+        np.testing.assert_array_equal(run_once(host, rung, conv, x, w, whole(rung, conv, 2)), reference(conv, x, w))
