@@ -287,7 +287,9 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     rung, conv = RUNGS[point.rung], point.conv
     program: HostProgram = executor.load(rung, conv, plan.constants)
     x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.images), conv.w_shape()))
-    buffers = HostPoint(executor.executor, program, plan, x, w).buffers
+    opened = HostPoint(executor.executor, program, plan, x, w)
+    opened.bring_in(0, plan.images)
+    buffers = opened.buffers
     named: dict[str, HostBuffer | int] = {BATCH: plan.images, **program.with_maps(plan.images, buffers)}
     for launch in configure(rung, conv, plan.images, plan.constants):
         arguments = [named[name] for name in launch.args]

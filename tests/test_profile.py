@@ -13,7 +13,7 @@ from alexconv import ncu, profile
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.cuda import CudaExecutor
 from alexconv.executors.cuda_points import CopiedPoint
-from alexconv.executors.host import HostExecutor
+from alexconv.executors.host import HostBuffer, HostExecutor
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.launches import Configured
 from alexconv.layouts import from_study
@@ -167,6 +167,26 @@ def test_every_rung_is_free_of_races(tmp_path, place, names):
     assert {record["point"]["rung"] for record in found} == set(names)
     assert all(record["metrics"]["races"] == 0 and record["races"] == [] for record in found)
     assert all(record["source"] == "host" and 1 <= record["metrics"]["blocks"] <= 2 for record in found)
+
+
+@needs_gcc
+def test_a_trace_begins_with_zeros_for_inputs_and_nan_for_all_else(tmp_path, monkeypatch):
+    begins = []
+
+    def allocate(self, nbytes):
+        buffer = HostBuffer(nbytes)
+        buffer.bytes[:] = 0x55
+        return buffer
+
+    def traced_launch(module, launch, arguments, buffers, blocks):
+        begins.append([set(buffer.bytes) for buffer in buffers])
+        return trace_launch(module, launch, arguments, buffers, blocks)
+
+    monkeypatch.setattr(HostExecutor, "allocate", allocate)
+    monkeypatch.setattr(profile, "trace_launch", traced_launch)
+    command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--rungs", "unroll-matmul"]
+    assert profile.main([*command, "--blocks", "1", "--out", str(tmp_path / "profile.jsonl")]) == 0
+    assert begins[0] == [{0}, {0}, {0xFF}, {0xFF}]  # x, w, y, the unrolled input
 
 
 @needs_gcc
