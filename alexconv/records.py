@@ -1,7 +1,7 @@
 """Record files: JSON Lines, append-only, each line on disk before the next point starts.
 
-A line is a *header* (type ``gpu``, ``host``, ``run``: what machine, what software, what command; named by a digest of
-its content) or a *point* (one measurement, naming its headers).  The last line may be torn by a crash: it is ignored
+A line is a *header* (type ``device``, ``host``, ``run``: what machine, what software, what command; named by a digest
+of its content) or a *point* (one measurement, naming its headers).  The last line may be torn by a crash: it is ignored
 when read, and closed off when the file is continued.
 """
 

@@ -1,15 +1,22 @@
 """Profiles: what the host trace finds, how Nsight Compute's figures are read, and what the command records."""
 
 import json
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from alexconv import ncu, profile
 from alexconv.errors import LaunchError, MissingTool, UsageError
-from alexconv.executors.host import HostExecutor
-from alexconv.kernels.ladder import LADDER
+from alexconv.executors.cuda import CudaExecutor
+from alexconv.executors.cuda_points import CopiedPoint
+from alexconv.executors.host import HostBuffer, HostExecutor
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.launches import Configured
+from alexconv.layouts import from_study
 from alexconv.records import identity, read
 from alexconv.shapes import WORKLOADS
 from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx
@@ -163,6 +170,26 @@ def test_every_rung_is_free_of_races(tmp_path, place, names):
 
 
 @needs_gcc
+def test_a_trace_begins_with_zeros_for_inputs_and_nan_for_all_else(tmp_path, monkeypatch):
+    begins = []
+
+    def allocate(self, nbytes):
+        buffer = HostBuffer(nbytes)
+        buffer.bytes[:] = 0x55
+        return buffer
+
+    def traced_launch(module, launch, arguments, buffers, blocks):
+        begins.append([set(buffer.bytes) for buffer in buffers])
+        return trace_launch(module, launch, arguments, buffers, blocks)
+
+    monkeypatch.setattr(HostExecutor, "allocate", allocate)
+    monkeypatch.setattr(profile, "trace_launch", traced_launch)
+    command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--rungs", "unroll-matmul"]
+    assert profile.main([*command, "--blocks", "1", "--out", str(tmp_path / "profile.jsonl")]) == 0
+    assert begins[0] == [{0}, {0}, {0xFF}, {0xFF}]  # x, w, y, the unrolled input
+
+
+@needs_gcc
 @pytest.mark.parametrize("lines", [False, True])
 def test_lines_are_shown_when_asked_for(tmp_path, capsys, lines):
     command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--blocks", "2"]
@@ -303,6 +330,63 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     assert (found.source, found.images) == ("driver", 128)
     assert found.metrics["registers"] == 40
     assert found.metrics["theoretical_occupancy"] == 75
+
+
+class Started(CopiedPoint):
+    """A point of Launching's, which notes the input that it got and what is done with it."""
+
+    def __init__(self, executor, program, x):
+        self.executor, self.program, self.x = executor, program, x
+        self.pointers, self.stream = {}, SimpleNamespace(synchronize=lambda: executor.done.append("synchronize"))
+
+    def outputs(self):
+        self.executor.done.append("outputs")
+        return self.x
+
+    def close(self):
+        self.executor.done.append("close")
+
+
+class Launching(CudaExecutor):
+    """The CUDA executor where there is no GPU: it notes what it is asked to do."""
+
+    max_shared = 227 * 1024
+
+    def __init__(self):
+        self.done, self.opened, self.capability = [], [], (9, 0)
+        names = ("start_profiler", "stop_profiler")
+        self.driver = SimpleNamespace(**{name: partial(self.done.append, name) for name in names})
+
+    def memory_budget(self):
+        return 1 << 40
+
+    def errors(self, what):
+        return nullcontext()
+
+    def load(self, rung, conv, constants):
+        return SimpleNamespace(enqueue=lambda images, pointers, stream: self.done.append(f"enqueue {images}"))
+
+    def open(self, program, plan, x, w, transfer):
+        self.opened.append((x, w))
+        return Started(self, program, x)
+
+
+@pytest.mark.parametrize("rung", ["tiled", "mma-half"])
+def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layout(rung):
+    options = profile.parser().parse_args(["--rungs", rung, "--layers", "5", "--N", "2"])
+    points = profile.points_asked_for(options, "cuda")
+    executor = Launching()
+    runner = profile.Runner(executor, points, profile.Settings())
+    launched = profile.launch_once(runner, points)
+    assert launched["problems"] == []
+    assert {(kernel["point"], kernel["images"]) for kernel in launched["kernels"]} == {(identity(points[0].axes()), 2)}
+    profiled = ["start_profiler", "enqueue 2", "synchronize", "stop_profiler"]
+    assert executor.done == ["outputs", *profiled, "close"]
+    layer, given = runner.layer(points[0]), RUNGS[rung]
+    ((x, w),) = executor.opened
+    np.testing.assert_array_equal(x, from_study(layer.x.astype(given.dtype), given.layout))
+    np.testing.assert_array_equal(w, layer.w.astype(given.dtype))
+    assert x.flags.c_contiguous
 
 
 # ---- Two files side by side ------------------------------------------------------------------------------------------

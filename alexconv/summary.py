@@ -7,7 +7,7 @@ from itertools import groupby
 from alexconv.kernels.ladder import RUNGS
 from alexconv.points import changed_in, label_with
 from alexconv.records import Record
-from alexconv.statistics import summarize
+from alexconv.statistics import median_of
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,6 @@ class Row:
 def label(record: Record) -> str:
     """The rung of a record, with the constants that differ from its defaults."""
     return label_with(record["point"]["rung"], changed_in(record))
-
-
-def median_of(record: Record, figure: str) -> float | None:
-    """Median of a figure's samples in ms; ``copies`` is both directions.  None for a point that is not ok."""
-    samples = record.get("samples", {}) if record["status"] == "ok" else {}
-    if figure == "copies":
-        parts = [median_of(record, name) for name in ("h2d", "d2h")]
-        return None if None in parts else sum(part for part in parts if part is not None)
-    return summarize(samples[figure]).median if samples.get(figure) else None
 
 
 def row(record: Record) -> Row:
