@@ -21,5 +21,6 @@ def __getattr__(name: str) -> Any:
     if name in ("Conv2d", "conv2d"):
         from alexconv import library
 
-        return getattr(library, name)
+        globals()[name] = getattr(library, name)  # so that it is asked for once
+        return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

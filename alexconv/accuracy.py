@@ -17,15 +17,14 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from alexconv import display, environment
-from alexconv.cli import exits_cleanly, natural
+from alexconv.cli import command_line, exits_cleanly, natural
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
-from alexconv.executors.point import Executor
+from alexconv.executors.point import Executor, open_rung
 from alexconv.kernels.rung import Rung
 from alexconv.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
 from alexconv.points import Point, choose_rungs
 from alexconv.records import RecordFile
-from alexconv.run import command_line
 from alexconv.runner import FAILURES, Runner, Settings, Skip
 from alexconv.transfers import transfer_named
 
@@ -73,14 +72,9 @@ def convolved_by(runner: Runner, rung: Rung) -> Convolve:
         constants = rung.resolve(WORKLOAD.layer(layer), {})
         point = Point(WORKLOAD.name, layer, len(x), rung.name, TRANSFER, rung.precision, constants)
         plan = runner.plan(point)
-        program = runner.executor.load(rung, point.conv, plan.constants)
-        inputs, filters = (values.astype(rung.dtype, copy=False) for values in (x, w))
-        opened = runner.executor.open(program, plan, inputs, filters, transfer_named(TRANSFER))
-        try:
+        with open_rung(runner.executor, rung, point.conv, plan, x, w, transfer_named(TRANSFER)) as opened:
             y: Floats = opened.outputs().astype(np.float32)
             return y
-        finally:
-            opened.close()
 
     return convolve
 
@@ -151,11 +145,7 @@ def run(options: argparse.Namespace, executor: Executor, command: str) -> list[A
     trial = Trial(trained(), *held_out(options.images))
     runner = Runner(executor, [], Settings())
     file = RecordFile(options.out)
-    headers = {
-        "device": file.header("device", executor.header()),
-        "host": file.header("host", environment.host_facts()),
-        "run": file.header("run", {"command": command, **environment.software_facts()}),
-    }
+    headers = environment.write_headers(file, executor.header(), command)
     progress = display.console(stderr=True)
     results = []
     for rung in track(rungs, "rungs", console=progress, transient=True, disable=not progress.is_terminal):
@@ -185,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say = display.console()
     executor = choose_executor(options.backend, options.device)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
-    results = run(options, executor, command_line(arguments, PROGRAM))
+    results = run(options, executor, command_line(PROGRAM, arguments))
     say.print(table(results))
     say.print(f"No score change below {results[0].reference_margin / 2:.1e} can change a prediction.")
     say.print(f"records: {options.out}", soft_wrap=True)

@@ -7,8 +7,8 @@ array of torch or CuPy comes from a process that has it.
 import ctypes
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,24 +20,23 @@ Four = tuple[int, int, int, int]
 LEGACY_STREAM = 1  # the driver's name of the default stream, on which work is ordered with all blocking streams
 CPU, CUDA_KINDS = 1, (2, 13)  # DLPack's device types: memory of the host; of CUDA devices, and managed by CUDA
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of axes
+ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
+KEPT_DESCRIPTORS = 4096  # of arrays, for which what follows from them is kept
 
 
-@dataclass(frozen=True)
-class View:
-    """A four-dimensional array in memory.
+class Descriptor(NamedTuple):
+    """A four-dimensional array but for its address, as cuDNN's tensor descriptors have it.
 
-    ``strides`` count elements.  ``device`` is the number of the GPU, None for host memory.  Work on the array belongs
-    on ``stream``, a driver's handle.  With ``waits``, that work must have ended before the call returns, because the
-    array's owner knows nothing of it.
+    What a call needs is looked up by the descriptors of its arrays: tuples, which are quick to hash.
+    ``strides`` count elements.  ``device`` is the number of the GPU, None for host memory.  ``aligned`` says whether
+    the first element is, to ALIGNMENT bytes.
     """
 
-    address: int
     shape: Four
     strides: Four
     dtype: np.dtype[Any]
     device: int | None = None
-    stream: int = LEGACY_STREAM
-    waits: bool = False
+    aligned: bool = True
     writable: bool = True
 
     @property
@@ -45,18 +44,50 @@ class View:
         """Bytes of an element."""
         return self.dtype.itemsize
 
-    def permuted(self, order: Sequence[int]) -> "View":
+    def permuted(self, order: Sequence[int]) -> "Descriptor":
         """The same memory, its axes in another order."""
-        return replace(self, shape=permute(self.shape, order), strides=permute(self.strides, order))
-
-    def images(self, first: int, last: int) -> "View":
-        """Some images of the batch."""
-        address = self.address + first * self.strides[0] * self.itemsize
-        return replace(self, address=address, shape=(last - first, *self.shape[1:]))
+        return self._replace(shape=permute(self.shape, order), strides=permute(self.strides, order))
 
     def lies(self, layout: str) -> bool:
         """Whether the elements are in the order of a layout, without gaps."""
         return same_steps(self.shape, self.strides, packed_strides(self.shape, layout))
+
+
+class View(NamedTuple):
+    """An array in memory.
+
+    Work on it belongs on ``stream``, a driver's handle.  With ``waits``, that work must have ended before the call
+    returns, because the array's owner knows nothing of it.
+    """
+
+    address: int
+    descriptor: Descriptor
+    stream: int = LEGACY_STREAM
+    waits: bool = False
+
+    def images(self, first: int, last: int) -> "View":
+        """Some images of the batch."""
+        whole = self.descriptor
+        address = self.address + first * whole.strides[0] * whole.itemsize
+        part = whole._replace(shape=(last - first, *whole.shape[1:]), aligned=is_aligned(address))
+        return self._replace(address=address, descriptor=part)
+
+
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def in_place(array: Descriptor, layout: str) -> bool:
+    """Whether a rung of the layout can use an array as it lies."""
+    return array.aligned and array.lies(layout)
+
+
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def packed_descriptor(shape: Four, layout: str, dtype: np.dtype[Any], device: int | None) -> Descriptor:
+    """An array without gaps in memory of its own."""
+    return Descriptor(shape, packed_strides(shape, layout), dtype, device)
+
+
+def is_aligned(address: int) -> bool:
+    """Whether an address is one that every rung can use."""
+    return address % ALIGNMENT == 0
 
 
 def permute(four: Four, order: Sequence[int]) -> Four:
@@ -123,7 +154,10 @@ def four(numbers: Sequence[int], what: str) -> Four:
 def _of_numpy(values: npt.NDArray[Any], what: str) -> View:
     shape = four(values.shape, what)
     strides = _in_elements(values.strides, values.dtype, what)
-    return View(values.ctypes.data, shape, strides, values.dtype, writable=bool(values.flags.writeable))
+    address = values.ctypes.data
+    return View(
+        address, Descriptor(shape, strides, values.dtype, None, is_aligned(address), bool(values.flags.writeable))
+    )
 
 
 def _of_torch(values: Any, what: str) -> View:
@@ -132,17 +166,28 @@ def _of_torch(values: Any, what: str) -> View:
         raise ValueError(f"{what} asks for a gradient, which is not computed: pass {what}.detach(), or use no_grad()")
     if values.layout != torch.strided:
         raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
-    shape, strides = four(values.shape, what), four(values.stride(), what)
+    if values.is_neg():
+        raise ValueError(f"{what} is a view whose signs torch has still to turn: pass {what}.resolve_neg()")
+    address = values.data_ptr()
+    found = _torch_descriptor(values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what)
+    if found.device is None:
+        return View(address, found)
+    return View(address, found, torch.cuda.current_stream(found.device).cuda_stream)
+
+
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def _torch_descriptor(
+    size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str
+) -> Descriptor:
+    """Of a tensor's size, strides, dtype and device, as torch gives them."""
+    torch: Any = sys.modules["torch"]
+    shape, steps = four(size, what), four(strides, what)
     dtypes = {torch.float32: np.float32, torch.float16: np.float16}
-    if values.dtype not in dtypes:
-        raise ValueError(f"{what} is {values.dtype}, not float32 or float16")
-    dtype = np.dtype(dtypes[values.dtype])
-    if values.device.type == "cpu":
-        return View(values.data_ptr(), shape, strides, dtype)
-    if values.device.type != "cuda":
-        raise ValueError(f"{what} lies on {values.device}, which is neither the CPU nor CUDA")
-    stream = torch.cuda.current_stream(values.device).cuda_stream
-    return View(values.data_ptr(), shape, strides, dtype, values.device.index, stream)
+    if kind not in dtypes:
+        raise ValueError(f"{what} is {kind}, not float32 or float16")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{what} lies on {device}, which is neither the CPU nor CUDA")
+    return Descriptor(shape, steps, np.dtype(dtypes[kind]), device.index if device.type == "cuda" else None, aligned)
 
 
 def _of_interface(interface: Any, what: str) -> View:
@@ -157,8 +202,8 @@ def _of_interface(interface: Any, what: str) -> View:
     if interface.get("strides") is not None:
         strides = _in_elements(interface["strides"], dtype, what)
     address, read_only = interface["data"]
-    device = _device_of(address)
-    return View(address, shape, strides, dtype, device, stream or LEGACY_STREAM, writable=not read_only)
+    found = Descriptor(shape, strides, dtype, _device_of(address), is_aligned(address), not read_only)
+    return View(address, found, stream or LEGACY_STREAM)
 
 
 def _of_capsule(capsule: Any, device: int, what: str) -> View:
@@ -169,7 +214,8 @@ def _of_capsule(capsule: Any, device: int, what: str) -> View:
     if tensor.lanes != 1 or tensor.code != _FLOAT or tensor.bits not in (16, 32):
         raise ValueError(f"{what} has elements of DLPack's type ({tensor.code}, {tensor.bits}), not float32 or float16")
     dtype = np.dtype(np.float16 if tensor.bits == 16 else np.float32)
-    return View((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, waits=True)
+    address = (tensor.data or 0) + tensor.byte_offset
+    return View(address, Descriptor(shape, strides, dtype, device, is_aligned(address)), waits=True)
 
 
 _FLOAT = 2  # DLPack's code of floating-point numbers

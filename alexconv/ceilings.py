@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from alexconv import nvcc
-from alexconv.cli import exits_cleanly, natural
+from alexconv import environment, nvcc
+from alexconv.cli import command_line, exits_cleanly, natural
 from alexconv.executors.cuda import CudaExecutor
 from alexconv.records import Record, RecordFile
 
+PROGRAM = "python -m alexconv.ceilings"
 SOURCE = Path(__file__).parent / "executors" / "ceilings.cu"
 COPY_BYTES = 4 << 30  # far beyond any L2 cache
 HOST_BYTES = 512 << 20
@@ -81,14 +82,15 @@ def arithmetic_rates(executor: CudaExecutor) -> dict[str, float]:
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and records the ceilings; returns the exit status."""
-    options = argparse.ArgumentParser(prog="python -m alexconv.ceilings", description="measure a GPU's ceilings")
+    options = argparse.ArgumentParser(prog=PROGRAM, description="measure a GPU's ceilings")
     options.add_argument("--out", type=Path, default=Path("study/records.jsonl"), help="record file, appended to")
     options.add_argument("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
     rates = {**copy_rates(executor), "flops": arithmetic_rates(executor)}
     file = RecordFile(chosen.out)
-    file.header("ceilings", {"device": file.header("device", executor.header()), **rates})
+    headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
+    file.header("ceilings", {**headers, **rates})
     print(f"{executor.describe()}")
     for name in ("copy", "h2d", "d2h"):
         print(f"{name}: {rates[f'{name}_bytes_per_s'] / 1e9:.0f} GB/s")

@@ -1,10 +1,11 @@
-"""What the commands share: options as text, and errors as one line and an exit status."""
+"""What the commands share: options as text, the command line, errors as one line and an exit status."""
 
 import argparse
 import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from math import isfinite
 from typing import ParamSpec
@@ -15,6 +16,7 @@ from alexconv.shapes import WORKLOADS, Workload
 Arguments = ParamSpec("Arguments")
 
 ALL_LAYERS = "all"
+DEFAULT_BATCH = {"cuda": "128", "host": "1"}  # by executor
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _NOBODY_READS = 141  # 128 + SIGPIPE
 
@@ -108,6 +110,11 @@ def parse_batches(text: str) -> tuple[int, ...]:
 
 def _each_once(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
+
+
+def command_line(program: str, arguments: Sequence[str] | None) -> str:
+    """The command as typed, such that a shell reads it; ``arguments`` None: those of this process."""
+    return f"{program} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
 
 
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:

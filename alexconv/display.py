@@ -13,13 +13,13 @@ from rich.table import Table
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.launches import configure
+from alexconv.planner import MEBIBYTE
 from alexconv.points import Point, rung_label
 from alexconv.records import Record
-from alexconv.reports.summary import Row, rows
 from alexconv.runner import Runner, Skip
 from alexconv.statistics import summarize
+from alexconv.summary import Row, rows
 
-MEBIBYTE = 2**20
 PLAIN_WIDTH = 160  # columns
 
 
@@ -53,19 +53,23 @@ class Progress:
 
     def say(self, line: str) -> None:
         """A line that stays."""
-        self.console.print(line, soft_wrap=True)
+        self.console.print(line, soft_wrap=True, markup=False)
 
     def start(self, what: str) -> None:
         """Names what runs now."""
         self._bar.update(self._task, description=what)
 
+    def reach(self, done: int) -> None:
+        """So many are done now."""
+        self._done = done
+        self._bar.update(self._task, completed=done)
+
     def finish(self, record: Record) -> None:
         """Counts a finished point, and says what became of it where there is no bar to show it."""
-        self._done += 1
-        self._bar.advance(self._task)
+        self.reach(self._done + 1)
         if self._bar.disable or record["status"] not in ("ok", "skipped"):
             point = record["point"]
-            self.say(f"[{self._done}/{self._total}] {Point(**point).label()}: {outcome(record)}".replace("[", r"\["))
+            self.say(f"[{self._done}/{self._total}] {Point(**point).label()}: {outcome(record)}")
 
 
 def outcome(record: Record) -> str:
@@ -88,7 +92,7 @@ def listing(console: Console, *, as_json: bool) -> None:
         json.dump(rungs, sys.stdout, indent=1)
         print()
         return
-    table = Table("rung", "study", "family", "precision", "constants", "idea")
+    table = Table("rung", "alias", "family", "precision", "constants", "idea")
     for rung in LADDER:
         constants = " ".join(constant.name for constant in rung.constants)
         table.add_row(rung.name, rung.alias, rung.family, rung.precision, constants, rung.idea)

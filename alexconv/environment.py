@@ -8,10 +8,22 @@ from pathlib import Path
 
 from alexconv import __version__
 from alexconv.cpu_reference.machine import cores, cpu_model
-from alexconv.records import Record
+from alexconv.records import Record, RecordFile
 
 COMMIT_VARIABLE = "ALEXCONV_COMMIT"
 PACKAGES = ("numpy", "h5py", "matplotlib", "pycuda", "cuda-bindings", "torch")
+
+
+def write_headers(file: RecordFile, device: Record, command: str) -> Record:
+    """Writes what all records of a run have in common, unless the file has it: the digests that name it there.
+
+    ``device`` is what the executor says of itself, ``command`` what was typed.
+    """
+    return {
+        "device": file.header("device", device),
+        "host": file.header("host", host_facts()),
+        "run": file.header("run", {"command": command, **software_facts()}),
+    }
 
 
 def available_memory() -> int:

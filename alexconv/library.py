@@ -18,6 +18,9 @@ Precisions are the error classes of ``alexconv.checks``: fp32 and tf32 take floa
 of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.  The rung is that
 of ``alexconv.auto``.  The first call of a shape compiles it, which takes seconds, and may wait for the device.
 
+What a call needs follows from its arrays' descriptors: shapes, strides, types, devices and alignment, not addresses.
+It is found once for all calls with the same ones (``call_of``, ``job_of``), which then only look it up.
+
 Calls may come from several threads and streams.  They may not be captured as CUDA graphs.  No gradients.
 """
 
@@ -25,9 +28,10 @@ import operator
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +41,13 @@ from alexconv.arrays import (
     LEGACY_STREAM,
     TO_NCHW,
     TO_NHWC,
+    Descriptor,
     Four,
     View,
     host_array,
+    in_place,
     library_of,
-    packed_strides,
+    packed_descriptor,
     permute,
     view,
 )
@@ -49,7 +55,7 @@ from alexconv.checks import PRECISIONS
 from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.errors import MissingTool
 from alexconv.executors import BACKENDS
-from alexconv.executors.cuda_streams import Device, Job, Memory, Prepared, Workspace, in_place
+from alexconv.executors.cuda_streams import Device, Job, Kernels, Memory, Prepared, Workspace
 from alexconv.executors.host_points import HostRungs
 from alexconv.kernels.ladder import LADDER
 from alexconv.layouts import LAYOUTS, to_study
@@ -60,6 +66,7 @@ from alexconv.transfers import TRANSFERS
 DTYPES: dict[str, np.dtype[Any]] = {rung.precision: np.dtype(rung.dtype) for rung in LADDER}
 INSTEAD = {"tf32": ("fp32",)}  # what serves, too, where no rung of the precision suits
 KEPT_FILTERS = 16  # forms in which a Conv2d keeps its filters: one for each shape and rung
+KEPT_CALLS = 4096  # for which what they need is kept
 STAGED_SHARE = 0.25  # of a GPU's budget, for the part of host arrays that is on it at a time
 
 Pair = int | Sequence[int]
@@ -110,12 +117,14 @@ class Conv2d:
             if value not in known:
                 raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
         self.precision, self.layout, self.backend = precision, layout, backend
-        self.filters, self._w = filters, self._checked(view(filters, "filters"), "filters")
+        self.filters, self._w = filters, view(filters, "filters")
+        check_dtype(self._w.descriptor, "filters", precision)
         rows, columns = pair(stride, "stride", least=1)
         if rows != columns:
             raise ValueError(f"strides along rows and columns must be equal, not {rows} and {columns}")
         self.stride, self.padding = rows, pair(padding, "padding", least=0)
-        self._kept: dict[Any, Prepared] = {}
+        self._terms = Terms(self.stride, self.padding, precision, layout)
+        self._kept: dict[Kernels, Prepared] = {}  # by the kernels that they are for
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """The output for ``x``, in ``out`` if given."""
@@ -123,120 +132,81 @@ class Conv2d:
 
     def compute(self, x: Any, out: Any, *, keep: bool) -> Any:
         """The same; ``keep`` says whether the filters will be used again."""
-        seen = self._seen(x, "x")
-        conv, N = self._conv(seen), seen.shape[0]
-        if out is not None:
-            self._check_out(self._seen(out, "out"), seen, conv.y_shape(N))
-        if seen.device is None:
-            return self._of_host(x, out, conv, N, memory_of(seen), keep=keep)
+        seen, to = view(x, "x"), None if out is None else view(out, "out")
+        call = call_of(self._terms, self._w.descriptor, seen.descriptor, None if to is None else to.descriptor)
+        if seen.descriptor.device is None:
+            return self._of_host(x, out, call, keep=keep)
         if self.backend == "host":
-            raise ValueError(f"x lies on GPU {seen.device}, but backend host computes arrays in host memory")
-        device = gpu(seen.device)
+            raise ValueError(f"x lies on GPU {seen.descriptor.device}, but backend host computes arrays in host memory")
+        device = gpu(seen.descriptor.device)
         with device.lock, device.current():
-            y = empty(x, conv.y_shape(N), memory_of(seen), self.layout, device, seen) if out is None else out
-            to = self._seen(y, "out")
+            if to is None:
+                out, address = empty(x, call, device, seen.stream)
+                to = View(address, call.y, seen.stream)
             device.join(to.stream, seen.stream)
-            if N:
-                self._enqueue(device, conv, seen, to, seen.stream, keep=keep)
+            if call.N:
+                self._enqueue(device, call, seen.address, to.address, seen.stream, keep=keep)
             device.join(seen.stream, to.stream)
             if seen.waits or to.waits or self._w.waits:
                 device.wait(seen.stream)
-        return y
+        return out
 
-    def _seen(self, values: Any, what: str) -> View:
-        """An array with its axes as (N, C, H, W)."""
-        seen = self._checked(view(values, what), what)
-        return seen.permuted(TO_NCHW) if self.layout == "nhwc" else seen
-
-    def _checked(self, seen: View, what: str) -> View:
-        wanted = DTYPES[self.precision]
-        if seen.dtype != wanted:
-            raise ValueError(f"{what} is {seen.dtype}, but precision {self.precision} takes {wanted}")
-        return seen
-
-    def _conv(self, x: View) -> Conv:
-        """The shape, padding included; raises ValueError where x and filters do not fit each other."""
-        _, C, H, W = x.shape
-        M, channels, R, S = self._w.shape
-        if min(*self._w.shape, C, H, W) < 1:
-            raise ValueError(f"an array is empty: x has shape {x.shape}, the filters {self._w.shape}")
-        if channels != C:
-            raise ValueError(f"x has {C} channels, the filters have {channels}")
-        rows, columns = H + 2 * self.padding[0], W + 2 * self.padding[1]
-        if rows < R or columns < S:
-            raise ValueError(f"a filter of {R} x {S} is larger than the padded plane of {rows} x {columns}")
-        if x.device != self._w.device and self._w.device is not None:
-            raise ValueError(f"x lies {place(x)}, the filters {place(self._w)}")
-        return Conv(C=C, H=rows, W=columns, M=M, R=R, S=S, U=self.stride)
-
-    def _check_out(self, out: View, x: View, shape: Four) -> None:
-        given, wanted = (permute(four, TO_NHWC) if self.layout == "nhwc" else four for four in (out.shape, shape))
-        if given != wanted:
-            raise ValueError(f"out has shape {given}, the output has {wanted}")
-        if out.device != x.device:
-            raise ValueError(f"x lies {place(x)}, out {place(out)}")
-        if not out.writable:
-            raise ValueError("out is read-only")
-        if any(extent > 1 and step == 0 for extent, step in zip(out.shape, out.strides, strict=True)):
-            raise ValueError(f"out has several elements in one place: its strides are {out.strides}")
-
-    def _enqueue(self, device: Device, conv: Conv, x: View, y: View, stream: int, *, keep: bool) -> None:
-        """Puts a convolution with at least one image on a stream of the device, which is current."""
-        choice = chosen(device, conv, x.shape[0], self.precision, memory_of(x))
-        layout = choice.rung.layout
-        x_in_place = self.padding == (0, 0) and in_place(x, layout)
-        constants = tuple(choice.constants.items())
-        space = device.workspace(Job(choice.rung.name, constants, conv, x.shape[0], x_in_place, in_place(y, layout)))
-        key = device.number, choice.rung.name, conv, tuple(space.plan.constants.items())
+    def _enqueue(self, device: Device, call: "Call", x: int, y: int, stream: int, *, keep: bool) -> None:
+        """Puts a call of at least one image, with the addresses of its arrays, on a stream of the current device."""
+        space = device.workspace(job_of(device, call))
         space.turns.begin(stream)
-        prepared = self._kept.get(key)
+        prepared = self._kept.get(space.kernels)
         if prepared is None:
             prepared = self._prepared(device, space, stream, keep=keep)
+        else:
+            prepared.turns.begin(stream)
         if keep:
-            self._kept[key] = prepared
+            self._kept[space.kernels] = prepared
             if len(self._kept) > KEPT_FILTERS:
                 del self._kept[next(iter(self._kept))]
-        device.convolve(space, x, prepared, y, self.padding, stream)
+        device.convolve(space, View(x, call.x), prepared, View(y, call.y), self.padding, stream)
 
     def _prepared(self, device: Device, space: Workspace, stream: int, *, keep: bool) -> Prepared:
         """Filters in the form of the workspace's rung, in memory of their own or in the workspace's."""
         into, w = None if keep else space.once, self._w
-        if w.device is None:
+        if w.descriptor.device is None:
             values = np.ascontiguousarray(host_array(self.filters))
             uploaded = Memory(device, values.nbytes)  # held until the preparation is enqueued; its end waits for it
             device.upload(uploaded.address, values, stream)
-            w = device.packed(uploaded.address, w, "nchw", w.shape)
+            w = device.packed(uploaded.address, w.descriptor, "nchw", w.descriptor.shape)
             prepared = device.prepare(space, w, stream, into)
         else:
             device.join(w.stream, stream)
             prepared = device.prepare(space, w, stream, into)
-        if not keep:
+        if keep:
+            prepared.turns.end(stream)
+        else:
             space.once = prepared
         return prepared
 
-    def _of_host(self, x: Any, out: Any, conv: Conv, N: int, memory: str, *, keep: bool) -> Any:
+    def _of_host(self, x: Any, out: Any, call: "Call", *, keep: bool) -> Any:
         """The output of host arrays, of the same kind."""
         device = None if self.backend == "host" else gpu(0) if self.backend == "cuda" else first_gpu()
-        planes = self._study_order(host_array(x))
-        if not N:
-            y = np.empty(conv.y_shape(0), planes.dtype)
+        planes = self._turned(host_array(x))
+        if not call.N:
+            y = np.empty(call.conv.y_shape(0), planes.dtype)
         elif device:
-            y = self._staged(device, planes, conv, memory, keep=keep)
+            y = self._staged(device, planes, call, keep=keep)
         else:
-            y = self._on_host(planes, conv, memory)
+            y = self._on_host(planes, call)
         if out is None:
             return like(x, y if self.layout == "nchw" else np.ascontiguousarray(y.transpose(TO_NHWC)))
-        np.copyto(self._study_order(host_array(out)), y)
+        np.copyto(self._turned(host_array(out)), y)
         return out
 
-    def _study_order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _turned(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A view of an array with its axes as (N, C, H, W)."""
         return values.transpose(TO_NCHW) if self.layout == "nhwc" else values
 
-    def _on_host(self, x: npt.NDArray[Any], conv: Conv, memory: str) -> npt.NDArray[Any]:
+    def _on_host(self, x: npt.NDArray[Any], call: "Call") -> npt.NDArray[Any]:
         """``[N][M][E][F]`` on the host executor."""
-        executor, (rows, columns) = host_executor(), self.padding
-        choice = chosen(executor, conv, len(x), self.precision, memory)
+        executor, (rows, columns), conv = host_executor(), self.padding, call.conv
+        choice = chosen(executor, conv, len(x), self.precision, call.memory)
         rung = choice.rung
         cut = plan_on(executor, rung, conv, len(x), choice.constants)
         planes = np.zeros(rung.x_shape(conv, len(x)), x.dtype)
@@ -249,10 +219,10 @@ class Conv2d:
         finally:
             opened.close()
 
-    def _staged(self, device: Device, x: npt.NDArray[Any], conv: Conv, memory: str, *, keep: bool) -> npt.NDArray[Any]:
+    def _staged(self, device: Device, x: npt.NDArray[Any], call: "Call", *, keep: bool) -> npt.NDArray[Any]:
         """``[N][M][E][F]`` on a GPU, of as many images at a time as are no more than a share of its memory."""
         N, C, H, W = x.shape
-        y = np.empty(conv.y_shape(N), x.dtype)
+        y = np.empty(call.conv.y_shape(N), x.dtype)
         stream = int(device.executor.stream.handle)
         with device.lock, device.current():
             image_bytes = (C * H * W + prod(y.shape[1:])) * x.itemsize
@@ -260,13 +230,14 @@ class Conv2d:
             staged_x, staged_y = (Memory(device, images * prod(part.shape[1:]) * x.itemsize) for part in (x, y))
             for first in range(0, N, images):
                 part = x[first : first + images]
-                values = np.ascontiguousarray(part.transpose(TO_NHWC) if memory == "nhwc" else part)
+                values = np.ascontiguousarray(part.transpose(TO_NHWC) if call.memory == "nhwc" else part)
                 device.upload(staged_x.address, values, stream)
-                source = View(
-                    staged_x.address, (len(part), C, H, W), packed_strides(x.shape, memory), x.dtype, device.number
+                source = device.packed(staged_x.address, call.x, call.memory, (len(part), C, H, W))
+                to = device.packed(staged_y.address, call.x, "nchw", call.conv.y_shape(len(part)))
+                piece = call_of(
+                    self._terms._replace(layout="nchw"), self._w.descriptor, source.descriptor, to.descriptor
                 )
-                to = device.packed(staged_y.address, source, "nchw", conv.y_shape(len(part)))
-                self._enqueue(device, conv, source, to, stream, keep=keep)
+                self._enqueue(device, piece, source.address, to.address, stream, keep=keep)
                 device.download(y[first : first + images], staged_y.address, stream)
         return y
 
@@ -283,6 +254,7 @@ class DeviceArray:
         self.strides = tuple(step * dtype.itemsize for step in strides)
         self._device, self._stream = device, stream or LEGACY_STREAM
         self._memory = Memory(device, prod(shape) * dtype.itemsize)
+        self.address = self._memory.address
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -292,7 +264,7 @@ class DeviceArray:
             "shape": self.shape,
             "strides": self.strides,
             "typestr": self.dtype.str,
-            "data": (self._memory.address, False),
+            "data": (self.address, False),
             "stream": self._stream,
         }
 
@@ -300,13 +272,98 @@ class DeviceArray:
         """A copy in host memory, made when the stream's work is done."""
         flat = np.empty(prod(self.shape), self.dtype)
         with self._device.current():
-            self._device.download(flat, self._memory.address, self._stream)
+            self._device.download(flat, self.address, self._stream)
         return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides).copy()
+
+
+class Terms(NamedTuple):
+    """What a Conv2d is asked for beside its arrays."""
+
+    stride: int
+    padding: tuple[int, int]
+    precision: str
+    layout: str
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What all calls have in common whose arrays have the same descriptors.
+
+    ``conv`` includes the padding.  ``x`` and ``y`` are input and output with their axes as (N, C, H, W); ``memory`` is
+    the layout that x lies in.
+    """
+
+    terms: Terms
+    conv: Conv
+    N: int
+    memory: str
+    x: Descriptor
+    y: Descriptor
+
+
+@lru_cache(maxsize=KEPT_CALLS)
+def call_of(terms: Terms, w: Descriptor, x: Descriptor, out: Descriptor | None) -> Call:
+    """The call for such arrays; without ``out``, for a new one without gaps.
+
+    Raises ValueError where they do not fit each other or the precision.
+    """
+    check_dtype(x, "x", terms.precision)
+    seen = study_order(x, terms.layout)
+    conv, N, memory = conv_of(terms, w, seen), x.shape[0], memory_of(seen)
+    shape = conv.y_shape(N)
+    if out is None:
+        order = "nhwc" if terms.layout == "nhwc" else memory
+        y = packed_descriptor(shape, order, x.dtype, x.device)  # aligned: a GPU's allocators do more than ALIGNMENT
+        return Call(terms, conv, N, memory, seen, y)
+    check_dtype(out, "out", terms.precision)
+    check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
+    return Call(terms, conv, N, memory, seen, study_order(out, terms.layout))
+
+
+def study_order(array: Descriptor, layout: str) -> Descriptor:
+    """An array in a layout with its axes as (N, C, H, W)."""
+    return array.permuted(TO_NCHW) if layout == "nhwc" else array
+
+
+def check_dtype(array: Descriptor, what: str, precision: str) -> None:
+    """Raises ValueError for an array of another type than the precision's."""
+    wanted = DTYPES[precision]
+    if array.dtype != wanted:
+        raise ValueError(f"{what} is {array.dtype}, but precision {precision} takes {wanted}")
+
+
+def conv_of(terms: Terms, w: Descriptor, x: Descriptor) -> Conv:
+    """The shape, padding included; raises ValueError where x and filters do not fit each other."""
+    _, C, H, W = x.shape
+    M, channels, R, S = w.shape
+    if min(*w.shape, C, H, W) < 1:
+        raise ValueError(f"an array is empty: x has shape {x.shape}, the filters {w.shape}")
+    if channels != C:
+        raise ValueError(f"x has {C} channels, the filters have {channels}")
+    rows, columns = H + 2 * terms.padding[0], W + 2 * terms.padding[1]
+    if rows < R or columns < S:
+        raise ValueError(f"a filter of {R} x {S} is larger than the padded plane of {rows} x {columns}")
+    if x.device != w.device and w.device is not None:
+        raise ValueError(f"x lies {place(x)}, the filters {place(w)}")
+    return Conv(C=C, H=rows, W=columns, M=M, R=R, S=S, U=terms.stride)
+
+
+def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:
+    """Raises ValueError where an output of that shape cannot go there."""
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the output has {shape}")
+    if out.device != x.device:
+        raise ValueError(f"x lies {place(x)}, out {place(out)}")
+    if not out.writable:
+        raise ValueError("out is read-only")
+    if any(extent > 1 and step == 0 for extent, step in zip(out.shape, out.strides, strict=True)):
+        raise ValueError(f"out has several elements in one place: its strides are {out.strides}")
 
 
 def pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     """One whole number or two, for rows and columns; raises ValueError."""
-    given = value if isinstance(value, Sequence) else (value, value)
+    one = isinstance(value, int) or not isinstance(value, Sequence)  # the first is quicker to ask
+    given: Any = (value, value) if one else value
     try:
         numbers = [operator.index(number) for number in given]
     except TypeError:
@@ -316,37 +373,39 @@ def pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def place(seen: View) -> str:
+def place(array: Descriptor) -> str:
     """Where an array is, in words."""
-    return "in host memory" if seen.device is None else f"on GPU {seen.device}"
+    return "in host memory" if array.device is None else f"on GPU {array.device}"
 
 
-def memory_of(seen: View) -> str:
+def memory_of(array: Descriptor) -> str:
     """The layout that an array's memory is in; nchw if none or both."""
-    return "nhwc" if seen.lies("nhwc") and not seen.lies("nchw") else "nchw"
+    return "nhwc" if array.lies("nhwc") and not array.lies("nchw") else "nchw"
 
 
-def empty(x: Any, shape: Four, memory: str, layout: str, device: Device, seen: View) -> Any:
-    """A new array on the device for an output ``(N, M, E, F)``, of the library of ``x`` if that is torch or CuPy.
+def empty(x: Any, call: Call, device: Device, stream: int) -> tuple[Any, int]:
+    """A new array on the device for a call's output, of the library of ``x`` if that is torch or CuPy; its address.
 
-    It lies in ``memory``'s order; its axes are in that of ``layout``.
+    It lies as the call's ``y``; its axes are in the order of the call's layout.
     """
-    memory = "nhwc" if layout == "nhwc" else memory
+    layout, shape = call.terms.layout, call.y.shape
+    memory = "nhwc" if layout == "nhwc" else call.memory
     turned = memory == "nhwc" and layout == "nchw"
     packed = permute(shape, TO_NHWC) if memory == "nhwc" else shape
     library = library_of(x)
     if library == "torch":
         y = sys.modules[library].empty(packed, dtype=x.dtype, device=x.device)
-        return y.permute(TO_NCHW) if turned else y
+        return (y.permute(TO_NCHW) if turned else y), y.data_ptr()
     if library == "cupy":
         cupy: Any = sys.modules[library]
         with cupy.cuda.Device(device.number):
             y = cupy.empty(packed, x.dtype)
-        return y.transpose(TO_NCHW) if turned else y
-    strides = packed_strides(shape, memory)
+        return (y.transpose(TO_NCHW) if turned else y), y.data.ptr
+    strides = call.y.strides
     if layout == "nhwc":
         shape, strides = permute(shape, TO_NHWC), permute(strides, TO_NHWC)
-    return DeviceArray(device, shape, strides, seen.dtype, seen.stream)
+    y = DeviceArray(device, shape, strides, call.y.dtype, stream)
+    return y, y.address
 
 
 def like(x: Any, y: npt.NDArray[Any]) -> Any:
@@ -363,6 +422,15 @@ def chosen(on: Device | HostRungs, conv: Conv, N: int, precision: str, memory: s
             if choice := auto.choose(executor, conv, N, name, layout, print_to_stderr, budget):
                 return choice
     raise MissingTool(f"no rung of precision {precision} takes {conv} with N={N} here: {executor.describe()}")
+
+
+@lru_cache(maxsize=KEPT_CALLS)
+def job_of(device: Device, call: Call) -> Job:
+    """What the device computes for a call; raises MissingTool if there is no rung for it."""
+    choice = chosen(device, call.conv, call.N, call.terms.precision, call.memory)
+    x_in_place = call.terms.padding == (0, 0) and in_place(call.x, choice.rung.layout)
+    y_in_place = in_place(call.y, choice.rung.layout)
+    return Job(choice.rung.name, tuple(choice.constants.items()), call.conv, call.N, x_in_place, y_in_place)
 
 
 _devices: dict[int, Device] = {}

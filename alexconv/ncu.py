@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from alexconv.errors import LaunchError
+from alexconv.kernels.geometry import WARP
 
 INSTALLED = ("/usr/local/cuda/bin", *map(str, sorted(Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True)))
 PERMISSION = "ERR_NVGPUCTRPERM"
-WARP = 32
 
 _PEAK = ".avg.pct_of_peak_sustained"
 STALLS = (

@@ -8,11 +8,11 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from alexconv.compiled import compiled
 from alexconv.errors import CompileError, MissingTool
 from alexconv.paths import cache_dir
 from alexconv.sources import source_digest
@@ -59,12 +59,8 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
 
     Raises MissingTool without nvcc and CompileError with nvcc's first error line.
     """
-    folder = cache_dir("cubin")
-    cached = folder / f"{source.stem}-{cubin_key(source, defines, arch)}.cubin"
-    if cached.is_file():
-        return cached.read_bytes()
-    with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as work:
-        target = Path(work) / "kernel.cubin"
+
+    def build(target: Path) -> None:
         macros = [f"-D{name}={value}" for name, value in defines.items()]
         code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
         command = [find_nvcc(), "-cubin", code, *FLAGS, *macros, "-o", str(target), str(source)]
@@ -74,5 +70,5 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
             raise CompileError(f"{source.name}: nvcc did not finish within {TIME_LIMIT} s") from None
         if done.returncode:
             raise CompileError(f"{source.name}: {first_error(done.stderr)}")
-        target.replace(cached)  # complete or absent, whoever else compiles the same kernel
-        return cached.read_bytes()
+
+    return compiled(cache_dir("cubin") / f"{source.stem}-{cubin_key(source, defines, arch)}.cubin", build)

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from alexconv import data
 from alexconv.checks import PRECISIONS, MaxError, worst
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.cuda_points import time_on_device
 from alexconv.executors.point import Executor
 from alexconv.layouts import LAYOUTS
+from alexconv.planner import MEBIBYTE
 from alexconv.points import GEMM, TOGETHER, Joint, Point, peer_name
 from alexconv.records import Record, digest
 from alexconv.runner import Layer, Runner, Skip, attempted, checked, timed
@@ -36,7 +36,6 @@ DTYPES: dict[str, type[np.generic]] = {"fp32": np.float32, "tf32": np.float32, "
 TRANSFER = "pageable"  # reports put peers, which copy nothing, beside the rungs under the study's transfer
 WARM_UPS = 3  # the first finds the fastest engine, which may not happen during a capture
 SAMPLED_COLUMNS = 64  # of a product, checked against float64
-MEBIBYTE = 2**20
 
 
 def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
@@ -114,10 +113,8 @@ class PeerRunner:
 
     def key(self, point: Point | Joint) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        chosen = self._runner.settings
-        settings = [chosen.seed, chosen.memory_budget, chosen.timed, data.GENERATOR_VERSION]
         shapes = [each.conv.sizes() | {"pad": each.conv.pad} for each in each_layer(point)]
-        return digest([self.versions(), self.executor.header(), settings, point.rung, shapes])
+        return digest([self.versions(), self.executor.header(), self._runner.settings.key(), point.rung, shapes])
 
     def record(self, point: Point | Joint) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""

@@ -13,6 +13,8 @@ from alexconv.shapes import Conv
 if TYPE_CHECKING:
     from alexconv.executors.point import Executor
 
+MEBIBYTE = 2**20  # bytes, in which messages give memory
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -64,7 +66,7 @@ def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copi
         if not raised:
             need = device_bytes(rung, conv, 1, values, copies)
             raise DoesNotFit(
-                f"one image needs {need / 2**20:.1f} MiB of device memory, the budget is {budget / 2**20:.1f}"
+                f"one image needs {need / MEBIBYTE:.1f} MiB of device memory, the budget is {budget / MEBIBYTE:.1f}"
             )
         values |= raised
     fixed = device_bytes(rung, conv, 0, values, copies)

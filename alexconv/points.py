@@ -9,6 +9,7 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS
 from alexconv.kernels.rung import Constants, Rung
+from alexconv.records import Record
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.transfers import TRANSFERS, Transfer, transfer_named
 
@@ -38,6 +39,10 @@ class Point:
         """The point as a record holds it."""
         return asdict(self)
 
+    def changed(self) -> list[str]:
+        """The constants that differ from the rung's defaults today."""
+        return list(changed_constants(self.rung, self.constants, self.conv))
+
     def points(self) -> list["Point"]:
         """The point itself, as of several layers there are several."""
         return [self]
@@ -66,6 +71,10 @@ class Joint:
         axes = asdict(self)
         return {"workload": axes.pop("workload"), "layer": layer_range(axes.pop("layers")), **axes}
 
+    def changed(self) -> list[str]:
+        """None: constants are those of its layers."""
+        return []
+
     def label(self) -> str:
         """The point in a few words, for progress lines."""
         return f"{self.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}"
@@ -89,13 +98,30 @@ def layer_range(layers: Sequence[int]) -> str:
     return ",".join(map(str, layers))
 
 
-def rung_label(rung: str, constants: dict[str, int], conv: Conv) -> str:
+def changed_constants(rung: str, constants: Constants, conv: Conv) -> dict[str, int]:
+    """The constants that differ from the rung's defaults for the shape; none for what is not a rung."""
+    defaults = RUNGS[rung].resolve(conv, {}) if rung in RUNGS else constants
+    return {name: value for name, value in constants.items() if value != defaults.get(name)}
+
+
+def changed_in(record: Record) -> dict[str, int]:
+    """The same of a record: as it was when the record was made, if it says so."""
+    point = record["point"]
+    if "changed" in record:
+        return {name: point["constants"][name] for name in record["changed"]}
+    conv = WORKLOADS[point["workload"]].layer(point["layer"])
+    return changed_constants(point["rung"], point["constants"], conv)
+
+
+def label_with(rung: str, changed: Constants) -> str:
+    """The rung's name, with changed constants behind it."""
+    words = " ".join(f"{name}={value}" for name, value in changed.items())
+    return f"{rung} [{words}]" if words else rung
+
+
+def rung_label(rung: str, constants: Constants, conv: Conv) -> str:
     """The rung's name, with those constants that differ from its defaults for the shape."""
-    if rung not in RUNGS:
-        return rung
-    defaults = RUNGS[rung].resolve(conv, {})
-    changed = [f"{name}={value}" for name, value in constants.items() if value != defaults.get(name)]
-    return f"{rung} [{' '.join(changed)}]" if changed else rung
+    return label_with(rung, changed_constants(rung, constants, conv))
 
 
 def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:

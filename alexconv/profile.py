@@ -30,13 +30,23 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from alexconv import display, environment, ncu
-from alexconv.cli import comma_separated, exits_cleanly, natural, parse_batches, parse_layers, workload_named
+from alexconv.cli import (
+    DEFAULT_BATCH,
+    comma_separated,
+    command_line,
+    exits_cleanly,
+    natural,
+    parse_batches,
+    parse_layers,
+    workload_named,
+)
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.cuda import CudaExecutor
 from alexconv.executors.cuda_points import CopiedPoint
 from alexconv.executors.host import HostBuffer
 from alexconv.executors.host_points import HostPoint, HostProgram, HostRungs
+from alexconv.executors.point import open_rung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import BATCH
 from alexconv.launches import configure
@@ -51,7 +61,6 @@ from alexconv.points import (
     rung_label,
 )
 from alexconv.records import Record, RecordFile, identity, read
-from alexconv.run import DEFAULT_BATCH, build_all
 from alexconv.runner import Runner, Settings, Skip
 from alexconv.shapes import WORKLOADS
 from alexconv.trace import Trace, spread_blocks, trace_launch
@@ -170,17 +179,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.width = FILE_WIDTH
     console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     file = RecordFile(options.out)
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    headers = {
-        "device": file.header("device", executor.header()),
-        "host": file.header("host", environment.host_facts()),
-        "run": file.header("run", {"command": " ".join([PROGRAM, *words]), **environment.software_facts()}),
-    }
-    build_all(executor, runner, points)
+    headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
+    runner.build_all(points)
     if executor.name == "host":
         profiles = list(host_profiles(runner, points, options.blocks))
     else:
-        profiles = cuda_profiles(runner, points, words)
+        profiles = cuda_profiles(runner, points, sys.argv[1:] if arguments is None else arguments)
     for profile in profiles:
         file.header("profile", {**profile.record(), **headers})
     show(console, profiles, lines=options.lines)
@@ -250,20 +254,16 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
     for point in points:
         with told(point, problems.append):
             plan = runner.plan(point)
-            rung, program = RUNGS[point.rung], executor.load(RUNGS[point.rung], point.conv, plan.constants)
-            layer = runner.layer(point)
-            x, w = (values.astype(rung.dtype, copy=False) for values in (layer.x[: point.N], layer.w))
-            opened = executor.open(program, plan, x, w, transfer_named(point.transfer))
-            assert isinstance(opened, CopiedPoint)
-            try:
-                opened.outputs()
+            rung, layer, transfer = RUNGS[point.rung], runner.layer(point), transfer_named(point.transfer)
+            with open_rung(executor, rung, point.conv, plan, layer.x[: point.N], layer.w, transfer) as opened:
+                copied = opened.point
+                assert isinstance(copied, CopiedPoint)
+                copied.outputs()
                 with executor.errors(rung.name):
                     executor.driver.start_profiler()
-                    program.enqueue(plan.images, opened.pointers, opened.stream)
-                    opened.stream.synchronize()
+                    copied.program.enqueue(plan.images, copied.pointers, copied.stream)
+                    copied.stream.synchronize()
                     executor.driver.stop_profiler()
-            finally:
-                opened.close()
             name = identity(point.axes())
             entries = [launch.entry for launch in rung.launches]
             kernels += [{"point": name, "entry": entry, "images": plan.images} for entry in entries]
@@ -307,7 +307,9 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     rung, conv = RUNGS[point.rung], point.conv
     program: HostProgram = executor.load(rung, conv, plan.constants)
     x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.images), conv.w_shape()))
-    buffers = HostPoint(executor.executor, program, plan, x, w).buffers
+    opened = HostPoint(executor.executor, program, plan, x, w)
+    opened.bring_in(0, plan.images)
+    buffers = opened.buffers
     named: dict[str, HostBuffer | int] = {BATCH: plan.images, **program.with_maps(plan.images, buffers)}
     for launch in configure(rung, conv, plan.images, plan.constants):
         arguments = [named[name] for name in launch.args]

@@ -2,15 +2,14 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from alexconv.cli import ALL_LAYERS, exits_cleanly, parse_batches, parse_layers, workload_named
 from alexconv.cpu_reference.cache import CachedReference, ensure
 from alexconv.cpu_reference.machine import dgemm_flops
+from alexconv.display import Progress
 from alexconv.shapes import WORKLOADS, Conv
 
 _IMAGES_PER_READ = 32
@@ -28,7 +27,7 @@ class _Outcome:
     file_bytes: int
 
 
-def _arguments() -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m alexconv.reference", description="Builds or checks the cache of reference outputs."
     )
@@ -37,29 +36,32 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workload", default=next(iter(WORKLOADS)), help=", ".join(WORKLOADS))
     parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
     parser.add_argument("--check", action="store_true", help="read every output back and verify its checksum")
-    return parser.parse_args()
+    return parser
 
 
 @exits_cleanly
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Build the cache of the layers asked for and print what it took; the exit status."""
-    arguments = _arguments()
-    workload = workload_named(arguments.workload)
-    layers = parse_layers(arguments.layers, workload)
-    N = max(parse_batches(arguments.N))
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        outcomes = [
-            _build(workload.name, layer, workload.layer(layer), N, arguments.seed, arguments.check, bar)
-            for layer in layers
-        ]
+    options = _parser().parse_args(arguments)
+    workload = workload_named(options.workload)
+    layers = parse_layers(options.layers, workload)
+    N = max(parse_batches(options.N))
+    outcomes: list[_Outcome] = []
+    with Progress(N * len(layers)) as progress:
+        for layer in layers:
+            before = N * len(outcomes)
+            outcomes.append(
+                _build(workload.name, layer, workload.layer(layer), N, options.seed, options.check, progress, before)
+            )
     _print_table(outcomes, N)
     return 0
 
 
-def _build(workload: str, layer: int, conv: Conv, N: int, seed: int, check: bool, bar: Progress) -> _Outcome:
-    task = bar.add_task(f"{workload} layer {layer}", total=N)
+def _build(
+    workload: str, layer: int, conv: Conv, N: int, seed: int, check: bool, progress: Progress, before: int
+) -> _Outcome:
+    """Builds a layer; ``before`` are the images of the layers before it."""
+    progress.start(f"{workload} layer {layer}")
     start = perf_counter()
     cached = ensure(
         workload,
@@ -67,12 +69,12 @@ def _build(workload: str, layer: int, conv: Conv, N: int, seed: int, check: bool
         conv,
         N,
         seed,
-        progress=lambda done, total: bar.update(task, completed=N - total + done),
-        say=lambda line: bar.console.print(line, markup=False, highlight=False, soft_wrap=True),
+        progress=lambda done, total: progress.reach(before + N - total + done),
+        say=progress.say,
     )
     if check:
         _read_back(cached)
-    bar.update(task, completed=N)
+    progress.reach(before + N)
     work = cached.work
     flop = 2 * conv.macs(work.images)
     seconds = perf_counter() - start

@@ -6,11 +6,9 @@ python -m alexconv.run --layers 1-5 --N 128
 import argparse
 import json
 import os
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import product
 from math import inf
@@ -22,7 +20,9 @@ from rich.console import Console
 from alexconv import __version__, auto, display, environment, peers, together, tuning_cache
 from alexconv.checks import PRECISIONS
 from alexconv.cli import (
+    DEFAULT_BATCH,
     comma_separated,
+    command_line,
     duration,
     exits_cleanly,
     given,
@@ -33,9 +33,8 @@ from alexconv.cli import (
     workload_named,
 )
 from alexconv.cpu_reference.files import print_to_stderr
-from alexconv.cpu_reference.machine import cores
 from alexconv.display import Progress, listing, outcome, plan_table, result_tables
-from alexconv.errors import CompileError, UsageError
+from alexconv.errors import UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import RUNGS
@@ -53,21 +52,19 @@ from alexconv.points import (
     study_points,
 )
 from alexconv.records import Record, RecordFile, identity
-from alexconv.runner import Runner, Settings, Skip, finished, timed_out
+from alexconv.runner import Runner, Settings, finished, timed_out
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.transfers import TRANSFERS
 from alexconv.watchdog import TIME_LIMIT, time_limit
 
+PROGRAM = "python -m alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
-DEFAULT_BATCH = {"cuda": "128", "host": "1"}
 OF_NO_STUDY = ("workload", "layers", "rungs", "transfer", "precision", "set", "tuned", "mix")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    options = argparse.ArgumentParser(
-        prog="python -m alexconv.run", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
+    options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
     add("--study", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
     add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
@@ -275,26 +272,6 @@ def place(point: Point) -> tuple[str, int, int]:
     return point.workload, point.layer, point.N
 
 
-def build_all(executor: Executor, runner: Runner, points: Iterable[Point]) -> None:
-    """Compiles every point's kernels side by side; a failure shows again, and is recorded, when its point runs."""
-    wanted = {}
-    for point in points:
-        try:
-            constants = runner.plan(point).constants
-        except Skip:
-            continue
-        wanted[point.rung, point.conv, tuple(constants.items())] = (RUNGS[point.rung], point.conv, constants)
-
-    def build(arguments: tuple[object, ...]) -> None:
-        try:
-            executor.build(*arguments)  # type: ignore[arg-type]
-        except CompileError:
-            return
-
-    with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(build, wanted.values()))
-
-
 def run_jobs(
     jobs: Iterable[Job],
     file: RecordFile,
@@ -403,16 +380,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             job for job in jobs if not finished(job.point, job.recorder.key(job.point), previous, retry=options.retry)
         ]
         say.print(f"{len(jobs) - len(todo)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
-    headers = {
-        "device": file.header("device", executor.header()),
-        "host": file.header("host", environment.host_facts()),
-        "run": file.header("run", {"command": command_line(arguments), **environment.software_facts()}),
-    }
+    headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
     finish = partial(conclude, say, options, jobs, file, len(todo))
     with Progress(len(todo)) as progress:
         progress.start("compiling")
         own = [point for point, recorder in todo if recorder is not peer_runner]
-        build_all(executor, runner, [each for point in own for each in point.points()])
+        runner.build_all([each for point in own for each in point.points()])
         done = run_jobs(todo, file, headers, progress, options.time_limit or TIME_LIMIT[executor.name], finish)
     return finish(done)
 
@@ -425,11 +398,6 @@ def restart_under_asan(arguments: Sequence[str] | None) -> None:
         return
     words = sys.argv[1:] if arguments is None else arguments
     os.execve(sys.executable, [sys.executable, "-m", "alexconv.run", *words], {**os.environ, **asan_environment()})
-
-
-def command_line(arguments: Sequence[str] | None, program: str = "python -m alexconv.run") -> str:
-    """The command as typed."""
-    return f"{program} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
 
 
 if __name__ == "__main__":

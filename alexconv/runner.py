@@ -1,6 +1,7 @@
 """Runs points one after the other: plan, run, check, and only then measure.  Each result is one record."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,11 +13,12 @@ from alexconv import data
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
+from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.point import Executor, Samples, Values
+from alexconv.executors.point import Executor, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.layouts import from_study, to_study
+from alexconv.kernels.rung import Constants, Rung
 from alexconv.planner import DoesNotFit, Plan, plan_on
 from alexconv.points import Joint, Point
 from alexconv.records import Record, digest, identity
@@ -97,6 +99,10 @@ class Settings:
     baseline: bool = True
     timed: bool = True
 
+    def key(self) -> list[object]:
+        """What of them, and of the inputs' making, a point's result depends on."""
+        return [self.seed, self.memory_budget, self.timed, data.GENERATOR_VERSION]
+
 
 class Skip(Exception):
     """The point cannot be run here; the text says why."""
@@ -142,8 +148,22 @@ class Runner:
     def key(self, point: Point) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         compiled = self.executor.key(RUNGS[point.rung], point.conv, point.constants)
-        settings = [self.settings.seed, self.settings.memory_budget, self.settings.timed, data.GENERATOR_VERSION]
-        return digest([compiled, self.executor.header(), settings, point.transfer])
+        return digest([compiled, self.executor.header(), self.settings.key(), point.transfer])
+
+    def build_all(self, points: Iterable[Point]) -> None:
+        """Compiles every point's kernels side by side; a failure shows again, and is recorded, when its point runs."""
+        wanted: dict[object, tuple[Rung, Conv, Constants]] = {}
+        for point in points:
+            with suppress(Skip):
+                constants = self.plan(point).constants
+                wanted[point.rung, point.conv, tuple(constants.items())] = RUNGS[point.rung], point.conv, constants
+
+        def build(rung: Rung, conv: Conv, constants: Constants) -> None:
+            with suppress(CompileError):
+                self.executor.build(rung, conv, constants)
+
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(lambda arguments: build(*arguments), wanted.values()))
 
     def record(self, point: Point) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""
@@ -151,20 +171,15 @@ class Runner:
 
     def _measured(self, point: Point, cut: Plan) -> Record:
         rung, layer = RUNGS[point.rung], self.layer(point)
-        precision = PRECISIONS[rung.precision]
-        program = self.executor.load(rung, point.conv, cut.constants)
-        x = from_study(layer.x[: point.N].astype(rung.dtype, copy=False), rung.layout)
-        w = layer.w.astype(rung.dtype, copy=False)
-        opened = self.executor.open(program, cut, x, w, transfer_named(point.transfer))
-        try:
-            outputs = to_study(opened.outputs(), rung.layout)
+        precision, transfer = PRECISIONS[rung.precision], transfer_named(point.transfer)
+        with open_rung(self.executor, rung, point.conv, cut, layer.x[: point.N], layer.w, transfer) as opened:
             facts: Record = {
-                **checked(layer.error(outputs), precision.tolerance(point.conv.K)),
+                **checked(layer.error(opened.outputs()), precision.tolerance(point.conv.K)),
                 "pieces": len(cut.pieces),
                 "images_per_piece": cut.images,
                 "planned_constants": cut.constants,
                 "device_bytes": cut.device_bytes,
-                "launches": program.launches(cut.images),
+                "launches": opened.program.launches(cut.images),
             }
             if facts["status"] != "ok":
                 return facts
@@ -174,11 +189,9 @@ class Runner:
                 facts["spread"] = spread(opened.outputs().copy(), opened.outputs)
             if self.settings.baseline:
                 facts["cpu"] = layer.cpu_times(point.N)
-            facts |= timed(self.executor, opened.measure, self.settings.seconds)
-            timeline = opened.timeline()
+            facts |= timed(self.executor, opened.point.measure, self.settings.seconds)
+            timeline = opened.point.timeline()
             return facts | {"timeline": timeline} if timeline else facts
-        finally:
-            opened.close()
 
 
 def attempted(point: Point | Joint, key: str, measure: Callable[[], Record]) -> Record:
@@ -199,7 +212,8 @@ def timed_out(point: Point | Joint, key: str, limit: float) -> Record:
 
 def begun(point: Point | Joint, key: str) -> Record:
     """What the record of a point that begins now begins with."""
-    return {"time": datetime.now(UTC).isoformat(timespec="seconds"), "point": point.axes(), "key": key}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
 
 
 def checked(error: MaxError, tolerance: float) -> Record:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import comb
 from statistics import median
 
+from alexconv.records import Record
+
 CONFIDENCE = 0.95
 NOISY = 0.1  # an interval wider than this share of the median is worth a flag
 
@@ -40,3 +42,12 @@ def summarize(samples: Sequence[float]) -> Summary:
             break
     rank = max(rank - 1, 0)
     return Summary(median(ordered), ordered[rank], ordered[n - 1 - rank], n)
+
+
+def median_of(record: Record, figure: str) -> float | None:
+    """Median of a figure's samples in ms; ``copies`` is both directions.  None for a point that is not ok."""
+    samples = record.get("samples", {}) if record["status"] == "ok" else {}
+    if figure == "copies":
+        parts = [median_of(record, name) for name in ("h2d", "d2h")]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    return summarize(samples[figure]).median if samples.get(figure) else None

@@ -21,9 +21,8 @@ from alexconv.checks import PRECISIONS, MaxError, worst
 from alexconv.cli import parse_layers, workload_named
 from alexconv.errors import UsageError
 from alexconv.executors.cuda_points import CopiedPoint, Pipeline, repeat, time_on_device
-from alexconv.executors.point import Samples, Values
+from alexconv.executors.point import OpenedRung, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.layouts import from_study, to_study
 from alexconv.planner import DoesNotFit, Plan, plan
 from alexconv.points import TOGETHER, Joint, Point, TunedConstants, choose_rungs, expand, parse_constants, refuse_unused
 from alexconv.records import Record, digest
@@ -140,17 +139,19 @@ class TogetherRunner:
         with ExitStack() as stack, self.executor.errors(point.rung):
             opened = []
             for each, cut, layer in zip(point.points(), cuts, layers, strict=True):
-                opened.append(self._opened(each, cut, layer, transfer))
-                stack.callback(opened[-1].close)
+                rung, x = RUNGS[each.rung], layer.x[: each.N]
+                opening = open_rung(self.executor, rung, each.conv, cut, x, layer.w, transfer)
+                opened.append(stack.enter_context(opening))
+            own = [each.point for each in opened]
             if transfer.kind == "streamed":
                 outweigh = [moved_out > moved_in for moved_in, moved_out in map(bytes_moved, point.points())]
-                pipeline = Pipeline(self.executor, opened, turns(cuts, outweigh), transfer.streams)
+                pipeline = Pipeline(self.executor, own, turns(cuts, outweigh), transfer.streams)
                 run = stack.enter_context(pipeline.recorded())
                 outputs = streamed_outputs(pipeline, run)
                 measure, timeline = partial(measure_pipeline, pipeline, run), pipeline.timeline
             else:
-                launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(opened)))
-                outputs = graph_outputs(opened, launch)
+                launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(own)))
+                outputs = graph_outputs(own, launch)
                 measure, timeline = partial(time_on_device, self.executor, [launch]), list[Record]
             facts = self._facts(point, cuts, layers, opened, outputs)
             if facts["status"] == "ok":
@@ -179,28 +180,18 @@ class TogetherRunner:
             raise Skip(f"the layers need {needed} bytes of device memory together, the budget is {budget}")
         return cuts
 
-    def _opened(self, point: Point, cut: Plan, layer: Layer, transfer: Transfer) -> Any:
-        rung = RUNGS[point.rung]
-        program = self.executor.load(rung, point.conv, cut.constants)
-        x = from_study(layer.x[: point.N].astype(rung.dtype, copy=False), rung.layout)
-        w = layer.w.astype(rung.dtype, copy=False)
-        return self.executor.open(program, cut, x, w, transfer)
-
     def _facts(
         self,
         point: JointRungs,
         cuts: Sequence[Plan],
         layers: Sequence[Layer],
-        opened: Sequence[Any],
+        opened: Sequence[OpenedRung],
         outputs: Sequence[Values],
     ) -> Record:
         """The worst layer's check, and what each layer was."""
         found: list[tuple[MaxError, float]] = [
-            (
-                layer.error(to_study(values, RUNGS[each.rung].layout)),
-                PRECISIONS[each.precision].tolerance(each.conv.K),
-            )
-            for each, layer, values in zip(point.points(), layers, outputs, strict=True)
+            (layer.error(rung.in_study_layout(values)), PRECISIONS[each.precision].tolerance(each.conv.K))
+            for each, layer, rung, values in zip(point.points(), layers, opened, outputs, strict=True)
         ]
         return {
             **checked(*worst(found)),
@@ -212,9 +203,9 @@ class TogetherRunner:
                     "pieces": len(cut.pieces),
                     "images_per_piece": cut.images,
                     "error": checked(*error)["error"],
-                    "launches": opened_point.program.launches(cut.images),
+                    "launches": rung.program.launches(cut.images),
                 }
-                for each, cut, error, opened_point in zip(point.points(), cuts, found, opened, strict=True)
+                for each, cut, error, rung in zip(point.points(), cuts, found, opened, strict=True)
             ],
             "pieces": sum(len(cut.pieces) for cut in cuts),
             "images_per_piece": max(cut.images for cut in cuts),

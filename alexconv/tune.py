@@ -32,6 +32,7 @@ from alexconv import display, environment, tuning_cache
 from alexconv.checks import PRECISIONS
 from alexconv.cli import (
     comma_separated,
+    command_line,
     duration,
     exits_cleanly,
     given,
@@ -57,10 +58,9 @@ from alexconv.points import (
     rung_label,
 )
 from alexconv.records import Record, RecordFile, identity
-from alexconv.reports.summary import median_of
-from alexconv.run import build_all, command_line
 from alexconv.runner import Runner, Settings, Skip, finished, timed_out
 from alexconv.shapes import WORKLOADS
+from alexconv.statistics import median_of
 from alexconv.tuning import Axes, Run, Search, axes, candidates, import_optuna, search
 from alexconv.tuning_cache import Best
 from alexconv.watchdog import TIME_LIMIT, time_limit
@@ -225,11 +225,7 @@ def recording(
     """
     executor, file = runner.executor, RecordFile(options.out)
     previous = {identity(record["point"]): record for record in file.previous.latest()} if options.resume else {}
-    headers = {
-        "device": file.header("device", executor.header()),
-        "host": file.header("host", environment.host_facts()),
-        "run": file.header("run", {"command": command, **environment.software_facts()}),
-    }
+    headers = environment.write_headers(file, executor.header(), command)
 
     def give_up(point: Point, record: Record) -> int:
         progress.finish(file.point({**headers, **record}))
@@ -252,7 +248,7 @@ def recording(
 
     with Progress(most) as progress:
         progress.start("compiling")
-        build_all(executor, runner, known)
+        runner.build_all(known)
         yield run
 
 
@@ -365,11 +361,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor = choose_executor(options.backend, options.device)
     console = display.console()
     if options.auto:
-        contests = compare(options, executor, command_line(arguments, PROGRAM))
+        contests = compare(options, executor, command_line(PROGRAM, arguments))
         console.print(contest_table(contests))
         console.print(f"records: {options.out}; --rungs auto and alexconv.conv2d use the fastest", soft_wrap=True)
         return 0 if all(contest.best for contest in contests) else 1
-    searches = tune(options, executor, command_line(arguments, PROGRAM))
+    searches = tune(options, executor, command_line(PROGRAM, arguments))
     show(console, searches)
     console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)
     return 0 if all(found.best or found.count("skipped") == len(found.records) for found in searches) else 1

@@ -11,8 +11,8 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import IMAGES_PER_PIECE, Constant
 from alexconv.points import Point
 from alexconv.records import Record, identity
-from alexconv.reports.summary import median_of
 from alexconv.shapes import Conv
+from alexconv.statistics import median_of
 from alexconv.tuning_cache import Tuned
 
 SCALES = (0.25, 0.5, 1, 2, 4)  # of its default, for a constant that has neither choices nor a ceiling

@@ -23,7 +23,7 @@ struct alignas(16) Chunk {
 };
 
 // A block writes BLOCK_DEPTH depths of BLOCK_PIXELS neighbouring pixels of a row of one image.  With stride 1 a whole
-// plane is one row: nothing there depends on where its rows end.
+// plane is one row, PLANE_H x PLANE_W = 1 x BLOCKED_H * BLOCKED_W: nothing there depends on where its rows end.
 constexpr int BLOCK_PIXELS = U <= 4 ? 64 : 32;
 constexpr int BLOCK_C = U == 1 ? 64 : U == 2 ? 16 : U % 4 == 0 ? 4 : 8;
 constexpr int BLOCK_DEPTH = BLOCK_C * DEPTH, BLOCK_CHUNKS = BLOCK_DEPTH / CHUNK;

@@ -1,6 +1,7 @@
 """What the launches of all rungs have in common: a block's limits, and why a shape or a constant exceeds them."""
 
 from collections.abc import Callable
+from math import ceil
 
 from alexconv.kernels.rung import MAX_BLOCK, Constants, Dims
 from alexconv.shapes import Conv
@@ -13,7 +14,21 @@ FLOAT, HALF = 4, 2  # bytes
 PORTABLE_SHARED = 48 * 1024  # bytes of shared memory that a block has on every CUDA GPU
 MAX_SHARED = 227 * 1024  # and on the largest, from Hopper on
 MULTIPROCESSORS = 132  # of an H100 or H200; more or fewer blocks than these work too
+WARP = 32  # threads
+AMPERE, HOPPER = (8, 0), (9, 0)  # compute capabilities: asynchronous copies and tf32; wgmma and the copy engine
 MAX_CONSTANT = 64 * 1024  # bytes of constant memory, on every CUDA GPU
+
+
+def round_up(count: int, unit: int) -> int:
+    """The smallest multiple of ``unit`` that is no less than ``count``."""
+    return ceil(count / unit) * unit
+
+
+def beyond_shared(what: str, needed: int) -> str | None:
+    """Why something that needs so many bytes of a block's shared memory has no GPU; None if one has them."""
+    if needed <= MAX_SHARED:
+        return None
+    return f"{what} {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
 
 
 def no_bytes(conv: Conv, constants: Constants) -> int:
@@ -28,10 +43,7 @@ def outside_block(block: Block, shared: SharedBytes = no_bytes) -> Refusal:
         x, y, _ = block(conv, constants)
         if x * y > MAX_BLOCK:
             return f"a block of {x} x {y} threads exceeds {MAX_BLOCK}"
-        needed = shared(conv, constants)
-        if needed > MAX_SHARED:
-            return f"a block needs {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
-        return None
+        return beyond_shared("a block needs", shared(conv, constants))
 
     return reason
 

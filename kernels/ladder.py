@@ -1,9 +1,13 @@
-"""The ladder: every rung in reading order.  This table and the ``.cu`` files are all there is to add for a rung."""
+"""The ladder: every rung in reading order.
+
+A rung is a ``.cu`` file and an entry in the table here or in a file of its kind beside this one: docs/adding-a-rung.md.
+Whether ``auto`` prefers it is said in ``alexconv.auto``.
+"""
 
 from collections.abc import Callable
 from math import ceil
 
-from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes, no_bytes, outside_block
+from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes, no_bytes, outside_block, round_up
 from alexconv.kernels.ladder_frontier import FRONTIER_RUNGS
 from alexconv.kernels.ladder_lenet import LENET_RUNGS
 from alexconv.kernels.ladder_mma import MMA_RUNGS
@@ -16,11 +20,6 @@ from alexconv.shapes import Conv
 BANKS = 32  # of shared memory
 VECTOR = 4  # floats in the widest load
 FILTER_REGISTERS = 32  # taps of a filter that vectors.cuh keeps in registers as a whole
-
-
-def round_up(count: int, unit: int) -> int:
-    """The smallest multiple of ``unit`` that is no less than ``count``."""
-    return ceil(count / unit) * unit
 
 
 def outputs_per_thread(conv: Conv) -> int:

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from math import ceil
 
-from alexconv.kernels.geometry import FLOAT, MULTIPROCESSORS
+from alexconv.kernels.geometry import AMPERE, FLOAT, MULTIPROCESSORS, WARP, round_up
+from alexconv.kernels.preparation import flat_block
 from alexconv.kernels.rung import BATCH, Array, Constant, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
-WARP, LANES_DOWN, LANES_ACROSS = 32, 4, 8  # as in implicit_product.cuh
+LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_product.cuh
 THREAD_ROWS = (4, 8, 12, 16)
 DEPTHS = (4, 8, 12, 16)
-PREPARE_THREADS = 256
 PARTS_OF_BLOCK = 2  # tiles that a share of steps can touch
 
 
@@ -101,7 +101,7 @@ def thread_rows(most_warps: int, most: int) -> Constant:
     def default(conv: Conv) -> int:
         def cost(rows: int) -> tuple[int, int]:
             tile = warps_down(conv, most_warps) * LANES_DOWN * rows
-            return ceil(conv.M / tile) * tile, -rows
+            return round_up(conv.M, tile), -rows
 
         return min((rows for rows in THREAD_ROWS if rows <= most), key=cost)
 
@@ -135,10 +135,9 @@ def depth(most: int) -> Constant:
 
 STAGES = Constant("STAGES", "steps in shared memory, on their way or in use", lambda conv: 3, choices=(2, 3, 4))
 
-PREPARE = (Launch("prepare_filters", ("w", "filters"), prepare_grid, lambda conv, constants: (PREPARE_THREADS, 1, 1)),)
+PREPARE = (Launch("prepare_filters", ("w", "filters"), prepare_grid, flat_block),)
 FILTERS = (Array("filters", filters_shape),)
 ASYNC_CONSTANTS = (*tile_constants(2, 16), depth(8), STAGES, BLOCKS)
-AMPERE = (8, 0)
 
 FRONTIER_RUNGS: tuple[Rung, ...] = (
     Rung(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil
 
-from alexconv.kernels.geometry import FLOAT, MAX_SHARED, MULTIPROCESSORS
+from alexconv.kernels.geometry import AMPERE, FLOAT, MULTIPROCESSORS, WARP, beyond_shared, round_up
 from alexconv.kernels.preparation import (
     FILTER_EXPONENT,
     PREPARATION_THREADS,
@@ -17,7 +17,6 @@ from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
 WORD = 4  # bytes
-WARP = 32
 STEP = 8  # words of depth in a warp's product
 LANE_WORDS = 4  # of a fragment
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8
@@ -137,7 +136,7 @@ class Tile:
         """Places of a chunk's input rows."""
         output_rows = min(conv.E, (pixels + conv.F - 2) // conv.F + 1)
         words = self.words(conv, channels, (output_rows - 1) * conv.U + conv.R)[1]
-        return ceil(words / LANE_WORDS) * LANE_WORDS
+        return round_up(words, LANE_WORDS)
 
     def chunks(self, conv: Conv, constants: Constants) -> int:
         """Chunks of the depth."""
@@ -177,9 +176,7 @@ class Tile:
         sums = constants["TILE_PIXELS"] * filters // (WARP * down)
         if sums > MOST_SUMS:
             return f"a thread has {sums} sums, of which its registers hold {MOST_SUMS}"
-        if (needed := self.shared_bytes(conv, constants)) > MAX_SHARED:
-            return f"a block needs {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
-        return None
+        return beyond_shared("a block needs", self.shared_bytes(conv, constants))
 
     def fragments(self, conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
         """The filters as fragments: tiles, chunks, words of a chunk."""
@@ -272,7 +269,7 @@ def rung(
         precision=precision,
         dtype=dtype,
         layout=layout,
-        needs=(8, 0),
+        needs=AMPERE,
     )
 
 

@@ -2,12 +2,11 @@
 
 from math import ceil
 
-from alexconv.kernels.geometry import HALF, MAX_SHARED, MULTIPROCESSORS
+from alexconv.kernels.geometry import HALF, HOPPER, MAX_SHARED, MULTIPROCESSORS, beyond_shared, round_up
 from alexconv.kernels.ladder_wgmma import (
     BARRIER_BYTES,
     CHUNK,
     EXPONENTS,
-    HOPPER,
     RANGES,
     UNIT,
     WARPGROUP,
@@ -45,22 +44,18 @@ def resident_bytes(conv: Conv, constants: Constants) -> int:
     stages = constants["STAGES"] * (2 * rows * STEP * HALF + BARRIER_BYTES)
     barriers = (resident_stages(conv) + 2) * BARRIER_BYTES // 2
     needed = resident_filter_bytes(conv, constants) + stages + stored_bytes({"TILE_PIXELS": 2 * UNIT}) + barriers
-    return ceil(needed / ALIGNMENT) * ALIGNMENT
+    return round_up(needed, ALIGNMENT)
 
 
 def refuses_resident(conv: Conv, constants: Constants) -> str | None:
     """What a rung whose filters stay in shared memory cannot take."""
     if constants["TILE_FILTERS"] < conv.M:
         return f"{conv.M} filters exceed a tile's {constants['TILE_FILTERS']}"
-    needed = resident_bytes(conv, constants)
-    if needed > MAX_SHARED:
-        return f"filters and pixels need {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
+    if reason := beyond_shared("filters and pixels need", resident_bytes(conv, constants)):
+        return reason
     if conv.E * conv.F > 1 << 22:
         return f"an output plane of {conv.E * conv.F} pixels exceeds {1 << 22}"
-    tile = input_bytes(2)(conv, constants)
-    if tile > MAX_SHARED:
-        return f"a stride of {conv.U} needs {tile} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
-    return None
+    return beyond_shared(f"a stride of {conv.U} needs", input_bytes(2)(conv, constants))
 
 
 def resident_constants() -> tuple[Constant, ...]:
@@ -118,6 +113,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
                 tiles_grid,
                 lambda conv, constants: (3 * WARPGROUP, 1, 1),
                 resident_bytes,
+                early=True,
             ),
         ),
         constants=resident_constants(),

@@ -4,7 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, prod
 
-from alexconv.kernels.geometry import FLOAT, HALF, MAX_SHARED, MULTIPROCESSORS, Refusal, SharedBytes
+from alexconv.kernels.geometry import (
+    FLOAT,
+    HALF,
+    HOPPER,
+    MAX_SHARED,
+    MULTIPROCESSORS,
+    Refusal,
+    SharedBytes,
+    beyond_shared,
+    round_up,
+)
 from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block, ranges_grid
 from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
@@ -40,7 +50,7 @@ NATIVE, STUDY, STUDY_SPLIT = Factors(1, study=False), Factors(1, study=True), Fa
 
 def blocked_c(conv: Conv) -> int:
     """Channels of the blocked layer: U*U times as many, and a multiple of eight."""
-    return ceil(conv.C * conv.U**2 / CHUNK) * CHUNK
+    return round_up(conv.C * conv.U**2, CHUNK)
 
 
 def blocked_rs(conv: Conv) -> tuple[int, int]:
@@ -233,19 +243,15 @@ def refuses(factors: Factors) -> Refusal:
     """What such a rung cannot take."""
 
     def reason(conv: Conv, constants: Constants) -> str | None:
-        needed = ring_bytes(factors, constants)
-        if needed > MAX_SHARED:
-            return f"a block needs {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
+        if reason := beyond_shared("a block needs", ring_bytes(factors, constants)):
+            return reason
         if reason := too_many_sums(factors, constants):
             return reason
         if blocked_rs(conv)[0] > LARGEST_WINDOW:
             return f"a filter of {blocked_rs(conv)[0]} rows exceeds a tensor map's {LARGEST_WINDOW}"
         if conv.E * conv.F > 1 << 22:
             return f"an output plane of {conv.E * conv.F} pixels exceeds {1 << 22}"
-        tile = input_bytes(factors.parts)(conv, constants)
-        if tile > MAX_SHARED:
-            return f"a stride of {conv.U} needs {tile} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
-        return None
+        return beyond_shared(f"a stride of {conv.U} needs", input_bytes(factors.parts)(conv, constants))
 
     return reason
 
@@ -272,7 +278,11 @@ RANGES = Array("ranges", lambda conv, N, constants: (N, *reversed(tiles_and_grou
 
 def multiply(factors: Factors, *args: str) -> Launch:
     """The launch of the product itself."""
-    return Launch("multiply", args, tiles_grid, tiles_block, lambda conv, constants: ring_bytes(factors, constants))
+
+    def shared_bytes(conv: Conv, constants: Constants) -> int:
+        return ring_bytes(factors, constants)
+
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, early=True)
 
 
 def prepare_scaled(parts: int) -> tuple[Launch, ...]:
@@ -289,7 +299,7 @@ def scale_input(parts: int) -> tuple[Launch, ...]:
     blocked, shared = ("pixels", "pixels_rest")[:parts], input_bytes(parts)
     return (
         Launch("prepare_input", ("x", "ranges", *blocked), input_grid, flat_block, shared),
-        Launch("prepare_outliers", ("x", "ranges", "exponents", *blocked), images_grid, flat_block, shared),
+        Launch("prepare_outliers", ("x", "ranges", "exponents", *blocked), images_grid, flat_block, shared, early=True),
     )
 
 
@@ -301,7 +311,7 @@ def window_bytes(factors: Factors, conv: Conv, constants: Constants) -> int:
     """Shared memory of the multiplication from windows: windows, all filters, barriers, the way out, alignment."""
     R, S = blocked_rs(conv)
     furthest = (R - 1) * blocked_hw(conv)[1] + S - 1
-    window = ceil((constants["TILE_PIXELS"] // 2 + furthest) / BOX) * BOX * ROW_BYTES
+    window = round_up(constants["TILE_PIXELS"] // 2 + furthest, BOX) * ROW_BYTES
     filters = R * S * constants["TILE_FILTERS"] * ROW_BYTES
     output = stored_bytes(constants) if factors.study else CHUNK
     return constants["STAGES"] * (window + BARRIER_BYTES) + filters + 2 * BARRIER_BYTES + output + ATOM_BYTES
@@ -315,9 +325,8 @@ def refuses_window(factors: Factors) -> Refusal:
             return f"{conv.M} filters exceed a tile's {constants['TILE_FILTERS']}"
         if blocked_c(conv) > TAPS:
             return f"{blocked_c(conv)} channels exceed the {TAPS} of a row in shared memory"
-        needed = window_bytes(factors, conv, constants)
-        if needed > MAX_SHARED:
-            return f"windows and filters need {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
+        if reason := beyond_shared("windows and filters need", window_bytes(factors, conv, constants)):
+            return reason
         return refuses(factors)(conv, {**constants, "STAGES": min(STAGES)})
 
     return reason
@@ -374,12 +383,12 @@ def tap_map(name: str, array: str) -> TensorMap:
 
 def multiply_windows(factors: Factors, *args: str) -> Launch:
     """The launch of the product from windows."""
-    return Launch(
-        "multiply", args, tiles_grid, tiles_block, lambda conv, constants: window_bytes(factors, conv, constants)
-    )
 
+    def shared_bytes(conv: Conv, constants: Constants) -> int:
+        return window_bytes(factors, conv, constants)
 
-HOPPER = (9, 0)
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, early=True)
+
 
 WGMMA_RUNGS: tuple[Rung, ...] = (
     Rung(

@@ -2,12 +2,11 @@
 
 from math import ceil
 
-from alexconv.kernels.geometry import FLOAT, HALF, MAX_SHARED, MULTIPROCESSORS
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, MULTIPROCESSORS, beyond_shared, round_up
 from alexconv.kernels.ladder_wgmma import (
     CHUNK,
     EXPONENTS,
     FILTER_TILES,
-    HOPPER,
     PIXEL_TILES,
     STAGES,
     TAPS,
@@ -49,7 +48,7 @@ def tiles_across(conv: Conv, constants: Constants) -> int:
 
 def depth(conv: Conv) -> int:
     """Channels of a value in memory, a multiple of eight."""
-    return ceil(conv.C / CHUNK) * CHUNK
+    return round_up(conv.C, CHUNK)
 
 
 def too_few_taps(conv: Conv, size: int) -> bool:
@@ -85,7 +84,7 @@ def filters_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
 
 def sums_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
     """The sums of all points, a multiple of eight filters to a row."""
-    return points(conv, constants), rows(conv, N, constants), ceil(conv.M / CHUNK) * CHUNK
+    return points(conv, constants), rows(conv, N, constants), round_up(conv.M, CHUNK)
 
 
 def value_map(name: str, array: str) -> TensorMap:
@@ -134,7 +133,7 @@ def tiles_and_groups(conv: Conv) -> tuple[int, int]:
 def input_bytes(conv: Conv, constants: Constants) -> int:
     """Shared memory of ``prepare_input``: the floats of a group of channels, two more for each input."""
     _, groups = tiles_and_groups(conv)
-    channels = ceil(ceil(conv.C / groups) / CHUNK) * CHUNK
+    channels = round_up(ceil(conv.C / groups), CHUNK)
     return block_rows(conv) * conv.W * (channels + 2) * FLOAT
 
 
@@ -147,7 +146,7 @@ def output_span(conv: Conv, constants: Constants) -> tuple[int, int]:
     """Rows and columns of outputs that a block of ``make_outputs`` makes."""
     size = constants["OUTPUTS"]
     columns = conv.F if conv.F <= OUTPUT_SPAN else OUTPUT_SPAN // size * size
-    return min(conv.E, OUTPUT_SPAN // columns), columns
+    return ceil(conv.E / ceil(conv.E / (OUTPUT_SPAN // columns))), columns
 
 
 def outputs_grid(conv: Conv, N: int, constants: Constants) -> Dims:
@@ -180,8 +179,8 @@ def refuses(conv: Conv, constants: Constants) -> str | None:
         ("multiply", multiply_bytes(conv, constants)),
         ("prepare_input", input_bytes(conv, constants)),
     ):
-        if needed > MAX_SHARED:
-            return f"a block of {what} needs {needed} bytes of shared memory, the most on any GPU is {MAX_SHARED}"
+        if reason := beyond_shared(f"a block of {what} needs", needed):
+            return reason
     return too_many_sums(SPLIT, constants)
 
 
@@ -223,6 +222,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 images_grid,
                 flat_block,
                 input_bytes,
+                early=True,
             ),
             Launch(
                 "multiply",
@@ -230,6 +230,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 tiles_grid,
                 tiles_block,
                 multiply_bytes,
+                early=True,
             ),
             Launch(
                 "make_outputs",
@@ -237,6 +238,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 outputs_grid,
                 flat_block,
                 outputs_bytes,
+                early=True,
             ),
         ),
         constants=WINOGRAD_CONSTANTS,

@@ -14,16 +14,42 @@
 static_assert(FILTER_UNITS == 1);
 constexpr int PITCH = (M + CHUNK - 1) / CHUNK * CHUNK;  // filters of a row of sums
 
-__device__ __forceinline__ int tiles_of_point(int images)
+__device__ __forceinline__ int tiles_of_rows(int images)
 {
-    return (images * PIXELS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS;
+    return (images * PIXELS + TILE_PIXELS - 1) / TILE_PIXELS;
 }
 
-// How many tiles of all points have one block each: those before the last two rounds.
-__device__ __forceinline__ int whole_tiles(int tiles)
+__device__ __forceinline__ int all_tiles(int images)
 {
-    return max(0, POINTS * tiles / BLOCKS - 1) * BLOCKS;
+    return tiles_of_rows(images) * POINTS * TILES_OF_FILTERS;
 }
+
+// How many tiles have one block each: those before the last two rounds.
+__device__ __forceinline__ int whole_tiles(int images)
+{
+    return max(0, all_tiles(images) / BLOCKS - 1) * BLOCKS;
+}
+
+// Tiles are counted by bands of BAND tiles of rows, the last rows first, in a band by points, and at a point by rows
+// and filters.  So blocks that run together share filters, and the sums of the first rows, which are written last, are
+// still in the L2 cache when outputs are made of them.  A point of a band is half a round of tiles.
+constexpr int BAND = BLOCKS / (2 * TILES_OF_FILTERS) > 0 ? BLOCKS / (2 * TILES_OF_FILTERS) : 1;
+
+struct Band {
+    int before, rows;  // tiles of rows before it, and its own
+
+    // The band of a tile of rows, counted from the last one.
+    __device__ __forceinline__ Band(int images, int from_last)
+        : before(from_last / BAND * BAND), rows(min(BAND, tiles_of_rows(images) - before))
+    {
+    }
+
+    // Of a tile of rows of the band at a point, the tile of the first filters.
+    __device__ __forceinline__ int tile(int from_last, int point) const
+    {
+        return (before * POINTS + point * rows + from_last - before) * TILES_OF_FILTERS;
+    }
+};
 
 // Rows of sums of one tile, from one of them on.
 struct TileRows {
@@ -42,14 +68,14 @@ struct Share {
     {
     }
 
-    __device__ __forceinline__ int whole() const { return whole_tiles(tiles_of_point(images)); }
+    __device__ __forceinline__ int whole() const { return whole_tiles(images); }
     __device__ __forceinline__ int whole_steps() const { return whole() / BLOCKS * STAGES_PER_TILE; }
     __device__ __forceinline__ bool has_whole() const { return step < whole_steps(); }
 
     // The first stage of a block's, counted through the tiles that are not whole.
     __device__ __forceinline__ int shared_begin(int block) const
     {
-        const int tiles = POINTS * tiles_of_point(images) - whole(), blocks = min(BLOCKS, tiles);
+        const int tiles = all_tiles(images) - whole(), blocks = min(BLOCKS, tiles);
         return (long long)tiles * STAGES_PER_TILE * min(block, blocks) / blocks;
     }
     __device__ __forceinline__ int shared_stage() const { return shared_begin(blockIdx.x) + step - whole_steps(); }
@@ -59,15 +85,19 @@ struct Share {
     __device__ __forceinline__ int first_stage() const { return has_whole() ? 0 : shared_stage() % STAGES_PER_TILE; }
     __device__ __forceinline__ int end_stage() const { return min(STAGES_PER_TILE, first_stage() + steps - step); }
 
-    // Counted through all points.
+    // Counted through all bands.
     __device__ __forceinline__ int tile() const
     {
         return has_whole() ? step / STAGES_PER_TILE * BLOCKS + blockIdx.x : whole() + shared_stage() / STAGES_PER_TILE;
     }
-    __device__ __forceinline__ int tiles() const { return tiles_of_point(images); }
-    __device__ __forceinline__ int point() const { return tile() / tiles(); }
+    __device__ __forceinline__ Band band() const { return Band(images, tile() / (POINTS * TILES_OF_FILTERS)); }
+    __device__ __forceinline__ int tile_of_band() const { return tile() / TILES_OF_FILTERS - band().before * POINTS; }
     __device__ __forceinline__ int filter() const { return tile() % TILES_OF_FILTERS * TILE_FILTERS; }
-    __device__ __forceinline__ int pixel() const { return tile() % tiles() / TILES_OF_FILTERS * TILE_PIXELS; }
+    __device__ __forceinline__ int point() const { return tile_of_band() / band().rows; }
+    __device__ __forceinline__ int pixel() const
+    {
+        return (tiles_of_rows(images) - 1 - band().before - tile_of_band() % band().rows) * TILE_PIXELS;
+    }
     __device__ __forceinline__ int image() const { return point() * images + pixel() / PIXELS; }
     __device__ __forceinline__ int mapped_filter() const { return point() * M + filter(); }
 
@@ -94,7 +124,7 @@ struct PointSums {
 
     __device__ __forceinline__ Rows find(const TileRows& at) const
     {
-        const int shared_tile = at.tile - whole_tiles(tiles_of_point(images));
+        const int shared_tile = at.tile - whole_tiles(images);
         if (threadIdx.x == WARPGROUP && shared_tile >= 0) {  // the first of all consumers
             if (!at.begins)
                 tail_of[shared_tile] = blockIdx.x;
@@ -111,37 +141,77 @@ struct PointSums {
 
     // A thread has pairs of neighbouring filters, and its neighbour the pairs beside them: each gives one of two, so that
     // a store has four filters.
-    __device__ __forceinline__ void store(const float (&values)[UNITS][SUMS], const Rows& to, int, unsigned char*) const
+    __device__ __forceinline__ void store(const float (&values)[SUMS], const Rows& to, int unit) const
     {
         const int lane = threadIdx.x % LANES, first_row = threadIdx.x % WARPGROUP / LANES * 16 + lane / 4;
         const bool odd = lane % 2 != 0;
 #pragma unroll
-        for (int u = 0; u < UNITS; ++u)
+        for (int half = 0; half < 2; ++half) {
+            const int row = unit * UNIT + first_row + 8 * half;
+            float* const out = to.first + (size_t)row * to.pitch + lane % 4 / 2 * 4 + (odd ? CHUNK : 0);
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int row = u * UNIT + first_row + 8 * half;
-                float* const out = to.first + (size_t)row * to.pitch + lane % 4 / 2 * 4 + (odd ? CHUNK : 0);
-#pragma unroll
-                for (int j = 0; j < SUMS / 4; j += 2) {
-                    const float* const pair = &values[u][4 * j + 2 * half];  // of chunk j; four further that of the next
-                    const float x = give(odd ? pair[0] : pair[4]), y = give(odd ? pair[1] : pair[5]);
-                    const float4 four = odd ? make_float4(x, y, pair[4], pair[5]) : make_float4(pair[0], pair[1], x, y);
-                    if (row < to.rows && (PITCH % TILE_FILTERS == 0 || CHUNK * (j + odd) < to.filters))
-                        *reinterpret_cast<float4*>(out + CHUNK * j) = four;
-                }
+            for (int j = 0; j < SUMS / 4; j += 2) {
+                const float* const pair = &values[4 * j + 2 * half];  // of chunk j; four further that of the next
+                const float x = give(odd ? pair[0] : pair[4]), y = give(odd ? pair[1] : pair[5]);
+                const float4 four = odd ? make_float4(x, y, pair[4], pair[5]) : make_float4(pair[0], pair[1], x, y);
+                if (row < to.rows && (PITCH % TILE_FILTERS == 0 || CHUNK * (j + odd) < to.filters))
+                    *reinterpret_cast<float4*>(out + CHUNK * j) = four;
             }
+        }
     }
 
     // What the neighbour gives for this.
     static __device__ __forceinline__ float give(float value) { return __shfl_xor_sync(0xffffffff, value, 1); }
 };
 
+// As in warpgroups.cuh, but a tile's sums stay in registers until the next tile's first products are under way, and
+// leave while these are: the tensor cores do not wait for stores.
+__device__ __forceinline__ void consume(Ring<2, PointSums::BYTES>& ring, Share work, const PointSums& output)
+{
+    const int consumer = threadIdx.x / WARPGROUP - 1;
+    float sums[UNITS][SUMS] = {};
+    PointSums::Rows rows = {};  // of the sums that are still to be stored: none at first
+    Place<STAGES> place;
+    for (; work.more(); work.next()) {
+        const int first_stage = work.first_stage(), end_stage = work.end_stage();
+        for (int i = first_stage; i < end_stage; ++i) {
+            barrier_wait(&ring.full[place.stage], place.parity);  // the stage's bytes have come
+            const Stage<2>& stage = ring.stages[place.stage];
+#pragma unroll
+            for (int u = 0; u < UNITS; ++u) {
+                float of_stage[SUMS];
+                warpgroup_fence();
+                if (has_all_steps(i))
+                    multiply_stage<2, ALL_STEPS>(of_stage, stage, consumer * UNITS + u, false);
+                else
+                    multiply_stage<2, LAST_STEPS>(of_stage, stage, consumer * UNITS + u, false);
+                warpgroup_close_group();
+                if (i == first_stage) {
+                    output.store(sums[u], rows, u);
+#pragma unroll
+                    for (int j = 0; j < SUMS; ++j) sums[u][j] = 0;
+                    if (u == UNITS - 1) rows = output.find(work.rows_from(consumer * UNITS * UNIT));
+                }
+                warpgroup_wait<0>();
+                if (u == UNITS - 1) release(&ring.empty[place.stage]);
+#pragma unroll
+                for (int j = 0; j < SUMS; ++j) sums[u][j] += of_stage[j];
+            }
+            place.advance();
+        }
+    }
+#pragma unroll
+    for (int u = 0; u < UNITS; ++u) output.store(sums[u], rows, u);
+}
+
 // A block makes the outputs of 64 filters, two of a thread, in OUTPUT_ROWS rows of an image, of OUTPUT_TILES tiles each.
 constexpr int OUTPUT_FILTERS = 2 * LANES;
 constexpr int OUTPUT_SPAN = 128;  // of a plane's outputs, at most
 constexpr int OUTPUT_TILES = F <= OUTPUT_SPAN ? TILES_ACROSS : OUTPUT_SPAN / OUTPUTS;
 constexpr int OUTPUT_COLUMNS = F <= OUTPUT_SPAN ? F : OUTPUT_TILES * OUTPUTS;
-constexpr int OUTPUT_ROWS = OUTPUT_SPAN / OUTPUT_COLUMNS < E ? OUTPUT_SPAN / OUTPUT_COLUMNS : E;
+constexpr int MOST_OUTPUT_ROWS = OUTPUT_SPAN / OUTPUT_COLUMNS;
+constexpr int SPANS_DOWN = (E + MOST_OUTPUT_ROWS - 1) / MOST_OUTPUT_ROWS;
+constexpr int OUTPUT_ROWS = (E + SPANS_DOWN - 1) / SPANS_DOWN;
 constexpr int SPANS_ACROSS = (TILES_ACROSS + OUTPUT_TILES - 1) / OUTPUT_TILES;
 
 // A quotient rounded to nearest, as a division gives it, from the reciprocal: for what is no infinity.
@@ -149,6 +219,33 @@ __device__ __forceinline__ float divide(float value, float by)
 {
     const float reciprocal = 1 / by, quotient = value * reciprocal;
     return fmaf(fmaf(-quotient, by, value), reciprocal, quotient);
+}
+
+// Adds the tails of a row's tiles that blocks share; the tile at the next point comes `to_next` further.  All are loaded
+// before any is added.
+__device__ __forceinline__ void add_tails(float2 (&products)[POINTS], const float* __restrict__ tails,
+                                          const int* __restrict__ tail_of, int first_shared, int to_next, int place,
+                                          int filter)
+{
+    int blocks[POINTS];
+    float2 of_point[POINTS];
+#pragma unroll
+    for (int point = 0; point < POINTS; ++point) {
+        const int shared_tile = first_shared + point * to_next;
+        blocks[point] = shared_tile < 0 ? -1 : tail_of[shared_tile];
+    }
+#pragma unroll
+    for (int point = 0; point < POINTS; ++point) {
+        const size_t row = (size_t)blocks[point] * TILE_PIXELS + place % TILE_PIXELS;
+        of_point[point] = blocks[point] < 0 ? make_float2(0, 0)
+                                            : *reinterpret_cast<const float2*>(tails + row * TILE_FILTERS +
+                                                                               filter % TILE_FILTERS);
+    }
+#pragma unroll
+    for (int point = 0; point < POINTS; ++point) {
+        products[point].x += of_point[point].x;
+        products[point].y += of_point[point].y;
+    }
 }
 
 // Block (span, group of filters, n): the span is one of rows and columns.
@@ -169,7 +266,7 @@ make_rows_of_outputs(const float* __restrict__ sums,           // [POINTS][N * P
     const int first_filter = blockIdx.y * OUTPUT_FILTERS, filter = min(first_filter + 2 * lane, PITCH - 2);
     const int exponent = -exponents[n] - *filter_exponent;
     const float scale = power_of_two(exponent / 2), more_scale = power_of_two(exponent - exponent / 2);
-    const int tiles_of_each = tiles_of_point(images), whole = whole_tiles(tiles_of_each);
+    const int whole = whole_tiles(images);
     const size_t of_point = (size_t)images * PIXELS * PITCH;
     for (int i = warp; i < tiles * OUTPUT_ROWS; i += BLOCK_WARPS) {
         const int tile = i / OUTPUT_ROWS, row = i % OUTPUT_ROWS;
@@ -180,17 +277,11 @@ make_rows_of_outputs(const float* __restrict__ sums,           // [POINTS][N * P
 #pragma unroll
         for (int point = 0; point < POINTS; ++point)
             products[point] = *reinterpret_cast<const float2*>(from + point * of_point);
-        const int first_shared = place / TILE_PIXELS * TILES_OF_FILTERS + filter / TILE_FILTERS - whole;  // at point 0
-#pragma unroll
-        for (int point = 0; point < POINTS; ++point) {
-            const int shared_tile = first_shared + point * tiles_of_each;
-            if (shared_tile < 0 || tail_of[shared_tile] < 0) continue;
-            const int of_tail = tail_of[shared_tile] * TILE_PIXELS + place % TILE_PIXELS;
-            const float2 tail =
-                *reinterpret_cast<const float2*>(tails + (size_t)of_tail * TILE_FILTERS + filter % TILE_FILTERS);
-            products[point].x += tail.x;
-            products[point].y += tail.y;
-        }
+        const int from_last = tiles_of_rows(images) - 1 - place / TILE_PIXELS;
+        const Band band(images, from_last);
+        const int first_shared = band.tile(from_last, 0) + filter / TILE_FILTERS - whole;  // at point 0
+        if (first_shared + (POINTS - 1) * band.rows * TILES_OF_FILTERS >= 0)
+            add_tails(products, tails, tail_of, first_shared, band.rows * TILES_OF_FILTERS, place, filter);
         float* const out = outputs + 2 * lane * SPAN_PITCH + row * OUTPUT_COLUMNS + tile * OUTPUTS;
 #pragma unroll
         for (int k = 0; k < OUTPUTS; ++k) {

@@ -58,7 +58,7 @@ constexpr int PRODUCERS = PARTS * SLICE_CHUNKS;
 static_assert(PRODUCERS == WARPGROUP / LANES);
 
 __device__ __forceinline__ void produce(Resident& shared,
-                                        // Both [N][CHUNKS][BLOCKED_H][BLOCKED_W][CHUNK]:
+                                        // Both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]:
                                         const __half* const (&pixels)[PARTS],
                                         const __half* filters,  // [STAGES_OF_TILE][BLOCKED_S] slices
                                         int images, int tiles, int warp)

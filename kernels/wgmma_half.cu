@@ -13,7 +13,7 @@
 
 static_assert(U == 1 && C % CHUNK == 0, "the input serves as it lies");
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]
                   __half* __restrict__ filters)  // [M][R][S][C]
 {
@@ -27,5 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,       // [N][E][F][M]
              long long N)
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which may write x
     multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, Tiles(N), NativeOutput<EveryRow>{y, {int(N)}});
 }

@@ -11,7 +11,7 @@
 
 #include "native_output.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const __half* __restrict__ w,  // [M][C][R][S]
                     __half* __restrict__ filters)  // [M][BLOCKED_R][RUN]
 {
@@ -19,10 +19,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
     write_filters(w, parts, 1);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
     block_native_input(x, pixels);
 }
 
@@ -32,5 +33,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,       // [N][E][F][M]
              long long N)
 {
+    wait_for_launches_before();  // which write the pixels
     multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, Tiles(N), NativeOutput<EveryRow>{y, {int(N)}});
 }

@@ -16,14 +16,14 @@
 
 #include "study_output.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     find_filter_ranges(const float* __restrict__ w,        // [M][C][R][S]
                        float* __restrict__ filter_ranges)  // [FILTER_RANGES]
 {
     find_range_of_filters(w, filter_ranges);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
                     const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
                     int* __restrict__ filter_exponent,        // [1]
@@ -34,23 +34,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
     prepare_scaled_filters(w, filter_ranges, filter_exponent, parts);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
                   float* __restrict__ ranges,   // [N][GROUPS][TILES]
                   __half* __restrict__ pixels,
                   __half* __restrict__ pixels_rest)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
     __half* const parts[] = {pixels, pixels_rest};
     prepare_usual_input<InputTile<2>>(x, ranges, parts);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
                      const float* __restrict__ ranges,  // [N][GROUPS][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ pixels,
                      __half* __restrict__ pixels_rest)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which write the ranges and the pixels
     __half* const parts[] = {pixels, pixels_rest};
     prepare_unusual_input<InputTile<2>>(x, ranges, exponents, parts);
 }
@@ -65,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              float* __restrict__ y,                    // [N][M][E][F]
              long long N)
 {
+    wait_for_launches_before();  // which write the pixels and the exponents
     multiply_tiles(Maps<2>{{pixel_map, pixel_rest_map}, {filter_map, filter_rest_map}}, Tiles(N),
                    StudyOutput<EveryRow>{y, exponents, filter_exponent, {int(N)}});
 }

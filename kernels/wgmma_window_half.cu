@@ -14,7 +14,7 @@
 #include "native_output.cuh"
 #include "window.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const __half* __restrict__ w,  // [M][C][R][S]
                     __half* __restrict__ filters)  // [M][BLOCKED_R][RUN]
 {
@@ -22,10 +22,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
     write_filters(w, parts, 1);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
     block_native_input(x, pixels);
 }
 

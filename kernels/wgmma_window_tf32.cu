@@ -13,14 +13,14 @@
 #include "study_output.cuh"
 #include "window.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     find_filter_ranges(const float* __restrict__ w,        // [M][C][R][S]
                        float* __restrict__ filter_ranges)  // [FILTER_RANGES]
 {
     find_range_of_filters(w, filter_ranges);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
                     const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
                     int* __restrict__ filter_exponent,        // [1]
@@ -30,21 +30,24 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
     prepare_scaled_filters(w, filter_ranges, filter_exponent, parts);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
                   float* __restrict__ ranges,   // [N][GROUPS][TILES]
                   __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
     __half* const parts[] = {pixels};
     prepare_usual_input<InputTile<1>>(x, ranges, parts);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
                      const float* __restrict__ ranges,  // [N][GROUPS][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ pixels)  // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which write the ranges and the pixels
     __half* const parts[] = {pixels};
     prepare_unusual_input<InputTile<1>>(x, ranges, exponents, parts);
 }

@@ -14,14 +14,14 @@
 
 #include "point_products.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     find_filter_ranges(const float* __restrict__ w,        // [M][C][R][S]
                        float* __restrict__ filter_ranges)  // [FILTER_RANGES]
 {
     find_range_of_filters(w, filter_ranges);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 6)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
                     const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
                     int* __restrict__ filter_exponent,        // [1]
@@ -38,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                   __half* __restrict__ values,
                   __half* __restrict__ values_rest)  // both [POINTS][N][TILES_ACROSS][H][DEPTH]
 {
+    let_next_launch_start();
     __half* const parts[] = {values, values_rest};
     prepare_usual_input<InputTile<2>>(x, ranges, parts);
 }
@@ -49,6 +50,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                      __half* __restrict__ values,
                      __half* __restrict__ values_rest)  // both [POINTS][N][TILES_ACROSS][H][DEPTH]
 {
+    let_next_launch_start();
+    wait_for_launches_before();  // which write the ranges and the values
     __half* const parts[] = {values, values_rest};
     prepare_unusual_input<InputTile<2>>(x, ranges, exponents, parts);
 }
@@ -63,11 +66,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              int* __restrict__ tail_of,         // [2 * BLOCKS]
              long long N)
 {
-    multiply_tiles(Maps<2>{{value_map, value_rest_map}, {filter_map, filter_rest_map}}, Share(N),
+    let_next_launch_start();
+    const Share share(N);
+    wait_for_launches_before();  // which write the values
+    multiply_tiles(Maps<2>{{value_map, value_rest_map}, {filter_map, filter_rest_map}}, share,
                    PointSums{sums, tails, tail_of, int(N)});
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 5)
     make_outputs(const float* __restrict__ sums,           // [POINTS][N * PIXELS][PITCH]
                  const float* __restrict__ tails,          // [BLOCKS][TILE_PIXELS][TILE_FILTERS]
                  const int* __restrict__ tail_of,          // [2 * BLOCKS]
@@ -75,5 +81,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                  const int* __restrict__ filter_exponent,  // [1]
                  float* __restrict__ y)                    // [N][M][E][F]
 {
+    wait_for_launches_before();  // which write the sums and the exponents
     make_rows_of_outputs(sums, tails, tail_of, exponents, filter_exponent, y);
 }

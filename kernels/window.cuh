@@ -135,6 +135,7 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
         barrier_arrive_expecting(&shared.filters_there, sizeof(shared.filters));
         for (int tap = 0; tap < TAPS_OF_FILTER; ++tap)
             load_box(shared.filters[tap], tap_map, &shared.filters_there, 0, tap, 0);
+        wait_for_launches_before();  // which write the positions
         for (int tile = blockIdx.x; tile < tiles; tile += BLOCKS) {
             barrier_wait(&shared.empty[place.stage], place.parity ^ 1);  // its consumer has read the window
             barrier_arrive_expecting(&shared.full[place.stage], WINDOW_BYTES);
@@ -146,6 +147,7 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
         return;
     }
     warpgroup_take_registers<CONSUMER_REGISTERS>();
+    wait_for_launches_before();  // which write what the output needs
     const int consumer = same_in_warp(threadIdx.x / WARPGROUP) - 1;
     if (consumer == 1) place.advance();
     unsigned waits_for = consumer == 0 ? 1 : 0;  // the first consumer has the first turn

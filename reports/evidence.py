@@ -7,6 +7,7 @@ from functools import cached_property
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
+from alexconv.points import changed_in
 from alexconv.records import Record, Records, identity
 from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
@@ -25,7 +26,7 @@ class Measured:
     N: int
     series: Series
     precision: str
-    changed: tuple[tuple[str, int], ...]  # the constants that differ from the rung's defaults
+    changed: tuple[tuple[str, int], ...]  # the constants that differed from the rung's defaults
 
     @property
     def conv(self) -> Conv:
@@ -91,14 +92,11 @@ class Measured:
 def measured(record: Record) -> Measured:
     """A record as a point of the report; raises UsageError for a workload or layer unknown to this version."""
     point = record["point"]
-    workload, layer, name, constants = (point[axis] for axis in ("workload", "layer", "rung", "constants"))
+    workload, layer, name = (point[axis] for axis in ("workload", "layer", "rung"))
     if workload not in WORKLOADS or not 1 <= layer <= len(WORKLOADS[workload].layers):
         raise UsageError(f"a record is of {workload} layer {layer}, which this version does not know")
-    conv = WORKLOADS[workload].layer(layer)
-    defaults = RUNGS[name].resolve(conv, {}) if name in RUNGS else {}
-    changed = tuple((constant, value) for constant, value in constants.items() if value != defaults.get(constant))
-    series = Series(name, point["transfer"])
-    return Measured(record, workload, layer, point["N"], series, point["precision"], changed if defaults else ())
+    changed = tuple(changed_in(record).items())
+    return Measured(record, workload, layer, point["N"], Series(name, point["transfer"]), point["precision"], changed)
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,8 @@ def gain(source: Source, rung: Rung) -> str | None:
     if not both:
         return None
     layers = [layer for layer, *_ in both]
-    where = "" if len(layers) == len(LAYERS) else f" (layers {layer_range(layers)})"
+    plural = "s" if len(layers) > 1 else ""
+    where = "" if len(layers) == len(LAYERS) else f" (layer{plural} {layer_range(layers)})"
     return f"{shown(sum(theirs for _, theirs, _ in both) / sum(ours for *_, ours in both))}×{where}"
 
 

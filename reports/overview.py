@@ -6,7 +6,7 @@ from alexconv.records import Record
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.evidence import Evidence, name_of
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
-from alexconv.reports.summary import Row, rows
+from alexconv.summary import Row, rows
 
 KILO, GIBIBYTE = 1000, 2**30
 

@@ -40,6 +40,7 @@ def table(found: Evidence) -> str:
         "max error",
     ]
     rows: list[tuple[Cell, ...]] = []
+    partly: list[str] = []
     for series in (series for series in found.series(WORKLOAD) if series.transfer == found.transfer):
         cells: list[Cell] = []
         for N in batches:
@@ -52,18 +53,23 @@ def table(found: Evidence) -> str:
         errors = [point.error for point in found.of(WORKLOAD) if point.series == series and point.error is not None]
         if any(cell is not None for cell in cells):
             rows.append((series.rung, *cells, max(errors, default=None)))
-    return "\n".join([*markdown_table(columns, rows), "", caption(found)])
+        else:
+            partly.append(series.rung)
+    return "\n".join([*markdown_table(columns, rows), "", caption(found, partly)])
 
 
-def caption(found: Evidence) -> str:
-    """Where the figures come from and what the columns mean."""
+def caption(found: Evidence, partly: Sequence[str]) -> str:
+    """Where the figures come from and what the columns mean; ``partly`` are rungs that have not all layers."""
     device, host = found.device, found.of_type("host")
+    scaled = any("serial_scaled_from" in (point.record.get("cpu") or {}) for point in found.points)
+    absent = f" Of some layers only, and so not here: {', '.join(partly)}." if partly else ""
     return (
         f"All five layers, {found.transfer} memory, {device_line(device)}, driver {device.get('driver', '?')}, CUDA "
         f"{device.get('toolkit', '?')}. Kernel: all kernels of the rung; total: host arrays to host arrays; medians of "
-        f"ms per batch. Speedup: serial C++ on one core of {host[0].get('cpu', '?') if host else '?'} over the total. "
-        "Max error: over the norms of patch and filter. The commands are in the record files, and together in "
-        "`results/measure.sh`."
+        f"ms per batch. Speedup: serial C++ on one core of {host[0].get('cpu', '?') if host else '?'} over the total"
+        f"{', for larger batches scaled up from fewer images' if scaled else ''}. Max error: over the norms of patch "
+        "and filter; fp16 rungs round what goes in and comes out, half ones each sum as well. –: not measured."
+        f"{absent} The commands are in the record files, and together in `results/measure.sh`."
     )
 
 

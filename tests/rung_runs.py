@@ -2,22 +2,27 @@
 
 import numpy as np
 
-from alexconv.executors.point import Executor
+from alexconv.executors.point import Executor, open_rung
 from alexconv.kernels.rung import Rung
-from alexconv.layouts import from_study, to_study
 from alexconv.planner import Plan, plan
 from alexconv.shapes import Conv
-from alexconv.transfers import TRANSFERS
+from alexconv.transfers import TRANSFERS, Transfer
 
 PLENTY = 1 << 34  # bytes of memory
 
 
-def run_once(executor: Executor, rung: Rung, conv: Conv, x: np.ndarray, w: np.ndarray, cut: Plan) -> np.ndarray:
+def run_once(
+    executor: Executor,
+    rung: Rung,
+    conv: Conv,
+    x: np.ndarray,
+    w: np.ndarray,
+    cut: Plan,
+    transfer: Transfer = TRANSFERS["pageable"],
+) -> np.ndarray:
     """The outputs, ``[N][M][E][F]``."""
-    program = executor.load(rung, conv, cut.constants)
-    inputs = from_study(x.astype(rung.dtype), rung.layout)
-    opened = executor.open(program, cut, inputs, w.astype(rung.dtype), TRANSFERS["pageable"])
-    return to_study(opened.outputs(), rung.layout).copy()
+    with open_rung(executor, rung, conv, cut, x, w, transfer) as opened:
+        return opened.outputs().copy()
 
 
 def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:

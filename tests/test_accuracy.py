@@ -11,12 +11,18 @@ from alexconv import accuracy
 from alexconv.accuracy import Trial
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host_points import HostRungs
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.network import HELD_OUT, WEIGHTS, WORKLOAD, digits, framed, held_out, on_cpu, pooled, trained
 from alexconv.records import read
 from alexconv.runner import Runner, Settings
 
 IMAGES = 40
+FEW = 4
+TAKING = [
+    rung.name
+    for rung in LADDER
+    if not rung.gpu_only and not any(rung.refuses(conv, rung.resolve(conv, {})) for conv in WORKLOAD.layers)
+]
 
 
 class Spoiled(HostRungs):
@@ -33,6 +39,11 @@ class Spoiled(HostRungs):
 @pytest.fixture(scope="module")
 def trial():
     return Trial(trained(), *held_out(IMAGES))
+
+
+@pytest.fixture(scope="module")
+def short_trial():
+    return Trial(trained(), *held_out(FEW))
 
 
 def outcome(trial, rung, executor=None):
@@ -95,6 +106,13 @@ def test_fp32_rungs_predict_what_the_reference_predicts(trial, rung):
     assert result.accuracy == result.reference_accuracy > 0.9
     assert result.score_change < 1e-5
     assert result.right
+
+
+@pytest.mark.parametrize("rung", TAKING)
+def test_every_rung_that_takes_the_layers_reads_the_digits(short_trial, rung):
+    result = outcome(short_trial, rung)
+    assert (result.status, result.changed_predictions) == ("ok", ()), result.reason
+    assert result.score_change < (1e-6 if result.precision == "fp32" else 1e-3)
 
 
 def test_half_precision_changes_the_scores_and_says_by_how_much(trial):

@@ -1,12 +1,13 @@
 """How launches are asked for through cuda-bindings, with a stand-in for its driver; no GPU needed."""
 
+import ctypes
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from alexconv.errors import LaunchError
-from alexconv.executors.bindings import early_shared, launch_kernel
+from alexconv.executors.bindings import PackedLaunch, early_shared, launch_kernel
 
 SERIALIZATION = "programmatic stream serialization"
 KB = 1024
@@ -28,6 +29,7 @@ class Driver:
 
     def cuLaunchKernel(self, *arguments: Any) -> Any:
         self.launched.append(arguments)
+        self.parameters = arguments[9]
         return (Status(self.status),)
 
     def cuLaunchKernelEx(self, config: Any, *arguments: Any) -> Any:
@@ -57,6 +59,24 @@ def test_an_early_launch_says_so():
 
 def test_an_ordinary_launch_does_not():
     assert launch(Driver(), early=False)[:9] == ("kernel", 7, 1, 1, 256, 1, 1, 64 * KB, 5)
+
+
+def words(address: int, counts: list[int]) -> list[list[int]]:
+    """What a kernel would read: of each parameter, so many words where the pointer at ``address`` says."""
+    pointers = (ctypes.c_void_p * len(counts)).from_address(address)
+    return [
+        list((ctypes.c_int64 * count).from_address(pointer)) for pointer, count in zip(pointers, counts, strict=True)
+    ]
+
+
+def test_a_packed_launch_takes_new_words_and_keeps_the_others():
+    driver = Driver()
+    packed = PackedLaunch(driver, "kernel", (7, 1, 1), (256, 1, 1), 0, [[1], [-2], [3, 4, 5]])
+    packed.enqueue(8)
+    assert words(driver.parameters, [1, 1, 3]) == [[1], [-2], [3, 4, 5]]
+    packed.enqueue(9, (2**47, 11))
+    assert words(driver.parameters, [1, 1, 3]) == [[2**47], [11], [3, 4, 5]]
+    assert [arguments[8] for arguments in driver.launched] == [8, 9]
 
 
 @pytest.mark.parametrize("early", [False, True])

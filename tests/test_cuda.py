@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from rung_runs import run_once, whole
 
 from alexconv.checks import PRECISIONS, exact_inputs
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER
-from alexconv.layouts import from_study, to_study
 from alexconv.planner import plan
 from alexconv.points import Point
 from alexconv.runner import Runner, Settings
@@ -50,17 +50,9 @@ TAKEN = [
 
 @pytest.mark.parametrize("rung, conv", TAKEN)
 def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv):
-    constants = rung.resolve(conv, {})
     x, w = exact_inputs(conv, 3, PRECISIONS[rung.precision], seed=2)
-    program = cuda.load(rung, conv, constants)
-    cut = plan(rung, conv, 3, constants, 8 << 30)
-    x_given = from_study(x.astype(rung.dtype), rung.layout)
-    opened = cuda.open(program, cut, x_given, w.astype(rung.dtype), TRANSFERS["pageable"])
-    try:
-        y = to_study(opened.outputs(), rung.layout)
-        np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
-    finally:
-        opened.close()
+    y = run_once(cuda, rung, conv, x, w, whole(rung, conv, 3))
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
@@ -70,11 +62,5 @@ def test_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
     x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
     constants, how = rung.resolve(conv, {}), TRANSFERS[transfer]
     cut = plan(rung, conv, 9, constants, 1 << 30, how.streams, how.pieces_at_least)
-    x_given = from_study(x.astype(rung.dtype), rung.layout)
-    program = cuda.load(rung, conv, cut.constants)
-    opened = cuda.open(program, cut, x_given, w.astype(rung.dtype), how)
-    try:
-        y = to_study(opened.outputs(), rung.layout)
-        np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
-    finally:
-        opened.close()
+    y = run_once(cuda, rung, conv, x, w, cut, how)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))

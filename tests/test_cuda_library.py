@@ -13,6 +13,7 @@ from alexconv.arrays import view
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
+from alexconv.executors import cuda_streams
 from alexconv.executors.cuda_streams import Job
 from alexconv.shapes import Conv
 
@@ -89,7 +90,7 @@ def test_random_shapes_are_as_torchs(torch, compiled, precision):
         if last:
             x = x.contiguous(memory_format=torch.channels_last)
         y = alexconv.conv2d(x, w, stride, padding, precision)
-        assert y.is_contiguous(memory_format=torch.channels_last if view(x, "x").lies("nhwc") else
+        assert y.is_contiguous(memory_format=torch.channels_last if view(x, "x").descriptor.lies("nhwc") else
                                torch.contiguous_format) or min(x.shape[1:]) == 1  # fmt: skip
         assert (y.dtype, y.device) == (x.dtype, x.device)
         error, conv = torchs_error(torch, y, x, w, stride, padding)
@@ -161,12 +162,36 @@ def test_work_is_on_torchs_stream(torch, pair):
     assert (y - expected / 2).abs().max() < 1e-3
 
 
+def test_kept_filters_are_waited_for_on_other_streams(torch, pair):
+    x, w = pair
+    for images in (8, 3):  # so that nothing below waits for the device
+        alexconv.Conv2d(w)(x[:images])
+    layer, expected = alexconv.Conv2d(3 * w), 3 * torch.nn.functional.conv2d(x[:3], w)
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(first):
+        torch.cuda._sleep(100_000_000)
+        layer(x)
+    with torch.cuda.stream(second):
+        y = layer(x[:3])  # has a workspace of its own, so that only the filters keep it waiting
+        assert not first.query()
+    torch.cuda.synchronize()
+    assert len(layer._kept) == 1
+    assert (y - expected).abs().max() < 1e-3
+
+
 def test_other_threads_may_call(torch, pair):
     x, w = pair
     layer = alexconv.Conv2d(w)
     expected = layer(x)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(y, expected) for y in pool.map(lambda _: layer(x), range(16)))
+
+
+def forget():
+    """What was chosen for the memory that there was."""
+    library.chosen.cache_clear()
+    library.job_of.cache_clear()
 
 
 def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
@@ -176,13 +201,13 @@ def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
     monkeypatch.setitem(device.__dict__, "kept_bytes", 4 << 20)  # a workspace or two, and pieces of the batch
     with device.current():
         device._workspaces.clear()
-    library.chosen.cache_clear()
+    forget()
     for _ in range(3):
         for padding in (1, 2):
             y = alexconv.conv2d(x, w, padding=padding)
             assert (y[:, :, padding - 1 : padding + 26, padding - 1 : padding + 26] - expected).abs().max() < 1e-3
     assert any(len(space.plan.pieces) > 1 for space in device._workspaces.values())
-    library.chosen.cache_clear()
+    forget()
 
 
 def test_layout_nhwc_and_host_arrays(torch, pair):
@@ -198,6 +223,80 @@ def test_layout_nhwc_and_host_arrays(torch, pair):
     y = alexconv.conv2d(values.numpy(), filters.numpy(), padding=1, backend="cuda")
     assert_right(y, values.numpy(), filters.numpy(), 1, (1, 1), "fp32")
     assert torch.equal(alexconv.conv2d(x, filters, padding=1), alexconv.conv2d(x, w, padding=1))
+
+
+def test_one_object_sees_what_changes_between_calls(torch, pair):
+    x, w = pair
+    layer = alexconv.Conv2d(w)
+    out = torch.empty((8, 96, 25, 25), device="cuda")
+    odd = torch.empty(x.numel() + 1, device="cuda")[1:].view(x.shape)  # not aligned to 16 bytes
+    odd_out = torch.empty(out.numel() + 1, device="cuda")[1:].view(out.shape)
+    last = torch.empty_like(x, memory_format=torch.channels_last)
+    for factor in (1, -2, 3):
+        for source in (x.clone(), odd, last):
+            source.copy_(factor * x)
+            expected = torch.nn.functional.conv2d(source, w)
+            for target in (None, out, odd_out):
+                y = layer(source, out=target)
+                assert target is None or y is target
+                assert (y - expected).abs().max() < 1e-3
+            assert (layer(source[:3]) - expected[:3]).abs().max() < 1e-3
+    for _ in range(2):
+        with pytest.raises(ValueError, match="out has shape"):
+            layer(x, out=out[:3])
+        with pytest.raises(ValueError, match="x is float16"):
+            layer(x.half())
+        with pytest.raises(ValueError, match="asks for a gradient"):
+            layer(x, out=out.clone().requires_grad_())
+
+
+def test_filters_of_one_shape_share_a_workspace_and_not_their_values(torch, pair):
+    x, w = pair
+    several = [w, 2 * w, w.flip(0), w.transpose(2, 3)]
+    expected = [torch.nn.functional.conv2d(x, filters) for filters in several]
+    layers = [alexconv.Conv2d(filters) for filters in several]
+    before = len(library.gpu(0)._workspaces)
+    for _ in range(3):
+        for filters, layer, y in zip(several, layers, expected, strict=True):
+            assert (layer(x) - y).abs().max() < 1e-3
+            assert (alexconv.conv2d(x, filters) - y).abs().max() < 1e-3
+    assert len(library.gpu(0)._workspaces) <= before + 1
+
+
+def test_more_addresses_than_maps_are_kept_for(torch, pair, monkeypatch):
+    monkeypatch.setattr(cuda_streams, "MOST_MAPS", 5)
+    x, w = (values.half() for values in pair)
+    x = torch.cat([x] * 4).contiguous(memory_format=torch.channels_last)
+    layer = alexconv.Conv2d(w, precision="fp16")
+    sources = [x * factor for factor in range(8)]
+    expected = torch.nn.functional.conv2d(x.float(), w.float())
+    for factor, source in enumerate(sources * 2):
+        assert (layer(source).float() - factor % 8 * expected).abs().max() < 0.2
+        (space,) = (space for job, space in library.gpu(0)._workspaces.items() if len(x) == job.N)
+        assert 0 < len(space.maps) < 5 + len(space.job.rung.maps)
+
+
+def test_the_threads_context_stays_what_it_was(torch, pair):
+    x, w = pair
+    layer, out = alexconv.Conv2d(w), torch.empty((8, 96, 25, 25), device="cuda")
+    expected = layer(x)
+    device = library.gpu(0)
+
+    def current():
+        return int(device.driver.cuCtxGetCurrent()[1])
+
+    def call():
+        device.driver.cuCtxSetCurrent(0)
+        layer(x, out=out)
+        return current()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(call).result() == 0
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+    before = current()
+    layer(x, out=out)
+    assert current() == before != 0
 
 
 def test_other_libraries(torch, pair):
@@ -233,6 +332,8 @@ def test_what_torch_would_expect_to_hear(torch, pair):
     x, w = pair
     with pytest.raises(ValueError, match="asks for a gradient"):
         alexconv.conv2d(x.clone().requires_grad_(), w)
+    with pytest.raises(ValueError, match="resolve_neg"):
+        alexconv.conv2d(torch.complex(x, x).conj().imag, w)
     with torch.no_grad():
         alexconv.conv2d(x.clone().requires_grad_(), w)
     with pytest.raises(ValueError, match="x lies in host memory, the filters on GPU 0"):

@@ -47,6 +47,8 @@ def test_names_and_aliases_are_unique():
     names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES]
     assert len(RUNGS) == len(ALIASES) == len(LADDER)
     assert len(names) == len(set(names))
+    both = {rung.family for rung in LADDER} & {*names}  # such a word means the family
+    assert all(RUNGS[word].family == word for word in both)
 
 
 def test_a_rung_comes_after_its_parent():

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import alexconv
-from alexconv.arrays import View, packed_strides, view
+from alexconv.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
-from alexconv.executors.cuda_streams import in_place
-from alexconv.library import DTYPES, memory_of
+from alexconv.library import DTYPES, Terms, call_of, memory_of
 from alexconv.shapes import Conv
 
 SHAPES = 25
@@ -167,19 +166,21 @@ class Lent:
 
 def test_the_cuda_array_interface_is_read():
     seen = view(OnDevice(), "x")
-    assert seen == View(4096, X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0, 7)
+    assert seen == View(4096, Descriptor(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0), 7)
     assert view(OnDevice(stream=None), "x").stream == 1
-    assert not view(OnDevice(data=(4096, True)), "out").writable
-    assert view(OnDevice(strides=(504, 4, 72, 12)), "x").lies("nhwc")
+    assert not view(OnDevice(data=(4096, True)), "out").descriptor.writable
+    assert not view(OnDevice(data=(4104, False)), "x").descriptor.aligned
+    assert view(OnDevice(strides=(504, 4, 72, 12)), "x").descriptor.lies("nhwc")
 
 
 def test_dlpack_is_read():
     values = np.zeros((5, 7, 6, 3), np.float16)[1:].transpose(0, 3, 1, 2)
     lent = Lent(values)
     seen = view(lent, "x")
-    assert (seen.address, seen.shape, seen.dtype) == (values.ctypes.data, values.shape, np.float16)
-    assert (seen.device, seen.stream, lent.stream, seen.waits) == (3, 1, 1, True)
-    assert seen.lies("nhwc") and not seen.lies("nchw")
+    found = seen.descriptor
+    assert (seen.address, found.shape, found.dtype) == (values.ctypes.data, values.shape, np.float16)
+    assert (found.device, seen.stream, lent.stream, seen.waits) == (3, 1, 1, True)
+    assert found.lies("nhwc") and not found.lies("nchw")
 
 
 @pytest.mark.parametrize(
@@ -219,18 +220,83 @@ def test_device_and_host_arrays_do_not_mix():
     ],
 )
 def test_the_layout_of_memory_follows_from_strides(values, expected):
-    assert memory_of(view(values, "x")) == expected
+    assert memory_of(view(values, "x").descriptor) == expected
 
 
 def test_what_lies_as_a_rung_wants_it_is_not_copied():
-    def lies(values, layout):
-        return in_place(View(4096, values.shape, view(values, "x").strides, values.dtype), layout)
+    def lies(values, layout, aligned=True):
+        return in_place(view(values, "x").descriptor._replace(aligned=aligned), layout)
 
     assert lies(X, "nchw") and not lies(X, "nhwc")
     assert lies(X[1:], "nchw")
     assert lies(np.zeros((2, 7, 6, 3), "f4").transpose(0, 3, 1, 2), "nhwc")
     assert not lies(X[:, :2], "nchw") and not lies(X[:, :, ::-1], "nchw")
-    assert not in_place(View(4100, X.shape, packed_strides(X.shape, "nchw"), X.dtype), "nchw")
+    assert not lies(X, "nchw", aligned=False)
+
+
+def test_images_of_a_batch_are_a_view_whose_alignment_is_their_own():
+    found = Descriptor((5, 1, 3, 3), packed_strides((5, 1, 3, 3), "nchw"), np.dtype("f4"), 0)
+    part = View(4096, found, 7, True).images(1, 5)
+    assert part == View(4096 + 36, found._replace(shape=(4, 1, 3, 3), aligned=False), 7, True)
+    assert View(4096, found).images(4, 5).descriptor.aligned
+
+
+INPUT = Descriptor(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0)
+FILTERS = Descriptor(W.shape, packed_strides(W.shape, "nchw"), np.dtype("f4"), 0)
+OUTPUT = Descriptor((2, 4, 5, 5), packed_strides((2, 4, 5, 5), "nchw"), np.dtype("f4"), 0)
+TERMS = Terms(stride=1, padding=(0, 0), precision="fp32", layout="nchw")
+
+
+def test_calls_with_the_same_descriptors_are_one():
+    call = call_of(TERMS, FILTERS, INPUT, OUTPUT)
+    same = Descriptor(*INPUT)
+    assert same is not INPUT
+    assert call_of(Terms(*TERMS), FILTERS, same, OUTPUT) is call
+    assert (call.conv, call.N, call.x, call.y) == (Conv(3, 7, 6, 4, 3, 2), 2, INPUT, OUTPUT)
+    assert call_of(TERMS, FILTERS, INPUT, None).y == OUTPUT
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (TERMS._replace(padding=(1, 1)), FILTERS, INPUT, None),
+        (TERMS._replace(precision="tf32"), FILTERS, INPUT, OUTPUT),
+        (TERMS, FILTERS, INPUT._replace(aligned=False), OUTPUT),
+        (TERMS, FILTERS, INPUT, OUTPUT._replace(aligned=False)),
+        (TERMS, FILTERS, INPUT._replace(strides=(126, 1, 18, 3)), OUTPUT),
+        (TERMS, FILTERS._replace(device=None), INPUT, OUTPUT),
+    ],
+)
+def test_a_call_with_another_descriptor_is_another(changed):
+    assert call_of(*changed) is not call_of(TERMS, FILTERS, INPUT, OUTPUT)
+
+
+@pytest.mark.parametrize(
+    ("x", "out", "message"),
+    [
+        (INPUT._replace(device=1), OUTPUT._replace(device=1), "x lies on GPU 1, the filters on GPU 0"),
+        (INPUT, OUTPUT._replace(device=1), "x lies on GPU 0, out on GPU 1"),
+        (INPUT, OUTPUT._replace(writable=False), "out is read-only"),
+        (INPUT._replace(dtype=np.dtype("f2")), OUTPUT, "x is float16"),
+        (INPUT, OUTPUT._replace(strides=(100, 0, 5, 1)), "several elements in one place"),
+    ],
+)
+def test_arrays_that_do_not_fit_do_not_fit_the_next_time_either(x, out, message):
+    call_of(TERMS, FILTERS, INPUT, OUTPUT)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            call_of(TERMS, FILTERS, x, out)
+
+
+def test_a_call_in_nhwc_names_axes_as_the_study_does():
+    x, out = (
+        Descriptor((2, H, V, C), packed_strides((2, H, V, C), "nchw"), INPUT.dtype, 0)
+        for H, V, C in ((7, 6, 3), (5, 5, 4))
+    )
+    call = call_of(TERMS._replace(layout="nhwc"), FILTERS, x, out)
+    assert (call.memory, call.x.shape, call.y.shape) == ("nhwc", INPUT.shape, OUTPUT.shape)
+    assert in_place(call.x, "nhwc") and in_place(call.y, "nhwc")
+    assert call_of(TERMS._replace(layout="nhwc"), FILTERS, x, None).y == call.y
 
 
 def test_importing_alexconv_imports_nothing_heavy():

@@ -4,7 +4,15 @@ import pytest
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.points import choose_rungs, choose_transfers, expand, parse_constants, refuse_unused, rung_label
+from alexconv.points import (
+    changed_in,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_constants,
+    refuse_unused,
+    rung_label,
+)
 from alexconv.shapes import WORKLOADS
 
 
@@ -63,3 +71,13 @@ def test_labels_name_what_differs_from_the_default():
     conv = WORKLOADS["alexnet"].layer(1)
     assert rung_label("direct", RUNGS["direct"].resolve(conv, {}), conv) == "direct"
     assert rung_label("direct", RUNGS["direct"].resolve(conv, {"COALESCED": 0}), conv) == "direct [COALESCED=0]"
+
+
+def test_what_a_record_calls_changed_outlives_the_defaults_of_its_day():
+    (point,) = expand("alexnet", [1], [1], choose_rungs("direct"), choose_transfers("pageable"), {"COALESCED": (0,)})
+    record = {"point": point.axes(), "changed": point.changed()}
+    assert record["changed"] == ["COALESCED"]
+    assert changed_in(record) == {"COALESCED": 0}
+    assert changed_in(record | {"changed": []}) == {}
+    del record["changed"]  # of a version that did not say
+    assert changed_in(record) == {"COALESCED": 0}

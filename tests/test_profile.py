@@ -1,15 +1,24 @@
 """Profiles: what the host trace finds, how Nsight Compute's figures are read, and what the command records."""
 
 import json
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from alexconv import ncu, profile
 from alexconv.errors import LaunchError, MissingTool, UsageError
-from alexconv.executors.host import HostExecutor
+from alexconv.executors.cuda import CudaExecutor
+from alexconv.executors.cuda_points import CopiedPoint
+from alexconv.executors.host import HostBuffer, HostExecutor
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.launches import Configured
+from alexconv.layouts import from_study
 from alexconv.records import identity, read
+from alexconv.shapes import WORKLOADS
 from alexconv.toolchain import CXX_VARIABLE, compiler_version, find_cxx
 from alexconv.trace import spread_blocks, trace_launch
 
@@ -133,20 +142,60 @@ def test_a_race_names_both_sites_and_threads():
     assert str(race) == f"shared store at {write} and load at {load}: block 0, threads 0 and 63"
 
 
+def small_layer_for(rung):
+    """The first of some layers that the rung takes: a workload and the layer's number."""
+    for workload, layer in (("lenet-70-k5", 2), ("alexnet", 3), ("alexnet", 1)):
+        conv = WORKLOADS[workload].layer(layer)
+        if not rung.refuses(conv, rung.resolve(conv, {})):
+            return workload, layer
+    raise AssertionError(f"{rung.name} takes none of these layers")
+
+
+RUNGS_OF_LAYERS = {
+    place: [rung.name for rung in LADDER if small_layer_for(rung) == place]
+    for place in sorted({small_layer_for(rung) for rung in LADDER})
+}
+
+
 @needs_gcc
-@pytest.mark.parametrize("lines", [False, True])
-def test_every_rung_is_free_of_races(tmp_path, capsys, lines):
-    out = tmp_path / "profile.jsonl"
-    command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--blocks", "2", "--out", str(out)]
-    rungs = "tiled-half2" if lines else "all"
-    assert profile.main([*command, "--rungs", rungs, *(["--lines"] if lines else [])]) == 0
-    shown = capsys.readouterr().out
-    assert ("tiled_half2.cu:" in shown) == lines
+@pytest.mark.parametrize(("place", "names"), RUNGS_OF_LAYERS.items(), ids=lambda value: "-".join(map(str, value[:2])))
+def test_every_rung_is_free_of_races(tmp_path, place, names):
+    out, (workload, layer) = tmp_path / "profile.jsonl", place
+    command = ["--backend", "host", "--workload", workload, "--layers", str(layer), "--blocks", "2", "--out", str(out)]
+    assert profile.main([*command, "--rungs", ",".join(names)]) == 0
     found = [header for header in read([out]).headers.values() if header["type"] == "profile"]
+    assert {record["point"]["rung"] for record in found} == set(names)
     assert all(record["metrics"]["races"] == 0 and record["races"] == [] for record in found)
     assert all(record["source"] == "host" and 1 <= record["metrics"]["blocks"] <= 2 for record in found)
-    if not lines:
-        assert {record["point"]["rung"] for record in found} >= {"direct", "channels-atomic", "unroll-matmul"}
+
+
+@needs_gcc
+def test_a_trace_begins_with_zeros_for_inputs_and_nan_for_all_else(tmp_path, monkeypatch):
+    begins = []
+
+    def allocate(self, nbytes):
+        buffer = HostBuffer(nbytes)
+        buffer.bytes[:] = 0x55
+        return buffer
+
+    def traced_launch(module, launch, arguments, buffers, blocks):
+        begins.append([set(buffer.bytes) for buffer in buffers])
+        return trace_launch(module, launch, arguments, buffers, blocks)
+
+    monkeypatch.setattr(HostExecutor, "allocate", allocate)
+    monkeypatch.setattr(profile, "trace_launch", traced_launch)
+    command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--rungs", "unroll-matmul"]
+    assert profile.main([*command, "--blocks", "1", "--out", str(tmp_path / "profile.jsonl")]) == 0
+    assert begins[0] == [{0}, {0}, {0xFF}, {0xFF}]  # x, w, y, the unrolled input
+
+
+@needs_gcc
+@pytest.mark.parametrize("lines", [False, True])
+def test_lines_are_shown_when_asked_for(tmp_path, capsys, lines):
+    command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--blocks", "2"]
+    command += ["--rungs", "tiled-half2", "--out", str(tmp_path / "profile.jsonl")]
+    assert profile.main([*command, *(["--lines"] if lines else [])]) == 0
+    assert ("tiled_half2.cu:" in capsys.readouterr().out) == lines
 
 
 def test_blocks_are_spread_from_first_to_last():
@@ -281,6 +330,63 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     assert (found.source, found.images) == ("driver", 128)
     assert found.metrics["registers"] == 40
     assert found.metrics["theoretical_occupancy"] == 75
+
+
+class Started(CopiedPoint):
+    """A point of Launching's, which notes the input that it got and what is done with it."""
+
+    def __init__(self, executor, program, x):
+        self.executor, self.program, self.x = executor, program, x
+        self.pointers, self.stream = {}, SimpleNamespace(synchronize=lambda: executor.done.append("synchronize"))
+
+    def outputs(self):
+        self.executor.done.append("outputs")
+        return self.x
+
+    def close(self):
+        self.executor.done.append("close")
+
+
+class Launching(CudaExecutor):
+    """The CUDA executor where there is no GPU: it notes what it is asked to do."""
+
+    max_shared = 227 * 1024
+
+    def __init__(self):
+        self.done, self.opened, self.capability = [], [], (9, 0)
+        names = ("start_profiler", "stop_profiler")
+        self.driver = SimpleNamespace(**{name: partial(self.done.append, name) for name in names})
+
+    def memory_budget(self):
+        return 1 << 40
+
+    def errors(self, what):
+        return nullcontext()
+
+    def load(self, rung, conv, constants):
+        return SimpleNamespace(enqueue=lambda images, pointers, stream: self.done.append(f"enqueue {images}"))
+
+    def open(self, program, plan, x, w, transfer):
+        self.opened.append((x, w))
+        return Started(self, program, x)
+
+
+@pytest.mark.parametrize("rung", ["tiled", "mma-half"])
+def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layout(rung):
+    options = profile.parser().parse_args(["--rungs", rung, "--layers", "5", "--N", "2"])
+    points = profile.points_asked_for(options, "cuda")
+    executor = Launching()
+    runner = profile.Runner(executor, points, profile.Settings())
+    launched = profile.launch_once(runner, points)
+    assert launched["problems"] == []
+    assert {(kernel["point"], kernel["images"]) for kernel in launched["kernels"]} == {(identity(points[0].axes()), 2)}
+    profiled = ["start_profiler", "enqueue 2", "synchronize", "stop_profiler"]
+    assert executor.done == ["outputs", *profiled, "close"]
+    layer, given = runner.layer(points[0]), RUNGS[rung]
+    ((x, w),) = executor.opened
+    np.testing.assert_array_equal(x, from_study(layer.x.astype(given.dtype), given.layout))
+    np.testing.assert_array_equal(w, layer.w.astype(given.dtype))
+    assert x.flags.c_contiguous
 
 
 # ---- Two files side by side ------------------------------------------------------------------------------------------

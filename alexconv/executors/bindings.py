@@ -57,6 +57,55 @@ def loaded_function(driver: Any, module: Any, entry: str, shared: int) -> Any:
     return function
 
 
+class PackedLaunch:
+    """A launch of a kernel with its parameters packed, to be enqueued many times.
+
+    An early one may start before what precedes it on the stream ends.  Not for two threads at a time.
+    """
+
+    def __init__(
+        self,
+        driver: Any,
+        function: Any,
+        grid: Dims,
+        block: Dims,
+        shared: int,
+        parameters: Sequence[Words],
+        *,
+        early: bool = False,
+    ) -> None:
+        values = [word for words in parameters for word in words]
+        self._words = (ctypes.c_int64 * len(values))(*values)
+        places = accumulate((WORD * len(words) for words in parameters[:-1]), initial=ctypes.addressof(self._words))
+        self._pointers = (ctypes.c_void_p * len(parameters))(*places)
+        self._driver, self._function, self._early = driver, function, early
+        self._places = ctypes.addressof(self._pointers)
+        self._shape = *grid, *block, shared
+
+    def enqueue(self, stream: Any, words: Words = ()) -> None:
+        """Enqueues the launch; ``words`` replace as many of its parameters, from the first.  Raises LaunchError."""
+        for place, word in enumerate(words):
+            self._words[place] = word
+        if self._early:
+            answer(
+                self._driver.cuLaunchKernelEx(self._config(stream), self._function, self._places, 0), "an early launch"
+            )
+        else:
+            answer(self._driver.cuLaunchKernel(self._function, *self._shape, stream, self._places, 0), "a launch")
+
+    def _config(self, stream: Any) -> Any:
+        driver = self._driver
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self._shape[:3]
+        config.blockDimX, config.blockDimY, config.blockDimZ = self._shape[3:6]
+        config.sharedMemBytes, config.hStream = self._shape[6], stream
+        config.attrs, config.numAttrs = [attribute], 1
+        return config
+
+
 def launch_kernel(
     driver: Any,
     function: Any,
@@ -68,22 +117,5 @@ def launch_kernel(
     *,
     early: bool = False,
 ) -> None:
-    """Enqueues a launch; an early one may start before what precedes it on the stream ends.  Raises LaunchError."""
-    values = [word for words in parameters for word in words]
-    held = (ctypes.c_int64 * len(values))(*values)
-    places = accumulate((WORD * len(words) for words in parameters[:-1]), initial=ctypes.addressof(held))
-    pointers = (ctypes.c_void_p * len(parameters))(*places)
-    if not early:
-        answer(
-            driver.cuLaunchKernel(function, *grid, *block, shared, stream, ctypes.addressof(pointers), 0), "a launch"
-        )
-        return
-    attribute = driver.CUlaunchAttribute()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    attribute.value.programmaticStreamSerializationAllowed = 1
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = block
-    config.sharedMemBytes, config.hStream = shared, stream
-    config.attrs, config.numAttrs = [attribute], 1
-    answer(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0), "an early launch")
+    """Enqueues a launch once, as PackedLaunch does.  Raises LaunchError."""
+    PackedLaunch(driver, function, grid, block, shared, parameters, early=early).enqueue(stream)

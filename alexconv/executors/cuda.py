@@ -26,6 +26,7 @@ from alexconv.executors.cuda_points import CopiedPoint, CudaPoint, ManagedPoint,
 from alexconv.executors.graphs import Graph
 from alexconv.executors.point import PlannedPoint, Values
 from alexconv.executors.tensor_maps import encode
+from alexconv.kernels.geometry import WARP
 from alexconv.kernels.rung import BATCH, Constants, Dims, Rung, defines
 from alexconv.launches import Configured, configure, configure_preparation
 from alexconv.planner import Plan
@@ -35,7 +36,6 @@ from alexconv.transfers import TRANSFERS, Transfer
 
 MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
 DELAY_BYTES = 256 << 20  # clearing so much keeps the device busy while the host enqueues what is timed
-WARP = 32
 
 
 def import_driver() -> Any:

@@ -87,7 +87,7 @@ def time_on_device(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]
 class CudaPoint:
     """What all transfers share: buffer sets on the device, and the timing of the kernels alone."""
 
-    y: Values  # [N][M][E][F], on the host
+    y: Values  # in the layout of the rung, on the host
 
     def __init__(
         self, executor: "CudaExecutor", program: "CudaProgram", plan: Plan, x: Values, w: Values, transfer: Transfer

@@ -2,7 +2,8 @@
 
 PyCUDA launches on its own streams only, so kernels are loaded and launched here through cuda-bindings, on the stream
 that the caller names, without waiting.  What a call needs besides the caller's arrays, its workspace, is kept for the
-next call of the same kind, up to KEPT_SHARE of the device's memory.  A workspace serves one call after the other: an
+next call of the same kind, up to KEPT_SHARE of the device's memory.  So are the launches, with their parameters packed
+but for the addresses.  A workspace serves one call after the other: an
 event makes a call on another stream wait for the last one.
 """
 
@@ -10,9 +11,9 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil, gcd, prod
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv import nvcc
-from alexconv.arrays import View, packed_strides
+from alexconv.arrays import ALIGNMENT, Descriptor, Four, View, in_place, packed_descriptor
 from alexconv.errors import OutOfMemory
-from alexconv.executors.bindings import Words, answer, launch_kernel, loaded_function, require_bindings
+from alexconv.executors.bindings import PackedLaunch, Words, answer, loaded_function, require_bindings
 from alexconv.executors.cuda import CudaExecutor
 from alexconv.executors.point import NAN_BYTE
 from alexconv.executors.tensor_maps import MAP_BYTES, encode
@@ -38,7 +39,7 @@ KEPT_SHARE = 0.25  # of the device's memory, for workspaces
 MOST_WORKSPACES = 256
 MOST_MAPS = 1024  # tensor maps of a workspace: one for each address that it has met
 MAPS_TOGETHER = 32  # that are allotted at a time
-ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
+MOST_COPIES = 1024  # launches of copiers that are kept, one for each pair of descriptors
 BLOCK = 256  # threads of copy_elements
 TILE, TILE_ROWS = 32, 8  # of copy_transposed; as in copy.cu
 LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
@@ -88,18 +89,34 @@ class Kernels:
         """Address of a ``__constant__`` array."""
         return int(answer(self._driver.cuModuleGetGlobal(self._module, name.encode()), name))
 
-    def launch(
-        self, entry: str, grid: Dims, block: Dims, shared: int, stream: int, parameters: Sequence[Words]
-    ) -> None:
-        """Enqueues a launch; raises LaunchError."""
-        function = self._function(entry, shared)
-        launch_kernel(self._driver, function, grid, block, shared, stream, parameters)
+    def packed(self, entry: str, grid: Dims, block: Dims, shared: int, parameters: Sequence[Words]) -> PackedLaunch:
+        """A launch with its parameters; these kernels must outlive it.  Raises LaunchError."""
+        return PackedLaunch(self._driver, self._function(entry, shared), grid, block, shared, parameters)
+
+    def configured(self, launches: Sequence[Configured]) -> list["Step"]:
+        """Launches that take what is known by name."""
+        return [
+            Step(one.args, self.packed(one.entry, one.grid, one.block, one.dynamic_shared, [[0] for _ in one.args]))
+            for one in launches
+        ]
 
     def _function(self, entry: str, shared: int) -> Any:
         key = entry, shared
         if key not in self._functions:
             self._functions[key] = loaded_function(self._driver, self._module, entry, shared)
         return self._functions[key]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch that takes addresses and numbers by name."""
+
+    args: tuple[str, ...]
+    launch: PackedLaunch
+
+    def enqueue(self, values: Mapping[str, int], stream: int) -> None:
+        """Enqueues it with its arguments' values."""
+        self.launch.enqueue(stream, [values[name] for name in self.args])
 
 
 @dataclass(frozen=True)
@@ -124,6 +141,7 @@ class Prepared:
 
     def __init__(self, device: "Device", arrays: dict[str, Memory]) -> None:
         self.arrays, self.turns = arrays, Turns(device)
+        self.addresses = {name: memory.address for name, memory in arrays.items()}
 
 
 @dataclass
@@ -139,10 +157,46 @@ class Workspace:
     plan: Plan
     arrays: dict[str, Memory]
     turns: Turns
-    launches: dict[int, list[Configured]] = field(default_factory=dict)  # by images
+    steps: dict[int, list[Step]] = field(default_factory=dict)  # of the rung's launches, by images
     maps: dict[tuple[str, int, int], int] = field(default_factory=dict)  # address by map, images, array's address
     map_memory: list[Memory] = field(default_factory=list)
     once: Prepared | None = None
+
+    @cached_property
+    def pieces(self) -> list[tuple[int, int]]:
+        """First image and the one after the last, of each piece."""
+        return self.plan.pieces
+
+    @cached_property
+    def addresses(self) -> dict[str, int]:
+        """Where the arrays are."""
+        return {name: memory.address for name, memory in self.arrays.items()}
+
+    @cached_property
+    def prepared_sizes(self) -> dict[str, int]:
+        """Bytes of the arrays that the rung's filters become, and of the filters if it needs them as they are."""
+        rung, conv, constants = self.job.rung, self.job.conv, self.plan.constants
+        sizes = {array.name: array.nbytes(conv, 1, constants) for array in rung.prepared}
+        if rung.constant_symbol or any("w" in launch.args for launch in rung.launches):
+            sizes["w"] = self.filter_bytes
+        return sizes
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        """Bytes of the filters without gaps."""
+        return prod(self.job.conv.w_shape()) * np.dtype(self.job.rung.dtype).itemsize
+
+    @cached_property
+    def preparation(self) -> list[Step]:
+        """The launches that prepare filters."""
+        return self.kernels.configured(configure_preparation(self.job.rung, self.job.conv, self.plan.constants))
+
+    def steps_for(self, images: int) -> list[Step]:
+        """The rung's launches over so many images."""
+        if images not in self.steps:
+            launches = configure(self.job.rung, self.job.conv, images, self.plan.constants)
+            self.steps[images] = self.kernels.configured(launches)
+        return self.steps[images]
 
     @property
     def nbytes(self) -> int:
@@ -158,22 +212,28 @@ class Device:
         self.driver = require_bindings("a convolution of other libraries' arrays")
         self.number = number
         self.lock = threading.RLock()
-        before = self._context_before()
+        before = self._current_context()
         self.executor = CudaExecutor(number)
         handle = answer(self.driver.cuDeviceGet(number), "a device")
         self._context = answer(self.driver.cuDevicePrimaryCtxRetain(handle), "a context")
         if before is not None:  # the executor made its own current: the caller's device stays what it was
             answer(self.driver.cuCtxSetCurrent(before), "a context")
+        self._context_number = int(self._context)
         self._workspaces: OrderedDict[Job, Workspace] = OrderedDict()
         self._kernels: weakref.WeakValueDictionary[Any, Kernels] = weakref.WeakValueDictionary()
+        self._copy_launch = lru_cache(maxsize=MOST_COPIES)(self._packed_copy)
 
-    def _context_before(self) -> Any:
+    def _current_context(self) -> Any:
         result, context = self.driver.cuCtxGetCurrent()
         return context if int(result) == 0 and int(context) else None
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
+    def current(self) -> AbstractContextManager[None]:
         """The device's context is this thread's meanwhile."""
+        now = self._current_context()
+        return nullcontext() if now is not None and int(now) == self._context_number else self._pushed()
+
+    @contextmanager
+    def _pushed(self) -> Iterator[None]:
         answer(self.driver.cuCtxPushCurrent(self._context), "a context")
         try:
             yield
@@ -225,9 +285,9 @@ class Device:
 
     def workspace(self, job: Job) -> Workspace:
         """The workspace for a job, as it was left or new; raises OutOfMemory where none fits."""
-        if job in self._workspaces:
+        kept = self._workspaces.get(job)
+        if kept is not None:
             self._workspaces.move_to_end(job)
-            kept = self._workspaces[job]
             if len(kept.maps) < MOST_MAPS:
                 return kept
             del self._workspaces[job], kept
@@ -297,8 +357,16 @@ class Device:
 
     def copy(self, source: View, target: View, border: tuple[int, int], stream: int) -> None:
         """Enqueues a copy of planes into the middle of a target with zeros in its border of rows and columns."""
-        if border == (0, 0) and all(view.strides[2] == view.shape[3] * view.strides[3] for view in (source, target)):
-            source, target = (one_row(view) for view in (source, target))
+        self._copy_launch(source.descriptor, target.descriptor, border).enqueue(
+            stream, (source.address, target.address)
+        )
+
+    def _packed_copy(self, source: Descriptor, target: Descriptor, border: tuple[int, int]) -> PackedLaunch:
+        """The launch of a copy; its first parameters are the addresses."""
+        if border == (0, 0) and all(
+            array.strides[2] == array.shape[3] * array.strides[3] for array in (source, target)
+        ):
+            source, target = (one_row(array) for array in (source, target))
         margins = dict(zip("NCHW", (0, 0, *border), strict=True))
         axes = {
             name: (extent, step, source_step, margins[name], count)
@@ -308,40 +376,36 @@ class Device:
         }
         outer, middle, inner = sorted("CHW", key=lambda name: (axes[name][1], axes[name][0]), reverse=True)
         along = min("CHW", key=lambda name: (axes[name][4] == 1, abs(axes[name][2])))  # neighbours in the source
-        addresses = [[source.address], [target.address]]
+        addresses = [[0], [0]]
         kernels = self.copiers[source.itemsize]
         if along != inner and min(axes[along][0], axes[inner][0]) >= LEAST_TRANSPOSED:
             (other,) = {outer, middle} - {along}
             tiles = ceil(axes[along][0] / TILE) * ceil(axes[inner][0] / TILE)
             grid = target.shape[0] * axes[other][0] * tiles, 1, 1
             parameters = [*addresses, *(axes[name] for name in ("N", other, along, inner))]
-            kernels.launch("copy_transposed", grid, (TILE, TILE_ROWS, 1), 0, stream, parameters)
-            return
+            return kernels.packed("copy_transposed", grid, (TILE, TILE_ROWS, 1), 0, parameters)
         blocks = ceil(prod(target.shape[1:]) / BLOCK)
         parameters = [*addresses, *(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
-        kernels.launch("copy_elements", (target.shape[0] * blocks, 1, 1), (BLOCK, 1, 1), 0, stream, parameters)
+        return kernels.packed("copy_elements", (target.shape[0] * blocks, 1, 1), (BLOCK, 1, 1), 0, parameters)
 
-    def packed(self, memory: int, like: View, layout: str, shape: tuple[int, int, int, int]) -> View:
+    def packed(self, memory: int, like: Descriptor, layout: str, shape: Four) -> View:
         """An array of this device without gaps."""
-        return View(memory, shape, packed_strides(shape, layout), like.dtype, self.number)
+        return View(memory, packed_descriptor(shape, layout, like.dtype, self.number))
 
     def prepare(self, space: Workspace, w: View, stream: int, into: Prepared | None = None) -> Prepared:
         """Enqueues the preparation of filters for a workspace's rung, into the memory of others if there is some.
 
         It is the workspace's turn, as of ``convolve``.
         """
-        rung, conv, constants = space.job.rung, space.job.conv, space.plan.constants
-        sizes = {array.name: array.nbytes(conv, 1, constants) for array in rung.prepared}
-        needed_later = rung.constant_symbol or any("w" in launch.args for launch in rung.launches)
-        if needed_later or not in_place(w, "nchw"):
-            sizes["w"] = prod(conv.w_shape()) * w.itemsize
+        sizes = space.prepared_sizes
+        if not in_place(w.descriptor, "nchw"):
+            sizes = {**sizes, "w": space.filter_bytes}
         prepared = into if into and into.arrays.keys() == sizes.keys() else Prepared(self, self._allotted(sizes))
-        addresses = {"w": w.address, **{name: memory.address for name, memory in prepared.arrays.items()}}
+        addresses = {"w": w.address, **prepared.addresses}
         if "w" in sizes:
-            self.copy(w, self.packed(addresses["w"], w, "nchw", conv.w_shape()), (0, 0), stream)
-        for launch in configure_preparation(rung, conv, constants):
-            self._launch(space.kernels, launch, addresses, stream)
-        prepared.turns.end(stream)
+            self.copy(w, self.packed(addresses["w"], w.descriptor, "nchw", w.descriptor.shape), (0, 0), stream)
+        for step in space.preparation:
+            step.enqueue(addresses, stream)
         return prepared
 
     def convolve(
@@ -349,38 +413,35 @@ class Device:
     ) -> None:
         """Enqueues a job on the arrays of a caller: ``y`` becomes the convolution of ``x`` with the filters.
 
-        The workspace's turn has begun on the stream; it ends here.
+        The workspace's turn has begun on the stream, which waits for the filters; the turn ends here.
         """
         job = space.job
-        rung, conv, constants = job.rung, job.conv, space.plan.constants
-        addresses = {name: memory.address for name, memory in (*space.arrays.items(), *prepared.arrays.items())}
-        prepared.turns.begin(stream)
+        rung, conv = job.rung, job.conv
+        values = {**space.addresses, **prepared.addresses}
         if rung.constant_symbol:
-            symbol, nbytes = space.kernels.symbol(rung.constant_symbol), prod(conv.w_shape()) * x.itemsize
-            answer(self.driver.cuMemcpyDtoDAsync(symbol, addresses["w"], nbytes, stream), "filters as constants")
-        for first, last in space.plan.pieces:
+            symbol = space.kernels.symbol(rung.constant_symbol)
+            answer(
+                self.driver.cuMemcpyDtoDAsync(symbol, values["w"], space.filter_bytes, stream), "filters as constants"
+            )
+        for first, last in space.pieces:
             images, whole = last - first, last - first == job.N
             piece_x, piece_y = (x, y) if whole else (x.images(first, last), y.images(first, last))
+            values[BATCH] = images
             if job.x_in_place:
-                addresses["x"] = piece_x.address
+                values["x"] = piece_x.address
             else:
-                to = self.packed(addresses["x"], x, rung.layout, conv.x_shape(images))
+                to = self.packed(values["x"], x.descriptor, rung.layout, conv.x_shape(images))
                 self.copy(piece_x, to, border, stream)
             if job.y_in_place:
-                addresses["y"] = piece_y.address
-            maps = self._maps(space, images, addresses, stream)
-            if images not in space.launches:
-                space.launches[images] = configure(rung, conv, images, constants)
-            arguments = {BATCH: images, **addresses, **maps}
-            for launch in space.launches[images]:
-                self._launch(space.kernels, launch, arguments, stream)
+                values["y"] = piece_y.address
+            values |= self._maps(space, images, values, stream)
+            for step in space.steps_for(images):
+                step.enqueue(values, stream)
             if not job.y_in_place:
-                self.copy(self.packed(addresses["y"], y, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream)
+                self.copy(
+                    self.packed(values["y"], y.descriptor, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream
+                )
         space.turns.end(stream)
-
-    def _launch(self, kernels: Kernels, launch: Configured, arguments: Mapping[str, int], stream: int) -> None:
-        parameters = [[arguments[name]] for name in launch.args]
-        kernels.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, stream, parameters)
 
     def _maps(self, space: Workspace, images: int, addresses: Mapping[str, int], stream: int) -> dict[str, int]:
         """Addresses of the rung's tensor maps.
@@ -402,13 +463,8 @@ class Device:
         return found
 
 
-def in_place(view: View, layout: str) -> bool:
-    """Whether a rung can use an array as it lies."""
-    return view.address % ALIGNMENT == 0 and view.lies(layout)
-
-
-def one_row(view: View) -> View:
+def one_row(planes: Descriptor) -> Descriptor:
     """Planes whose rows follow each other, as planes of one row."""
-    N, C, H, W = view.shape
-    a, b, _, d = view.strides
-    return replace(view, shape=(N, C, 1, H * W), strides=(a, b, 0, d))
+    N, C, H, W = planes.shape
+    a, b, _, d = planes.strides
+    return planes._replace(shape=(N, C, 1, H * W), strides=(a, b, 0, d))

@@ -10,10 +10,9 @@ import platform
 import re
 import shlex
 import subprocess
-import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from alexconv.compiled import compiled
 from alexconv.cpu_reference.machine import cores, cpu_model
 from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.kernels.geometry import MAX_SHARED
@@ -39,7 +39,6 @@ BUFFER_ALIGNMENT = 256  # bytes, as cudaMalloc gives
 _RUNTIME = Path(__file__).parent / "hostcuda"
 _FORWARD, _REVERSE = 0, 1  # the orders that are no seeds
 _LOCAL = "_ZZ"  # how the linker's name of a function's static variable begins
-_DIGEST_BYTES = hashlib.sha256().digest_size
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
 
 
@@ -263,7 +262,8 @@ class HostExecutor:
             unit = _translation_unit(source, defines, entries)
             self._run(source.name, [*self._flags, *self._kernel_flags, *paths, *inputs, *link], unit)
 
-        path = _cached(cache_dir("host") / f"{source.stem}-{key}.so", build)
+        path = cache_dir("host") / f"{source.stem}-{key}.so"
+        compiled(path, build)
         return HostModule(path, source.name, entries, self.order, self.workers)
 
     def allocate(self, nbytes: int) -> HostBuffer:
@@ -295,7 +295,9 @@ class HostExecutor:
             unit = "".join(f'#include "{file}"\n' for file in sorted(_RUNTIME.glob("*.cpp")))
             self._run("the host executor's run-time", [*self._flags, "-c", "-x", "c++", "-", "-o", str(target)], unit)
 
-        return _cached(cache_dir("host") / f"runtime-{self._toolchain_key()}.o", build)
+        path = cache_dir("host") / f"runtime-{self._toolchain_key()}.o"
+        compiled(path, build)
+        return path
 
     def _run(self, what: str, arguments: Sequence[str], unit: str) -> None:
         done = subprocess.run([self.cxx, *arguments], input=unit, capture_output=True, text=True, check=False)
@@ -361,26 +363,6 @@ def _cpu_features() -> tuple[str, ...]:
     except OSError:
         return (platform.processor(),)
     return tuple(line for line in first.splitlines() if line.startswith(telling))
-
-
-def _cached(path: Path, build: Callable[[Path], None]) -> Path:
-    """The file, built unless it is there and whole.  It ends with a digest of all before, which linkers pass over."""
-    if not _whole(path):
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix="building-") as folder:
-            target = Path(folder) / path.name
-            build(target)
-            with target.open("ab") as file:
-                file.write(hashlib.sha256(target.read_bytes()).digest())
-            target.replace(path)  # complete or absent, whoever else builds the same
-    return path
-
-
-def _whole(path: Path) -> bool:
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return False
-    return hashlib.sha256(content[:-_DIGEST_BYTES]).digest() == content[-_DIGEST_BYTES:]
 
 
 def _symbol_sizes(path: Path) -> dict[str, int]:

@@ -91,16 +91,20 @@ class HostPoint:
 
     def outputs(self) -> Values:
         """See PlannedPoint."""
-        rung, conv = self.program.rung, self.program.conv
         for first, last in self.plan.pieces:
-            images = last - first
-            for name, buffer in self.buffers.items():
-                if name not in self.kept:
-                    fill_with_nan(buffer.bytes)
-            self.buffers["x"].array(self.dtype, rung.x_shape(conv, images))[:] = self.x[first:last]
-            self.program.run(images, self.buffers)
-            self.y[first:last] = self.buffers["y"].array(self.dtype, rung.y_shape(conv, images))
+            self.bring_in(first, last)
+            self.program.run(last - first, self.buffers)
+            shape = self.program.rung.y_shape(self.program.conv, last - first)
+            self.y[first:last] = self.buffers["y"].array(self.dtype, shape)
         return self.y
+
+    def bring_in(self, first: int, last: int) -> None:
+        """Copies a piece's images in, and fills output and scratch arrays with NaN."""
+        for name, buffer in self.buffers.items():
+            if name not in self.kept:
+                fill_with_nan(buffer.bytes)
+        shape = self.program.rung.x_shape(self.program.conv, last - first)
+        self.buffers["x"].array(self.dtype, shape)[:] = self.x[first:last]
 
     def measure(self, seconds: float) -> Samples:
         """No figures."""

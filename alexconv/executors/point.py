@@ -1,11 +1,15 @@
 """What every executor offers for one planned point; the run knows no more of an executor than this."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from alexconv.kernels.rung import Constants, Rung
+from alexconv.layouts import from_study, to_study
 from alexconv.planner import Plan
 from alexconv.records import Record
 from alexconv.shapes import Conv
@@ -29,7 +33,7 @@ class PlannedPoint(Protocol):
     """A point with its arrays allotted, ready to be run again and again."""
 
     def outputs(self) -> Values:
-        """Runs host arrays to host arrays into output and scratch arrays full of NaN: ``[N][M][E][F]``.
+        """Runs host arrays to host arrays into output and scratch arrays full of NaN; the outputs in the rung's layout.
 
         The array is the point's own: the next run overwrites it.  Raises LaunchError.
         """
@@ -85,7 +89,7 @@ class Executor(Protocol):
         ...
 
     def open(self, program: Any, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:
-        """Allots the arrays of a point; raises OutOfMemory."""
+        """Allots the arrays of a point, ``x`` in the rung's layout, both of its type; raises OutOfMemory."""
         ...
 
     def health(self) -> Record:
@@ -95,6 +99,40 @@ class Executor(Protocol):
     def lost(self) -> bool:
         """Whether the device no longer answers after a fault."""
         ...
+
+
+@dataclass(frozen=True)
+class OpenedRung:
+    """A rung with its arrays allotted, whose outputs come in the study's layout.  ``point`` is the executor's own."""
+
+    rung: Rung
+    program: Any
+    point: Any
+
+    def outputs(self) -> Values:
+        """The outputs ``[N][M][E][F]`` of a run, as ``PlannedPoint`` says: the next run overwrites them."""
+        return self.in_study_layout(self.point.outputs())
+
+    def in_study_layout(self, y: Values) -> Values:
+        """A view ``[N][M][E][F]`` of outputs in the rung's layout."""
+        return to_study(y, self.rung.layout)
+
+
+@contextmanager
+def open_rung(
+    executor: Executor, rung: Rung, conv: Conv, plan: Plan, x: Values, w: Values, transfer: Transfer
+) -> Iterator[OpenedRung]:
+    """A planned rung, compiled and opened on ``x [N][C][H][W]`` and ``w [M][C][R][S]`` of any type; then closed.
+
+    Raises CompileError, MissingTool and OutOfMemory.
+    """
+    program = executor.load(rung, conv, plan.constants)
+    inputs = from_study(x.astype(rung.dtype, copy=False), rung.layout)
+    point = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer)
+    try:
+        yield OpenedRung(rung, program, point)
+    finally:
+        point.close()
 
 
 def fill_with_nan(values: Values) -> None:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.points import rung_label
+from alexconv.points import changed_in, label_with
 from alexconv.records import Record
-from alexconv.shapes import WORKLOADS
-from alexconv.statistics import summarize
+from alexconv.statistics import median_of
 
 
 @dataclass(frozen=True)
@@ -42,17 +41,7 @@ class Row:
 
 def label(record: Record) -> str:
     """The rung of a record, with the constants that differ from its defaults."""
-    point = record["point"]
-    return rung_label(point["rung"], point["constants"], WORKLOADS[point["workload"]].layer(point["layer"]))
-
-
-def median_of(record: Record, figure: str) -> float | None:
-    """Median of a figure's samples in ms; ``copies`` is both directions.  None for a point that is not ok."""
-    samples = record.get("samples", {}) if record["status"] == "ok" else {}
-    if figure == "copies":
-        parts = [median_of(record, name) for name in ("h2d", "d2h")]
-        return None if None in parts else sum(part for part in parts if part is not None)
-    return summarize(samples[figure]).median if samples.get(figure) else None
+    return label_with(record["point"]["rung"], changed_in(record))
 
 
 def row(record: Record) -> Row:
