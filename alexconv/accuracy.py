@@ -17,7 +17,7 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from alexconv import display, environment
-from alexconv.cli import command_line, exits_cleanly
+from alexconv.cli import command_line, exits_cleanly, natural
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor, open_rung
@@ -163,7 +163,7 @@ def parser() -> argparse.ArgumentParser:
     add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
     add("--images", type=int, default=HELD_OUT, help=f"held-out images (default, and most: {HELD_OUT})")
     add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
-    add("--device", type=int, default=0, help="number of the GPU (default: 0)")
+    add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     return options
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from alexconv import environment, nvcc
-from alexconv.cli import command_line, exits_cleanly
+from alexconv.cli import command_line, exits_cleanly, natural
 from alexconv.executors.cuda import CudaExecutor
 from alexconv.records import Record, RecordFile
 
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and records the ceilings; returns the exit status."""
     options = argparse.ArgumentParser(prog=PROGRAM, description="measure a GPU's ceilings")
     options.add_argument("--out", type=Path, default=Path("study/records.jsonl"), help="record file, appended to")
-    options.add_argument("--device", type=int, default=0, help="number of the GPU (default: 0)")
+    options.add_argument("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
     rates = {**copy_rates(executor), "flops": arithmetic_rates(executor)}

@@ -1,10 +1,13 @@
-"""What the commands share: layers and batches as text, the command line, errors as one line and an exit status."""
+"""What the commands share: options as text, the command line, errors as one line and an exit status."""
 
+import argparse
+import os
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from math import isfinite
 from typing import ParamSpec
 
 from alexconv.errors import AlexconvError, UsageError
@@ -15,9 +18,49 @@ Arguments = ParamSpec("Arguments")
 ALL_LAYERS = "all"
 DEFAULT_BATCH = {"cuda": "128", "host": "1"}  # by executor
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_NOBODY_READS = 141  # 128 + SIGPIPE
 
 _LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
+
+
+def natural(text: str) -> int:
+    """A whole number from 0; as those below, an argparse type, whose error becomes argparse's own message."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a whole number from 0, not {text!r}")
+    return int(text)
+
+
+def duration(text: str) -> float:
+    """Seconds, 0 or more."""
+    return _number(text, lambda value: value >= 0, "seconds are a number from 0")
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    return _number(text, lambda value: value > 0, "a number above 0")
+
+
+def _number(text: str, holds: Callable[[float], bool], wanted: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not (isfinite(value) and holds(value)):
+        raise argparse.ArgumentTypeError(f"{wanted}, not {text!r}")
+    return value
+
+
+def comma_separated(text: str) -> str:
+    """Words with commas between them, as they are: what is empty would stand for all, or for a default."""
+    if not all(word.strip() for word in text.split(",")):
+        raise argparse.ArgumentTypeError(f"words with commas between them, not {text!r}")
+    return text
+
+
+def given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]) -> list[str]:
+    """Those of the options that have another value than their default, as they are typed."""
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != parser.get_default(name)]
 
 
 def workload_named(text: str) -> Workload:
@@ -49,7 +92,7 @@ def parse_layers(text: str, workload: Workload) -> tuple[int, ...]:
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """Batch sizes from ``1,32,128`` or ``256:2048:x2`` (each twice the one before), each once, in the order given.
+    """Batch sizes from ``1,32,128`` or ``256:2048:x2`` (each so many times the one before), each once, in order.
 
     Raises UsageError for anything else and for sizes below one.
     """
@@ -75,7 +118,10 @@ def command_line(program: str, arguments: Sequence[str] | None) -> str:
 
 
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
-    """Decorate a command so that errors a user can act on become one line on stderr and their exit status."""
+    """Decorate a command so that errors a user can act on become one line on stderr and their exit status.
+
+    A reader of its output that goes before the end, as ``head`` does, ends it in silence.
+    """
 
     @wraps(command)
     def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
@@ -86,5 +132,15 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
             return error.exit_status
         except KeyboardInterrupt:
             return _INTERRUPTED
+        finally:
+            sys.stdout.flush()  # here, and not after the last line of Python code, where no error is caught
 
-    return guarded
+    @wraps(command)
+    def heard(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
+        try:
+            return guarded(*arguments, **options)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write goes there
+            return _NOBODY_READS
+
+    return heard

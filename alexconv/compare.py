@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alexconv.cli import exits_cleanly
-from alexconv.errors import UsageError
+from alexconv.cli import exits_cleanly, positive
 from alexconv.points import Point
 from alexconv.records import Record, Records, identity, read
 from alexconv.statistics import summarize
@@ -84,9 +83,8 @@ def timed(records: Records, figure: str) -> dict[str, Record]:
 
 def devices(records: Records) -> str:
     """The names of the devices in a file."""
-    found = [
-        str(header.get("name", header["backend"])) for header in records.headers.values() if header["type"] == "device"
-    ]
+    headers = [header for header in records.headers.values() if header["type"] == "device"]
+    found = [str(name) for header in headers if (name := header.get("name") or header.get("backend"))]
     return ", ".join(dict.fromkeys(found)) or "an unnamed device"
 
 
@@ -99,11 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("before", type=Path, metavar="A")
     parser.add_argument("after", type=Path, metavar="B")
     parser.add_argument("--figure", default="kernel", choices=FIGURES, help="the time to compare (kernel)")
-    parser.add_argument("--margin", type=float, default=MARGIN, help=f"smallest relative change that counts ({MARGIN})")
+    parser.add_argument("--margin", type=positive, default=MARGIN, help=f"least relative change that counts ({MARGIN})")
     parser.add_argument("--fail-on-slower", action="store_true", help="exit status 1 if any point is SLOWER")
     options = parser.parse_args(arguments)
-    if options.margin <= 0:
-        raise UsageError(f"the margin is a share above 0, as in {MARGIN}, not {options.margin}")
     before, after = read([options.before]), read([options.after])
     found = compare(before, after, options.figure, options.margin)
     for item in found:

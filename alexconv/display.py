@@ -45,6 +45,10 @@ class Progress:
         return self
 
     def __exit__(self, *failure: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Takes the bar away; lines may follow."""
         self._bar.stop()
 
     def say(self, line: str) -> None:

@@ -164,7 +164,7 @@ class PeerRunner:
         """Bytes of the arrays, workspaces apart; raises Skip if the device or the user's budget has fewer."""
         self.executor.flush()  # allots the flush buffer before the point's own arrays
         needed = sum(nbytes(each.conv, point) for each in each_layer(point))
-        budget = self._runner.settings.memory_budget or self.executor.memory_budget()
+        budget = self._runner.memory_budget()
         if needed > budget:
             raise Skip(f"needs {needed / MEBIBYTE:.1f} MiB of device memory, the budget is {budget / MEBIBYTE:.1f}")
         return needed

@@ -93,7 +93,7 @@ def plan_on(
     """
     if reason := executor.unsuited(rung) or rung.refuses(conv, constants):
         raise DoesNotFit(reason)
-    cut = plan(rung, conv, N, constants, budget or executor.memory_budget(), copies, at_least)
+    cut = plan(rung, conv, N, constants, executor.memory_budget() if budget is None else budget, copies, at_least)
     launches = configure(rung, conv, cut.images, cut.constants)
     checked = launches + configure_preparation(rung, conv, cut.constants)
     if reason := next(

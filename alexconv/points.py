@@ -1,6 +1,6 @@
 """Points: what is to be run, from what the user asked for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
@@ -170,6 +170,14 @@ def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
         except ValueError:
             raise UsageError(f"{text!r}: the values of a constant are whole numbers, as in {name}=1,2") from None
     return chosen
+
+
+def refuse_unused(constants: Iterable[str], points: Sequence[Point]) -> None:
+    """Raises UsageError for a constant that was chosen and that none of the points' rungs has."""
+    rungs = list(dict.fromkeys(point.rung for point in points))
+    had = {constant.name for rung in rungs for constant in RUNGS[rung].constants}
+    if unused := [name for name in constants if name not in had]:
+        raise UsageError(f"{', '.join(unused)}: no constant of {', '.join(rungs) or 'any rung chosen'}")
 
 
 def expand(

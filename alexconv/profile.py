@@ -30,7 +30,16 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from alexconv import display, environment, ncu
-from alexconv.cli import DEFAULT_BATCH, command_line, exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cli import (
+    DEFAULT_BATCH,
+    comma_separated,
+    command_line,
+    exits_cleanly,
+    natural,
+    parse_batches,
+    parse_layers,
+    workload_named,
+)
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.cuda import CudaExecutor
@@ -42,9 +51,18 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import BATCH
 from alexconv.launches import configure
 from alexconv.planner import Plan
-from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse_constants, rung_label
+from alexconv.points import (
+    Point,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_constants,
+    refuse_unused,
+    rung_label,
+)
 from alexconv.records import Record, RecordFile, identity, read
 from alexconv.runner import Runner, Settings, Skip
+from alexconv.shapes import WORKLOADS
 from alexconv.trace import Trace, spread_blocks, trace_launch
 from alexconv.transfers import transfer_named
 
@@ -124,13 +142,13 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("--workload", default="alexnet", help="the network whose layers are profiled (default: alexnet)")
+    add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
-    add("--N", help="batch sizes, as in 1,32,128 (default: 128 on a GPU, 1 on the host)")
+    add("--N", type=comma_separated, help="batch sizes, as in 1,32,128 (default: 128 on a GPU, 1 on the host)")
     add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host trace")
-    add("--device", type=int, default=0, help="number of the GPU (default: 0)")
+    add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add(
         "--blocks", type=int, default=DEFAULT_BLOCKS, metavar="K", help="host: blocks traced, evenly from first to last"
     )
@@ -176,15 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def points_asked_for(options: argparse.Namespace, backend: str) -> list[Point]:
     """The points of a command line; raises UsageError."""
-    workload = workload_named(options.workload)
-    return expand(
+    workload, constants = workload_named(options.workload), parse_constants(options.set)
+    points = expand(
         workload.name,
         parse_layers(options.layers, workload),
         parse_batches(options.N or DEFAULT_BATCH[backend]),
         choose_rungs(options.rungs),
         choose_transfers("pageable"),
-        parse_constants(options.set),
+        constants,
     )
+    refuse_unused(constants, points)
+    return points
 
 
 # ---- On a GPU --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Record files: JSON Lines, append-only, each line on disk before the next point starts.
 
 A line is a *header* (type ``device``, ``host``, ``run``: what machine, what software, what command; named by a digest
-of its content) or a *point* (one measurement, naming its headers).  The last line may be torn by a crash: it is ignored
-when read, and closed off when the file is continued.
+of its content) or a *point* (one measurement, naming its headers; its status is ``ok``, ``wrong``, ``skipped``,
+``compile-error``, ``launch-error``, ``out-of-memory`` or ``timeout``).  The last line may be torn by a crash or a full
+disk: it is ignored when read, as is any line that lacks what others have, and closed off when the file is continued.
 """
 
 import hashlib
@@ -61,15 +62,25 @@ def read(paths: Iterable[Path]) -> Records:
                 continue
             if schema != SCHEMA:
                 raise UsageError(f"{path} has records of schema {schema}; this version reads schema {SCHEMA}")
-            if kind == "point":
+            if not complete(record):
+                records.unreadable += 1
+            elif kind == "point":
                 records.points.append(record)
             else:
                 records.headers[record["key"]] = record
     return records
 
 
+def complete(record: Record) -> bool:
+    """Whether a line has what every header has, or every point: all axes, a status and a key."""
+    if not isinstance(record.get("key"), str):
+        return False
+    point = record.get("point")
+    return record["type"] != "point" or ("status" in record and isinstance(point, dict) and point.keys() == set(AXES))
+
+
 class RecordFile:
-    """A record file opened for appending; raises UsageError when it cannot be written."""
+    """A record file opened for appending; each of its functions raises UsageError when it cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +92,7 @@ class RecordFile:
                     if file.read() != b"\n":
                         file.write(b"\n")  # closes off a torn line, so that it spoils no other
         except OSError as error:
-            raise UsageError(f"cannot write the record file {path}: {error.strerror}") from None
+            raise self._unwritable(error) from None
         self.previous = read([path])
         self._headers = set(self.previous.headers)
 
@@ -100,7 +111,13 @@ class RecordFile:
         return line
 
     def _write(self, line: Record) -> None:
-        with self.path.open("ab") as file:
-            file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("ab") as file:
+                file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        return UsageError(f"cannot write the record file {self.path}: {error.strerror}")

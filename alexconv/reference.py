@@ -28,7 +28,9 @@ class _Outcome:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reference", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m alexconv.reference", description="Builds or checks the cache of reference outputs."
+    )
     parser.add_argument("--layers", default=ALL_LAYERS, help="like 1-5, 1,3 or all (default)")
     parser.add_argument("--N", default="128", help="images; of several batch sizes the largest counts (default 128)")
     parser.add_argument("--workload", default=next(iter(WORKLOADS)), help=", ".join(WORKLOADS))

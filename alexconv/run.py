@@ -8,21 +8,37 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from rich.console import Console
+
 from alexconv import __version__, auto, display, environment, peers, together, tuning_cache
 from alexconv.checks import PRECISIONS
-from alexconv.cli import DEFAULT_BATCH, command_line, exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cli import (
+    DEFAULT_BATCH,
+    comma_separated,
+    command_line,
+    duration,
+    exits_cleanly,
+    given,
+    natural,
+    parse_batches,
+    parse_layers,
+    positive,
+    workload_named,
+)
 from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.display import Progress, listing, outcome, plan_table, result_tables
 from alexconv.errors import UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder_lenet import STUDY_WORKLOADS
 from alexconv.kernels.rung import Rung
 from alexconv.points import (
     Joint,
@@ -32,39 +48,70 @@ from alexconv.points import (
     choose_transfers,
     expand,
     parse_constants,
+    refuse_unused,
     study_points,
 )
 from alexconv.records import Record, RecordFile, identity
-from alexconv.runner import Runner, Settings, finished
-from alexconv.shapes import Conv
+from alexconv.runner import Runner, Settings, finished, timed_out
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.transfers import TRANSFERS
+from alexconv.watchdog import TIME_LIMIT, time_limit
 
 PROGRAM = "python -m alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
+OF_NO_STUDY = ("workload", "layers", "rungs", "transfer", "precision", "set", "tuned", "mix")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("--study", help="the points of a LeNet-style study, as in ece408-2018")
-    add("--workload", default="alexnet", help="the network whose layers are run (default: alexnet)")
+    add("--study", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
+    add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
-    add("--N", help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128 on a GPU, 1 on the host)")
-    add("--rungs", help="rungs by name, study abbreviation or family, or auto (default: all, with --mix none)")
-    add("--transfer", default="pageable", help="ways to move arrays, or all (default: pageable)")
-    add("--precision", help="only rungs of these error classes, as in fp32,half")
+    add(
+        "--N",
+        type=comma_separated,
+        help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128 on a GPU, 1 on the host)",
+    )
+    add(
+        "--rungs",
+        type=comma_separated,
+        help="rungs by name, study abbreviation or family, or auto (default: all, with --mix none)",
+    )
+    add(
+        "--transfer",
+        default="pageable",
+        help=f"ways to move arrays: {', '.join(TRANSFERS)}, streamed:8, or all (default: pageable)",
+    )
+    add(
+        "--precision",
+        type=comma_separated,
+        help=f"only rungs of these error classes: {', '.join(PRECISIONS)} (default: all)",
+    )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--tuned", action="store_true", help="where alexconv.tune has found constants on this device, use them")
     add("--peers", choices=peers.PEERS, help="time cuDNN and cuBLAS too, as torch calls them, on the same points")
     add("--together", action="store_true", help="also the layers as one graph, or one pipeline under streamed:8")
-    add("--mix", metavar="1=RUNG,2=RUNG:NAME=V", help="a rung, with constants, for every layer, together")
+    add(
+        "--mix",
+        type=comma_separated,
+        metavar="1=RUNG,2=RUNG:NAME=V",
+        help="a rung, with constants, for every layer, together",
+    )
     add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
-    add("--device", type=int, default=0, help="number of the GPU (default: 0)")
+    add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--memory-budget", type=size, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
-    add("--seconds", type=float, default=0.3, help="time for the samples of one figure (default: 0.3)")
+    add("--seconds", type=duration, default=0.3, help="time for the samples of one figure (default: 0.3)")
+    add(
+        "--time-limit",
+        type=positive,
+        metavar="SECONDS",
+        help="for a point, whose kernel counts as endless beyond (default: 600 on a GPU, none on the host)",
+    )
     add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
-    add("--host-build", default="fast", choices=("fast", "asan"), help="host executor: asan finds bad addresses")
-    add("--host-order", type=int, default=0, metavar="K", help="host executor: order of a block's threads (0 1 2...)")
+    add("--host-build", default="fast", choices=("fast", "asan"), help="on the host: asan finds bad addresses")
+    add("--host-order", type=natural, default=0, metavar="K", help="on the host: order of a block's threads (0 1 2...)")
     add(
         "--out",
         type=Path,
@@ -84,11 +131,23 @@ def parser() -> argparse.ArgumentParser:
 
 
 def size(text: str) -> int:
-    """``64MiB``, ``8GB`` or plain bytes; argparse turns the ValueError into its own message."""
+    """``64MiB``, ``8GB`` or plain bytes, one at least; argparse turns the ValueError into its own message."""
+    nbytes: float | None = None
     for suffix, unit in {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}.items():
         if text.endswith(suffix):
-            return int(float(text.removesuffix(suffix)) * unit)
-    return int(text)
+            nbytes = float(text.removesuffix(suffix)) * unit
+    nbytes = int(text) if nbytes is None else nbytes
+    if not 1 <= nbytes < inf:
+        raise ValueError
+    return int(nbytes)
+
+
+def backend_of(options: argparse.Namespace) -> str:
+    """The backend asked for: options of the host executor ask for it; raises UsageError beside another one."""
+    host_options = given(options, parser(), ("host_build", "host_order"))
+    if host_options and options.backend == "cuda":
+        raise UsageError(f"{', '.join(host_options)}: not with --backend cuda")
+    return "host" if host_options else str(options.backend)
 
 
 def tuned_on(executor: Executor) -> TunedConstants:
@@ -104,7 +163,9 @@ def tuned_on(executor: Executor) -> TunedConstants:
 
 def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: TunedConstants | None) -> list[Point]:
     """The points of a command line; raises UsageError."""
-    if options.study:
+    if options.study is not None:
+        if beside := given(options, parser(), OF_NO_STUDY):
+            raise UsageError(f"{', '.join(beside)}: not with --study, which says what is run")
         return study_points(options.study, parse_batches(options.N) if options.N else ())
     workload = workload_named(options.workload)
     precisions = precisions_asked_for(options)
@@ -124,6 +185,7 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
         points = [point for number, point in enumerate(points) if point not in points[:number]]
     if not points and not options.mix:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common")
+    refuse_unused(constants, points)
     return points
 
 
@@ -210,18 +272,65 @@ def place(point: Point) -> tuple[str, int, int]:
     return point.workload, point.layer, point.N
 
 
-def run_jobs(jobs: Iterable[Job], file: RecordFile, headers: Record, progress: Progress) -> list[Record]:
-    """Runs and records the points one by one; stops early only when the device is lost."""
-    done = []
+def run_jobs(
+    jobs: Iterable[Job],
+    file: RecordFile,
+    headers: Record,
+    progress: Progress,
+    limit: float,
+    conclude: Callable[[list[Record]], int],
+) -> list[Record]:
+    """Runs and records the points one by one; stops early only when the device is lost.
+
+    A point that takes longer than ``limit`` seconds ends the process, after its record, with the status of
+    ``conclude``, which gets all records so far.
+    """
+    done: list[Record] = []
+
+    def keep(record: Record) -> None:
+        done.append(file.point({**headers, **record}))
+        progress.finish(done[-1])
+
+    def give_up(record: Record) -> int:
+        keep(record)
+        progress.stop()
+        progress.say("a running kernel cannot be called back: run again with --resume for the other points")
+        return conclude(done)
+
     for point, recorder in jobs:
         progress.start(point.label())
-        record = file.point({**headers, **recorder.record(point)})
-        done.append(record)
-        progress.finish(record)
+        with time_limit(limit, partial(give_up, timed_out(point, recorder.key(point), limit))):
+            record = recorder.record(point)
+        keep(record)
         if record["status"] == "launch-error" and recorder.executor.lost():
             progress.say("the device no longer answers after this fault: run again with --resume for the other points")
             break
     return done
+
+
+def conclude(
+    say: Console,
+    options: argparse.Namespace,
+    jobs: Sequence[Job],
+    file: RecordFile,
+    wanted: int,
+    done: Sequence[Record],
+) -> int:
+    """Shows what the file has of the jobs now and what came of those ``wanted``; returns the exit status."""
+    points = {identity(job.point.axes()): job.point for job in jobs}
+    latest = {identity(record["point"]): record for record in [*file.previous.points, *done]}
+    shown = {name: record for name, record in latest.items() if name in points}
+    of_layers = [record for name, record in shown.items() if isinstance(points[name], Point)]
+    result_tables(say, of_layers, timed=jobs[0].recorder.executor.measures)
+    for name, record in shown.items():
+        if isinstance(points[name], Joint):
+            say.print(f"{points[name].label()}: {outcome(record)}", soft_wrap=True, markup=False)
+    counts = Counter(record["status"] for record in done)
+    say.print(f"{len(done)} points: {', '.join(f'{n} {status}' for status, n in counts.items()) or 'nothing to do'}")
+    say.print(f"records: {options.out}", soft_wrap=True)
+    if options.json:
+        sys.stdout.writelines(json.dumps(record) + "\n" for record in done)
+    return 0 if len(done) == wanted and not set(counts) - {"ok", "skipped"} else 1
 
 
 @exits_cleanly
@@ -232,13 +341,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         listing(say, as_json=options.json)
         return 0
-    if options.host_build == "asan" and options.backend != "cuda":
+    backend = backend_of(options)
+    if options.host_build == "asan":
         restart_under_asan(arguments)
-    executor = choose_executor(options.backend, options.device, options.host_build, options.host_order)
+    executor = choose_executor(backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     torch = peers.import_torch(executor) if options.peers else None
-    if (options.mix or (options.together and not torch)) and not executor.measures:
-        raise UsageError(f"--together needs an NVIDIA GPU: the {executor.name} executor has no times")
+    together_asked = given(options, parser(), ["mix"] if torch else ["mix", "together"])
+    if together_asked and not executor.measures:
+        raise UsageError(f"{together_asked[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
     tuned = tuned_on(executor) if options.tuned else None
     points = points_asked_for(options, executor, tuned)
     if tuned:
@@ -270,25 +381,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         say.print(f"{len(jobs) - len(todo)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
     headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
+    finish = partial(conclude, say, options, jobs, file, len(todo))
     with Progress(len(todo)) as progress:
         progress.start("compiling")
         own = [point for point, recorder in todo if recorder is not peer_runner]
         runner.build_all([each for point in own for each in point.points()])
-        done = run_jobs(todo, file, headers, progress)
-    wanted = {identity(job.point.axes()): job.point for job in jobs}
-    latest = {identity(record["point"]): record for record in [*file.previous.points, *done]}
-    shown = {name: record for name, record in latest.items() if name in wanted}
-    of_layers = [record for name, record in shown.items() if isinstance(wanted[name], Point)]
-    result_tables(say, of_layers, timed=executor.measures)
-    for name, record in shown.items():
-        if isinstance(wanted[name], Joint):
-            say.print(f"{wanted[name].label()}: {outcome(record)}", soft_wrap=True, markup=False)
-    counts = Counter(record["status"] for record in done)
-    say.print(f"{len(done)} points: {', '.join(f'{n} {status}' for status, n in counts.items()) or 'nothing to do'}")
-    say.print(f"records: {options.out}", soft_wrap=True)
-    if options.json:
-        sys.stdout.writelines(json.dumps(record) + "\n" for record in done)
-    return 0 if len(done) == len(todo) and not set(counts) - {"ok", "skipped"} else 1
+        done = run_jobs(todo, file, headers, progress, options.time_limit or TIME_LIMIT[executor.name], finish)
+    return finish(done)
 
 
 def restart_under_asan(arguments: Sequence[str] | None) -> None:

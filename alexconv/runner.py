@@ -126,6 +126,11 @@ class Runner:
             self._layer = Layer(*name, point.conv, self._largest[name], self.settings.seed)
         return self._layer
 
+    def memory_budget(self) -> int:
+        """Bytes that a point may take on the device: the user's number, or else the executor's."""
+        chosen = self.settings.memory_budget
+        return self.executor.memory_budget() if chosen is None else chosen
+
     def plan(self, point: Point) -> Plan:
         """How the point is cut to fit; raises Skip."""
         rung, conv = RUNGS[point.rung], point.conv
@@ -191,14 +196,24 @@ class Runner:
 
 def attempted(point: Point | Joint, key: str, measure: Callable[[], Record]) -> Record:
     """The record of a point: what ``measure`` finds, or how it failed, where the fault is the point's own."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    begin = {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
+    begin = begun(point, key)
     try:
         return begin | measure()
     except Skip as reason:
         return begin | {"status": "skipped", "reason": str(reason)}
     except (CompileError, LaunchError, OutOfMemory) as error:
         return begin | {"status": FAILURES[type(error)], "reason": str(error)}
+
+
+def timed_out(point: Point | Joint, key: str, limit: float) -> Record:
+    """The record of a point that begins now, should it not end within so many seconds."""
+    return begun(point, key) | {"status": "timeout", "reason": f"not at its end after {limit:g} s"}
+
+
+def begun(point: Point | Joint, key: str) -> Record:
+    """What the record of a point that begins now begins with."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
 
 
 def checked(error: MaxError, tolerance: float) -> Record:

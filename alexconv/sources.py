@@ -9,11 +9,14 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def source_files(path: Path) -> list[Path]:
-    """The file, then every file that it includes with quotes, each once; raises OSError for a missing one."""
+    """The file, then every file that it includes with quotes, each once, as far as they are there.
+
+    A missing one is the compiler's to tell of, in its error for the line that names it.
+    """
     found: list[Path] = []
 
     def visit(file: Path) -> None:
-        if file in found:
+        if file in found or not file.is_file():
             return
         found.append(file)
         for name in _INCLUDE.findall(file.read_text()):

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from alexconv.checks import PRECISIONS, MaxError, worst
+from alexconv.cli import parse_layers, workload_named
 from alexconv.errors import UsageError
 from alexconv.executors.cuda_points import CopiedPoint, Pipeline, repeat, time_on_device
 from alexconv.executors.point import OpenedRung, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.planner import DoesNotFit, Plan, plan
-from alexconv.points import TOGETHER, Joint, Point, TunedConstants, choose_rungs, expand, parse_constants
+from alexconv.points import TOGETHER, Joint, Point, TunedConstants, choose_rungs, expand, parse_constants, refuse_unused
 from alexconv.records import Record, digest
 from alexconv.runner import Layer, Runner, Skip, attempted, checked, timed
 from alexconv.transfers import Transfer, transfer_named
@@ -64,7 +65,7 @@ def joint(chosen: Sequence[Point], name: str) -> JointRungs:
     """Points of different layers as one; raises UsageError where two are of one layer, or precisions differ."""
     layers, precisions = [point.layer for point in chosen], {point.precision for point in chosen}
     if len(set(layers)) < len(layers):
-        raise UsageError("--together takes one value of each constant, not several")
+        raise UsageError("layers together have one rung each, with one value of each constant, not several")
     if len(precisions) > 1:
         raise UsageError(f"layers together have one precision, not {' and '.join(sorted(precisions))}")
     first = chosen[0]
@@ -85,8 +86,11 @@ def mixed(
                 rung, *constants = words.split(":")
                 if not layer.isdecimal():
                     raise UsageError(f"{entry!r}: a layer of a mix is as in 2=direct or 2=direct:OUTPUTS=2")
-                rungs = choose_rungs(rung)
-                chosen += expand(workload, [int(layer)], [N], rungs, [transfer], parse_constants(constants), (), tuned)
+                layers, rungs = parse_layers(layer, workload_named(workload)), choose_rungs(rung)
+                values = parse_constants(constants)
+                points = expand(workload, layers, [N], rungs, [transfer], values, (), tuned)
+                refuse_unused(values, points)
+                chosen += points
             found.append(joint(chosen, MIXED))
     return found
 
@@ -158,7 +162,7 @@ class TogetherRunner:
 
     def _cuts(self, point: JointRungs, transfer: Transfer) -> list[Plan]:
         """How each layer is cut; raises Skip where a layer cannot be computed here or all do not fit the device."""
-        budget = self._runner.settings.memory_budget or self.executor.memory_budget()
+        budget = self._runner.memory_budget()
         cuts = []
         for each in point.points():
             cut = self._runner.plan(each)

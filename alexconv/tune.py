@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -29,22 +30,44 @@ from rich.table import Table
 
 from alexconv import display, environment, tuning_cache
 from alexconv.checks import PRECISIONS
-from alexconv.cli import command_line, exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cli import (
+    comma_separated,
+    command_line,
+    duration,
+    exits_cleanly,
+    given,
+    natural,
+    parse_batches,
+    parse_layers,
+    positive,
+    workload_named,
+)
 from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.display import Progress, number
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.points import Point, choose_rungs, choose_transfers, expand, parse_constants, rung_label
+from alexconv.points import (
+    Point,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_constants,
+    refuse_unused,
+    rung_label,
+)
 from alexconv.records import Record, RecordFile, identity
-from alexconv.runner import Runner, Settings, Skip, finished
+from alexconv.runner import Runner, Settings, Skip, finished, timed_out
+from alexconv.shapes import WORKLOADS
 from alexconv.statistics import median_of
 from alexconv.tuning import Axes, Run, Search, axes, candidates, import_optuna, search
 from alexconv.tuning_cache import Best
+from alexconv.watchdog import TIME_LIMIT, time_limit
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
 PROGRAM = "python -m alexconv.tune"
+OF_A_SEARCH = ("constants", "set", "trials")
 MOST_ROWS = 40  # of a sweep table: beyond them, only what is among the best so many of a layer
 
 
@@ -70,21 +93,31 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("--workload", default="alexnet", help="the network whose layers are tuned (default: alexnet)")
+    add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
     add("--N", default="128", help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128)")
     add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
     add(
         "--auto", action="store_true", help="compare rungs instead of constants, and keep the fastest of each precision"
     )
-    add("--precision", help="with --auto: only rungs of these error classes, as in fp32,tf32 (default: all)")
-    add("--constants", help="the constants to search, as in TILE,UNROLL (default: all that the rung has)")
+    add(
+        "--precision",
+        type=comma_separated,
+        help=f"with --auto: only rungs of these error classes: {', '.join(PRECISIONS)} (default: all)",
+    )
+    add(
+        "--constants",
+        type=comma_separated,
+        help="the constants to search, as in TILE,UNROLL (default: all that the rung has)",
+    )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="the values to try for a constant; repeatable")
     add("--trials", type=int, default=50, help="candidates beside the default, per rung, layer and N (default: 50)")
     add("--backend", default="auto", choices=BACKENDS, help="as in alexconv.run; only a GPU has times to compare")
-    add("--device", type=int, default=0, help="number of the GPU (default: 0)")
-    add("--seconds", type=float, default=0.1, help="time for the samples of one figure (default: 0.1)")
-    add("--seed", type=int, default=0, help="seed of inputs, filters and the search (default: 0)")
+    add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
+    add("--seconds", type=duration, default=0.1, help="time for the samples of one figure (default: 0.1)")
+    limit = TIME_LIMIT["cuda"]
+    add("--time-limit", type=positive, default=limit, metavar="SECONDS", help=f"for a point (default: {limit:g})")
+    add("--seed", type=natural, default=0, help="seed of inputs, filters and the search (default: 0)")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add("--resume", action="store_true", help="take the candidates that FILE has from there, if nothing changed since")
     return options
@@ -112,8 +145,9 @@ def asked_for(options: argparse.Namespace) -> list[tuple[Point, Axes]]:
         raise UsageError(f"no rung has a constant {', '.join(sorted(unknown))}: they are {', '.join(sorted(known))}")
     if options.trials < 1:
         raise UsageError(f"--trials is 1 or more, not {options.trials}")
-    given = parse_constants(options.set)
-    asked = [(point, space) for point in default_points(options) if (space := axes(point, names, given))]
+    chosen, points = parse_constants(options.set), default_points(options)
+    refuse_unused(chosen, points)
+    asked = [(point, space) for point in points if (space := axes(point, names, chosen))]
     if not asked:
         raise UsageError("the rungs have none of these constants; python -m alexconv.run --list shows which they have")
     return asked
@@ -123,6 +157,7 @@ def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[
     """Searches what the options ask for, records every candidate and keeps the best for ``run --tuned``.
 
     Raises MissingTool on an executor that measures nothing, and LaunchError when a candidate took the device down.
+    Ends the process when one takes longer than the time limit.
     """
     require_times(executor)
     import_optuna()
@@ -192,12 +227,20 @@ def recording(
     previous = {identity(record["point"]): record for record in file.previous.latest()} if options.resume else {}
     headers = environment.write_headers(file, executor.header(), command)
 
+    def give_up(point: Point, record: Record) -> int:
+        progress.finish(file.point({**headers, **record}))
+        progress.stop()
+        raise LaunchError(f"{point.label()} did not end: the same command with --resume goes on without")
+
     def run(point: Point) -> Record:
         progress.start(point.label())
-        if finished(point, runner.key(point), previous, retry=False):
+        key, limit = runner.key(point), options.time_limit
+        if finished(point, key, previous, retry=False):
             record = previous[identity(point.axes())]
         else:
-            record = file.point({**headers, **runner.record(point)})
+            with time_limit(limit, partial(give_up, point, timed_out(point, key, limit))):
+                found = runner.record(point)
+            record = file.point({**headers, **found})
         progress.finish(record)
         if record["status"] == "launch-error" and executor.lost():
             raise LaunchError(f"{point.label()} took the device down: the same command with --resume goes on without")
@@ -311,6 +354,10 @@ def contest_table(contests: Iterable[Contest]) -> Table:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and tunes; returns the exit status, 1 where nothing of a rung was right."""
     options = parser().parse_args(arguments)
+    if options.auto and (beside := given(options, parser(), OF_A_SEARCH)):
+        raise UsageError(f"{', '.join(beside)}: not with --auto, which compares rungs and not constants")
+    if options.precision and not options.auto:
+        raise UsageError("--precision is for --auto, which compares rungs; a search is of those that --rungs names")
     executor = choose_executor(options.backend, options.device)
     console = display.console()
     if options.auto:

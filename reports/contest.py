@@ -319,9 +319,9 @@ def gather(files: Sequence[Path]) -> Frontier:
     everything = Records(headers, [point for _, records in by_file for point in records.points])
     name = device_name(evidence(everything).device)
     same = {key for key, header in headers.items() if header["type"] == "device" and device_name(header) == name}
-    ceilings = [header for header in headers.values() if header["type"] == "ceilings" and header["device"] in same]
+    ceilings = [header for header in headers.values() if header["type"] == "ceilings" and header.get("device") in same]
     sources = [
-        source_of(file, [point for point in records.points if point["device"] in same], headers)
+        source_of(file, [point for point in records.points if point.get("device") in same], headers)
         for file, records in by_file
     ]
     return Frontier(tuple(source for source in sources if source), ceilings[-1] if ceilings else None)

@@ -228,7 +228,7 @@ def evidence(records: Records, device: str | None = None) -> Evidence:
     devices = {key: header for key, header in records.headers.items() if header["type"] == "device"}
     # layers that were run as one sequence have their range for a number, and no place in tables of layers
     of_layers = [record for record in records.points if isinstance(record["point"]["layer"], int)]
-    used = {record["device"] for record in of_layers} & set(devices)
+    used = {record["device"] for record in of_layers if record.get("device") in devices}
     names = {name_of(devices[key]): devices[key] for key in sorted(used)}
     gpus = [name for name, header in names.items() if header.get("backend") != HOST_BACKEND]
     if not names:
@@ -239,13 +239,15 @@ def evidence(records: Records, device: str | None = None) -> Evidence:
     if chosen not in names:
         raise UsageError(f"no point was run on {chosen!r}: the record files know {', '.join(names)}")
     keys = {key for key in used if name_of(devices[key]) == chosen}
-    kept = latest(record for record in of_layers if record["device"] in keys)
+    kept = latest(record for record in of_layers if record.get("device") in keys)
     points = sorted(map(measured, kept), key=order)
     named = {record.get(kind) for record in kept for kind in ("host", "run")}
     headers = [
         header
         for key, header in records.headers.items()
-        if key in named or header["type"] == "profile" or (header["type"] == "ceilings" and header["device"] in keys)
+        if key in named
+        or header["type"] == "profile"
+        or (header["type"] == "ceilings" and header.get("device") in keys)
     ]
     return Evidence(names[chosen], tuple(headers), tuple(points), records.unreadable)
 

@@ -343,7 +343,8 @@ PARTS: dict[str, Callable[[Frontier], str]] = {
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the parts, or with --check says whether they are up to date."""
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.frontier")
+    description = __doc__.splitlines()[0] if __doc__ else ""
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.frontier", description=description)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
     parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the parts' markers")
     parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")

@@ -120,7 +120,8 @@ def write(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> None
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes tables and figures, or with --check says whether they are up to date."""
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.readme")
+    description = __doc__.splitlines()[0] if __doc__ else ""
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.readme", description=description)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
     parser.add_argument("readme", type=Path, metavar="README")
     parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if something is stale")

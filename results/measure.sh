@@ -1,14 +1,25 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
 # Each part resumes where it stopped; the frontier needs torch, the sanitizers need compute-sanitizer on the PATH.
+# PARTS names some of the parts.  Exit status 1 if anything failed, after all the rest.
 set -uo pipefail
-name=$1 folder=${2:-results}
+name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
 python=${PYTHON:-python3}
+all="ceilings study transfers scaling lenet frontier sanitizers frontier_sanitizers"
+status=0
+for what in ${PARTS:=$all}; do
+    [[ " $all " == *" $what "* ]] || { echo "there is no part $what: $all" >&2; exit 2; }
+done
+
+failed() {  # failed WHAT: says so, and goes on
+    echo "$1" >&2
+    status=1
+}
 
 part() {  # part FILE ARGUMENTS...: one record file
     local file=$1
     shift
-    "$python" -m alexconv.run "$@" --resume --out "$folder/$name-$file.jsonl" || echo "$file: some points failed" >&2
+    "$python" -m alexconv.run "$@" --resume --out "$folder/$name-$file.jsonl" || failed "$file: some points failed"
 }
 
 study() {
@@ -19,7 +30,7 @@ study() {
 }
 
 ceilings() {
-    "$python" -m alexconv.ceilings --out "$folder/$name-ceilings.jsonl"
+    "$python" -m alexconv.ceilings --out "$folder/$name-ceilings.jsonl" || failed "the ceilings were not measured"
 }
 
 transfers() {
@@ -79,7 +90,7 @@ sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute
     echo "== $tool: python -m alexconv.run --verify-only $*"
     compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 \
         "$python" -m alexconv.run --verify-only "$@" --out "$(mktemp -d)/records.jsonl" 2>&1 |
-        grep -E "=========|^[0-9]+ points:" | tail -20
+        grep -E "=========|^[0-9]+ points:" | tail -20 || failed "$tool: failed, or found something"
 }
 
 sanitizers() {
@@ -89,7 +100,8 @@ sanitizers() {
         done
         sanitize racecheck --rungs single,multi,tiles,shared,gemm --workload lenet-86-k7 --N 1
         sanitize racecheck --rungs single,multi,tiles,shared,gemm --layers 3 --N 1
-    } | tee "$folder/$name-sanitizers.txt"
+        exit $status
+    } | tee "$folder/$name-sanitizers.txt" || status=1
 }
 
 frontier_sanitizers() {
@@ -98,7 +110,9 @@ frontier_sanitizers() {
             sanitize "$tool" --rungs igemm,mma,wgmma --layers 1-3 --N 1
         done
         sanitize racecheck --rungs igemm,mma,wgmma --layers 1,3 --N 1
-    } | tee "$folder/$name-frontier-sanitizers.txt"
+        exit $status
+    } | tee "$folder/$name-frontier-sanitizers.txt" || status=1
 }
 
-for what in ${PARTS:-ceilings study transfers scaling lenet frontier sanitizers frontier_sanitizers}; do "$what"; done
+for what in $PARTS; do "$what"; done
+exit $status

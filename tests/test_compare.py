@@ -1,5 +1,8 @@
 """Verdicts between two record files, from their samples."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +71,30 @@ def test_fail_on_slower(files: tuple[Path, Path]) -> None:
     assert main([before, after, "--fail-on-slower"]) == 1
     assert main([after, before, "--fail-on-slower"]) == 0
     assert main([before, after, "--figure", "total", "--fail-on-slower"]) == 0
+
+
+@pytest.mark.parametrize("margin", ["nan", "inf", "0", "-1", "x"])
+def test_a_margin_is_a_number_above_0(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], margin: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*map(str, files), "--margin", margin])
+    assert "--margin: a number above 0" in capsys.readouterr().err
+
+
+def test_headers_may_lack_a_name(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    for file in files:
+        file.write_text(file.read_text().replace('"backend":"cuda","name":"NVIDIA Test 9000",', ""))
+    assert main([str(file) for file in files]) == 0
+    assert "an unnamed device over an unnamed device" in capsys.readouterr().out
+
+
+def test_a_reader_that_stops_early_is_no_error(files: tuple[Path, Path]) -> None:
+    command = f"{sys.executable} -u -m alexconv.compare {files[0]} {files[1]}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_a_missing_file_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,9 +270,10 @@ def test_layers_together_are_recorded_as_one(torch):
 
 def test_verify_only_times_nothing_and_what_does_not_fit_is_skipped(torch):
     assert runner_of(torch, point(), timed=False).record(point())["samples"] == {}
-    found = runner_of(torch, point(), memory_budget=1 << 20).record(point())
-    assert found["status"] == "skipped"
-    assert "the budget is 1.0" in found["reason"]
+    for budget, said in ((1 << 20, "1.0"), (0, "0.0")):
+        found = runner_of(torch, point(), memory_budget=budget).record(point())
+        assert found["status"] == "skipped"
+        assert f"the budget is {said}" in found["reason"]
 
 
 @pytest.mark.parametrize(("error", "status"), [("OutOfMemoryError", "out-of-memory"), (None, "launch-error")])

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.planner import DoesNotFit, device_bytes, plan
+from alexconv.planner import DoesNotFit, device_bytes, plan, plan_on
 from alexconv.shapes import WORKLOADS
 
 MIB = 2**20
@@ -49,6 +50,12 @@ def test_a_small_budget_raises_the_channels_of_a_block():
     cut = plan(rung, conv, 128, rung.resolve(conv, {}), 64 * MIB)
     assert cut.constants["CHANNELS"] == 2
     assert cut.device_bytes <= 64 * MIB
+
+
+def test_a_budget_of_nothing_is_not_the_executors_own():
+    conv, rung = WORKLOADS["alexnet"].layer(3), RUNGS["direct"]
+    with pytest.raises(DoesNotFit, match=r"the budget is 0\.0"):
+        plan_on(choose_executor("host"), rung, conv, 1, rung.resolve(conv, {}), budget=0)
 
 
 def test_what_cannot_fit_is_said_with_the_figures():

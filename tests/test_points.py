@@ -4,7 +4,15 @@ import pytest
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.points import changed_in, choose_rungs, choose_transfers, expand, parse_constants, rung_label
+from alexconv.points import (
+    changed_in,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_constants,
+    refuse_unused,
+    rung_label,
+)
 from alexconv.shapes import WORKLOADS
 
 
@@ -49,6 +57,14 @@ def test_bad_constants_are_usage_errors():
             parse_constants([text])
     with pytest.raises(UsageError, match="COALESCED of direct is 0, 1, not 2"):
         expand("alexnet", [1], [1], choose_rungs("direct"), choose_transfers("pinned"), {"COALESCED": [2]})
+
+
+def test_a_constant_that_no_rung_has_is_a_usage_error():
+    rungs, transfers = choose_rungs("direct,tiled"), choose_transfers("pinned")
+    constants = parse_constants(["TILE=8"])
+    refuse_unused(constants, expand("alexnet", [1], [1], rungs, transfers, constants))
+    with pytest.raises(UsageError, match="TILE: no constant of direct"):
+        refuse_unused(constants, expand("alexnet", [1], [1], rungs[:1], transfers, constants))
 
 
 def test_labels_name_what_differs_from_the_default():

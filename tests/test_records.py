@@ -41,6 +41,51 @@ def test_a_torn_last_line_costs_only_itself(tmp_path):
     assert [record["point"]["N"] for record in read([path]).points] == [1, 2]
 
 
+WHOLE = {"schema": 1, "type": "point", **point(1)}
+INCOMPLETE = {
+    "a header without its key": {"schema": 1, "type": "device", "backend": "host"},
+    "no axes": {**WHOLE, "point": None},
+    "an axis too few": {**WHOLE, "point": AXES},
+    "an axis too many": {**WHOLE, "point": {**WHOLE["point"], "colour": "red"}},
+    "no status": {name: value for name, value in WHOLE.items() if name != "status"},
+    "no key": {name: value for name, value in WHOLE.items() if name != "key"},
+}
+
+
+@pytest.mark.parametrize("line", INCOMPLETE.values(), ids=INCOMPLETE)
+def test_a_line_without_its_fields_costs_only_itself(tmp_path, line):
+    path = tmp_path / "records.jsonl"
+    path.write_text(f"{json.dumps(line)}\n{json.dumps(WHOLE)}\n")
+    found = read([path])
+    assert found.unreadable == 1
+    assert [record["point"]["N"] for record in found.latest()] == [1]
+    assert found.headers == {}
+
+
+def test_a_full_disk_is_one_error_and_costs_no_point_before(tmp_path):
+    path = tmp_path / "records.jsonl"
+    script = (
+        "import json, resource, sys; from pathlib import Path; from alexconv.records import RecordFile\n"
+        "from alexconv.errors import UsageError\n"
+        "file, point = RecordFile(Path(sys.argv[1])), json.loads(sys.argv[2])\n"
+        "file.point(point)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+        "try:\n"
+        "    for _ in range(10): file.point(point)\n"
+        "except UsageError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path), json.dumps(point(7))], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"cannot write the record file {path}: File too large\n"
+    assert path.stat().st_size == 500
+    before = read([path])
+    assert (len(before.points), before.unreadable) == (2, 1)
+    RecordFile(path).point(point(8))
+    assert [record["point"]["N"] for record in read([path]).points] == [7, 7, 8]
+
+
 def test_a_finished_point_survives_kill(tmp_path):
     path = tmp_path / "records.jsonl"
     script = (

@@ -1,6 +1,7 @@
 """Reports from record files: what they contain, what they say about what is missing, and that they do not change."""
 
 import csv
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +16,7 @@ from alexconv.reports import published, readme
 from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import linear_fit
 from alexconv.reports.beyond import kendall_tau, reversals
+from alexconv.reports.contest import gather
 from alexconv.reports.elements import exact, shown
 from alexconv.reports.evidence import Evidence, evidence
 from alexconv.reports.generated import markers, updated
@@ -166,6 +168,19 @@ def test_two_gpus_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "choose one with --device" in capsys.readouterr().err
     chosen = evidence(read([file]), "Other GPU")
     assert [point.median("kernel") for point in chosen.points] == [9.0]
+
+
+def test_lines_without_their_fields_are_counted_and_the_others_reported(tmp_path: Path) -> None:
+    late = record("alexnet", 1, 1, "direct") | {"samples": {}, "status": "timeout", "reason": "not at its end"}
+    file = write(tmp_path / "few.jsonl", [record("alexnet", 3, 1, "direct"), late])
+    alone = {"schema": 1, "type": "point", **record("alexnet", 2, 1, "direct")}  # of no device, so of no report
+    lines = [{"schema": 1, "type": "device"}, {"schema": 1, "type": "ceilings", "key": "k"}, {**alone, "point": {}}]
+    with file.open("a") as opened:
+        opened.writelines(json.dumps(line) + "\n" for line in [alone, *lines])
+    assert main([str(file), "-o", str(tmp_path / "out")]) == 0
+    assert "2 lines of the record files could not be read" in (tmp_path / "out" / "report.md").read_text()
+    assert [(row["layer"], row["status"]) for row in cells(tmp_path / "out", "problems")] == [("1", "timeout")]
+    assert [point.layer for source in gather([file]).sources for point in source.points] == [3, 1]
 
 
 def test_nothing_to_report_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

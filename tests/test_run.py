@@ -7,9 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from alexconv import run as run_module
+from alexconv.errors import MissingTool
+from alexconv.executors import cuda
 from alexconv.kernels.ladder import LADDER
 from alexconv.records import read
 
@@ -128,6 +132,26 @@ def one_line_error(done: subprocess.CompletedProcess[str], status: int) -> str:
         (["--precision", "fp8"], "unknown precision fp8"),
         (["--set", "COALESCED=2"], "is 0, 1, not 2"),
         (["--memory-budget", "lots"], "invalid size value"),
+        (["--memory-budget", "infGB"], "invalid size value"),
+        (["--memory-budget", "0"], "invalid size value"),
+        (["--memory-budget", "-5"], "invalid size value"),
+        (["--host-order", "-1"], "--host-order: a whole number from 0, not '-1'"),
+        (["--device", "-1"], "--device: a whole number from 0"),
+        (["--seconds", "-1"], "--seconds: seconds are a number from 0"),
+        (["--seconds", "nan"], "--seconds: seconds are a number from 0"),
+        (["--time-limit", "0"], "--time-limit: a number above 0"),
+        (["--N", ""], "--N: words with commas between them"),
+        (["--rungs", ""], "--rungs: words with commas between them"),
+        (["--rungs", "direct,"], "--rungs: words with commas between them"),
+        (["--precision", ""], "--precision: words with commas between them"),
+        (["--mix", ""], "--mix: words with commas between them"),
+        (["--mix", "1=direct"], "--mix needs an NVIDIA GPU"),
+        (["--together"], "--together needs an NVIDIA GPU"),
+        (["--rungs", "direct", "--set", "TILE=8,16"], "TILE: no constant of direct"),
+        (["--study", ""], "unknown study"),
+        (["--study", "ece408-2019", "--layers", "1"], "--layers: not with --study"),
+        (["--study", "ece408-2019", "--rungs", "x", "--set", "TILE=8", "--tuned"], "--rungs, --set, --tuned: not with"),
+        (["--host-order", "2", "--backend", "cuda"], "--host-order: not with --backend cuda"),
         (["--backend", "tpu"], "invalid choice"),
     ],
 )
@@ -135,6 +159,86 @@ def test_bad_usage_is_one_line_and_status_2(tmp_path, arguments, says):
     done = run("--backend", "host", *arguments, "--out", tmp_path / "r.jsonl")
     assert says in one_line_error(done, 2)
     assert not (tmp_path / "r.jsonl").exists()
+
+
+@pytest.mark.parametrize("options", [["--host-order", "2"], ["--host-build", "asan"]])
+def test_options_of_the_host_executor_ask_for_it(monkeypatch, options):
+    asked = []
+
+    def choose(*arguments):
+        asked.append(arguments[0])
+        raise MissingTool("enough")
+
+    monkeypatch.setattr(run_module, "choose_executor", choose)
+    monkeypatch.setattr(run_module, "restart_under_asan", lambda arguments: None)
+    assert run_module.main(options) == 1
+    assert run_module.main([]) == 1
+    assert asked == ["host", "auto"]
+
+
+def test_a_gpu_has_a_number_that_is_there(monkeypatch):
+    driver = SimpleNamespace(Device=SimpleNamespace(count=lambda: 2))
+    monkeypatch.setattr(cuda, "import_driver", lambda: driver)
+    monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
+    for number in (-1, 2):
+        with pytest.raises(MissingTool, match=f"no GPU number {number}"):
+            cuda.CudaExecutor(number)
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m alexconv.run --list --json | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+# A command whose direct-register rung has another source.
+WITH_SOURCE = """
+import sys
+from dataclasses import replace
+from alexconv import run
+from alexconv.kernels.ladder import RUNGS
+name, source, *arguments = sys.argv[1:]
+RUNGS[name] = replace(RUNGS[name], file=source)
+sys.exit(run.main(arguments))
+"""
+
+
+def run_with_source(source: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITH_SOURCE, "direct-register", str(source), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def statuses(out: Path) -> list[tuple[str, str]]:
+    return [(record["point"]["rung"], record["status"]) for record in read([out]).points]
+
+
+def test_a_header_that_is_not_there_fails_its_points_alone(tmp_path):
+    source, out = tmp_path / "mine.cu", tmp_path / "r.jsonl"
+    source.write_text('#include "tpyo.cuh"\n')
+    done = run_with_source(source, *QUICK, "--out", out)
+    assert done.returncode == 1
+    assert statuses(out) == [("direct-register", "compile-error"), ("channels", "ok")]
+    assert "mine.cu" in read([out]).points[0]["reason"]
+    assert "tpyo.cuh: No such file" in read([out]).points[0]["reason"]
+
+
+def test_a_kernel_without_end_is_recorded_and_the_rest_runs_on_resume(tmp_path):
+    source, out = tmp_path / "endless.cu", tmp_path / "r.jsonl"
+    source.write_text(
+        'extern "C" __global__ void direct_register(float const* x, float const* w, float* y)\n'
+        "{\n    for (y[0] = x[0] + w[0];;) __syncthreads();\n}\n"
+    )
+    done = run_with_source(source, *QUICK, "--json", "--time-limit", "1", "--out", out)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "timeout: not at its end after 1 s" in done.stderr
+    assert "run again with --resume" in done.stderr
+    assert "1 points: 1 timeout" in done.stderr
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["timeout"]
+    assert statuses(out) == [("direct-register", "timeout")]
+    done = run_with_source(source, *QUICK, "--resume", "--time-limit", "60", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert statuses(out) == [("direct-register", "timeout"), ("channels", "ok")]
 
 
 def test_an_unwritable_place_for_records_or_cache_is_one_line(tmp_path):

@@ -61,6 +61,9 @@ def test_a_mix_has_a_rung_and_constants_for_every_layer():
         ("tiled", "a layer of a mix"),
         ("3=nothing", "unknown rung"),
         ("3=tiled:TILE=x", "whole numbers"),
+        ("3=direct:TILE=8", "TILE: no constant of direct"),
+        ("9=direct", "no layers '9' in alexnet"),
+        ("3=direct,3=tiled", "layers together have one rung each"),
     ]:
         with pytest.raises(UsageError, match=says):
             together.mixed(wrong, *arguments)

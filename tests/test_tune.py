@@ -1,6 +1,7 @@
 """The search for constants: what it tries, what it never chooses, what it keeps and what a run then uses."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -279,12 +280,60 @@ def test_without_optuna_there_is_one_line(tmp_path, monkeypatch):
         (["--constants", "TILES"], "no rung has a constant TILES"),
         (["--rungs", "tiled", "--constants", "CHANNELS"], "have none of these constants"),
         (["--rungs", "tiled", "--set", "TILE=7"], "is 6, 8"),
+        (["--rungs", "direct", "--set", "TILE=8"], "TILE: no constant of direct"),
         (["--trials", "0"], "1 or more"),
     ],
 )
 def test_bad_usage_is_said(tmp_path, cache, arguments, says):
     with pytest.raises(UsageError, match=says):
         tuned(tmp_path, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--precision", "fp32"], "--precision is for --auto"),
+        (["--auto", "--set", "TILE=8", "--trials", "3"], "--set, --trials: not with --auto"),
+    ],
+)
+def test_options_of_the_other_kind_are_refused(capsys, arguments, says):
+    assert tune.main(arguments) == 2
+    assert says in capsys.readouterr().err
+
+
+ENDLESS = """
+import sys, time
+from alexconv import tune
+from test_tune import FASTEST_TILE, MadeUpGpu, MadeUpPoint
+def measure(self, seconds):
+    time.sleep(1000 if self.plan.constants["TILE"] == FASTEST_TILE else 0)
+    return {"kernel": [1.0] * 3}
+MadeUpPoint.measure = measure
+tune.choose_executor = lambda *arguments: MadeUpGpu()
+sys.exit(tune.main(sys.argv[1:]))
+"""
+
+
+def test_a_candidate_without_end_is_recorded_and_left_out_on_resume(tmp_path, cache):
+    out = tmp_path / "r.jsonl"
+    arguments = [*SMALL, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--out", str(out), "--resume"]
+
+    def search(limit):
+        words = [sys.executable, "-c", ENDLESS, *arguments, "--time-limit", limit]
+        folders = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": folders}
+        return subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+
+    done = search("1")
+    assert done.returncode == 1
+    assert "TILE=12] pageable did not end: the same command with --resume goes on without" in done.stderr
+    before = read([out]).points
+    assert [record["status"] for record in before].count("timeout") == 1
+    assert before[-1]["status"] == "timeout"
+    assert search("60").returncode == 0
+    after = read([out]).points
+    assert len(after) == 8
+    assert [record["status"] for record in after].count("timeout") == 1
 
 
 @pytest.mark.gpu

@@ -182,7 +182,7 @@ class CudaExecutor:
     def __init__(self, device: int = 0) -> None:
         self.driver = import_driver()
         self.toolkit = nvcc.nvcc_version()
-        if device >= self.driver.Device.count():
+        if not 0 <= device < self.driver.Device.count():
             raise MissingTool(f"there is no GPU number {device}: this machine has {self.driver.Device.count()}")
         self.number = device
         self.device = self.driver.Device(device)
