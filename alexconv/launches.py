@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from alexconv.kernels.rung import MAX_BLOCK, Constants, Dims, Launch, Rung
+from alexconv.kernels.rung import MAX_BLOCK, Constants, Dims, Launch, Rung, images_at_a_time
 from alexconv.shapes import Conv
 
 MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
@@ -25,8 +25,15 @@ class Configured:
 
 
 def configure(rung: Rung, conv: Conv, N: int, constants: Constants) -> list[Configured]:
-    """The rung's launches over N images, in order."""
-    return [_configured(launch, conv, N, constants) for launch in rung.launches]
+    """The rung's launches over N images, in order; where it takes fewer at a time, over the first of them."""
+    images = images_at_a_time(N, constants)
+    return [_configured(launch, conv, images, constants) for launch in rung.launches]
+
+
+def turns(N: int, constants: Constants) -> list[tuple[int, int]]:
+    """First image, and number of images, of each time that a rung's launches follow each other over N images."""
+    at_a_time = images_at_a_time(N, constants)
+    return [(first, min(at_a_time, N - first)) for first in range(0, N, at_a_time)]
 
 
 def configure_preparation(rung: Rung, conv: Conv, constants: Constants) -> list[Configured]:

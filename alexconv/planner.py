@@ -43,9 +43,8 @@ def device_bytes(rung: Rung, conv: Conv, images: int, constants: Constants, copi
 
     The filters count twice where a rung prepares them.
     """
-    itemsize = np.dtype(rung.dtype).itemsize
-    per_set = (prod(conv.x_shape(images)) + prod(conv.y_shape(images))) * itemsize
-    filters = prod(conv.w_shape()) * itemsize + rung.prepared_bytes(conv, constants)
+    per_set = images * sum(rung.image_bytes(conv).values())
+    filters = prod(conv.w_shape()) * np.dtype(rung.dtype).itemsize + rung.prepared_bytes(conv, constants)
     return copies * (per_set + rung.scratch_bytes(conv, images, constants)) + filters
 
 

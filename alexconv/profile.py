@@ -44,11 +44,10 @@ from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.cuda import CudaExecutor
 from alexconv.executors.cuda_points import CopiedPoint
-from alexconv.executors.host import HostBuffer
 from alexconv.executors.host_points import HostPoint, HostProgram, HostRungs
 from alexconv.executors.point import open_rung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import BATCH
+from alexconv.kernels.rung import images_at_a_time
 from alexconv.launches import configure
 from alexconv.planner import Plan
 from alexconv.points import (
@@ -256,17 +255,17 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
             plan = runner.plan(point)
             rung, layer, transfer = RUNGS[point.rung], runner.layer(point), transfer_named(point.transfer)
             with open_rung(executor, rung, point.conv, plan, layer.x[: point.N], layer.w, transfer) as opened:
-                copied = opened.point
+                copied, images = opened.point, images_at_a_time(plan.images, plan.constants)
                 assert isinstance(copied, CopiedPoint)
                 copied.outputs()
                 with executor.errors(rung.name):
                     executor.driver.start_profiler()
-                    copied.program.enqueue(plan.images, copied.pointers, copied.stream)
+                    copied.program.enqueue(images, copied.pointers, copied.stream)
                     copied.stream.synchronize()
                     executor.driver.stop_profiler()
             name = identity(point.axes())
             entries = [launch.entry for launch in rung.launches]
-            kernels += [{"point": name, "entry": entry, "images": plan.images} for entry in entries]
+            kernels += [{"point": name, "entry": entry, "images": images} for entry in entries]
     return {"kernels": kernels, "problems": problems}
 
 
@@ -310,7 +309,7 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     opened = HostPoint(executor.executor, program, plan, x, w)
     opened.bring_in(0, plan.images)
     buffers = opened.buffers
-    named: dict[str, HostBuffer | int] = {BATCH: plan.images, **program.with_maps(plan.images, buffers)}
+    named = program.arguments(0, images_at_a_time(plan.images, plan.constants), buffers)
     for launch in configure(rung, conv, plan.images, plan.constants):
         arguments = [named[name] for name in launch.args]
         chosen = spread_blocks(launch.grid, blocks)

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil, prod
+from math import ceil
 from typing import Any
-
-import numpy as np
 
 from alexconv.checks import PRECISIONS, MaxError, worst
 from alexconv.cli import parse_layers, workload_named
@@ -113,9 +111,8 @@ def turns(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[tuple[
 
 def bytes_moved(point: Point) -> tuple[int, int]:
     """Bytes of an image that are copied in and out."""
-    rung = RUNGS[point.rung]
-    itemsize = np.dtype(rung.dtype).itemsize
-    return prod(rung.x_shape(point.conv, 1)) * itemsize, prod(rung.y_shape(point.conv, 1)) * itemsize
+    image_bytes = RUNGS[point.rung].image_bytes(point.conv)
+    return image_bytes["x"], image_bytes["y"]
 
 
 class TogetherRunner:

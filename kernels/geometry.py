@@ -13,6 +13,7 @@ Refusal = Callable[[Conv, Constants], str | None]
 FLOAT, HALF = 4, 2  # bytes
 PORTABLE_SHARED = 48 * 1024  # bytes of shared memory that a block has on every CUDA GPU
 MAX_SHARED = 227 * 1024  # and on the largest, from Hopper on
+L2_BYTES = 60 * 2**20  # of an H200; an H100 has 50 MiB
 MULTIPROCESSORS = 132  # of an H100 or H200; more or fewer blocks than these work too
 WARP = 32  # threads
 AMPERE, HOPPER = (8, 0), (9, 0)  # compute capabilities: asynchronous copies and tf32; wgmma and the copy engine

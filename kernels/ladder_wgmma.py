@@ -8,6 +8,7 @@ from alexconv.kernels.geometry import (
     FLOAT,
     HALF,
     HOPPER,
+    L2_BYTES,
     MAX_SHARED,
     MULTIPROCESSORS,
     Refusal,
@@ -16,7 +17,7 @@ from alexconv.kernels.geometry import (
     round_up,
 )
 from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block, ranges_grid
-from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.rung import IMAGES_AT_A_TIME, Array, Constant, Constants, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
 
 CHUNK = 8  # halves in 16 bytes: the unit of the copy engine's strides
@@ -305,6 +306,8 @@ def scale_input(parts: int) -> tuple[Launch, ...]:
 
 WINDOW_TILE = 128  # positions of two consumers' tiles, unless it is said otherwise
 BOX = 64  # rows of a window that the copy engine brings at a time
+IMAGES = (32, 64, 128, 256, 512, 1024)  # at a time: multiples of 32 keep the next ones' arrays aligned
+L2_SHARE = 2 / 3  # that scratch arrays may fill; the input and the output pass through it too
 
 
 def window_bytes(factors: Factors, conv: Conv, constants: Constants) -> int:
@@ -345,11 +348,21 @@ def window_constants(factors: Factors) -> tuple[Constant, ...]:
         )
         return max(2, min((MAX_SHARED - fixed) // (one - fixed), max(STAGES)))
 
+    def images(conv: Conv) -> int:
+        halves = factors.parts * prod(pixels_shape(conv, 1, {})) * HALF
+        return max((number for number in IMAGES if number * halves <= L2_SHARE * L2_BYTES), default=min(IMAGES))
+
     return (
         Constant("TILE_PIXELS", "positions of both consumers' tiles", lambda conv: WINDOW_TILE, choices=(128, 256)),
         Constant("TILE_FILTERS", "filters of a tile", filters, choices=FILTER_TILES),
         Constant("STAGES", "windows on their way to the tensor cores", stages, choices=STAGES),
         Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
+        Constant(
+            IMAGES_AT_A_TIME,
+            "images whose halves lie in the L2 cache from one launch to the next; 0: the whole batch",
+            images,
+            choices=(0, *IMAGES),
+        ),
     )
 
 

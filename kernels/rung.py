@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from alexconv.shapes import Conv
 
 Constants = Mapping[str, int]
@@ -17,7 +19,9 @@ Dims = tuple[int, int, int]
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
 BATCH = "N"  # the argument of a launch that is not an array
-IMAGES_PER_PIECE = "IMAGES_PER_PIECE"  # the one constant that is not the kernel's but the planner's
+# Two constants are no kernel's: the planner's, and that of a rung whose scratch arrays are to stay in the L2 cache.
+IMAGES_PER_PIECE = "IMAGES_PER_PIECE"
+IMAGES_AT_A_TIME = "IMAGES_AT_A_TIME"
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,17 @@ class Constant:
     least: int = 1
 
 
+def images_at_a_time(N: int, constants: Constants) -> int:
+    """How many of N images a rung's launches take: all, unless IMAGES_AT_A_TIME says fewer.
+
+    The launches then follow each other again for the next so many images, in the same scratch arrays.
+    """
+    return min(N, constants.get(IMAGES_AT_A_TIME) or N)
+
+
 @dataclass(frozen=True)
 class Array:
-    """A scratch array on the device: its shape for N images, and the type of its elements.
+    """A scratch array on the device: its shape for N images taken at a time, and the type of its elements.
 
     Whoever allots it makes all its bytes 0xff before the first run: NaNs, which show what nobody wrote, and for
     counters a known beginning.
@@ -53,8 +65,8 @@ class Array:
     itemsize: int = 4
 
     def nbytes(self, conv: Conv, N: int, constants: Constants) -> int:
-        """Bytes for N images."""
-        return prod(self.shape(conv, N, constants)) * self.itemsize
+        """Bytes for N images, of which the launches may take fewer at a time."""
+        return prod(self.shape(conv, images_at_a_time(N, constants), constants)) * self.itemsize
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch over N images.  ``args`` name what it takes.
+    """One kernel launch over the N images that are taken at a time.  ``args`` name what it takes.
 
     That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.  A kernel that
     may start ``early``, while what precedes it on its stream still runs, waits for that (``wait_for_launches_before``)
@@ -163,6 +175,11 @@ class Rung:
         """The output array in the rung's layout."""
         return (N, conv.E, conv.F, conv.M) if self.layout == "nhwc" else conv.y_shape(N)
 
+    def image_bytes(self, conv: Conv) -> dict[str, int]:
+        """Bytes of an image in the input x and in the output y."""
+        itemsize = np.dtype(self.dtype).itemsize
+        return {"x": prod(self.x_shape(conv, 1)) * itemsize, "y": prod(self.y_shape(conv, 1)) * itemsize}
+
     def scratch_bytes(self, conv: Conv, N: int, constants: Constants) -> int:
         """Bytes of all scratch arrays for N images."""
         return sum(array.nbytes(conv, N, constants) for array in self.scratch)
@@ -183,5 +200,5 @@ class Rung:
 
 def defines(conv: Conv, constants: Constants) -> dict[str, int]:
     """The macros that a kernel is compiled with: the shape as ``CONV_C`` to ``CONV_F``, then its constants."""
-    compiled = {name: value for name, value in constants.items() if name != IMAGES_PER_PIECE}
+    compiled = {name: value for name, value in constants.items() if name not in (IMAGES_PER_PIECE, IMAGES_AT_A_TIME)}
     return {**{f"CONV_{letter}": size for letter, size in conv.sizes().items()}, **compiled}

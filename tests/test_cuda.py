@@ -7,7 +7,8 @@ from rung_runs import run_once, whole
 from alexconv.checks import PRECISIONS, exact_inputs
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.rung import IMAGES_AT_A_TIME
 from alexconv.planner import plan
 from alexconv.points import Point
 from alexconv.runner import Runner, Settings
@@ -53,6 +54,17 @@ def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv):
     x, w = exact_inputs(conv, 3, PRECISIONS[rung.precision], seed=2)
     y = run_once(cuda, rung, conv, x, w, whole(rung, conv, 3))
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+
+
+@pytest.mark.parametrize("transfer", TRANSFERS)
+@pytest.mark.parametrize("name", ["wgmma-window-tf32", "wgmma-window-half"])
+def test_images_taken_in_turns_come_out_exactly(cuda, name, transfer):
+    rung, how = RUNGS[name], TRANSFERS[transfer]
+    x, w = exact_inputs(ODD[0], 170, PRECISIONS[rung.precision], seed=4)
+    constants = rung.resolve(ODD[0], {IMAGES_AT_A_TIME: 32})
+    cut = plan(rung, ODD[0], 170, constants, 1 << 30, how.streams, how.pieces_at_least)
+    y = run_once(cuda, rung, ODD[0], x, w, cut, how)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(ODD[0], x, w))
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)

@@ -8,13 +8,15 @@ import pytest
 from test_library import assert_right, random_case
 
 import alexconv
-from alexconv import library
+from alexconv import auto, library
 from alexconv.arrays import view
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.executors import cuda_streams
 from alexconv.executors.cuda_streams import Job
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import IMAGES_AT_A_TIME
 from alexconv.shapes import Conv
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # what torch warns of is its own affair
@@ -207,6 +209,20 @@ def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
             y = alexconv.conv2d(x, w, padding=padding)
             assert (y[:, :, padding - 1 : padding + 26, padding - 1 : padding + 26] - expected).abs().max() < 1e-3
     assert any(len(space.plan.pieces) > 1 for space in device._workspaces.values())
+    forget()
+
+
+def test_images_taken_in_turns_come_out_as_torchs(torch, monkeypatch):
+    conv = Conv(C=3, H=23, W=23, M=16, R=5, S=5, U=2)
+    rung = RUNGS["wgmma-window-tf32"]
+    taken = auto.Choice(rung, rung.resolve(conv, {IMAGES_AT_A_TIME: 32}), False)
+    monkeypatch.setattr(auto, "choose", lambda *arguments: taken)
+    forget()
+    x, w = (torch.rand(shape, device="cuda") - 0.5 for shape in (conv.x_shape(170), conv.w_shape()))
+    for source in (x, torch.nn.functional.pad(x, (0, 1))[..., :-1]):  # in place, and where it is copied first
+        y = alexconv.conv2d(source, w, stride=2, precision="tf32")
+        error, _ = torchs_error(torch, y, source, w, 2, (0, 0))
+        assert error.passes(PRECISIONS["tf32"].tolerance(conv.K))
     forget()
 
 

@@ -7,8 +7,8 @@ import pytest
 from alexconv.checks import PRECISIONS
 from alexconv.kernels.geometry import MAX_SHARED
 from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
-from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_PER_PIECE, Rung
-from alexconv.launches import configure, outside_limits
+from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, Rung
+from alexconv.launches import configure, outside_limits, turns
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.sources import source_files
 from alexconv.transfers import TRANSFERS
@@ -96,7 +96,7 @@ def uncommented(rung: Rung) -> str:
 @each_rung
 def test_the_kernel_uses_every_constant(rung: Rung):
     source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
-    names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE}  # that one is the planner's
+    names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE, IMAGES_AT_A_TIME}  # of its launches
     assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
 
 
@@ -126,6 +126,17 @@ def test_every_launch_is_within_the_limits_or_refused(rung: Rung, name: str):
     for launch in configure(rung, conv, 128, constants):
         assert outside_limits(launch) is None
         assert launch.dynamic_shared <= MAX_SHARED
+
+
+def test_images_taken_at_a_time_share_scratch_and_launches():
+    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-tf32"]
+    few, all_at_once = (rung.resolve(conv, {IMAGES_AT_A_TIME: images}) for images in (64, 0))
+    assert turns(150, few) == [(0, 64), (64, 64), (128, 22)]
+    assert turns(64, few) == [(0, 64)]
+    assert turns(150, all_at_once) == turns(150, {}) == [(0, 150)]
+    assert configure(rung, conv, 150, few) == configure(rung, conv, 64, all_at_once)
+    assert rung.scratch_bytes(conv, 150, few) == rung.scratch_bytes(conv, 64, all_at_once)
+    assert rung.scratch_bytes(conv, 20, few) == rung.scratch_bytes(conv, 20, all_at_once)
 
 
 @pytest.mark.parametrize("rung", STUDY_RUNGS, ids=lambda rung: rung.name)

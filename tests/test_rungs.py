@@ -21,13 +21,15 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels import ladder
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.kernels.rung import Rung
+from alexconv.kernels.rung import IMAGES_AT_A_TIME, Rung
+from alexconv.launches import turns
 from alexconv.planner import Plan, device_bytes
 from alexconv.points import Point
 from alexconv.runner import Layer, Runner, Settings
 from alexconv.shapes import WORKLOADS, Conv
 
 HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]
+AT_A_TIME = [rung for rung in LADDER if IMAGES_AT_A_TIME in {constant.name for constant in rung.constants}]
 ORDERS = (0, 1, 7, 8, 9)  # forward, reverse, three random orders of a block's threads
 
 
@@ -48,6 +50,16 @@ def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
     assert record["status"] == "ok", record["reason"]
     assert 0 < record["error"]["scaled"] <= record["error"]["tolerance"]
     assert "samples" not in record or not record["samples"]
+
+
+@pytest.mark.parametrize("rung", AT_A_TIME, ids=lambda rung: rung.name)
+def test_images_taken_in_turns_come_out_as_all_at_once(host, rung):
+    conv = Conv(C=3, H=11, W=11, M=5, R=3, S=3)
+    x, w = exact_inputs(conv, 70, PRECISIONS[rung.precision], seed=4)
+    cut = whole(rung, conv, 70, IMAGES_AT_A_TIME=32)
+    assert len(turns(70, cut.constants)) == 3
+    y = run_once(host, rung, conv, x, w, cut)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
 
 
 @st.composite

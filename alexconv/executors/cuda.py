@@ -28,7 +28,7 @@ from alexconv.executors.point import PlannedPoint, Values
 from alexconv.executors.tensor_maps import encode
 from alexconv.kernels.geometry import WARP
 from alexconv.kernels.rung import BATCH, Constants, Dims, Rung, defines
-from alexconv.launches import Configured, configure, configure_preparation
+from alexconv.launches import Configured, configure, configure_preparation, turns
 from alexconv.planner import Plan
 from alexconv.records import Record
 from alexconv.shapes import Conv
@@ -67,6 +67,7 @@ class CudaProgram:
         launches = configure(rung, conv, 1, constants) + configure_preparation(rung, conv, constants)
         self._functions = {launch.entry: self._function(launch) for launch in launches}
         self._configured: dict[int, list[Configured]] = {}
+        self._image_bytes = rung.image_bytes(conv)
         self._maps: dict[tuple[str, int, int], Any] = {}  # by map, images and the array's address
 
     def _function(self, launch: Configured) -> Any:
@@ -88,9 +89,11 @@ class CudaProgram:
 
         The first may start early, if it can, where a kernel precedes it that does not prepare its filters.
         """
-        if images not in self._configured:
-            self._configured[images] = configure(self.rung, self.conv, images, self.constants)
-        self._enqueue(self._configured[images], self._arguments(images, pointers), stream, early=early)
+        for first, count in turns(images, self.constants):
+            if count not in self._configured:
+                self._configured[count] = configure(self.rung, self.conv, count, self.constants)
+            arguments = self._arguments(first, count, pointers)
+            self._enqueue(self._configured[count], arguments, stream, early=early and first == 0)
 
     def prepare(self, pointers: dict[str, int], stream: Any) -> None:
         """Puts the launches on a stream that bring the filters into the rung's own form."""
@@ -126,16 +129,18 @@ class CudaProgram:
         bindings = require_bindings("an early launch")
         return bindings, loaded_function(bindings, self._bound_module, entry, shared)
 
-    def _arguments(self, images: int, pointers: dict[str, int]) -> dict[str, int]:
-        """Adds the number of images and the addresses of the rung's tensor maps.
+    def _arguments(self, first: int, images: int, pointers: dict[str, int]) -> dict[str, int]:
+        """What launches over so many images take by name, from one image on: numbers, arrays and maps of these.
 
         A map is made when it is first asked for, which must be outside of any capture.
         """
         addresses = {BATCH: images, **pointers}
+        for name, nbytes in self._image_bytes.items():
+            addresses[name] += first * nbytes
         for tensor_map in self.rung.maps:
-            key = (tensor_map.name, images, pointers[tensor_map.array])
+            key = (tensor_map.name, images, addresses[tensor_map.array])
             if key not in self._maps:
-                encoded = encode(tensor_map, self.conv, images, self.constants, pointers[tensor_map.array])
+                encoded = encode(tensor_map, self.conv, images, self.constants, key[2])
                 self._maps[key] = self._executor.driver.to_device(encoded)
             addresses[tensor_map.name] = int(self._maps[key])
         return addresses

@@ -8,8 +8,7 @@ of the host's is counted.  For *hot* figures the kernels run once more, untimed,
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from math import prod
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -61,8 +60,10 @@ def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], *,
     """Milliseconds of what the pieces of a batch enqueue on the executor's stream, the sum over the pieces.
 
     Before each the L2 cache is flushed, which also gives the host time to enqueue what follows; unless the cache is to
-    be cold, the piece then runs once untimed.
+    be cold, the piece then runs once untimed.  Afterwards the device rests for as long as all this took: a kernel of
+    milliseconds, again and again, would meet the power limit, which a short one between the host's pauses does not.
     """
+    begin = perf_counter()
     marks = []
     for number, enqueue in enumerate(pieces):
         if number < FLUSHED_PIECES:
@@ -73,6 +74,7 @@ def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], *,
         enqueue()
         marks.append((start, executor.mark(executor.stream)))
     executor.stream.synchronize()
+    sleep(perf_counter() - begin)
     return sum(float(end.time_since(start)) for start, end in marks)
 
 
@@ -98,8 +100,7 @@ class CudaPoint:
         self._allocations: list[Any] = []
         rung = program.rung
         self.bytes = {
-            "x": prod(rung.x_shape(self.conv, plan.images)) * x.itemsize,
-            "y": prod(rung.y_shape(self.conv, plan.images)) * x.itemsize,
+            **{name: plan.images * nbytes for name, nbytes in rung.image_bytes(self.conv).items()},
             **{a.name: a.nbytes(self.conv, plan.images, plan.constants) for a in rung.scratch},
         }
         self.prepared_bytes = {a.name: a.nbytes(self.conv, 1, plan.constants) for a in rung.prepared}

@@ -30,7 +30,7 @@ from alexconv.executors.point import NAN_BYTE
 from alexconv.executors.tensor_maps import MAP_BYTES, encode
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import BATCH, Dims, Rung, defines
-from alexconv.launches import Configured, configure, configure_preparation
+from alexconv.launches import Configured, configure, configure_preparation, turns
 from alexconv.planner import DoesNotFit, Plan, plan_on
 from alexconv.shapes import Conv
 
@@ -182,6 +182,11 @@ class Workspace:
         return sizes
 
     @cached_property
+    def image_bytes(self) -> dict[str, int]:
+        """Bytes of an image in x and in y."""
+        return self.job.rung.image_bytes(self.job.conv)
+
+    @cached_property
     def filter_bytes(self) -> int:
         """Bytes of the filters without gaps."""
         return prod(self.job.conv.w_shape()) * np.dtype(self.job.rung.dtype).itemsize
@@ -197,6 +202,12 @@ class Workspace:
             launches = configure(self.job.rung, self.job.conv, images, self.plan.constants)
             self.steps[images] = self.kernels.configured(launches)
         return self.steps[images]
+
+    def turns_over(self, images: int, addresses: dict[str, int]) -> Iterator[tuple[dict[str, int], int]]:
+        """Each time that the launches follow each other: where the arrays' images are, and their number."""
+        for first, count in turns(images, self.plan.constants):
+            moved = {name: addresses[name] + first * nbytes for name, nbytes in self.image_bytes.items()}
+            yield {**addresses, **moved}, count
 
     @property
     def nbytes(self) -> int:
@@ -302,9 +313,8 @@ class Device:
             plan = plan_on(self.executor, rung, conv, job.N, constants, self.budget(), copies)
         except DoesNotFit as error:
             raise OutOfMemory(f"{rung.name}: {error}") from None
-        itemsize = np.dtype(rung.dtype).itemsize
-        image_bytes = [prod(shape) * itemsize for shape in (conv.x_shape(1), conv.y_shape(1))]
-        aligned = ALIGNMENT // gcd(ALIGNMENT, *image_bytes)  # so many images keep the next piece aligned
+        image_bytes = rung.image_bytes(conv)
+        aligned = ALIGNMENT // gcd(ALIGNMENT, *image_bytes.values())  # so many images keep the next piece aligned
         if len(plan.pieces) > 1 and plan.images % aligned:
             if plan.images > aligned:
                 plan = replace(plan, images=plan.images // aligned * aligned)
@@ -312,9 +322,9 @@ class Device:
                 return self._made(replace(job, x_in_place=False, y_in_place=False))
         sizes = {array.name: array.nbytes(conv, plan.images, plan.constants) for array in rung.scratch}
         if not job.x_in_place:
-            sizes["x"] = prod(conv.x_shape(plan.images)) * itemsize
+            sizes["x"] = plan.images * image_bytes["x"]
         if not job.y_in_place:
-            sizes["y"] = prod(conv.y_shape(plan.images)) * itemsize
+            sizes["y"] = plan.images * image_bytes["y"]
         kernels = self.kernels(rung, conv, plan.constants)
         self._make_room(sum(sizes.values()))
         try:
@@ -426,7 +436,6 @@ class Device:
         for first, last in space.pieces:
             images, whole = last - first, last - first == job.N
             piece_x, piece_y = (x, y) if whole else (x.images(first, last), y.images(first, last))
-            values[BATCH] = images
             if job.x_in_place:
                 values["x"] = piece_x.address
             else:
@@ -434,9 +443,10 @@ class Device:
                 self.copy(piece_x, to, border, stream)
             if job.y_in_place:
                 values["y"] = piece_y.address
-            values |= self._maps(space, images, values, stream)
-            for step in space.steps_for(images):
-                step.enqueue(values, stream)
+            for addresses, count in space.turns_over(images, values):
+                arguments = {**addresses, BATCH: count, **self._maps(space, count, addresses, stream)}
+                for step in space.steps_for(count):
+                    step.enqueue(arguments, stream)
             if not job.y_in_place:
                 self.copy(
                     self.packed(values["y"], y.descriptor, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream

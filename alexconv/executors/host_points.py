@@ -4,7 +4,6 @@ What a CPU needs for a kernel says nothing about a GPU, so nothing is measured h
 """
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from alexconv.executors.host_maps import encode
 from alexconv.executors.point import PlannedPoint, Samples, Values, fill_with_nan
 from alexconv.kernels.geometry import MAX_SHARED
 from alexconv.kernels.rung import BATCH, Constants, Rung, defines
-from alexconv.launches import Configured, configure, configure_preparation
+from alexconv.launches import Configured, configure, configure_preparation, turns
 from alexconv.planner import Plan
 from alexconv.records import Record
 from alexconv.shapes import Conv
@@ -32,20 +31,24 @@ class HostProgram:
 
     def run(self, images: int, buffers: Mapping[str, HostBuffer]) -> None:
         """Runs the rung's launches over so many images; raises LaunchError."""
-        arguments = self.with_maps(images, buffers)
-        self._launch(configure(self.rung, self.conv, images, self.constants), {BATCH: images, **arguments})
+        for first, count in turns(images, self.constants):
+            launches = configure(self.rung, self.conv, count, self.constants)
+            self._launch(launches, self.arguments(first, count, buffers))
 
     def prepare(self, buffers: Mapping[str, HostBuffer]) -> None:
         """Runs the launches that prepare the filters; raises LaunchError."""
         self._launch(configure_preparation(self.rung, self.conv, self.constants), buffers)
 
-    def with_maps(self, images: int, buffers: Mapping[str, HostBuffer]) -> dict[str, HostBuffer]:
-        """All that launches take by name: the arrays, and the rung's maps of those for so many images."""
+    def arguments(self, first: int, images: int, buffers: Mapping[str, HostBuffer]) -> dict[str, HostBuffer | int]:
+        """All that launches over so many images take by name, from one image on: numbers, arrays and maps of these."""
+        addresses = {name: buffer.pointer for name, buffer in buffers.items()}
+        for name, nbytes in self.rung.image_bytes(self.conv).items():
+            addresses[name] += first * nbytes
         maps = {
-            tensor_map.name: encode(tensor_map, self.conv, images, self.constants, buffers[tensor_map.array].pointer)
+            tensor_map.name: encode(tensor_map, self.conv, images, self.constants, addresses[tensor_map.array])
             for tensor_map in self.rung.maps
         }
-        return {**buffers, **maps}
+        return {BATCH: images, **addresses, **maps}
 
     def _launch(self, launches: Sequence[Configured], arguments: Mapping[str, HostBuffer | int]) -> None:
         for launch in launches:
@@ -72,9 +75,8 @@ class HostPoint:
         self.program, self.plan, self.x = program, plan, x
         rung, conv, self.dtype = program.rung, program.conv, x.dtype
         sizes = {
-            "x": prod(rung.x_shape(conv, plan.images)) * x.itemsize,
+            **{name: plan.images * nbytes for name, nbytes in rung.image_bytes(conv).items()},
             "w": w.nbytes,
-            "y": prod(rung.y_shape(conv, plan.images)) * x.itemsize,
             **{array.name: array.nbytes(conv, plan.images, plan.constants) for array in rung.scratch},
             **{array.name: array.nbytes(conv, 1, plan.constants) for array in rung.prepared},
         }
