@@ -307,7 +307,7 @@ def scale_input(parts: int) -> tuple[Launch, ...]:
 WINDOW_TILE = 128  # positions of two consumers' tiles, unless it is said otherwise
 BOX = 64  # rows of a window that the copy engine brings at a time
 IMAGES = (32, 64, 128, 256, 512, 1024)  # at a time: multiples of 32 keep the next ones' arrays aligned
-L2_SHARE = 2 / 3  # that scratch arrays may fill; the input and the output pass through it too
+L2_SHARE = 2 / 3  # that the blocked input may fill: x and y pass through the cache too
 
 
 def window_bytes(factors: Factors, conv: Conv, constants: Constants) -> int:
@@ -348,22 +348,22 @@ def window_constants(factors: Factors) -> tuple[Constant, ...]:
         )
         return max(2, min((MAX_SHARED - fixed) // (one - fixed), max(STAGES)))
 
-    def images(conv: Conv) -> int:
-        halves = factors.parts * prod(pixels_shape(conv, 1, {})) * HALF
-        return max((number for number in IMAGES if number * halves <= L2_SHARE * L2_BYTES), default=min(IMAGES))
-
     return (
         Constant("TILE_PIXELS", "positions of both consumers' tiles", lambda conv: WINDOW_TILE, choices=(128, 256)),
         Constant("TILE_FILTERS", "filters of a tile", filters, choices=FILTER_TILES),
         Constant("STAGES", "windows on their way to the tensor cores", stages, choices=STAGES),
         Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
-        Constant(
-            IMAGES_AT_A_TIME,
-            "images whose halves lie in the L2 cache from one launch to the next; 0: the whole batch",
-            images,
-            choices=(0, *IMAGES),
-        ),
     )
+
+
+def images_in_cache() -> Constant:
+    """The constant of a rung whose blocked input should lie in the L2 cache from one launch to the next."""
+
+    def images(conv: Conv) -> int:
+        image_bytes = prod(pixels_shape(conv, 1, {})) * HALF
+        return max((number for number in IMAGES if number * image_bytes <= L2_SHARE * L2_BYTES), default=min(IMAGES))
+
+    return Constant(IMAGES_AT_A_TIME, "images taken at a time; 0: the whole batch", images, choices=(0, *IMAGES))
 
 
 def position_map(name: str, array: str) -> TensorMap:
@@ -531,7 +531,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             *scale_input(1),
             multiply_windows(STUDY, "position_map", "tap_map", "exponents", "filter_exponent", "y", "N"),
         ),
-        constants=window_constants(STUDY),
+        constants=(*window_constants(STUDY), images_in_cache()),
         scratch=(RANGES, EXPONENTS, PIXELS),
         precision="tf32",
         prepare=prepare_scaled(1),

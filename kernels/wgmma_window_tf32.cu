@@ -1,7 +1,8 @@
 // wgmma-window-tf32: the input of a tile once in shared memory, for the study's arrays.
 //
 // Parent: wgmma-tf32, which fetches an input from the L2 cache as often as taps meet it.  As in wgmma-window-half the
-// tile's inputs come once, a tap is another place to begin reading them, and the consumers take turns.
+// tile's inputs come once, a tap is another place to begin reading them, and the consumers take turns.  Large batches
+// are taken IMAGES_AT_A_TIME, so that the multiplication finds the halves in the L2 cache.
 //
 // find_filter_ranges: a block finds the largest absolute value of a share of the filters.  prepare_filters: block (r, m)
 // brings row r of blocked filter m into the order of the input's channels.  prepare_input: block (tile, group, n) writes

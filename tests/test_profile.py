@@ -186,7 +186,7 @@ def test_a_trace_begins_with_zeros_for_inputs_and_nan_for_all_else(tmp_path, mon
     monkeypatch.setattr(profile, "trace_launch", traced_launch)
     command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--rungs", "unroll-matmul"]
     assert profile.main([*command, "--blocks", "1", "--out", str(tmp_path / "profile.jsonl")]) == 0
-    assert begins[0] == [{0}, {0}, {0xFF}, {0xFF}]  # x, w, y, the unrolled input
+    assert begins[0] == [{0}, {0xFF}, {0}, {0xFF}]  # x, y, w, the unrolled input
 
 
 @needs_gcc
