@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from alexconv.kernels.ladder import RUNGS
+from alexconv.planner import MEBIBYTE
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.evidence import Evidence, Measured
 from alexconv.statistics import Summary
 
-MEBIBYTE = 2**20
 LEAST_CELLS = 4  # of a sweep that deserves a heat map
 Group = tuple[str, str, str, int, int]  # workload, rung, transfer, N, layer
 

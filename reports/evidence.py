@@ -238,7 +238,7 @@ def evidence(records: Records, device: str | None = None) -> Evidence:
     chosen = device or (gpus or list(names))[0]
     if chosen not in names:
         raise UsageError(f"no point was run on {chosen!r}: the record files know {', '.join(names)}")
-    keys = {key for key in used if name_of(devices[key]) == chosen}
+    keys = {key for key, header in devices.items() if name_of(header) == chosen}
     kept = latest(record for record in of_layers if record.get("device") in keys)
     points = sorted(map(measured, kept), key=order)
     named = {record.get(kind) for record in kept for kind in ("host", "run")}

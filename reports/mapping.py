@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from alexconv.kernels.geometry import WARP
 from alexconv.reports.charts import legend_below
 from alexconv.reports.style import COLOURS, canvas
 from alexconv.shapes import Conv
 
-WARP = 32
 SECTOR = 32  # bytes: what the memory system moves at least
 ZOOM = 14  # outputs of a plane's first rows that are shown with their thread's number
 

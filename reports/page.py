@@ -93,8 +93,8 @@ def html(report: Report, drawings: dict[str, str]) -> str:
 
 
 def sort_key(cell: Cell) -> str:
-    """What a column sorts by: the number behind the digits shown; nothing for texts, which sort as they read."""
-    return exact(cell) if isinstance(cell, float) else ""
+    """What a column sorts by: the number behind the digits shown; nothing for what sorts as it reads."""
+    return exact(cell) if isinstance(cell, float) and exact(cell) != shown(cell) else ""
 
 
 def csv_text(table: Table) -> str:

@@ -1,5 +1,6 @@
 """How figures look: one colour, marker and hatch per rung everywhere, and output that does not change between runs."""
 
+import hashlib
 import io
 import re
 from pathlib import Path
@@ -86,8 +87,23 @@ def svg_text(figure: Figure, key: str, identifier: str | None = None) -> str:
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{key}-", text)
     text = re.sub(r"(\d+\.\d\d)\d+", r"\1", text)  # a hundredth of a point is less than anybody sees
     text = re.sub(r"\n *(?=[A-Zz\"])", " ", text)  # a step of a path to a line, or an attribute
-    text = re.sub(r'style="[^"]*"', lambda match: re.sub(r"([:;]) ", r"\1", match[0]), text)
-    return re.sub(r">\s+<", "><", text)
+    text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)
+    return styles_once(re.sub(r">\s+<", "><", text))
+
+
+def styles_once(svg: str) -> str:
+    """An SVG element with classes for its style attributes, named after what they say: a page's figures share them."""
+    rules: dict[str, str] = {}
+
+    def named(match: re.Match[str]) -> str:
+        rule = re.sub(r"([:;]) ", r"\1", match[1])
+        name = "s" + hashlib.sha256(rule.encode()).hexdigest()[:6]
+        rules[name] = rule
+        return f'class="{name}"'
+
+    text = re.sub(r'style="([^"]*)"', named, svg)
+    sheet = "".join(f".{name}{{{rule}}}" for name, rule in sorted(rules.items()))
+    return text.replace("><", f"><style>{sheet}</style><", 1)
 
 
 def save_png(figure: Figure, path: Path) -> None:

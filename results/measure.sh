@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
-# Each part resumes where it stopped; the frontier needs torch, the sanitizers need compute-sanitizer on the PATH.
+# Each part of points resumes where it stopped.  The frontier needs torch, tune optuna, accuracy scikit-learn, profile
+# ncu, and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: that of make, or else python3.
 # PARTS names some of the parts.  Exit status 1 if anything failed, after all the rest.
 set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
-python=${PYTHON:-python3}
-all="ceilings study transfers scaling lenet frontier sanitizers frontier_sanitizers"
+venv=$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/python
+python=${PYTHON:-$([[ -x $venv ]] && echo "$venv" || echo python3)}
+all="ceilings study transfers scaling lenet tune accuracy frontier profile sanitizers frontier_sanitizers"
 status=0
 for what in ${PARTS:=$all}; do
     [[ " $all " == *" $what "* ]] || { echo "there is no part $what: $all" >&2; exit 2; }
@@ -82,6 +84,32 @@ frontier() {  # rungs and peers by turns, in one process for each file
         --rungs wgmma-split-resident,wgmma-winograd,wgmma-window-tf32,wgmma-tf32,wgmma-window-half,wgmma-half
     part frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-tf32 --together --no-baseline \
         --transfer streamed:8,streamed:16
+}
+
+sweep() {  # sweep FILE N: the 2019 study's tile sizes
+    "$python" -m alexconv.tune --workload lenet-70-k5 --N "$2" --rungs tiled,fused-unroll-matmul --constants TILE \
+        --set RESTRICT=0 --set UNROLL=1 --resume --out "$folder/$name-$1.jsonl" || failed "$1: not finished"
+}
+
+tune() {
+    sweep tune 1000
+    sweep tune-10000 10000
+}
+
+accuracy() {
+    "$python" -m alexconv.accuracy --rungs all --out "$folder/$name-accuracy.jsonl" || failed "accuracy: not as promised"
+}
+
+counters() {  # counters FILE ARGUMENTS...: what Nsight Compute counts
+    local file=$1
+    shift
+    "$python" -m alexconv.profile "$@" --N 128 --out "$folder/$name-$file.jsonl" || failed "$file: not finished"
+}
+
+profile() {
+    counters profile --rungs all --layers 2
+    counters profile-alexnet --rungs single,multi --layers 1,3
+    counters profile-frontier --rungs igemm-even,mma-tf32,wgmma --layers 1-5
 }
 
 sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute-sanitizer's tools

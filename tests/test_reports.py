@@ -21,6 +21,7 @@ from alexconv.reports.elements import exact, shown
 from alexconv.reports.evidence import Evidence, evidence
 from alexconv.reports.generated import markers, updated
 from alexconv.reports.mapping import plane, sectors_per_store
+from alexconv.reports.page import FIGURES, MARKDOWN, PAGE, TABLES, compose, csv_text, markdown
 from alexconv.reports.published import Series
 from alexconv.reports.style import look
 from alexconv.shapes import WORKLOADS
@@ -170,6 +171,17 @@ def test_two_gpus_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [point.median("kernel") for point in chosen.points] == [9.0]
 
 
+def test_ceilings_count_whatever_machine_the_gpu_was_in(tmp_path: Path) -> None:
+    file = write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct")])
+    elsewhere = RecordFile(tmp_path / "ceilings.jsonl")
+    for name, rate in ((GPU["name"], 3.0e12), ("Other GPU", 1.0e12)):
+        device = elsewhere.header("device", GPU | {"name": name, "uuid": "GPU-2"})
+        elsewhere.header("ceilings", {"device": device, "copy_bytes_per_s": rate})
+    ceilings = evidence(read([file, elsewhere.path])).ceilings
+    assert ceilings is not None
+    assert ceilings["copy_bytes_per_s"] == 3.0e12
+
+
 def test_lines_without_their_fields_are_counted_and_the_others_reported(tmp_path: Path) -> None:
     late = record("alexnet", 1, 1, "direct") | {"samples": {}, "status": "timeout", "reason": "not at its end"}
     file = write(tmp_path / "few.jsonl", [record("alexnet", 3, 1, "direct"), late])
@@ -314,7 +326,22 @@ def test_cells(cell: str | int | float | None, text: str, program: str) -> None:
     assert exact(cell) == program
 
 
-# The README
+# What the repository holds
+
+
+def test_the_report_is_what_the_results_say() -> None:
+    results, folder = sorted((ROOT / "results").glob("*.jsonl")), ROOT / "docs" / "report"
+    report = compose(evidence(read(results)))
+    stale = [table.key for table in report.tables() if csv_of(folder, table.key) != csv_text(table)]
+    assert not stale, "make report writes them anew"
+    assert (folder / MARKDOWN).read_text() == markdown(report), "make report writes it anew"
+    assert {path.stem for path in (folder / FIGURES).glob("*.svg")} == {plot.key for plot in report.plots()}
+    assert (folder / PAGE).stat().st_size < MOST_BYTES
+
+
+def csv_of(folder: Path, key: str) -> str:
+    path = folder / TABLES / f"{key}.csv"
+    return path.read_text() if path.exists() else ""
 
 
 def test_the_readme_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) -> None:
