@@ -1,5 +1,7 @@
 """Every rung on a real GPU: against the reference under every transfer, and exactly on integers."""
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 from rung_runs import run_once, whole
@@ -41,19 +43,27 @@ def test_alexnet_layer_is_right_and_timed(cuda, rung, layer):
     assert {"kernel", "kernel_cold", "h2d", "d2h", "total"} | prepared == set(record["samples"])
 
 
-TAKEN = [
-    pytest.param(rung, conv, id=f"{rung.name}-{number}")
-    for rung in LADDER
+TAKEN = [  # rungs of one precision follow each other, for which the reference is computed once
+    pytest.param(rung, conv, N, id=f"{rung.name}-{number}-{N}")
+    for N in (1, 3, 128)
     for number, conv in enumerate(WORKLOADS["alexnet"].layers, start=1)
+    for rung in sorted(LADDER, key=lambda rung: list(PRECISIONS).index(rung.precision))
     if not rung.refuses(conv, rung.resolve(conv, {}))
 ]
 
 
-@pytest.mark.parametrize("rung, conv", TAKEN)
-def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv):
-    x, w = exact_inputs(conv, 3, PRECISIONS[rung.precision], seed=2)
-    y = run_once(cuda, rung, conv, x, w, whole(rung, conv, 3))
-    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+@lru_cache(maxsize=1)
+def integers(conv, N, precision):
+    """Inputs, filters, and their convolution."""
+    x, w = exact_inputs(conv, N, PRECISIONS[precision], seed=2)
+    return x, w, reference(conv, x, w)
+
+
+@pytest.mark.parametrize("rung, conv, N", TAKEN)
+def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv, N):
+    x, w, expected = integers(conv, N, rung.precision)
+    y = run_once(cuda, rung, conv, x, w, whole(rung, conv, N))
+    np.testing.assert_array_equal(y.astype(np.float32), expected)
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)
