@@ -62,6 +62,12 @@ class Accuracy:
         return self.status == "skipped" or (self.status == "ok" and kept)
 
 
+def point_of(rung: Rung, layer: int, images: int) -> Point:
+    """A layer of the network, computed by a rung with its defaults."""
+    constants = rung.resolve(WORKLOAD.layer(layer), {})
+    return Point(WORKLOAD.name, layer, images, rung.name, TRANSFER, rung.precision, constants)
+
+
 def convolved_by(runner: Runner, rung: Rung) -> Convolve:
     """The rung as a function of arrays, planned and run as a point is.
 
@@ -69,8 +75,7 @@ def convolved_by(runner: Runner, rung: Rung) -> Convolve:
     """
 
     def convolve(layer: int, x: Floats, w: Floats) -> Floats:
-        constants = rung.resolve(WORKLOAD.layer(layer), {})
-        point = Point(WORKLOAD.name, layer, len(x), rung.name, TRANSFER, rung.precision, constants)
+        point = point_of(rung, layer, len(x))
         plan = runner.plan(point)
         with open_rung(runner.executor, rung, point.conv, plan, x, w, transfer_named(TRANSFER)) as opened:
             y: Floats = opened.outputs().astype(np.float32)
@@ -147,6 +152,8 @@ def run(options: argparse.Namespace, executor: Executor, command: str) -> list[A
     file = RecordFile(options.out)
     headers = environment.write_headers(file, executor.header(), command)
     progress = display.console(stderr=True)
+    layers = range(1, len(WORKLOAD.layers) + 1)
+    runner.build_all([point_of(rung, layer, options.images) for rung in rungs for layer in layers])
     results = []
     for rung in track(rungs, "rungs", console=progress, transient=True, disable=not progress.is_terminal):
         results.append(trial.run(runner, rung))
