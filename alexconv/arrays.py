@@ -152,6 +152,8 @@ def four(numbers: Sequence[int], what: str) -> Four:
 
 
 def _of_numpy(values: npt.NDArray[Any], what: str) -> View:
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{what} has a mask, which is not supported")
     shape = four(values.shape, what)
     strides = _in_elements(values.strides, values.dtype, what)
     address = values.ctypes.data

@@ -83,22 +83,22 @@ def choose(
     """
     if best := tuning_cache.load_best(executor, conv, N, precision, layout, say):
         choice = Choice(RUNGS[best.rung], best.constants, measured=True)
-        if fits(executor, choice, conv, N, budget):
+        if not misfit(executor, choice, conv, N, budget):
             return choice
     for rung in (RUNGS[name] for name in preferences(executor, conv, N, precision)):
         if rung.layout != layout or executor.unsuited(rung):
             continue
         tuned = tuning_cache.load(executor, rung, conv, N, say)
         choice = Choice(rung, rung.resolve(conv, tuned.constants if tuned else {}), measured=False)
-        if fits(executor, choice, conv, N, budget):
+        if not misfit(executor, choice, conv, N, budget):
             return choice
     return None
 
 
-def fits(executor: Executor, choice: Choice, conv: Conv, N: int, budget: int | None) -> bool:
-    """Whether the executor can run it."""
+def misfit(executor: Executor, choice: Choice, conv: Conv, N: int, budget: int | None) -> str | None:
+    """Why the executor cannot run it, or None."""
     try:
         plan_on(executor, choice.rung, conv, N, choice.constants, budget)
-    except DoesNotFit:
-        return False
-    return True
+    except DoesNotFit as error:
+        return str(error)
+    return None

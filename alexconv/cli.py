@@ -6,8 +6,10 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout
 from functools import wraps
 from math import isfinite
+from pathlib import Path
 from typing import ParamSpec
 
 from alexconv.errors import AlexconvError, UsageError
@@ -120,7 +122,7 @@ def command_line(program: str, arguments: Sequence[str] | None) -> str:
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
     """Decorate a command so that errors a user can act on become one line on stderr and their exit status.
 
-    A reader of its output that goes before the end, as ``head`` does, ends it in silence.
+    So do those of its standard output; a reader that goes before the end, as ``head`` does, ends it in silence.
     """
 
     @wraps(command)
@@ -137,10 +139,18 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
 
     @wraps(command)
     def heard(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
+        if sys.stdout is None:  # closed by whoever started this
+            with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+                return heard(*arguments, **options)
         try:
             return guarded(*arguments, **options)
-        except BrokenPipeError:
+        except OSError as error:
+            if error.filename is not None:  # of no file that was opened before
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write goes there
-            return _NOBODY_READS
+            if isinstance(error, BrokenPipeError):
+                return _NOBODY_READS
+            print(f"cannot write the output: {error.strerror}", file=sys.stderr)
+            return 1
 
     return heard

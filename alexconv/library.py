@@ -53,7 +53,7 @@ from alexconv.arrays import (
 )
 from alexconv.checks import PRECISIONS
 from alexconv.cpu_reference.files import print_to_stderr
-from alexconv.errors import MissingTool
+from alexconv.errors import MissingTool, OutOfMemory
 from alexconv.executors import BACKENDS
 from alexconv.executors.cuda_streams import Device, Job, Kernels, Memory, Prepared, Workspace
 from alexconv.executors.host_points import HostRungs
@@ -114,7 +114,7 @@ class Conv2d:
             ("layout", layout, LAYOUTS),
             ("backend", backend, BACKENDS),
         ):
-            if value not in known:
+            if not isinstance(value, str) or value not in known:
                 raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
         self.precision, self.layout, self.backend = precision, layout, backend
         self.filters, self._w = filters, view(filters, "filters")
@@ -415,12 +415,19 @@ def like(x: Any, y: npt.NDArray[Any]) -> Any:
 
 @lru_cache(maxsize=4096)
 def chosen(on: Device | HostRungs, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice:
-    """The rung for N images that lie in ``memory``'s order; raises MissingTool if there is none."""
-    executor, budget = (on.executor, on.budget()) if isinstance(on, Device) else (on, None)
-    for name in (precision, *INSTEAD.get(precision, ())):
-        for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
-            if choice := auto.choose(executor, conv, N, name, layout, print_to_stderr, budget):
-                return choice
+    """The rung for N images that lie in ``memory``'s order.
+
+    Raises MissingTool if there is none, OutOfMemory if none fits.
+    """
+    executor, budget = (on.executor, on.budget()) if isinstance(on, Device) else (on, on.memory_budget())
+    for most in (budget, sys.maxsize):
+        for name in (precision, *INSTEAD.get(precision, ())):
+            for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
+                choice = auto.choose(executor, conv, N, name, layout, print_to_stderr, most)
+                if choice and most > budget:
+                    raise OutOfMemory(f"{choice.rung.name}: {auto.misfit(executor, choice, conv, N, budget)}")
+                if choice:
+                    return choice
     raise MissingTool(f"no rung of precision {precision} takes {conv} with N={N} here: {executor.describe()}")
 
 

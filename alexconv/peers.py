@@ -125,6 +125,9 @@ class PeerRunner:
                 self._torch.cuda.empty_cache()
 
     def _measured(self, point: Point | Joint) -> Record:
+        for each in each_layer(point):
+            if reason := self._runner.beyond_host_memory(each):
+                raise Skip(reason)
         layers, peer = self._layers(point), self.versions()
         with self._ready(point.rung):
             needed = self._bytes_needed(point)

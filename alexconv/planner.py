@@ -1,5 +1,6 @@
 """Memory is planned before it is allocated: how many images of a point the device takes at a time."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import TYPE_CHECKING
@@ -68,8 +69,7 @@ def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copi
                 f"one image needs {need / MEBIBYTE:.1f} MiB of device memory, the budget is {budget / MEBIBYTE:.1f}"
             )
         values |= raised
-    fixed = device_bytes(rung, conv, 0, values, copies)
-    most = (budget - fixed) // (device_bytes(rung, conv, 1, values, copies) - fixed)
+    most = bisect_right(range(1, N + 1), budget, key=lambda images: device_bytes(rung, conv, images, values, copies))
     if values.get(IMAGES_PER_PIECE):
         most = min(most, values[IMAGES_PER_PIECE])
     images = ceil(N / max(ceil(N / most), min(at_least, N)))

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import product
 from math import inf
@@ -274,6 +274,7 @@ def place(point: Point) -> tuple[str, int, int]:
 
 def run_jobs(
     jobs: Iterable[Job],
+    runner: Runner,
     file: RecordFile,
     headers: Record,
     progress: Progress,
@@ -282,8 +283,8 @@ def run_jobs(
 ) -> list[Record]:
     """Runs and records the points one by one; stops early only when the device is lost.
 
-    A point that takes longer than ``limit`` seconds ends the process, after its record, with the status of
-    ``conclude``, which gets all records so far.
+    A point that takes longer than ``limit`` seconds, what the CPU makes for it apart, ends the process, after its
+    record, with the status of ``conclude``, which gets all records so far.
     """
     done: list[Record] = []
 
@@ -299,6 +300,7 @@ def run_jobs(
 
     for point, recorder in jobs:
         progress.start(point.label())
+        runner.ready(peers.each_layer(point))
         with time_limit(limit, partial(give_up, timed_out(point, recorder.key(point), limit))):
             record = recorder.record(point)
         keep(record)
@@ -312,14 +314,13 @@ def conclude(
     say: Console,
     options: argparse.Namespace,
     jobs: Sequence[Job],
-    file: RecordFile,
-    wanted: int,
+    kept: Mapping[str, Record],
     done: Sequence[Record],
 ) -> int:
-    """Shows what the file has of the jobs now and what came of those ``wanted``; returns the exit status."""
+    """Shows what there is of the jobs now, ``kept`` and ``done``; returns the exit status."""
     points = {identity(job.point.axes()): job.point for job in jobs}
-    latest = {identity(record["point"]): record for record in [*file.previous.points, *done]}
-    shown = {name: record for name, record in latest.items() if name in points}
+    found = {**kept, **{identity(record["point"]): record for record in done}}
+    shown = {name: found[name] for name in points if name in found}
     of_layers = [record for name, record in shown.items() if isinstance(points[name], Point)]
     result_tables(say, of_layers, timed=jobs[0].recorder.executor.measures)
     for name, record in shown.items():
@@ -330,7 +331,8 @@ def conclude(
     say.print(f"records: {options.out}", soft_wrap=True)
     if options.json:
         sys.stdout.writelines(json.dumps(record) + "\n" for record in done)
-    return 0 if len(done) == wanted and not set(counts) - {"ok", "skipped"} else 1
+    statuses = {record["status"] for record in shown.values()}
+    return 0 if len(shown) == len(points) and statuses <= {"ok", "skipped"} else 1
 
 
 @exits_cleanly
@@ -374,19 +376,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if file.previous.unreadable:
         say.print(f"{options.out}: {file.previous.unreadable} unreadable line(s), left as they are")
     todo = jobs
+    kept: dict[str, Record] = {}
     if options.resume or options.retry:
         previous = {identity(record["point"]): record for record in file.previous.latest()}
         todo = [
             job for job in jobs if not finished(job.point, job.recorder.key(job.point), previous, retry=options.retry)
         ]
+        again = {identity(job.point.axes()) for job in todo}
+        names = [identity(job.point.axes()) for job in jobs]
+        kept = {name: previous[name] for name in names if name not in again}
         say.print(f"{len(jobs) - len(todo)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
     headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
-    finish = partial(conclude, say, options, jobs, file, len(todo))
+    finish = partial(conclude, say, options, jobs, kept)
     with Progress(len(todo)) as progress:
         progress.start("compiling")
         own = [point for point, recorder in todo if recorder is not peer_runner]
         runner.build_all([each for point in own for each in point.points()])
-        done = run_jobs(todo, file, headers, progress, options.time_limit or TIME_LIMIT[executor.name], finish)
+        done = run_jobs(todo, runner, file, headers, progress, options.time_limit or TIME_LIMIT[executor.name], finish)
     return finish(done)
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
 from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
+from alexconv.environment import available_memory
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.point import Executor, Samples, Values, open_rung
+from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Constants, Rung
-from alexconv.planner import DoesNotFit, Plan, plan_on
+from alexconv.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.points import Joint, Point
 from alexconv.records import Record, digest, identity
 from alexconv.shapes import Conv
@@ -81,6 +84,11 @@ class Layer:
             **{f"{name}_scaled_from": time.scaled_from for name, time in times.items() if time.scaled_from},
         }
 
+    def make(self, *, baselines: bool) -> None:
+        """Makes now, on the CPU, what points need later."""
+        for what in ("x", "w", "reference", "norms", *(["baselines"] if baselines else [])):
+            getattr(self, what)
+
     def error(self, y: Values) -> MaxError:
         """Largest error of the outputs of the layer's first images."""
         error, N = MaxError(), len(y)
@@ -113,10 +121,12 @@ class Runner:
 
     def __init__(self, executor: Executor, points: Sequence[Point], settings: Settings) -> None:
         self.executor, self.settings = executor, settings
+        self._host_memory = available_memory()
         self._largest: dict[tuple[str, int], int] = {}
         for point in points:
-            layer = (point.workload, point.layer)
-            self._largest[layer] = max(self._largest.get(layer, 0), point.N)
+            if not self.beyond_host_memory(point):
+                layer = (point.workload, point.layer)
+                self._largest[layer] = max(self._largest.get(layer, 0), point.N)
         self._layer: Layer | None = None
 
     def layer(self, point: Point) -> Layer:
@@ -125,6 +135,23 @@ class Runner:
         if self._layer is None or (self._layer.workload, self._layer.number) != name:
             self._layer = Layer(*name, point.conv, self._largest[name], self.settings.seed)
         return self._layer
+
+    def beyond_host_memory(self, point: Point) -> str | None:
+        """Why the host has no room for the point's input, its reference and its output, or None."""
+        needed = (prod(point.conv.x_shape(point.N)) + 2 * prod(point.conv.y_shape(point.N))) * FLOAT
+        if needed <= self._host_memory:
+            return None
+        return f"needs {needed / MEBIBYTE:.1f} MiB of host memory, {self._host_memory / MEBIBYTE:.1f} are available"
+
+    def ready(self, points: Iterable[Point]) -> None:
+        """Makes what records of these points need of the CPU: inputs, references, baselines; peers' points too."""
+        for point in points:
+            with suppress(Skip):
+                if point.rung in RUNGS:
+                    self.plan(point)
+                if not self.beyond_host_memory(point):
+                    measures = self.executor.measures and self.settings.timed
+                    self.layer(point).make(baselines=measures and self.settings.baseline)
 
     def memory_budget(self) -> int:
         """Bytes that a point may take on the device: the user's number, or else the executor's."""
@@ -137,6 +164,8 @@ class Runner:
         transfer = transfer_named(point.transfer)
         if transfer.kind not in self.executor.transfers:
             raise Skip(f"the {self.executor.name} executor has no transfer {transfer.name}")
+        if reason := self.beyond_host_memory(point):
+            raise Skip(reason)
         budget, copies = self.settings.memory_budget, min(transfer.streams, point.N)
         try:
             return plan_on(

@@ -238,6 +238,7 @@ def recording(
         if finished(point, key, previous, retry=False):
             record = previous[identity(point.axes())]
         else:
+            runner.ready([point])
             with time_limit(limit, partial(give_up, point, timed_out(point, key, limit))):
                 found = runner.record(point)
             record = file.point({**headers, **found})

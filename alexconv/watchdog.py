@@ -6,6 +6,7 @@ happened and ends the process, and the device's driver ends the kernel.
 
 import os
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -25,7 +26,13 @@ def time_limit(seconds: float, expired: Callable[[], int]) -> Iterator[None]:
 
     def expire() -> None:
         if first.acquire(blocking=False):
-            os._exit(exits_cleanly(expired)())
+            status = 1
+            try:
+                status = exits_cleanly(expired)()
+            except Exception:
+                traceback.print_exc()  # nobody but this thread could tell
+            finally:
+                os._exit(status)
 
     timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), expire)
     timer.daemon = True

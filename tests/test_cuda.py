@@ -66,6 +66,15 @@ def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv, N):
     np.testing.assert_array_equal(y.astype(np.float32), expected)
 
 
+@pytest.mark.parametrize("name", ["wgmma-half", "wgmma-split"])
+def test_pieces_of_two_sizes_are_timed_in_streams(cuda, name):
+    conv, rung = WORKLOADS["alexnet"].layer(2), RUNGS[name]
+    point = Point("alexnet", 2, 11, name, "streamed:4", rung.precision, rung.resolve(conv, {}))
+    record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
+    assert record["status"] == "ok", record["reason"]
+    assert 11 % record["images_per_piece"], "the last piece is smaller"
+
+
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_images_taken_in_turns_come_out_exactly(cuda, transfer):
     rung, how = RUNGS["wgmma-window-tf32"], TRANSFERS[transfer]

@@ -1,5 +1,7 @@
 """``alexconv.conv2d`` on a GPU: hundreds of random shapes against torch, streams, layouts, and no copies."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
@@ -188,6 +190,30 @@ def test_other_threads_may_call(torch, pair):
     expected = layer(x)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(y, expected) for y in pool.map(lambda _: layer(x), range(16)))
+
+
+def test_the_first_call_may_be_a_threads():
+    program = (
+        "import threading, numpy as np, alexconv\n"
+        "x, w = np.ones((2, 3, 8, 8), 'f4'), np.ones((4, 3, 3, 3), 'f4')\n"
+        "found = []\n"
+        "for _ in range(2):\n"
+        "    thread = threading.Thread(target=lambda: found.append(alexconv.conv2d(x, w, backend='cuda')))\n"
+        "    thread.start(); thread.join()\n"
+        "found.append(alexconv.conv2d(x, w, backend='cuda'))\n"
+        "print([float(y.max()) for y in found])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[27.0, 27.0, 27.0]\n"), done.stderr
+
+
+def test_a_layer_too_large_for_the_fastest_rung_gets_another(torch, monkeypatch):
+    device = library.gpu(0)
+    monkeypatch.setitem(device.__dict__, "kept_bytes", int(4.5e6))
+    forget()
+    x, w = torch.rand((3, 1, 301, 301), device="cuda") - 0.5, torch.rand((3, 1, 3, 3), device="cuda") - 0.5
+    assert is_right(torch, alexconv.conv2d(x, w, padding=1), x, w, (1, 1), "fp32")
+    forget()
 
 
 def forget():

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import alexconv
+from alexconv import library
 from alexconv.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.checks import PRECISIONS, MaxError
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.errors import OutOfMemory
+from alexconv.executors.host_points import HostRungs
 from alexconv.library import DTYPES, Terms, call_of, memory_of
 from alexconv.shapes import Conv
 
@@ -110,6 +113,7 @@ ERRORS = {
     "stride is a whole number of 1 or more, or two of them, not (1, 1, 1)": {"stride": (1, 1, 1)},
     "strides along rows and columns must be equal, not 1 and 2": {"stride": (1, 2)},
     "unknown precision 'bf16': choose from fp32, tf32, fp16, half": {"precision": "bf16"},
+    "unknown precision ['fp32']: choose from fp32, tf32, fp16, half": {"precision": ["fp32"]},
     "unknown layout 'chwn': choose from nchw, nhwc": {"layout": "chwn"},
     "unknown backend 'gpu': choose from auto, cuda, host": {"backend": "gpu"},
     "out has shape (2, 4, 5, 4), the output has (2, 4, 5, 5)": {"out": np.zeros((2, 4, 5, 4), np.float32)},
@@ -187,6 +191,7 @@ def test_dlpack_is_read():
     ("values", "message"),
     [
         (OnDevice(mask=OnDevice()), "x has a mask"),
+        (np.ma.MaskedArray(X), "x has a mask"),
         (OnDevice(stream=0), "stream 0"),
         (OnDevice(shape=(2, 3), strides=None), "x has 2 dimensions"),
         (OnDevice(strides=(504, 168, 24, 3)), "no whole elements of 4 bytes"),
@@ -197,6 +202,14 @@ def test_dlpack_is_read():
 def test_device_arrays_that_cannot_be_used(values, message):
     with pytest.raises(ValueError, match=message):
         view(values, "x")
+
+
+def test_what_memory_cannot_hold_is_said_with_the_figures(monkeypatch):
+    monkeypatch.setattr(HostRungs, "memory_budget", lambda self: 1000)
+    library.chosen.cache_clear()
+    with pytest.raises(OutOfMemory, match=r"direct-register: .* the budget is 0\.0"):
+        alexconv.conv2d(X, W, backend="host")
+    library.chosen.cache_clear()
 
 
 def test_device_and_host_arrays_do_not_mix():

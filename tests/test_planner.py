@@ -45,6 +45,14 @@ def test_multi_kernel_layer_4_at_128_needs_what_the_study_says():
     assert len(plan(rung, conv, 128, constants, 8 * 2**30).pieces) == 2
 
 
+def test_scratch_of_images_taken_in_turns_makes_no_pieces():
+    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-tf32"]
+    constants = rung.resolve(conv, {"IMAGES_AT_A_TIME": 32})
+    budget = device_bytes(rung, conv, 128, constants)
+    assert len(plan(rung, conv, 128, constants, budget).pieces) == 1
+    assert len(plan(rung, conv, 128, constants, budget - 1).pieces) == 2
+
+
 def test_a_small_budget_raises_the_channels_of_a_block():
     conv, rung = WORKLOADS["alexnet"].layer(2), RUNGS["channels"]
     cut = plan(rung, conv, 128, rung.resolve(conv, {}), 64 * MIB)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from alexconv import run as run_module
+from alexconv import runner as runner_module
 from alexconv.errors import MissingTool
 from alexconv.executors import cuda
 from alexconv.kernels.ladder import LADDER
@@ -228,17 +229,64 @@ def test_a_kernel_without_end_is_recorded_and_the_rest_runs_on_resume(tmp_path):
         'extern "C" __global__ void direct_register(float const* x, float const* w, float* y)\n'
         "{\n    for (y[0] = x[0] + w[0];;) __syncthreads();\n}\n"
     )
+    assert run(*QUICK, "--seed", "1", "--out", out).returncode == 0
     done = run_with_source(source, *QUICK, "--json", "--time-limit", "1", "--out", out)
     assert done.returncode == 1
+    assert "channels" not in done.stderr, "what the file has of another seed is no result of this run"
     assert "Traceback" not in done.stderr
     assert "timeout: not at its end after 1 s" in done.stderr
     assert "run again with --resume" in done.stderr
     assert "1 points: 1 timeout" in done.stderr
     assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["timeout"]
-    assert statuses(out) == [("direct-register", "timeout")]
-    done = run_with_source(source, *QUICK, "--resume", "--time-limit", "60", "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert statuses(out) == [("direct-register", "timeout"), ("channels", "ok")]
+    assert statuses(out)[2:] == [("direct-register", "timeout")]
+    for left in ("1 of 2 points", "2 of 2 points"):
+        done = run_with_source(source, *QUICK, "--resume", "--time-limit", "60", "--out", out)
+        assert left in done.stdout
+        assert done.returncode == 1, "a point of the job has no result"
+        assert statuses(out)[2:] == [("direct-register", "timeout"), ("channels", "ok")]
+
+
+SLOW_REFERENCE = """
+import sys, time
+from alexconv import run, runner
+computed = runner.ensure
+runner.ensure = lambda *arguments: time.sleep(3) or computed(*arguments)
+sys.exit(run.main(sys.argv[1:]))
+"""
+
+
+def test_the_time_limit_is_not_for_the_cpus_part(tmp_path):
+    command = [sys.executable, "-c", SLOW_REFERENCE, *QUICK, "--time-limit", "2", "--out", str(tmp_path / "r.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_time_limit_ends_the_process_whatever_happens_then():
+    script = (
+        "import time; from alexconv.watchdog import time_limit\n"
+        "def expired(): raise ValueError('unforeseen')\n"
+        "with time_limit(0.1, expired): time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+    assert "unforeseen" in done.stderr
+
+
+def test_what_the_hosts_memory_cannot_hold_is_skipped_with_the_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner_module, "available_memory", lambda: 2**20)
+    out = tmp_path / "r.jsonl"
+    assert run_module.main([*QUICK, "--N", "1,10000000", "--out", str(out)]) == 0
+    assert [record["status"] for record in read([out]).points] == ["ok", "ok", "skipped", "skipped"]
+    assert "MiB of host memory, 1.0 are available" in read([out]).points[-1]["reason"]
+
+
+@pytest.mark.parametrize(("redirection", "status", "says"), [("> /dev/full", 1, "No space left"), (">&-", 0, "")])
+def test_an_output_that_takes_nothing_is_one_line(redirection, status, says):
+    command = f"{sys.executable} -m alexconv.run --list {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == status
 
 
 def test_an_unwritable_place_for_records_or_cache_is_one_line(tmp_path):

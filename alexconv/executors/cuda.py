@@ -6,7 +6,7 @@ The primary context is used and pushed, so other libraries in the process (torch
 import atexit
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -195,12 +195,17 @@ class CudaExecutor:
         self.arch = nvcc.arch_name(self.capability)
         self._context = self.device.retain_primary_context()
         self._context.push()
-        atexit.register(self._context.pop)
+        atexit.register(self._context.pop)  # PyCUDA wants none left on its stack
         self.stream = self.driver.Stream()
         self.max_shared = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self._multiprocessors = self.attribute("MULTIPROCESSOR_COUNT")
         self._multiprocessor_shared = self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR")
         self.launches_early = self.capability >= EARLY_SINCE and import_bindings() is not None
+
+    def leave(self) -> None:
+        """Takes the context off the stack of the thread that made this executor: whoever goes on brings one."""
+        atexit.unregister(self._context.pop)
+        self._context.pop()
 
     def attribute(self, name: str) -> int:
         """A device attribute by its name in the driver API."""
@@ -320,11 +325,16 @@ class CudaExecutor:
 
         if self._management is None:
             return {"nvml": "does not answer"}
-        return {
-            "uuid": pynvml.nvmlDeviceGetUUID(self._management),
-            "driver": pynvml.nvmlSystemGetDriverVersion(),
-            "max_sm_clock_mhz": pynvml.nvmlDeviceGetMaxClockInfo(self._management, pynvml.NVML_CLOCK_SM),
+        facts: dict[str, Callable[[], Any]] = {
+            "uuid": partial(pynvml.nvmlDeviceGetUUID, self._management),
+            "driver": pynvml.nvmlSystemGetDriverVersion,
+            "max_sm_clock_mhz": partial(pynvml.nvmlDeviceGetMaxClockInfo, self._management, pynvml.NVML_CLOCK_SM),
         }
+        found: Record = {}
+        for name, fact in facts.items():
+            with suppress(pynvml.NVMLError):  # not every device knows everything, as a part of a GPU
+                found[name] = fact()
+        return found
 
     def health(self) -> Record:
         """SM clock in MHz and NVML's bit mask of reasons that hold the clocks down."""

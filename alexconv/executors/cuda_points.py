@@ -136,10 +136,14 @@ class CudaPoint:
 
         Where a rung prepares its filters the time of that is a figure of its own.
         """
+        sizes = {last - first for first, last in self.plan.pieces}
+        for images in sizes:  # makes the tensor maps, which a recording forbids
+            self.program.enqueue(images, pointers, self.stream)
+        self.stream.synchronize()
         with ExitStack() as stack:
             graphs = {
                 images: stack.enter_context(self.executor.recorded(partial(self.program.enqueue, images, pointers)))
-                for images in {last - first for first, last in self.plan.pieces}
+                for images in sizes
             }
             pieces = [graphs[last - first] for first, last in self.plan.pieces]
             samples = time_on_device(self.executor, pieces, seconds)

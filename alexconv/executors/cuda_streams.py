@@ -225,6 +225,8 @@ class Device:
         self.lock = threading.RLock()
         before = self._current_context()
         self.executor = CudaExecutor(number)
+        if threading.current_thread() is not threading.main_thread():
+            self.executor.leave()  # PyCUDA ends the process when a thread ends with a context on its stack
         handle = answer(self.driver.cuDeviceGet(number), "a device")
         self._context = answer(self.driver.cuDevicePrimaryCtxRetain(handle), "a context")
         if before is not None:  # the executor made its own current: the caller's device stays what it was
@@ -308,9 +310,8 @@ class Device:
 
     def _made(self, job: Job) -> Workspace:
         rung, conv, constants = job.rung, job.conv, dict(job.constants)
-        copies = 1 if job.x_in_place and job.y_in_place else 2
         try:
-            plan = plan_on(self.executor, rung, conv, job.N, constants, self.budget(), copies)
+            plan = plan_on(self.executor, rung, conv, job.N, constants, self.budget())
         except DoesNotFit as error:
             raise OutOfMemory(f"{rung.name}: {error}") from None
         image_bytes = rung.image_bytes(conv)
@@ -318,7 +319,7 @@ class Device:
         if len(plan.pieces) > 1 and plan.images % aligned:
             if plan.images > aligned:
                 plan = replace(plan, images=plan.images // aligned * aligned)
-            elif copies == 1:
+            elif job.x_in_place or job.y_in_place:
                 return self._made(replace(job, x_in_place=False, y_in_place=False))
         sizes = {array.name: array.nbytes(conv, plan.images, plan.constants) for array in rung.scratch}
         if not job.x_in_place:
