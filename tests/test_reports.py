@@ -23,7 +23,7 @@ from alexconv.reports.generated import markers, updated
 from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.page import FIGURES, MARKDOWN, PAGE, TABLES, compose, csv_text, markdown
 from alexconv.reports.published import Series
-from alexconv.reports.style import look
+from alexconv.reports.style import look, styles_once
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).parent.parent
@@ -300,6 +300,12 @@ def test_kendalls_tau_and_reversals() -> None:
     tied = ours | {Series("b"): 1.0}
     assert kendall_tau(ours, tied) == pytest.approx(5 / np.sqrt(30))
     assert reversals(ours, tied) == []
+
+
+def test_two_styles_of_a_page_never_have_one_name() -> None:
+    first, second = "stroke-width: 1.47", "stroke-width: 7.67"  # the first 6 hex digits of both digests are the same
+    svg = styles_once(f'<svg><path style="{first}"/><path style="{second}"/></svg>')
+    assert len(set(re.findall(r'class="(\w+)"', svg))) == 2
 
 
 def test_rungs_look_different_from_each_other() -> None:
