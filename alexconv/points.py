@@ -158,7 +158,7 @@ def choose_transfers(text: str) -> list[Transfer]:
 
 
 def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
-    """``NAME=V1,V2`` texts as lists of values by constant; raises UsageError."""
+    """``NAME=V1,V2`` texts as lists of values by constant, each value once; raises UsageError."""
     known = {constant.name for rung in LADDER for constant in rung.constants}
     chosen: dict[str, list[int]] = {}
     for text in texts:
@@ -166,9 +166,10 @@ def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
         if name not in known:
             raise UsageError(f"no rung has a constant {name!r}: they are {', '.join(sorted(known))}")
         try:
-            chosen[name] = [int(value) for value in values.split(",")]
+            wanted = [int(value) for value in values.split(",")]
         except ValueError:
             raise UsageError(f"{text!r}: the values of a constant are whole numbers, as in {name}=1,2") from None
+        chosen[name] = list(dict.fromkeys([*chosen.get(name, []), *wanted]))
     return chosen
 
 

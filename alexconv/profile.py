@@ -274,6 +274,7 @@ def known_without_counters(runner: Runner, points: Iterable[Point]) -> Iterator[
     for point in points:
         with told(point):
             plan = runner.plan(point)
+            images = images_at_a_time(plan.images, plan.constants)
             program = runner.executor.load(RUNGS[point.rung], point.conv, plan.constants)
             for launch in program.launches(plan.images):
                 metrics = {
@@ -284,7 +285,7 @@ def known_without_counters(runner: Runner, points: Iterable[Point]) -> Iterator[
                 }
                 if launch["occupancy"] is not None:
                     metrics["theoretical_occupancy"] = 100 * launch["occupancy"]
-                yield Profile(point, launch["entry"], "driver", plan.images, metrics)
+                yield Profile(point, launch["entry"], "driver", images, metrics)
 
 
 # ---- On the host -----------------------------------------------------------------------------------------------------
@@ -296,8 +297,9 @@ def host_profiles(runner: Runner, points: Sequence[Point], blocks: int) -> Itera
     for point in track(points, "tracing", console=errors, transient=True, disable=not errors.is_terminal):
         with told(point):
             plan = runner.plan(point)
+            images = images_at_a_time(plan.images, plan.constants)
             for entry, found in trace_point(runner.executor, point, plan, blocks):
-                yield Profile(point, entry, "host", plan.images, trace_metrics(found), found)
+                yield Profile(point, entry, "host", images, trace_metrics(found), found)
 
 
 def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iterator[tuple[str, Trace]]:

@@ -50,6 +50,8 @@ def read(paths: Iterable[Path]) -> Records:
     records = Records()
     for path in paths:
         try:
+            if special(path):
+                raise UsageError(f"cannot read the record file {path}: not a regular file")
             lines = path.read_bytes().splitlines()
         except OSError as error:
             raise UsageError(f"cannot read the record file {path}: {error.strerror}") from None
@@ -71,12 +73,29 @@ def read(paths: Iterable[Path]) -> Records:
     return records
 
 
+def special(path: Path) -> bool:
+    """Whether a path is a folder, a device or a pipe: reading may have no end there.  Raises OSError."""
+    return path.exists() and not path.is_file()
+
+
 def complete(record: Record) -> bool:
-    """Whether a line has what every header has, or every point: all axes, a status and a key."""
+    """Whether a line has what every header has, or every point: all axes, a status and a key, and samples as numbers.
+
+    A point without samples is complete, and so is one whose samples are not finite.
+    """
     if not isinstance(record.get("key"), str):
         return False
-    point = record.get("point")
-    return record["type"] != "point" or ("status" in record and isinstance(point, dict) and point.keys() == set(AXES))
+    if record["type"] != "point":
+        return True
+    point, samples = record.get("point"), record.get("samples", {})
+    if "status" not in record or not isinstance(point, dict) or point.keys() != set(AXES):
+        return False
+    return isinstance(samples, dict) and all(isinstance(found, list) and numbers(found) for found in samples.values())
+
+
+def numbers(values: list[object]) -> bool:
+    """Whether all are whole or floating-point numbers; true and false are none."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 class RecordFile:
@@ -86,6 +105,8 @@ class RecordFile:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if special(path):
+                raise UsageError(f"cannot write the record file {path}: not a regular file")
             with path.open("ab+") as file:
                 if file.tell():
                     file.seek(-1, os.SEEK_END)

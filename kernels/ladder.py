@@ -5,7 +5,7 @@ Whether ``auto`` prefers it is said in ``alexconv.auto``.
 """
 
 from collections.abc import Callable
-from math import ceil
+from math import ceil, prod
 
 from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes, no_bytes, outside_block, round_up
 from alexconv.kernels.ladder_frontier import FRONTIER_RUNGS
@@ -24,9 +24,15 @@ FILTER_REGISTERS = 32  # taps of a filter that vectors.cuh keeps in registers as
 
 def outputs_per_thread(conv: Conv) -> int:
     """Smallest k such that a block of ceil(F/k) x ceil(E/k) threads, each with k x k outputs, covers the plane."""
-    k = 1
-    while ceil(conv.F / k) * ceil(conv.E / k) > MAX_BLOCK:
-        k += 1
+
+    def threads(side: int, k: int) -> int:
+        return -(-side // k)  # in whole numbers, which no plane is too large for
+
+    sides = (conv.F, conv.E)
+    k = threads(max(sides), MAX_BLOCK)  # a longer row of threads is too many by itself
+    while prod(counts := [threads(side, k) for side in sides]) > MAX_BLOCK:
+        # the next k with fewer threads: from here at most one step per thread of either row
+        k = min(threads(side, count - 1) for side, count in zip(sides, counts, strict=True) if count > 1)
     return k
 
 

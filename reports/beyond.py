@@ -296,12 +296,15 @@ def roofline_row(point: Measured, dram: float | None, ceilings: Record | None) -
 
 
 def measured_bytes(evidence: Evidence) -> dict[str, float]:
-    """DRAM bytes of all profiled kernels of a point, by the point's name."""
+    """DRAM bytes of all profiled kernels of a point for its whole batch, by the point's name.
+
+    Of a point that is run in pieces one was profiled: the others move as much per image.
+    """
     found: dict[str, float] = defaultdict(float)
     for profile in evidence.of_type("profile"):
-        moved = dram_bytes(profile["metrics"])
+        point, moved = profile["point"], dram_bytes(profile["metrics"])
         if moved:
-            found[identity(profile["point"])] += moved
+            found[identity(point)] += moved * point["N"] / profile.get("images", point["N"])
     return found
 
 

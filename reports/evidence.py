@@ -245,11 +245,15 @@ def evidence(records: Records, device: str | None = None) -> Evidence:
     headers = [
         header
         for key, header in records.headers.items()
-        if key in named
-        or header["type"] == "profile"
-        or (header["type"] == "ceilings" and header.get("device") in keys)
+        if key in named or (header["type"] == "ceilings" and header.get("device") in keys)
     ]
-    return Evidence(names[chosen], tuple(headers), tuple(points), records.unreadable)
+    headers += last_profiles(
+        header
+        for header in records.headers.values()
+        if header["type"] == "profile" and ("device" not in header or header["device"] in keys)
+    )
+    last = [record["device"] for record in of_layers if record.get("device") in keys][-1]
+    return Evidence(devices[last], tuple(headers), tuple(points), records.unreadable)
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
@@ -266,6 +270,32 @@ def latest(records: Iterable[Record]) -> list[Record]:
             record = record | {key: older[key] for key in ("cpu", "host") if key in older}
         found[name] = record
     return list(found.values())
+
+
+def last_profiles(profiles: Iterable[Record]) -> list[Record]:
+    """The profiles that each point's last run has from each source, one for every launch of a kernel.
+
+    The same command given again is the same run by its header, so that of more profiles of a kernel than its rung
+    launches it the last count.
+    """
+    found: dict[tuple[str, str], list[Record]] = {}
+    for profile in profiles:
+        of_run = found.setdefault((identity(profile["point"]), profile["source"]), [])
+        if of_run and of_run[-1].get("run") != profile.get("run"):
+            of_run.clear()
+        of_run.append(profile)
+    kept: list[Record] = []
+    for of_run in found.values():
+        for entry in dict.fromkeys(profile["entry"] for profile in of_run):
+            of_kernel = [profile for profile in of_run if profile["entry"] == entry]
+            kept += of_kernel[-times_launched(of_kernel[0]) :]  # all, where the count is 0
+    return kept
+
+
+def times_launched(profile: Record) -> int:
+    """How many times the profile's rung launches its kernel; 0 where this version's has none of that name."""
+    rung = RUNGS.get(profile["point"]["rung"])
+    return [launch.entry for launch in rung.launches].count(profile["entry"]) if rung else 0
 
 
 def name_of(device: Record) -> str:

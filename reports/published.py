@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from alexconv.kernels.ladder import ALIASES, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.ladder import RUNGS, TRANSFER_ALIASES
 from alexconv.shapes import WORKLOADS
 
 DATA = Path(__file__).parent / "data" / "published.csv"
@@ -67,13 +67,6 @@ def figure(row: dict[str, str]) -> Figure:
         where=row["where"],
         note=row["note"],
     )
-
-
-def series_of(variant: str) -> Series | None:
-    """The series that a study's abbreviation stands for, if the ladder knows it."""
-    if variant in TRANSFER_ALIASES:
-        return Series(*TRANSFER_ALIASES[variant])
-    return Series(ALIASES[variant]) if variant in ALIASES else None
 
 
 def variant_of(series: Series) -> str | None:

@@ -1,13 +1,16 @@
 """The ladder's table and the kernel files say the same, and every launch that it gives is one that CUDA takes."""
 
 import re
+import subprocess
+import sys
+from math import ceil
 
 import pytest
 
 from alexconv.checks import PRECISIONS
 from alexconv.kernels.geometry import MAX_SHARED
-from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
-from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, Rung
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES, outputs_per_thread
+from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, MAX_BLOCK, Rung
 from alexconv.launches import configure, outside_limits, turns
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.sources import source_files
@@ -176,6 +179,23 @@ def test_a_block_too_large_is_refused():
     conv = LAYERS["alexnet-1"]
     reason = RUNGS["direct"].refuses(conv, RUNGS["direct"].resolve(conv, {"OUTPUTS": 1}))
     assert reason == "a block of 55 x 55 threads exceeds 1024"
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(55, 55), (1, 1), (1, 3000), (508, 636), (33, 31), (2000, 3)])
+def test_a_thread_has_as_few_outputs_as_cover_the_plane(rows: int, columns: int):
+    conv = Conv(C=1, H=rows, W=columns, M=1, R=1, S=1)
+    fewest = next(k for k in range(1, 99) if ceil(rows / k) * ceil(columns / k) <= MAX_BLOCK)
+    assert outputs_per_thread(conv) == fewest
+
+
+def test_a_huge_plane_is_shared_out_at_once():
+    script = (
+        "from alexconv.kernels.ladder import outputs_per_thread; from alexconv.shapes import Conv\n"
+        "for H, W in ((10**20, 10**20), (1, 10**20), (10**20, 10**19)):\n"
+        "    print(outputs_per_thread(Conv(C=1, H=H, W=W, M=1, R=1, S=1)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert [int(line) for line in done.stdout.split()][:2] == [10**20 // 32, -(-(10**20) // 1024)]
 
 
 def test_a_constant_is_kept_where_it_matters_only():

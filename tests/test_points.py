@@ -59,6 +59,11 @@ def test_bad_constants_are_usage_errors():
         expand("alexnet", [1], [1], choose_rungs("direct"), choose_transfers("pinned"), {"COALESCED": [2]})
 
 
+def test_values_of_a_constant_named_twice_add_up():
+    chosen = parse_constants(["TILE=16,8", "COALESCED=0", "TILE=8,32"])
+    assert chosen == {"TILE": [16, 8, 32], "COALESCED": [0]}
+
+
 def test_a_constant_that_no_rung_has_is_a_usage_error():
     rungs, transfers = choose_rungs("direct,tiled"), choose_transfers("pinned")
     constants = parse_constants(["TILE=8"])

@@ -332,6 +332,18 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     assert found.metrics["theoretical_occupancy"] == 75
 
 
+@pytest.mark.parametrize("source", ["driver", "host"])
+def test_images_are_those_that_one_turn_of_the_launches_takes(monkeypatch, source):
+    command = ["--rungs", "wgmma-window-tf32", "--layers", "1", "--N", "128", "--set", "IMAGES_AT_A_TIME=64"]
+    points = profile.points_asked_for(profile.parser().parse_args(command), "cuda")
+    runner = profile.Runner(Compiled(), points, profile.Settings())
+    monkeypatch.setattr(profile, "trace_point", lambda *given: [("window", None)])
+    monkeypatch.setattr(profile, "trace_metrics", lambda found: {})
+    driver, host = profile.known_without_counters(runner, points), profile.host_profiles(runner, points, 1)
+    (found,) = {"driver": driver, "host": host}[source]
+    assert (found.source, found.images) == (source, 64)
+
+
 class Started(CopiedPoint):
     """A point of Launching's, which notes the input that it got and what is done with it."""
 

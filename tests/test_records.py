@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,10 @@ INCOMPLETE = {
     "an axis too few": {**WHOLE, "point": AXES},
     "an axis too many": {**WHOLE, "point": {**WHOLE["point"], "colour": "red"}},
     "no status": {name: value for name, value in WHOLE.items() if name != "status"},
+    "samples that are no object": {**WHOLE, "samples": None},
+    "a figure's samples that are no list": {**WHOLE, "samples": {"kernel": 1.5}},
+    "a sample that is text": {**WHOLE, "samples": {"kernel": [1.5, "2"]}},
+    "a sample that is a truth value": {**WHOLE, "samples": {"kernel": [1.5], "total": [True]}},
     "no key": {name: value for name, value in WHOLE.items() if name != "key"},
 }
 
@@ -131,3 +136,21 @@ def test_a_place_that_cannot_be_written_is_a_usage_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write the record file"):
         RecordFile(tmp_path / "file" / "records.jsonl")
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a pipe", "/dev/full"])
+def test_what_is_no_regular_file_is_neither_read_nor_written(tmp_path, kind):
+    path = Path(kind) if kind == "/dev/full" else tmp_path / kind
+    if kind == "a folder":
+        path.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    for does, call in (("read", lambda: read([path])), ("write", lambda: RecordFile(path))):
+        with pytest.raises(UsageError, match=f"cannot {does} the record file {path}: not a regular file"):
+            call()
+
+
+def test_samples_may_be_whole_or_not_finite(tmp_path):
+    path = tmp_path / "records.jsonl"
+    RecordFile(path).point(point(1) | {"samples": {"kernel": [1, 2.5, float("nan"), float("inf")], "total": []}})
+    assert (len(read([path]).points), read([path]).unreadable) == (1, 0)

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 from report_records import GPU, kernel_ms, record, whole_report, write
 
-from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.records import RecordFile, read
 from alexconv.reports import published, readme
 from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import linear_fit
-from alexconv.reports.beyond import kendall_tau, reversals
+from alexconv.reports.beyond import kendall_tau, measured_bytes, reversals
 from alexconv.reports.contest import gather
 from alexconv.reports.elements import exact, shown
 from alexconv.reports.evidence import Evidence, evidence
@@ -23,7 +24,7 @@ from alexconv.reports.generated import markers, updated
 from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.page import FIGURES, MARKDOWN, PAGE, TABLES, compose, csv_text, markdown
 from alexconv.reports.published import Series
-from alexconv.reports.style import look
+from alexconv.reports.style import look, styles_once
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).parent.parent
@@ -182,6 +183,48 @@ def test_ceilings_count_whatever_machine_the_gpu_was_in(tmp_path: Path) -> None:
     assert ceilings["copy_bytes_per_s"] == 3.0e12
 
 
+def test_the_device_is_that_of_the_last_record(tmp_path: Path) -> None:
+    file = tmp_path / "few.jsonl"
+    for layer, driver in enumerate(("580.1", "580.2", "580.3", "580.4", "580.5"), start=1):
+        write(file, [record("alexnet", layer, 1, "direct")], GPU | {"driver": driver})
+    write(file, [record("alexnet", 1, 32, "direct")], GPU | {"driver": "580.3"})
+    assert evidence(read([file])).device["driver"] == "580.3"
+
+
+A, B = "channels", "reduce_channels"  # the kernels of a rung
+PROFILED = {
+    "each kernel of a run": ([{"entry": A}, {"entry": B, "bytes": 10.0}], 11.0),
+    "profiled again": ([{"run": "1"}, {"entry": B, "run": "1"}, {"bytes": 5.0}, {"entry": B, "bytes": 6.0}], 11.0),
+    "the last run has other kernels": ([{"entry": "of-old", "run": "1"}, {"bytes": 5.0}], 5.0),
+    "the same command again": ([{}, {"entry": B}, {"bytes": 5.0}, {"entry": B, "bytes": 6.0}], 11.0),
+    "a kernel launched twice": ([{"entry": "twice", "bytes": 5.0}, {"entry": "twice", "bytes": 6.0}], 11.0),
+    "another GPU": ([{"bytes": 5.0}, {"device": "Other GPU"}], 5.0),
+    "no device and no run": ([{"bytes": 5.0, "device": None, "run": None}], 5.0),
+    "a piece of the batch": ([{"images": 32}, {"entry": B, "images": 64}], 6.0),
+    "another source": ([{"bytes": 5.0}, {"source": "driver", "bytes": None, "run": "3"}], 5.0),
+}
+
+
+@pytest.mark.parametrize(("profiles", "expected"), PROFILED.values(), ids=PROFILED)
+def test_measured_bytes_are_those_of_the_last_run_on_the_gpu_for_the_whole_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profiles: list[dict], expected: float
+) -> None:
+    rung = RUNGS["channels"]
+    twice = [replace(rung.launches[0], entry="twice")] * 2
+    monkeypatch.setitem(RUNGS, "channels", replace(rung, launches=(*rung.launches, *twice)))
+    one = record("alexnet", 1, 128, "channels")
+    file = RecordFile(write(tmp_path / "few.jsonl", [one]))
+    for given in profiles:
+        said = {"entry": A, "source": "ncu", "run": "2", "bytes": 1.0, "device": GPU["name"]} | given
+        metrics = {"dram_read_bytes": moved} if (moved := said.pop("bytes")) else {}
+        if said["device"]:
+            said["device"] = file.header("device", GPU | {"name": said["device"], "uuid": "GPU-2"})
+        known = {key: value for key, value in said.items() if value}
+        file.header("profile", {"point": one["point"], "metrics": metrics, **known})
+    found = measured_bytes(evidence(read([file.path])))
+    assert list(found.values()) == [expected]
+
+
 def test_lines_without_their_fields_are_counted_and_the_others_reported(tmp_path: Path) -> None:
     late = record("alexnet", 1, 1, "direct") | {"samples": {}, "status": "timeout", "reason": "not at its end"}
     file = write(tmp_path / "few.jsonl", [record("alexnet", 3, 1, "direct"), late])
@@ -255,8 +298,13 @@ def test_published_figures_are_found_by_the_ladders_names() -> None:
 
 def test_every_variant_of_the_alexnet_study_is_a_rung_or_a_copy_or_the_cpu() -> None:
     variants = {figure.variant.partition("/")[0] for figure in published.figures() if figure.study == "purdue-2020"}
-    unknown = {variant for variant in variants if published.series_of(variant) is None}
-    assert unknown == {"cpu-serial", "memcpy", "memcpy-half", "memcpy-mk", "memcpy-mk-half"}
+    assert variants - {*ALIASES, *TRANSFER_ALIASES} == {
+        "cpu-serial",
+        "memcpy",
+        "memcpy-half",
+        "memcpy-mk",
+        "memcpy-mk-half",
+    }
 
 
 @pytest.mark.parametrize("coalesced", [0, 1])
@@ -301,6 +349,12 @@ def test_kendalls_tau_and_reversals() -> None:
     tied = ours | {Series("b"): 1.0}
     assert kendall_tau(ours, tied) == pytest.approx(5 / np.sqrt(30))
     assert reversals(ours, tied) == []
+
+
+def test_two_styles_of_a_page_never_have_one_name() -> None:
+    first, second = "stroke-width: 1.47", "stroke-width: 7.67"  # the first 6 hex digits of both digests are the same
+    svg = styles_once(f'<svg><path style="{first}"/><path style="{second}"/></svg>')
+    assert len(set(re.findall(r'class="(\w+)"', svg))) == 2
 
 
 def test_rungs_look_different_from_each_other() -> None:
