@@ -50,7 +50,7 @@ def read(paths: Iterable[Path]) -> Records:
     records = Records()
     for path in paths:
         try:
-            if special(path):
+            if path.is_char_device():  # reading may have no end there
                 raise UsageError(f"cannot read the record file {path}: not a regular file")
             lines = path.read_bytes().splitlines()
         except OSError as error:
@@ -71,11 +71,6 @@ def read(paths: Iterable[Path]) -> Records:
             else:
                 records.headers[record["key"]] = record
     return records
-
-
-def special(path: Path) -> bool:
-    """Whether a path is a folder, a device or a pipe: reading may have no end there.  Raises OSError."""
-    return path.exists() and not path.is_file()
 
 
 def complete(record: Record) -> bool:
@@ -105,7 +100,7 @@ class RecordFile:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if special(path):
+            if path.exists() and not path.is_file():
                 raise UsageError(f"cannot write the record file {path}: not a regular file")
             with path.open("ab+") as file:
                 if file.tell():

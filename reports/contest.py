@@ -110,7 +110,7 @@ class Together:
 
     def median(self, figure: str) -> float | None:
         """A time in ms; None if not measured or not right."""
-        samples = self.record["samples"].get(figure) if self.record["status"] == "ok" else None
+        samples = self.record.get("samples", {}).get(figure) if self.record["status"] == "ok" else None
         return summarize(samples).median if samples else None
 
 

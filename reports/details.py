@@ -12,6 +12,11 @@ from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.evidence import Evidence, Measured
 from alexconv.statistics import Summary
 
+COUNTED_BY = {
+    "ncu": "Counted by Nsight Compute.",
+    "driver": "Told by the compiler and the driver: nothing was counted.",
+    "host": "Counted by the host executor: no GPU figures.",
+}
 LEAST_CELLS = 4  # of a sweep that deserves a heat map
 Group = tuple[str, str, str, int, int]  # workload, rung, transfer, N, layer
 
@@ -164,7 +169,7 @@ def profiles(evidence: Evidence) -> list[Table | Plot]:
             values = (float(metrics[name]) if name in metrics else None for name in names)
             rows.append((point["workload"], point["layer"], point["N"], point["rung"], profile["entry"], *values))
         columns = ("workload", "layer", "N", "rung", "kernel", *names)
-        caption = "Counted by Nsight Compute." if source == "ncu" else "Counted by the host executor: no GPU figures."
+        caption = COUNTED_BY.get(source, f"Counted by {source}.")
         items.append(Table(f"profiles-{source}", f"Profiles from {source}", caption, columns, rows))
     return items
 

@@ -97,7 +97,7 @@ def styles_once(svg: str) -> str:
 
     def named(match: re.Match[str]) -> str:
         rule = re.sub(r"([:;]) ", r"\1", match[1])
-        name = "s" + hashlib.sha256(rule.encode()).hexdigest()[:10]
+        name = "s" + hashlib.sha256(rule.encode()).hexdigest()[:8]
         rules[name] = rule
         return f'class="{name}"'
 
