@@ -119,6 +119,15 @@ def command_line(program: str, arguments: Sequence[str] | None) -> str:
     return f"{program} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
 
 
+def output_fails() -> bool:
+    """Whether standard output does not take what is still to be written there."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
     """Decorate a command so that errors a user can act on become one line on stderr and their exit status.
 
@@ -145,7 +154,7 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
         try:
             return guarded(*arguments, **options)
         except OSError as error:
-            if error.filename is not None:  # of no file that was opened before
+            if not (isinstance(error, BrokenPipeError) or output_fails()):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write goes there
             if isinstance(error, BrokenPipeError):

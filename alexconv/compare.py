@@ -77,7 +77,7 @@ def timed(records: Records, figure: str) -> dict[str, Record]:
     return {
         name: record
         for name, record in latest.items()
-        if record["status"] == "ok" and record.get("samples", {}).get(figure)
+        if record["status"] == "ok" and (samples := record.get("samples", {}).get(figure)) and min(samples) > 0
     }
 
 

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,12 +139,12 @@ def complete(metrics: Metrics) -> Metrics:
     return metrics | derived
 
 
-def _numbers(row: dict[str, str]) -> Metrics:
+def _numbers(row: Mapping[str, str | None]) -> Metrics:
     metrics = {}
     for name, text in row.items():
         if name in _PLAIN:
             try:
-                metrics[_PLAIN[name]] = float(text.replace(",", ""))
+                metrics[_PLAIN[name]] = float((text or "").replace(",", ""))
             except ValueError:  # n/a
                 continue
     return metrics

@@ -59,7 +59,7 @@ def read(paths: Iterable[Path]) -> Records:
             try:
                 record = json.loads(line)
                 schema, kind = record["schema"], record["type"]
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 records.unreadable += 1
                 continue
             if schema != SCHEMA:

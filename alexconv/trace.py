@@ -87,7 +87,7 @@ class Requests:
     @property
     def efficiency(self) -> float:
         """Bytes asked for over bytes of the sectors moved, in percent; for global memory."""
-        return 100 * self.useful / (SECTOR_BYTES * self.transactions)
+        return 100 * self.useful / (SECTOR_BYTES * self.transactions) if self.transactions else 0.0
 
 
 @dataclass(frozen=True)

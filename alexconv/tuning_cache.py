@@ -9,6 +9,7 @@ source of its kernel is not known before it is found, so the file has its digest
 
 import json
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 
 from alexconv.cpu_reference.files import Say, locked, replacing
@@ -60,12 +61,19 @@ def load(executor: Executor, rung: Rung, conv: Conv, N: int, say: Say) -> Tuned 
         tuned = Tuned(content["constants"], content["kernel_ms"])
         if rung.resolve(conv, tuned.constants) != tuned.constants:
             raise ValueError("not the rung's constants")
+        check_time(tuned.kernel_ms)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune makes it again")
         return None
     return tuned
+
+
+def check_time(kernel_ms: float) -> None:
+    """Raises ValueError or TypeError unless it is a time that a kernel can take, in ms."""
+    if not (isfinite(kernel_ms) and kernel_ms > 0):
+        raise ValueError(f"a kernel's time of {kernel_ms} ms")
 
 
 def keep(executor: Executor, rung: Rung, conv: Conv, N: int, tuned: Tuned, say: Say) -> Tuned:
@@ -103,6 +111,7 @@ def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: st
             return None  # measured before the rung changed
         if rung.resolve(conv, best.constants) != best.constants:
             raise ValueError("not the rung's constants")
+        check_time(best.kernel_ms)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:

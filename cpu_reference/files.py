@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and folders that one process at a time changes."""
 
+import errno
 import os
 import secrets
 import sys
@@ -13,6 +14,7 @@ from alexconv.errors import UsageError
 from alexconv.paths import CACHE_VARIABLE
 
 TEMPORARY_SUFFIX = ".tmp"
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 Say = Callable[[str], None]
 
@@ -26,7 +28,8 @@ def print_to_stderr(line: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; when the block ends well its file is flushed to disk and becomes ``path``.
 
-    When the block raises, ``path`` stays as it was.  A killed process leaves a file with TEMPORARY_SUFFIX.
+    When the block raises, ``path`` stays as it was.  A killed process leaves a file with TEMPORARY_SUFFIX.  Raises
+    UsageError when the disk takes no more.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     try:
@@ -34,6 +37,10 @@ def replacing(path: Path) -> Iterator[Path]:
         _flush(temporary)
         temporary.replace(path)
         _flush(path.parent)
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        raise UsageError(f"cannot write to {path.parent} ({error.strerror}); set {CACHE_VARIABLE}") from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -26,10 +26,11 @@ KERNELS = Path(__file__).parent / "kernels"
 SOURCE = KERNELS / "tracing.cu"
 RACES = (
     *("from_next", "from_previous", "overwritten", "warp_sum", "shuffled"),
-    *("same_elements", "global_neighbours"),
+    *("same_elements", "global_neighbours", "last_block_stores"),
 )
+OF_BLOCKS = ("same_elements", "last_block_stores")
 ENTRIES = (
-    *("strided", "shared_strided", "half_of_the_lanes", "two_ways", "wide", "narrow", "pairs", "counted"),
+    *("strided", "shared_strided", "half_of_the_lanes", "two_ways", "wide", "narrow", "pairs", "counted", "structs"),
     *RACES,
 )
 RAW_CSV = Path(__file__).parent / "data" / "ncu_raw.csv"
@@ -112,6 +113,12 @@ def test_accesses_are_as_wide_as_in_the_source(entry, nbytes, sectors):
 
 
 @needs_gcc
+def test_an_access_may_be_as_wide_as_a_struct():
+    loads = traced("structs").total("global", "load")
+    assert (loads.per_request, loads.useful, loads.efficiency) == (32 * 256 / 32, 32 * 256, 100)
+
+
+@needs_gcc
 def test_atomics_are_requests_of_their_own_and_race_with_nothing():
     found = traced("counted", arrays=1, blocks=2)
     assert (found.total("global", "atomic").requests, found.total("global", "atomic").per_request) == (2, 1)
@@ -127,7 +134,7 @@ def test_atomics_are_requests_of_their_own_and_race_with_nothing():
 @pytest.mark.parametrize("entry", RACES)
 def test_races_are_found_whatever_the_order(entry, order):
     shape = {"threads": 32 if entry in ("warp_sum", "shuffled", "same_elements") else 64, "arrays": 1, "order": order}
-    blocks = 2 if entry == "same_elements" else 1
+    blocks = 2 if entry in OF_BLOCKS else 1
     found = traced(entry, blocks=blocks, **shape)
     sites = {line_of(f"{entry} writes"), line_of(f"{entry} reads")}
     assert sites in [{race.first_place.line, race.second_place.line} for race in found.races]

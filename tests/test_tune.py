@@ -5,8 +5,9 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from io import StringIO
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -229,10 +230,13 @@ def test_a_slower_result_does_not_replace_a_faster_one(kept):
     assert tuning_cache.keep(*where, faster, print) == tuning_cache.load(*where, print) == faster
 
 
-@pytest.mark.parametrize("content", ['{"constants": {"TI', "[]", '{"constants": {"TILE": 7}, "kernel_ms": 1.0}'])
+@pytest.mark.parametrize(
+    "content", ['{"constants": {"TI', "[]", '{"constants": {"TILE": 7}, "kernel_ms": 1.0}', -1.0, 0, None, "abc", nan]
+)
 def test_a_damaged_file_is_said_and_not_used(kept, cache, content):
     (file,) = cache.glob("tuning/*.json")
-    file.write_text(content)
+    whole_but_for_the_time = json.dumps(asdict(kept) | {"kernel_ms": content})
+    file.write_text(content if str(content).startswith(("{", "[")) else whole_but_for_the_time)
     said = []
     where = (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
     assert tuning_cache.load(*where, said.append) is None

@@ -138,7 +138,10 @@ class HostModule:
 
     def __init__(self, path: Path, name: str, entries: Sequence[str], order: int, workers: int) -> None:
         self.path, self.name, self._order, self._workers = path, name, order, workers
-        self.library = ctypes.CDLL(str(path))
+        try:
+            self.library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise CompileError(f"{name} is compiled, and cannot be loaded: {error}") from None
         self._entries = {entry: self.library[f"host_cuda_launch_{entry}"] for entry in entries}
         self._sizes = _symbol_sizes(path)
         for function in self._entries.values():

@@ -118,3 +118,16 @@ extern "C" __global__ void global_neighbours(float* y)
     if (FIXED) __syncthreads();
     y[threadIdx.x] = sum;
 }
+
+extern "C" __global__ void last_block_stores(float* y)
+{
+    y[1 + blockIdx.x * blockDim.x + threadIdx.x] = y[0];  // last_block_stores reads
+    __syncthreads();
+    if (!FIXED && blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) y[0] = 1;  // last_block_stores writes
+}
+
+struct Wide {
+    float values[64];
+};
+
+extern "C" __global__ void structs(const Wide* x, Wide* y) { y[threadIdx.x] = x[threadIdx.x]; }

@@ -33,6 +33,7 @@
 //     unseen.  Waiting for a barrier's phase that never ends is a deadlock, and an error like any other.
 //   - Memory.  There is one: a bad address is not noticed unless it faults, and then the process dies.  Use the build
 //     for AddressSanitizer, which names the array and the source line and lives on.
+//   - Alignment.  A vector load or store that is not aligned, which a GPU faults at, works, in every build.
 //   - Time says nothing about a GPU.
 //
 // Loads and stores stay plain C++, so the compiler's own instrumentation can watch every one of them.

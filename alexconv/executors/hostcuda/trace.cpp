@@ -38,8 +38,8 @@ constexpr unsigned BANKS = 32, BANK_WORD = 4;  // of shared memory: a wavefront 
 struct Event {
     std::uintptr_t address;
     std::uint32_t counter;  // the program counter, from the start of the library
-    std::uint16_t depth;    // of calls
-    std::uint8_t bytes;
+    std::uint32_t bytes;
+    std::uint16_t depth;  // of calls
     Space space : 4;
     Operation operation : 4;
 };
@@ -57,6 +57,7 @@ struct Byte {
     Access store, load;
     Access load_of_other_lane;  // of the warp of `load`
     Access load_of_other_warp;
+    Access load_of_other_block;  // that ran before
 };
 
 // An epoch of zero: there was none.  Memory that nobody touches costs nothing.
@@ -201,7 +202,7 @@ public:
 
     void basic_block(const void* return_address)
     {
-        if (inside_) keep({0, counter(return_address), depths_[running.linear_thread], 0, CODE, LOAD});
+        if (inside_) keep({0, counter(return_address), 0, depths_[running.linear_thread], CODE, LOAD});
     }
 
     void access(const void* where, std::size_t bytes, Operation operation, const void* return_address)
@@ -217,7 +218,7 @@ public:
         if (!shadow) return;  // a local variable, a constant
         const unsigned thread = running.linear_thread;
         const Access now{counter(return_address), epoch_, thread, clocks_[thread / WARP].barriers};
-        keep({reinterpret_cast<std::uintptr_t>(address), now.counter, depths_[thread], std::uint8_t(bytes), space, operation});
+        keep({reinterpret_cast<std::uintptr_t>(address), now.counter, std::uint32_t(bytes), depths_[thread], space, operation});
         if (operation == ATOMIC) return;
         for (std::size_t i = 0; i < bytes; ++i) check((*shadow)[address + i], now, operation, space);
     }
@@ -270,12 +271,14 @@ private:
     {
         against(byte.store, STORE, now, operation, space);
         if (operation == STORE) {
-            for (const Access* load : {&byte.load, &byte.load_of_other_lane, &byte.load_of_other_warp})
+            for (const Access* load :
+                 {&byte.load, &byte.load_of_other_lane, &byte.load_of_other_warp, &byte.load_of_other_block})
                 against(*load, LOAD, now, operation, space);
             byte.store = now;
             return;
         }
         const bool same_block = byte.load.epoch >= block_epoch_;
+        if (!same_block) byte.load_of_other_block = byte.load;
         if (!same_block || byte.load.thread / WARP != now.thread / WARP) {
             byte.load_of_other_warp = byte.load;
             byte.load_of_other_lane = {};
