@@ -1,6 +1,7 @@
 """What the commands share: options as text, the command line, errors as one line and an exit status."""
 
 import argparse
+import errno
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ ALL_LAYERS = "all"
 DEFAULT_BATCH = {"cuda": "128", "host": "1"}  # by executor
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _NOBODY_READS = 141  # 128 + SIGPIPE
+_OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 _LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
@@ -119,15 +121,6 @@ def command_line(program: str, arguments: Sequence[str] | None) -> str:
     return f"{program} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
 
 
-def output_fails() -> bool:
-    """Whether standard output does not take what is still to be written there."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
-
-
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
     """Decorate a command so that errors a user can act on become one line on stderr and their exit status.
 
@@ -154,8 +147,8 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
         try:
             return guarded(*arguments, **options)
         except OSError as error:
-            if not (isinstance(error, BrokenPipeError) or output_fails()):
-                raise
+            if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+                raise  # those of files that this project writes are its own exceptions
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write goes there
             if isinstance(error, BrokenPipeError):
                 return _NOBODY_READS
