@@ -1,5 +1,6 @@
 """A rung's launches for one shape and batch, with CUDA's limits checked before anything runs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from alexconv.kernels.rung import MAX_BLOCK, Constants, Dims, Launch, Rung, images_at_a_time
@@ -34,6 +35,11 @@ def turns(N: int, constants: Constants) -> list[tuple[int, int]]:
     """First image, and number of images, of each time that a rung's launches follow each other over N images."""
     at_a_time = images_at_a_time(N, constants)
     return [(first, min(at_a_time, N - first)) for first in range(0, N, at_a_time)]
+
+
+def from_image(first: int, addresses: Mapping[str, int], image_bytes: Mapping[str, int]) -> dict[str, int]:
+    """The addresses of arrays by name, those of x and y moved on to an image; ``image_bytes`` are Rung's."""
+    return {**addresses, **{name: addresses[name] + first * nbytes for name, nbytes in image_bytes.items()}}
 
 
 def configure_preparation(rung: Rung, conv: Conv, constants: Constants) -> list[Configured]:

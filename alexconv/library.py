@@ -433,7 +433,7 @@ def chosen(on: Device | HostRungs, conv: Conv, N: int, precision: str, memory: s
 
 @lru_cache(maxsize=KEPT_CALLS)
 def job_of(device: Device, call: Call) -> Job:
-    """What the device computes for a call; raises MissingTool if there is no rung for it."""
+    """What the device computes for a call; raises as ``chosen`` does."""
     choice = chosen(device, call.conv, call.N, call.terms.precision, call.memory)
     x_in_place = call.terms.padding == (0, 0) and in_place(call.x, choice.rung.layout)
     y_in_place = in_place(call.y, choice.rung.layout)

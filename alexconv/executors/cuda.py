@@ -28,7 +28,7 @@ from alexconv.executors.point import PlannedPoint, Values
 from alexconv.executors.tensor_maps import encode
 from alexconv.kernels.geometry import WARP
 from alexconv.kernels.rung import BATCH, Constants, Dims, Rung, defines
-from alexconv.launches import Configured, configure, configure_preparation, turns
+from alexconv.launches import Configured, configure, configure_preparation, from_image, turns
 from alexconv.planner import Plan
 from alexconv.records import Record
 from alexconv.shapes import Conv
@@ -134,9 +134,7 @@ class CudaProgram:
 
         A map is made when it is first asked for, which must be outside of any capture.
         """
-        addresses = {BATCH: images, **pointers}
-        for name, nbytes in self._image_bytes.items():
-            addresses[name] += first * nbytes
+        addresses = {BATCH: images, **from_image(first, pointers, self._image_bytes)}
         for tensor_map in self.rung.maps:
             key = (tensor_map.name, images, addresses[tensor_map.array])
             if key not in self._maps:

@@ -30,7 +30,7 @@ from alexconv.executors.point import NAN_BYTE
 from alexconv.executors.tensor_maps import MAP_BYTES, encode
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import BATCH, Dims, Rung, defines
-from alexconv.launches import Configured, configure, configure_preparation, turns
+from alexconv.launches import Configured, configure, configure_preparation, from_image, turns
 from alexconv.planner import DoesNotFit, Plan, plan_on
 from alexconv.shapes import Conv
 
@@ -206,8 +206,7 @@ class Workspace:
     def turns_over(self, images: int, addresses: dict[str, int]) -> Iterator[tuple[dict[str, int], int]]:
         """Each time that the launches follow each other: where the arrays' images are, and their number."""
         for first, count in turns(images, self.plan.constants):
-            moved = {name: addresses[name] + first * nbytes for name, nbytes in self.image_bytes.items()}
-            yield {**addresses, **moved}, count
+            yield from_image(first, addresses, self.image_bytes), count
 
     @property
     def nbytes(self) -> int:

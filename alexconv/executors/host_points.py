@@ -14,7 +14,7 @@ from alexconv.executors.host_maps import encode
 from alexconv.executors.point import PlannedPoint, Samples, Values, fill_with_nan
 from alexconv.kernels.geometry import MAX_SHARED
 from alexconv.kernels.rung import BATCH, Constants, Rung, defines
-from alexconv.launches import Configured, configure, configure_preparation, turns
+from alexconv.launches import Configured, configure, configure_preparation, from_image, turns
 from alexconv.planner import Plan
 from alexconv.records import Record
 from alexconv.shapes import Conv
@@ -41,9 +41,8 @@ class HostProgram:
 
     def arguments(self, first: int, images: int, buffers: Mapping[str, HostBuffer]) -> dict[str, HostBuffer | int]:
         """All that launches over so many images take by name, from one image on: numbers, arrays and maps of these."""
-        addresses = {name: buffer.pointer for name, buffer in buffers.items()}
-        for name, nbytes in self.rung.image_bytes(self.conv).items():
-            addresses[name] += first * nbytes
+        pointers = {name: buffer.pointer for name, buffer in buffers.items()}
+        addresses = from_image(first, pointers, self.rung.image_bytes(self.conv))
         maps = {
             tensor_map.name: encode(tensor_map, self.conv, images, self.constants, addresses[tensor_map.array])
             for tensor_map in self.rung.maps
