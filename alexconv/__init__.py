@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from alexconv.library import Conv2d, conv2d
+    from alexconv.library.convolution import Conv2d, conv2d
 
 __all__ = ["Conv2d", "__version__", "conv2d"]
 __version__ = "0.1.0"
@@ -19,7 +19,7 @@ if (_checkout / "pyproject.toml").is_file():
 def __getattr__(name: str) -> Any:
     """The library's face, imported when it is first asked for."""
     if name in ("Conv2d", "conv2d"):
-        from alexconv import library
+        from alexconv.library import convolution as library
 
         globals()[name] = getattr(library, name)  # so that it is asked for once
         return globals()[name]

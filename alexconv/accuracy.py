@@ -16,17 +16,18 @@ import numpy as np
 from rich.progress import track
 from rich.table import Column, Table
 
-from alexconv import display, environment
-from alexconv.cli import command_line, exits_cleanly, natural
+from alexconv.cli import display
+from alexconv.cli.options import command_line, exits_cleanly, natural
+from alexconv.digits.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor, open_rung
 from alexconv.kernels.rung import Rung
-from alexconv.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
-from alexconv.points import Point, choose_rungs
-from alexconv.records import RecordFile
-from alexconv.runner import FAILURES, Runner, Settings, Skip
-from alexconv.transfers import transfer_named
+from alexconv.measuring.points import Point, choose_rungs
+from alexconv.measuring.runner import FAILURES, Runner, Settings, Skip
+from alexconv.measuring.transfers import transfer_named
+from alexconv.records import environment
+from alexconv.records.store import RecordFile
 
 DEFAULT_OUT = Path("study/accuracy.jsonl")
 PROGRAM = "python -m alexconv.accuracy"

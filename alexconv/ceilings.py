@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from alexconv import environment, nvcc
-from alexconv.cli import command_line, exits_cleanly, natural
-from alexconv.executors.cuda import CudaExecutor
-from alexconv.records import Record, RecordFile
+from alexconv.cli.options import command_line, exits_cleanly, natural
+from alexconv.compiling import nvcc
+from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile
 
 PROGRAM = "python -m alexconv.ceilings"
-SOURCE = Path(__file__).parent / "executors" / "ceilings.cu"
+SOURCE = Path(__file__).parent / "executors" / "cuda" / "ceilings.cu"
 COPY_BYTES = 4 << 30  # far beyond any L2 cache
 HOST_BYTES = 512 << 20
 CHAINS, STEPS, THREADS, BLOCKS_PER_MULTIPROCESSOR = 16, 20_000, 512, 2

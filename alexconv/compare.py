@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alexconv.cli import exits_cleanly, positive
-from alexconv.points import Point
-from alexconv.records import Record, Records, identity, read
-from alexconv.statistics import summarize
+from alexconv.cli.options import exits_cleanly, positive
+from alexconv.measuring.points import Point
+from alexconv.records.statistics import summarize
+from alexconv.records.store import Record, Records, identity, read
 
 FASTER, SLOWER, SAME, UNCLEAR = VERDICTS = ("FASTER", "SLOWER", "SAME", "UNCLEAR")
 MARGIN = 0.03

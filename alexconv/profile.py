@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Column, Table
 
-from alexconv import display, environment, ncu
-from alexconv.cli import (
+from alexconv.cli import display
+from alexconv.cli.options import (
     DEFAULT_BATCH,
     comma_separated,
     command_line,
@@ -42,15 +42,15 @@ from alexconv.cli import (
 )
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
-from alexconv.executors.cuda import CudaExecutor
-from alexconv.executors.cuda_points import CopiedPoint
-from alexconv.executors.host_points import HostPoint, HostProgram, HostRungs
+from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.executors.cuda.points import CopiedPoint
+from alexconv.executors.host.points import HostPoint, HostProgram, HostRungs
 from alexconv.executors.point import open_rung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import images_at_a_time
-from alexconv.launches import configure
-from alexconv.planner import Plan
-from alexconv.points import (
+from alexconv.measuring.launches import configure
+from alexconv.measuring.planner import Plan
+from alexconv.measuring.points import (
     Point,
     choose_rungs,
     choose_transfers,
@@ -59,11 +59,13 @@ from alexconv.points import (
     refuse_unused,
     rung_label,
 )
-from alexconv.records import Record, RecordFile, identity, read
-from alexconv.runner import Runner, Settings, Skip
+from alexconv.measuring.runner import Runner, Settings, Skip
+from alexconv.measuring.transfers import transfer_named
+from alexconv.profiling import ncu
+from alexconv.profiling.trace import Trace, spread_blocks, trace_launch
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile, identity, read
 from alexconv.shapes import WORKLOADS
-from alexconv.trace import Trace, spread_blocks, trace_launch
-from alexconv.transfers import transfer_named
 
 PROGRAM = "python -m alexconv.profile"
 DEFAULT_OUT = Path("study/profile.jsonl")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from alexconv.cli import ALL_LAYERS, exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cli.display import Progress
+from alexconv.cli.options import ALL_LAYERS, exits_cleanly, parse_batches, parse_layers, workload_named
 from alexconv.cpu_reference.cache import CachedReference, ensure
 from alexconv.cpu_reference.machine import dgemm_flops
-from alexconv.display import Progress
 from alexconv.shapes import WORKLOADS, Conv
 
 _IMAGES_PER_READ = 32

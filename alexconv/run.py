@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
 
-from alexconv import __version__, auto, display, environment, peers, together, tuning_cache
-from alexconv.checks import PRECISIONS
-from alexconv.cli import (
+from alexconv import __version__
+from alexconv.cli import display
+from alexconv.cli.display import Progress, listing, outcome, plan_table, result_tables
+from alexconv.cli.options import (
     DEFAULT_BATCH,
     comma_separated,
     command_line,
@@ -32,15 +33,17 @@ from alexconv.cli import (
     positive,
     workload_named,
 )
+from alexconv.cli.watchdog import TIME_LIMIT, time_limit
 from alexconv.cpu_reference.files import print_to_stderr
-from alexconv.display import Progress, listing, outcome, plan_table, result_tables
 from alexconv.errors import UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.ladder_lenet import STUDY_WORKLOADS
 from alexconv.kernels.rung import Rung
-from alexconv.points import (
+from alexconv.measuring import peers, together
+from alexconv.measuring.checks import PRECISIONS
+from alexconv.measuring.points import (
     Joint,
     Point,
     TunedConstants,
@@ -51,11 +54,13 @@ from alexconv.points import (
     refuse_unused,
     study_points,
 )
-from alexconv.records import Record, RecordFile, identity
-from alexconv.runner import Runner, Settings, finished, timed_out
+from alexconv.measuring.runner import Runner, Settings, finished, timed_out
+from alexconv.measuring.transfers import TRANSFERS
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile, identity
 from alexconv.shapes import WORKLOADS, Conv
-from alexconv.transfers import TRANSFERS
-from alexconv.watchdog import TIME_LIMIT, time_limit
+from alexconv.tuning import auto
+from alexconv.tuning import cache as tuning_cache
 
 PROGRAM = "python -m alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
@@ -398,7 +403,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def restart_under_asan(arguments: Sequence[str] | None) -> None:
     """Replaces this process by one that runs the same command with AddressSanitizer loaded, unless it is loaded."""
-    from alexconv.executors.host import asan_environment, asan_loaded
+    from alexconv.executors.host.executor import asan_environment, asan_loaded
 
     if asan_loaded():
         return

@@ -28,9 +28,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from alexconv import display, environment, tuning_cache
-from alexconv.checks import PRECISIONS
-from alexconv.cli import (
+from alexconv.cli import display
+from alexconv.cli.display import Progress, number
+from alexconv.cli.options import (
     comma_separated,
     command_line,
     duration,
@@ -42,13 +42,14 @@ from alexconv.cli import (
     positive,
     workload_named,
 )
+from alexconv.cli.watchdog import TIME_LIMIT, time_limit
 from alexconv.cpu_reference.files import print_to_stderr
-from alexconv.display import Progress, number
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.points import (
+from alexconv.measuring.checks import PRECISIONS
+from alexconv.measuring.points import (
     Point,
     choose_rungs,
     choose_transfers,
@@ -57,13 +58,14 @@ from alexconv.points import (
     refuse_unused,
     rung_label,
 )
-from alexconv.records import Record, RecordFile, identity
-from alexconv.runner import Runner, Settings, Skip, finished, timed_out
+from alexconv.measuring.runner import Runner, Settings, Skip, finished, timed_out
+from alexconv.records import environment
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, RecordFile, identity
 from alexconv.shapes import WORKLOADS
-from alexconv.statistics import median_of
-from alexconv.tuning import Axes, Run, Search, axes, candidates, import_optuna, search
-from alexconv.tuning_cache import Best
-from alexconv.watchdog import TIME_LIMIT, time_limit
+from alexconv.tuning import cache as tuning_cache
+from alexconv.tuning.cache import Best
+from alexconv.tuning.search import Axes, Run, Search, axes, candidates, import_optuna, search
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
 PROGRAM = "python -m alexconv.tune"

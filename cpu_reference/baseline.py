@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alexconv import data
+from alexconv.compiling.toolchain import compiler_version, find_cxx
 from alexconv.cpu_reference.files import Say, locked, print_to_stderr, replacing
 from alexconv.cpu_reference.machine import blas_name, cores, cpu_model, machine_name
 from alexconv.cpu_reference.reference import SOURCE as BLAS_SOURCE
@@ -26,7 +27,6 @@ from alexconv.cpu_reference.serial import SOURCE as SERIAL_SOURCE
 from alexconv.errors import AlexconvError
 from alexconv.paths import cache_dir
 from alexconv.shapes import Conv
-from alexconv.toolchain import compiler_version, find_cxx
 
 _REPEATS = 5
 # Enough work for a sample of a tenth of a second or so: small layers are timed over many images.

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.ctypeslib import ndpointer
 from numpy.typing import NDArray
 
+from alexconv.compiling.toolchain import first_error
 from alexconv.errors import CompileError
 from alexconv.shapes import Conv
-from alexconv.toolchain import first_error
 
 SOURCE = Path(__file__).with_name("serial.cpp")
 FLAGS = ("-O2", "-shared", "-fPIC")

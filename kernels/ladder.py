@@ -8,13 +8,13 @@ from collections.abc import Callable
 from math import ceil, prod
 
 from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes, no_bytes, outside_block, round_up
-from alexconv.kernels.ladder_frontier import FRONTIER_RUNGS
+from alexconv.kernels.igemm.ladder import FRONTIER_RUNGS
 from alexconv.kernels.ladder_lenet import LENET_RUNGS
-from alexconv.kernels.ladder_mma import MMA_RUNGS
-from alexconv.kernels.ladder_resident import RESIDENT_RUNGS
-from alexconv.kernels.ladder_wgmma import WGMMA_RUNGS
-from alexconv.kernels.ladder_winograd import WINOGRAD_RUNGS
+from alexconv.kernels.mma.ladder import MMA_RUNGS
 from alexconv.kernels.rung import MAX_BLOCK, Array, Constant, Constants, Dims, Launch, Rung
+from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
+from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
+from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
 from alexconv.shapes import Conv
 
 BANKS = 32  # of shared memory
@@ -143,7 +143,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="one thread per output, every product added in global memory",
         family="single",
         parent=None,
-        file="direct.cu",
+        file="single/direct.cu",
         launches=(Launch("direct", ("x", "w", "y"), grid_nm, plane_block),),
         constants=(OUTPUTS, mapping(1)),
         refuses=too_large(),
@@ -154,7 +154,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="sums in a register, one store per output",
         family="single",
         parent="direct",
-        file="direct_register.cu",
+        file="single/direct_register.cu",
         launches=(Launch("direct_register", ("x", "w", "y"), grid_nm, plane_block),),
         constants=(OUTPUTS, mapping(1)),
         refuses=too_large(),
@@ -165,7 +165,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="filter in shared memory, loaded by one thread while the others wait",
         family="single",
         parent="direct-register",
-        file="direct_filter_one_thread.cu",
+        file="single/direct_filter_one_thread.cu",
         launches=(Launch("direct_filter_one_thread", ("x", "w", "y"), grid_nm, plane_block, filter_bytes),),
         constants=(OUTPUTS, mapping(1)),
         refuses=too_large(filter_bytes),
@@ -176,7 +176,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="filter in shared memory, loaded by many threads",
         family="single",
         parent="direct-filter-one-thread",
-        file="direct_filter_shared.cu",
+        file="single/direct_filter_shared.cu",
         launches=(Launch("direct_filter_shared", ("x", "w", "y"), grid_nm, plane_block, filter_bytes),),
         constants=(OUTPUTS, mapping(1)),
         refuses=too_large(filter_bytes),
@@ -187,7 +187,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="filter and sums in shared memory",
         family="single",
         parent="direct-filter-one-thread",
-        file="direct_sum_shared.cu",
+        file="single/direct_sum_shared.cu",
         launches=(Launch("direct_sum_shared", ("x", "w", "y"), grid_nm, plane_block, filter_and_sums_bytes),),
         constants=(OUTPUTS, mapping(1)),
         refuses=too_large(filter_and_sums_bytes),
@@ -198,7 +198,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="the naive convolution in half precision",
         family="single",
         parent="direct",
-        file="direct_half.cu",
+        file="single/direct_half.cu",
         launches=(Launch("direct_half", ("x", "w", "y"), grid_nm, plane_block),),
         constants=(OUTPUTS, mapping(1)),
         precision="half",
@@ -211,7 +211,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="input channels in parallel too: partial planes, then a kernel that adds them",
         family="multi",
         parent="direct-register",
-        file="channels.cu",
+        file="multi/channels.cu",
         launches=(Launch("channels", ("x", "w", "partial"), grid_nmc, plane_block), REDUCE_CHANNELS),
         constants=(OUTPUTS, mapping(0), CHANNELS),
         scratch=(partial_planes(FLOAT),),
@@ -223,7 +223,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="the block's slice of the filter in shared memory",
         family="multi",
         parent="channels",
-        file="channels_filter_shared.cu",
+        file="multi/channels_filter_shared.cu",
         launches=(
             Launch("channels_filter_shared", ("x", "w", "partial"), grid_nmc, plane_block, slice_bytes),
             REDUCE_CHANNELS,
@@ -238,7 +238,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="the input plane in shared memory too; coalesced accesses where it does not fit",
         family="multi",
         parent="channels-filter-shared",
-        file="channels_plane_shared.cu",
+        file="multi/channels_plane_shared.cu",
         launches=(
             Launch(
                 "channels_plane_shared", ("x", "w", "partial"), grid_nmc, plane_block, filter_and_plane_bytes(FLOAT)
@@ -255,7 +255,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="vector loads, and loops along filter rows unrolled away",
         family="multi",
         parent="channels-plane-shared",
-        file="channels_vector.cu",
+        file="multi/channels_vector.cu",
         launches=(
             Launch("channels_vector", ("x", "w", "partial"), grid_nmc, plane_block, vector_bytes),
             REDUCE_CHANNELS,
@@ -270,7 +270,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="filter slice and input plane in shared memory, in half precision",
         family="multi",
         parent="channels-plane-shared",
-        file="channels_half.cu",
+        file="multi/channels_half.cu",
         launches=(
             Launch("channels_half", ("x", "w", "partial"), grid_nmc, plane_block, filter_and_plane_bytes(HALF)),
             REDUCE_CHANNELS,
@@ -287,7 +287,7 @@ ALEXNET_RUNGS: tuple[Rung, ...] = (
         idea="channels added in the output with atomics: no partial planes",
         family="multi",
         parent="channels-vector",
-        file="channels_atomic.cu",
+        file="multi/channels_atomic.cu",
         launches=(
             Launch("clear", ("y",), grid_nm, plane_block),
             Launch("channels_atomic", ("x", "w", "y"), grid_nmc, plane_block, vector_bytes),

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from alexconv.cli import exits_cleanly
-from alexconv.records import read
+from alexconv.cli.options import exits_cleanly
+from alexconv.records.store import read
 from alexconv.reports.evidence import evidence
 from alexconv.reports.page import compose, write
 

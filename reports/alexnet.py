@@ -7,13 +7,13 @@ import numpy as np
 
 from alexconv.kernels.ladder import ALIASES, RUNGS
 from alexconv.kernels.rung import Rung
+from alexconv.records.statistics import Summary
 from alexconv.reports import mapping, published
 from alexconv.reports.charts import DIRECTIONS, Dot, Line, Stack, dots, layer_marker, lines, one, stacks
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.evidence import Evidence, Measured, layer_numbers
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, Series, variant_of
 from alexconv.shapes import WORKLOADS
-from alexconv.statistics import Summary
 
 WORKLOAD = "alexnet"
 BREAKDOWNS = ("mk-sw-mt-si-c-vec", "mk-sw-mt-si-c-half", "mk-sw-mt-si-c")  # figures 12a, b, c

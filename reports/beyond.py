@@ -7,15 +7,15 @@ from itertools import combinations
 from math import sqrt
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.records import Record, identity
+from alexconv.measuring.transfers import TRANSFERS, transfer_named
+from alexconv.records.statistics import Summary
+from alexconv.records.store import Record, identity
 from alexconv.reports import charts, published
 from alexconv.reports.charts import DIRECTIONS, Dot, Line, Mark, Stack, Step
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.evidence import Evidence, Measured, layer_numbers, sum_or_none
 from alexconv.reports.published import Series
 from alexconv.reports.roofline import intensity_figure
-from alexconv.statistics import Summary
-from alexconv.transfers import TRANSFERS, transfer_named
 
 MS = 1000  # in a second
 Ours = dict[Series, float]

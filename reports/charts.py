@@ -10,9 +10,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from alexconv.records.statistics import Summary
 from alexconv.reports.elements import shown
 from alexconv.reports.style import COPY_COLOURS, MARKERS, PUBLISHED_COLOUR, ROW, canvas, look
-from alexconv.statistics import Summary
 
 COPY_NAMES = {"h2d": "copy to the device", "d2h": "copy back"}
 DIRECTIONS = tuple(COPY_NAMES)

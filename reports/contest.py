@@ -10,9 +10,11 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.layouts import LAYOUTS
-from alexconv.points import TOGETHER, layer_range, peer_name
-from alexconv.records import Record, Records, identity, read
+from alexconv.measuring.layouts import LAYOUTS
+from alexconv.measuring.points import TOGETHER, layer_range, peer_name
+from alexconv.measuring.transfers import transfer_named
+from alexconv.records.statistics import summarize
+from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.evidence import (
     Measured,
@@ -24,8 +26,6 @@ from alexconv.reports.evidence import (
 )
 from alexconv.reports.evidence import name_of as device_name
 from alexconv.shapes import WORKLOADS
-from alexconv.statistics import summarize
-from alexconv.transfers import transfer_named
 
 LAYERS = tuple(layer_numbers(WORKLOAD))
 MANY, ONE, MOST = 128, 1, 2048  # images

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.planner import MEBIBYTE
+from alexconv.measuring.planner import MEBIBYTE
+from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.evidence import Evidence, Measured
-from alexconv.statistics import Summary
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",

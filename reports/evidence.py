@@ -7,11 +7,11 @@ from functools import cached_property
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.points import changed_in
-from alexconv.records import Record, Records, identity
+from alexconv.measuring.points import changed_in
+from alexconv.records.statistics import Summary, summarize
+from alexconv.records.store import Record, Records, identity
 from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
-from alexconv.statistics import Summary, summarize
 
 HOST_BACKEND = "host"
 

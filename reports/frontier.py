@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from alexconv.cli import exits_cleanly
+from alexconv.cli.options import exits_cleanly
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.points import GEMM, layer_range
+from alexconv.measuring.points import GEMM, layer_range
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.contest import (
     CONTRACTS,

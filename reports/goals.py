@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from alexconv.points import GEMM
+from alexconv.measuring.points import GEMM
 from alexconv.reports.contest import (
     CONTRACTS,
     FP32,

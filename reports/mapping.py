@@ -1,4 +1,4 @@
-"""Which thread takes which output of a plane: the rule of ``kernels/plane.cuh``, from a rung's own constants."""
+"""Which thread takes which output of a plane: the rule of ``kernels/common/plane.cuh``, from a rung's own constants."""
 
 from collections.abc import Mapping
 from math import ceil

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from alexconv.records import Record
+from alexconv.records.store import Record
+from alexconv.records.summary import Row, rows
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.evidence import Evidence, name_of
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
-from alexconv.summary import Row, rows
 
 KILO, GIBIBYTE = 1000, 2**30
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import matplotlib
 
-from alexconv.cli import exits_cleanly
+from alexconv.cli.options import exits_cleanly
 from alexconv.errors import UsageError
-from alexconv.records import digest, read
+from alexconv.records.store import digest, read
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD, breakdown_plot
 from alexconv.reports.beyond import steps

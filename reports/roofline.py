@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from alexconv.records import Record
+from alexconv.records.statistics import Summary
+from alexconv.records.store import Record
 from alexconv.reports.charts import Mark, layer_marker, scatter
 from alexconv.reports.evidence import Measured
-from alexconv.statistics import Summary
 
 MS = 1000  # in a second
 TERA = 1e12

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from alexconv.network import CLASSES, HELD_OUT, WEIGHTS, WORKLOAD, digits
+from alexconv.digits.network import CLASSES, HELD_OUT, WEIGHTS, WORKLOAD, digits
 
 SEED, EPOCHS, BATCH, RATE = 0, 12, 32, 1e-3
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.records import RecordFile
+from alexconv.records.store import RecordFile
 from alexconv.reports.__main__ import main
 from alexconv.shapes import WORKLOADS
 

@@ -4,9 +4,9 @@ import numpy as np
 
 from alexconv.executors.point import Executor, open_rung
 from alexconv.kernels.rung import Rung
-from alexconv.planner import Plan, plan
+from alexconv.measuring.planner import Plan, plan
+from alexconv.measuring.transfers import TRANSFERS, Transfer
 from alexconv.shapes import Conv
-from alexconv.transfers import TRANSFERS, Transfer
 
 PLENTY = 1 << 34  # bytes of memory
 

@@ -13,7 +13,7 @@ def choose_executor(backend: str, device: int = 0, host_build: str = "fast", hos
     """
     because = None
     if backend != "host":
-        from alexconv.executors.cuda import CudaExecutor
+        from alexconv.executors.cuda.executor import CudaExecutor
 
         try:
             return CudaExecutor(device)
@@ -21,6 +21,6 @@ def choose_executor(backend: str, device: int = 0, host_build: str = "fast", hos
             if backend == "cuda":
                 raise
             because = str(error)
-    from alexconv.executors.host_points import HostRungs
+    from alexconv.executors.host.points import HostRungs
 
     return HostRungs(host_build, host_order, because)

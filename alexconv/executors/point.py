@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.kernels.rung import Constants, Rung
-from alexconv.layouts import from_study, to_study
-from alexconv.planner import Plan
-from alexconv.records import Record
+from alexconv.measuring.layouts import from_study, to_study
+from alexconv.measuring.planner import Plan
+from alexconv.measuring.transfers import Transfer
+from alexconv.records.store import Record
 from alexconv.shapes import Conv
-from alexconv.transfers import Transfer
 
 Values = npt.NDArray[Any]
 Samples = dict[str, list[float]]  # milliseconds per batch, by figure: kernel, kernel_cold, h2d, d2h, total

@@ -1,0 +1,1 @@
+"""Command-line parts that the commands share: options, display, time limits."""

@@ -1,0 +1,165 @@
+"""What the run shows: progress, the list of rungs, plans and result tables."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.measuring.launches import configure
+from alexconv.measuring.planner import MEBIBYTE
+from alexconv.measuring.points import Point, rung_label
+from alexconv.measuring.runner import Runner, Skip
+from alexconv.records.statistics import summarize
+from alexconv.records.store import Record
+from alexconv.records.summary import Row, rows
+
+PLAIN_WIDTH = 160  # columns
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal; elsewhere wide enough that lines stay whole, unless COLUMNS says how wide."""
+    stream = sys.stderr if stderr else sys.stdout
+    fixed = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    return Console(stderr=stderr, highlight=False, width=fixed)
+
+
+class Progress:
+    """A bar with the time left on a terminal; one plain line per finished point elsewhere.  On standard error."""
+
+    def __init__(self, total: int) -> None:
+        self.console = console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self._task = self._bar.add_task("", total=total)
+        self._total, self._done = total, 0
+
+    def __enter__(self) -> "Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Takes the bar away; lines may follow."""
+        self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        self.console.print(line, soft_wrap=True, markup=False)
+
+    def start(self, what: str) -> None:
+        """Names what runs now."""
+        self._bar.update(self._task, description=what)
+
+    def reach(self, done: int) -> None:
+        """So many are done now."""
+        self._done = done
+        self._bar.update(self._task, completed=done)
+
+    def finish(self, record: Record) -> None:
+        """Counts a finished point, and says what became of it where there is no bar to show it."""
+        self.reach(self._done + 1)
+        if self._bar.disable or record["status"] not in ("ok", "skipped"):
+            point = record["point"]
+            self.say(f"[{self._done}/{self._total}] {Point(**point).label()}: {outcome(record)}")
+
+
+def outcome(record: Record) -> str:
+    """Status of a record with its main figures."""
+    if record["status"] != "ok":
+        return f"{record['status']}: {record['reason']}"
+    samples = record["samples"]
+    times = [f"{name} {summarize(samples[name]).median:.3f} ms" for name in ("kernel", "total") if samples.get(name)]
+    error = f"error {record['error']['scaled']:.1e} (tolerance {record['error']['tolerance']:.1e})"
+    return ", ".join(["ok", *times, error])
+
+
+def listing(console: Console, *, as_json: bool) -> None:
+    """All rungs: a table for people, an array on standard output for programs."""
+    if as_json:
+        fields = ("name", "alias", "family", "parent", "precision", "idea", "file", "gpu_only")
+        rungs = [{name: getattr(rung, name) for name in fields} for rung in LADDER]
+        for entry, rung in zip(rungs, LADDER, strict=True):
+            entry["constants"] = [constant.name for constant in rung.constants]
+        json.dump(rungs, sys.stdout, indent=1)
+        print()
+        return
+    table = Table("rung", "alias", "family", "precision", "constants", "idea")
+    for rung in LADDER:
+        constants = " ".join(constant.name for constant in rung.constants)
+        table.add_row(rung.name, rung.alias, rung.family, rung.precision, constants, rung.idea)
+    console.print(table)
+
+
+def plan_table(console: Console, runner: Runner, points: Sequence[Point]) -> None:
+    """What a run would do: pieces, device memory, and the launches of the largest piece."""
+    table = Table("layer", "N", "rung", "transfer", "pieces", "MiB", "launches")
+    for point in points:
+        name = rung_label(point.rung, point.constants, point.conv)
+        try:
+            plan = runner.plan(point)
+        except Skip as reason:
+            table.add_row(str(point.layer), str(point.N), name, point.transfer, "", "", f"skipped: {reason}")
+            continue
+        launches = configure(RUNGS[point.rung], point.conv, plan.images, plan.constants)
+        shown = "; ".join(f"{launch.entry} {times(launch.grid)} of {times(launch.block)}" for launch in launches)
+        size = f"{plan.device_bytes / MEBIBYTE:.1f}"
+        table.add_row(str(point.layer), str(point.N), name, point.transfer, str(len(plan.pieces)), size, shown)
+    console.print(table)
+
+
+def times(dims: Iterable[int]) -> str:
+    """``(4, 96, 1)`` as ``4x96x1``."""
+    return "x".join(map(str, dims))
+
+
+def result_tables(console: Console, records: Sequence[Record], *, timed: bool) -> None:
+    """One table per workload and batch size: layers and their sums."""
+    table_rows = rows(records)
+    for workload, N in dict.fromkeys((row.workload, row.N) for row in table_rows):
+        chosen = [row for row in table_rows if (row.workload, row.N) == (workload, N)]
+        console.print(result_table(f"{workload}, N={N}", chosen, timed=timed))
+    if timed:
+        console.print(
+            "kernel, copies, total: medians, ms per batch; speedup: serial CPU time over total; error: over norms"
+        )
+    else:
+        console.print("Run on the CPU by the host executor: the outputs are verified, and there are no GPU times.")
+
+
+def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table:
+    """Rows as a table; without times where a CPU ran the kernels."""
+    figures = ("kernel", "copies", "total", "speedup") if timed else ()
+    table = Table("rung", "transfer", "layer", *figures, "max error", "tolerance", "status", title=title)
+    for row in table_rows:
+        speedup = row.speedup("total")
+        cells: list[Any] = [
+            number(row.kernel),
+            number(row.copies),
+            number(row.total),
+            f"{speedup:.0f}x" if speedup else "-",
+        ]
+        table.add_row(
+            row.rung,
+            row.transfer,
+            "all" if row.layer is None else str(row.layer),
+            *(cells if timed else []),
+            "-" if row.error is None else f"{row.error:.1e}",
+            "-" if row.tolerance is None else f"{row.tolerance:.1e}",
+            row.status if row.reason is None else f"{row.status}: {row.reason}",
+            end_section=row.layer is None,
+        )
+    return table
+
+
+def number(value: float | None) -> str:
+    """Milliseconds with four significant figures at most."""
+    return "-" if value is None else f"{value:.3f}" if value < 100 else f"{value:.1f}"

@@ -1,0 +1,74 @@
+"""nvcc: finding it, and compiling a kernel to a cubin in a cache that several processes may share.
+
+PyCUDA's own compiler cache takes no lock and can serve a truncated file, and its wrapper breaks templates, so kernels
+are compiled here and PyCUDA loads the result.  Nothing in this module needs a GPU or a driver.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from alexconv.compiling.compiled import compiled
+from alexconv.compiling.sources import source_digest
+from alexconv.compiling.toolchain import first_error
+from alexconv.errors import CompileError, MissingTool
+from alexconv.paths import cache_dir
+
+FLAGS = ("-std=c++17", "-O3", "-lineinfo")
+TIME_LIMIT = 300  # seconds for one kernel; the largest take a few
+
+
+@cache
+def find_nvcc() -> str:
+    """nvcc from $NVCC, the PATH, $CUDA_HOME or /usr/local/cuda; raises MissingTool."""
+    places = [os.environ.get("NVCC"), "nvcc"]
+    places += [f"{root}/bin/nvcc" for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
+    for place in places:
+        if place and (found := shutil.which(place)):
+            return found
+    raise MissingTool("nvcc is not on this machine: install the CUDA toolkit, or name it in NVCC or CUDA_HOME")
+
+
+@cache
+def nvcc_version() -> str:
+    """Release of nvcc, such as ``13.0.88``; raises MissingTool."""
+    text = subprocess.run([find_nvcc(), "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"V(\d+\.\d+\.\d+)", text)
+    if not match:
+        raise MissingTool(f"{find_nvcc()} does not answer with a version: is the CUDA toolkit complete?")
+    return match[1]
+
+
+def arch_name(compute_capability: tuple[int, int]) -> str:
+    """The target for a device of this compute capability: from Hopper on the one with its own instructions."""
+    major, minor = compute_capability
+    return f"{major}{minor}a" if major >= 9 else f"{major}{minor}"
+
+
+def cubin_key(source: Path, defines: Mapping[str, int], arch: str) -> str:
+    """Digest of everything that the cubin depends on."""
+    return source_digest(source, defines, *FLAGS, arch, nvcc_version())
+
+
+def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
+    """Machine code of one ``.cu`` for ``sm_<arch>``, such as ``90a``, from the cache if it is there.
+
+    Raises MissingTool without nvcc and CompileError with nvcc's first error line.
+    """
+
+    def build(target: Path) -> None:
+        macros = [f"-D{name}={value}" for name, value in defines.items()]
+        code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+        command = [find_nvcc(), "-cubin", code, *FLAGS, *macros, "-o", str(target), str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"{source.name}: nvcc did not finish within {TIME_LIMIT} s") from None
+        if done.returncode:
+            raise CompileError(f"{source.name}: {first_error(done.stderr)}")
+
+    return compiled(cache_dir("cubin") / f"{source.stem}-{cubin_key(source, defines, arch)}.cubin", build)

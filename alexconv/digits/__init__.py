@@ -1,0 +1,1 @@
+"""A small network that classifies digits through any rung's convolutions."""

@@ -1,0 +1,357 @@
+"""CUDA executor: compiles with nvcc, loads and launches through PyCUDA, which is imported only here and only when used.
+
+The primary context is used and pushed, so other libraries in the process (torch, CuPy) share it.
+"""
+
+import atexit
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from typing import Any
+
+from alexconv.compiling import nvcc
+from alexconv.errors import LaunchError, MissingTool, OutOfMemory
+from alexconv.executors.cuda.bindings import (
+    EARLY_SINCE,
+    PORTABLE_SHARED,
+    answer,
+    early_shared,
+    import_bindings,
+    launch_kernel,
+    loaded_function,
+    require_bindings,
+)
+from alexconv.executors.cuda.graphs import Graph
+from alexconv.executors.cuda.points import CopiedPoint, CudaPoint, ManagedPoint, StreamedPoint
+from alexconv.executors.cuda.tensor_maps import encode
+from alexconv.executors.point import PlannedPoint, Values
+from alexconv.kernels.geometry import WARP
+from alexconv.kernels.rung import BATCH, Constants, Dims, Rung, defines
+from alexconv.measuring.launches import Configured, configure, configure_preparation, from_image, turns
+from alexconv.measuring.planner import Plan
+from alexconv.measuring.transfers import TRANSFERS, Transfer
+from alexconv.records.store import Record
+from alexconv.shapes import Conv
+
+MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
+DELAY_BYTES = 256 << 20  # clearing so much keeps the device busy while the host enqueues what is timed
+
+
+def import_driver() -> Any:
+    """PyCUDA's driver module, initialised; raises MissingTool with what to do."""
+    try:
+        import pycuda.driver as driver
+    except ImportError as error:
+        raise MissingTool(
+            "the CUDA backend needs PyCUDA and an NVIDIA driver: pip install 'alexconv[gpu]', or use "
+            f"--backend host ({error})"
+        ) from None
+    try:
+        driver.init()
+        count = driver.Device.count()
+    except driver.Error as error:
+        raise MissingTool(f"the NVIDIA driver does not answer ({error}); use --backend host") from None
+    if not count:
+        raise MissingTool("there is no NVIDIA GPU on this machine; use --backend host")
+    return driver
+
+
+class CudaProgram:
+    """A rung loaded on the device, for one shape and one set of constants."""
+
+    def __init__(self, executor: "CudaExecutor", rung: Rung, conv: Conv, constants: Constants, cubin: bytes) -> None:
+        self.rung, self.conv, self.constants = rung, conv, dict(constants)
+        self._executor, self._cubin = executor, cubin
+        self._module = executor.driver.module_from_buffer(cubin)
+        launches = configure(rung, conv, 1, constants) + configure_preparation(rung, conv, constants)
+        self._functions = {launch.entry: self._function(launch) for launch in launches}
+        self._configured: dict[int, list[Configured]] = {}
+        self._image_bytes = rung.image_bytes(conv)
+        self._maps: dict[tuple[str, int, int], Any] = {}  # by map, images and the array's address
+
+    def _function(self, launch: Configured) -> Any:
+        function = self._module.get_function(launch.entry)
+        if launch.dynamic_shared > PORTABLE_SHARED:
+            attribute = self._executor.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            function.set_attribute(attribute, launch.dynamic_shared)
+        return function.prepare("P" * len(launch.args))
+
+    def filters(self, point: "CudaPoint", nbytes: int) -> int:
+        """Where the filters of a point go: the rung's constant memory if it keeps them there, else new memory."""
+        if self.rung.constant_symbol is None:
+            return point.allocate(nbytes)
+        address, _ = self._module.get_global(self.rung.constant_symbol)
+        return int(address)
+
+    def enqueue(self, images: int, pointers: dict[str, int], stream: Any, *, early: bool = False) -> None:
+        """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses.
+
+        The first may start early, if it can, where a kernel precedes it that does not prepare its filters.
+        """
+        for first, count in turns(images, self.constants):
+            if count not in self._configured:
+                self._configured[count] = configure(self.rung, self.conv, count, self.constants)
+            arguments = self._arguments(first, count, pointers)
+            self._enqueue(self._configured[count], arguments, stream, early=early and first == 0)
+
+    def prepare(self, pointers: dict[str, int], stream: Any) -> None:
+        """Puts the launches on a stream that bring the filters into the rung's own form."""
+        self._enqueue(configure_preparation(self.rung, self.conv, self.constants), pointers, stream)
+
+    def _enqueue(
+        self, launches: list[Configured], pointers: dict[str, int], stream: Any, *, early: bool = False
+    ) -> None:
+        for number, launch in enumerate(launches):
+            arguments = [pointers[name] for name in launch.args]
+            if launch.early and (early or number > 0) and self._executor.launches_early:
+                shared = self._executor.early_shared(launch.grid, launch.dynamic_shared)
+                bindings, function = self._bound(launch.entry, shared)
+                parameters = [[argument] for argument in arguments]
+                launch_kernel(
+                    bindings, function, launch.grid, launch.block, shared, stream.handle, parameters, early=True
+                )
+            else:
+                self._functions[launch.entry].prepared_async_call(
+                    launch.grid, launch.block, stream, *arguments, shared_size=launch.dynamic_shared
+                )
+
+    @cached_property
+    def _bound_module(self) -> Any:
+        """The cubin as cuda-bindings know it, which cannot use PyCUDA's module."""
+        bindings = require_bindings("an early launch")
+        module = answer(bindings.cuModuleLoadData(self._cubin), f"loading {self.rung.name}")
+        weakref.finalize(self, bindings.cuModuleUnload, module).atexit = False
+        return module
+
+    def _bound(self, entry: str, shared: int) -> tuple[Any, Any]:
+        """cuda-bindings, and a kernel as they know it, with so much dynamic shared memory."""
+        bindings = require_bindings("an early launch")
+        return bindings, loaded_function(bindings, self._bound_module, entry, shared)
+
+    def _arguments(self, first: int, images: int, pointers: dict[str, int]) -> dict[str, int]:
+        """What launches over so many images take by name, from one image on: numbers, arrays and maps of these.
+
+        A map is made when it is first asked for, which must be outside of any capture.
+        """
+        addresses = {BATCH: images, **from_image(first, pointers, self._image_bytes)}
+        for tensor_map in self.rung.maps:
+            key = (tensor_map.name, images, addresses[tensor_map.array])
+            if key not in self._maps:
+                encoded = encode(tensor_map, self.conv, images, self.constants, key[2])
+                self._maps[key] = self._executor.driver.to_device(encoded)
+            addresses[tensor_map.name] = int(self._maps[key])
+        return addresses
+
+    def launches(self, images: int) -> list[Record]:
+        """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""
+        return [
+            {
+                "entry": launch.entry,
+                "grid": launch.grid,
+                "block": launch.block,
+                "registers": self._functions[launch.entry].num_regs,
+                "static_shared": self._functions[launch.entry].shared_size_bytes,
+                "dynamic_shared": launch.dynamic_shared,
+                "local": self._functions[launch.entry].local_size_bytes,
+                "occupancy": self._occupancy(launch),
+            }
+            for launch in configure_preparation(self.rung, self.conv, self.constants)
+            + configure(self.rung, self.conv, images, self.constants)
+        ]
+
+    def _occupancy(self, launch: Configured) -> float | None:
+        """Resident warps over the most a multiprocessor holds; PyCUDA's own figure is wrong on today's chips."""
+        if import_bindings() is None:
+            return None
+        bindings, function = self._bound(launch.entry, launch.dynamic_shared)
+        x, y, z = launch.block
+        threads = x * y * z
+        blocks = answer(
+            bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared),
+            f"occupancy of {launch.entry}",
+        )
+        resident = blocks * -(-threads // WARP) * WARP
+        return float(round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))
+
+
+class CudaExecutor:
+    """One GPU, chosen explicitly.  Raises MissingTool where there is no driver, no device or no nvcc."""
+
+    name = "cuda"
+    transfers = tuple(TRANSFERS)
+    measures = True
+
+    def __init__(self, device: int = 0) -> None:
+        self.driver = import_driver()
+        self.toolkit = nvcc.nvcc_version()
+        if not 0 <= device < self.driver.Device.count():
+            raise MissingTool(f"there is no GPU number {device}: this machine has {self.driver.Device.count()}")
+        self.number = device
+        self.device = self.driver.Device(device)
+        self.capability: tuple[int, int] = self.device.compute_capability()
+        self.arch = nvcc.arch_name(self.capability)
+        self._context = self.device.retain_primary_context()
+        self._context.push()
+        atexit.register(self._context.pop)  # PyCUDA wants none left on its stack
+        self.stream = self.driver.Stream()
+        self.max_shared = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self._multiprocessors = self.attribute("MULTIPROCESSOR_COUNT")
+        self._multiprocessor_shared = self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR")
+        self.launches_early = self.capability >= EARLY_SINCE and import_bindings() is not None
+
+    def leave(self) -> None:
+        """Takes the context off the stack of the thread that made this executor: whoever goes on brings one."""
+        atexit.unregister(self._context.pop)
+        self._context.pop()
+
+    def attribute(self, name: str) -> int:
+        """A device attribute by its name in the driver API."""
+        return int(self.device.get_attribute(getattr(self.driver.device_attribute, name)))
+
+    def early_shared(self, grid: Dims, shared: int) -> int:
+        """Bytes of dynamic shared memory for an early launch whose blocks need ``shared``."""
+        return early_shared(grid, shared, self._multiprocessors, self._multiprocessor_shared)
+
+    def unsuited(self, rung: Rung) -> str | None:
+        """Why this GPU cannot run the rung, or None."""
+        return rung.unsuited(self.capability)
+
+    def describe(self) -> str:
+        """GPU, its architecture and the toolkit, in one line."""
+        return f"{self.device.name()} (sm_{self.arch}), CUDA {self.toolkit}, PyCUDA"
+
+    def header(self) -> Record:
+        """The GPU, its driver and toolkit."""
+        driver = self.driver.get_driver_version()
+        return {
+            "backend": self.name,
+            "name": self.device.name(),
+            "compute_capability": list(self.device.compute_capability()),
+            "multiprocessors": self.attribute("MULTIPROCESSOR_COUNT"),
+            "l2_bytes": self.attribute("L2_CACHE_SIZE"),
+            "memory_bytes": self.device.total_memory(),
+            "memory_bus_bits": self.attribute("GLOBAL_MEMORY_BUS_WIDTH"),
+            "clock_khz": self.attribute("CLOCK_RATE"),
+            "memory_clock_khz": self.attribute("MEMORY_CLOCK_RATE"),
+            "cuda_driver": f"{driver // 1000}.{driver % 1000 // 10}",
+            "toolkit": self.toolkit,
+            "nvcc_flags": list(nvcc.FLAGS),
+            "kernels_launched": "one by one" if import_bindings() is None else "as a graph",
+            **self._management_facts(),
+        }
+
+    def memory_budget(self) -> int:
+        """Bytes that a point may take: most of what is free now."""
+        free, _ = self.driver.mem_get_info()
+        return int(free * MEMORY_SHARE)
+
+    def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
+        """Digest of kernel source, macros, flags and toolkit."""
+        return nvcc.cubin_key(rung.path, defines(conv, constants), self.arch)
+
+    def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
+        """Compiles a rung into the cache; any thread may call it.  Raises CompileError."""
+        nvcc.compile_cubin(rung.path, defines(conv, constants), self.arch)
+
+    def load(self, rung: Rung, conv: Conv, constants: Constants) -> CudaProgram:
+        """Loads a rung on the device, compiling it first if the cache lacks it; raises CompileError."""
+        cubin = nvcc.compile_cubin(rung.path, defines(conv, constants), self.arch)
+        with self.errors(rung.name):
+            return CudaProgram(self, rung, conv, constants, cubin)
+
+    def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:
+        """Allots the arrays of a point; raises OutOfMemory."""
+        kinds: dict[str, Any] = {"pageable": CopiedPoint, "pinned": CopiedPoint, "streamed": StreamedPoint}
+        with self.errors(program.rung.name):
+            opened: PlannedPoint = kinds.get(transfer.kind, ManagedPoint)(self, program, plan, x, w, transfer)
+            return opened
+
+    @contextmanager
+    def errors(self, what: str) -> Iterator[None]:
+        """Turns the driver's exceptions into this project's, each one line."""
+        try:
+            yield
+        except self.driver.MemoryError as error:
+            raise OutOfMemory(f"{what}: {error}") from None
+        except self.driver.Error as error:
+            raise LaunchError(f"{what}: {error}") from None
+
+    @cached_property
+    def flush_buffer(self) -> tuple[int, int]:
+        """Address and bytes of a buffer whose clearing empties the L2 cache and keeps the device busy for a while."""
+        size = max(2 * self.attribute("L2_CACHE_SIZE"), DELAY_BYTES)
+        self._flush_allocation = self.driver.mem_alloc(size)
+        return int(self._flush_allocation), size
+
+    def flush(self) -> None:
+        """Enqueues the clearing of the flush buffer."""
+        address, size = self.flush_buffer
+        self.driver.memset_d8_async(address, 0, size, self.stream)
+
+    def mark(self, stream: Any) -> Any:
+        """An event recorded on a stream."""
+        event = self.driver.Event()
+        event.record(stream)
+        return event
+
+    @contextmanager
+    def recorded(self, enqueue: Callable[[Any], None]) -> Iterator[Callable[[], None]]:
+        """What puts on this executor's stream all that ``enqueue`` puts on a stream: a graph, if there are bindings."""
+        if import_bindings() is None:
+            yield partial(enqueue, self.stream)
+            return
+        graph = Graph(partial(enqueue, self.stream), self.stream)
+        try:
+            yield graph.launch
+        finally:
+            graph.close()
+
+    @cached_property
+    def _management(self) -> Any | None:
+        """NVML's handle of the device, or None where the library does not answer."""
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            return pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id())
+        except pynvml.NVMLError:
+            return None
+
+    def _management_facts(self) -> Record:
+        import pynvml
+
+        if self._management is None:
+            return {"nvml": "does not answer"}
+        facts: dict[str, Callable[[], Any]] = {
+            "uuid": partial(pynvml.nvmlDeviceGetUUID, self._management),
+            "driver": pynvml.nvmlSystemGetDriverVersion,
+            "max_sm_clock_mhz": partial(pynvml.nvmlDeviceGetMaxClockInfo, self._management, pynvml.NVML_CLOCK_SM),
+        }
+        found: Record = {}
+        for name, fact in facts.items():
+            with suppress(pynvml.NVMLError):  # not every device knows everything, as a part of a GPU
+                found[name] = fact()
+        return found
+
+    def health(self) -> Record:
+        """SM clock in MHz and NVML's bit mask of reasons that hold the clocks down."""
+        import pynvml
+
+        if self._management is None:
+            return {}
+        try:
+            return {
+                "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(self._management, pynvml.NVML_CLOCK_SM),
+                "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._management),
+            }
+        except pynvml.NVMLError as error:
+            return {"nvml": str(error)}
+
+    def lost(self) -> bool:
+        """Whether a fault has left the context unusable, as a bad address in a kernel does."""
+        try:
+            self.stream.synchronize()
+        except self.driver.Error:
+            return True
+        return False

@@ -1,0 +1,470 @@
+"""Planned points on a GPU, one class for each way in which arrays move: copied, streamed, managed.
+
+Times are taken with events on an explicit stream.  Before a timed region a large buffer is cleared on the same stream:
+that empties the L2 cache (*cold*), and keeps the device busy until the host has enqueued the whole region, so no gap
+of the host's is counted.  For *hot* figures the kernels run once more, untimed, in between.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from alexconv.executors.point import NAN_BYTE, Samples, Values, fill_with_nan
+from alexconv.measuring.planner import Plan
+from alexconv.measuring.transfers import Transfer
+from alexconv.records.store import Record
+
+if TYPE_CHECKING:
+    from alexconv.executors.cuda.executor import CudaExecutor, CudaProgram
+
+Sample = TypeVar("Sample")
+
+FEWEST_SAMPLES, MOST_SAMPLES = 10, 50
+PATIENCE = 10  # a figure that takes so many times its budget stops at ENOUGH_SAMPLES
+ENOUGH_SAMPLES = 3
+FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed behind a flush, which takes its time
+PAGE = 4096  # bytes; the host's pages, by which unified memory moves
+
+
+def repeat(once: Callable[[], Sample], seconds: float) -> list[Sample]:
+    """Samples of ``once`` for about so many seconds: at least FEWEST_SAMPLES unless that takes far too long."""
+    samples: list[Sample] = []
+    start = perf_counter()
+    while len(samples) < MOST_SAMPLES:
+        spent = perf_counter() - start
+        if len(samples) >= FEWEST_SAMPLES and spent > seconds:
+            break
+        if len(samples) >= ENOUGH_SAMPLES and spent > PATIENCE * seconds:
+            break
+        samples.append(once())
+    return samples
+
+
+def by_figure(runs: list[dict[str, float]]) -> Samples:
+    """Runs of several figures each, as one list per figure."""
+    return {name: [run[name] for run in runs] for name in runs[0]}
+
+
+def page_locked(driver: Any, values: Values) -> Values:
+    """A copy in page-locked host memory."""
+    locked: Values = driver.pagelocked_empty(values.shape, values.dtype)
+    np.copyto(locked, values)
+    return locked
+
+
+def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], *, cold: bool) -> float:
+    """Milliseconds of what the pieces of a batch enqueue on the executor's stream, the sum over the pieces.
+
+    Before each the L2 cache is flushed, which also gives the host time to enqueue what follows; unless the cache is to
+    be cold, the piece then runs once untimed.  Afterwards the device rests for as long as all this took: a kernel of
+    milliseconds, again and again, would meet the power limit, which a short one between the host's pauses does not.
+    """
+    begin = perf_counter()
+    marks = []
+    for number, enqueue in enumerate(pieces):
+        if number < FLUSHED_PIECES:
+            executor.flush()
+        if not cold:
+            enqueue()
+        start = executor.mark(executor.stream)
+        enqueue()
+        marks.append((start, executor.mark(executor.stream)))
+    executor.stream.synchronize()
+    sleep(perf_counter() - begin)
+    return sum(float(end.time_since(start)) for start, end in marks)
+
+
+def time_on_device(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float) -> Samples:
+    """Hot and cold samples, ms, of what the pieces of a batch enqueue, about so many seconds for each."""
+    return {
+        "kernel": repeat(lambda: time_once(executor, pieces, cold=False), seconds),
+        "kernel_cold": repeat(lambda: time_once(executor, pieces, cold=True), seconds),
+    }
+
+
+class CudaPoint:
+    """What all transfers share: buffer sets on the device, and the timing of the kernels alone."""
+
+    y: Values  # in the layout of the rung, on the host
+
+    def __init__(
+        self, executor: "CudaExecutor", program: "CudaProgram", plan: Plan, x: Values, w: Values, transfer: Transfer
+    ) -> None:
+        self.executor, self.program, self.plan, self.transfer = executor, program, plan, transfer
+        self.driver, self.stream = executor.driver, executor.stream
+        self.conv, self.dtype = program.conv, x.dtype
+        self._allocations: list[Any] = []
+        rung = program.rung
+        self.bytes = {
+            **{name: plan.images * nbytes for name, nbytes in rung.image_bytes(self.conv).items()},
+            **{a.name: a.nbytes(self.conv, plan.images, plan.constants) for a in rung.scratch},
+        }
+        self.prepared_bytes = {a.name: a.nbytes(self.conv, 1, plan.constants) for a in rung.prepared}
+        executor.flush()  # allots the flush buffer before the point's own arrays
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of so many bytes on the device, given back by ``close``."""
+        self._allocations.append(self.driver.mem_alloc(nbytes))
+        return int(self._allocations[-1])
+
+    def filter_set(self, filters: int) -> dict[str, int]:
+        """Addresses of the filters and of what is prepared from them, which all pieces share."""
+        return {"w": filters, **{name: self.allocate(nbytes) for name, nbytes in self.prepared_bytes.items()}}
+
+    def buffer_set(self, names: list[str], filters: dict[str, int]) -> dict[str, int]:
+        """Addresses of one piece's arrays, with those of the filters."""
+        return {**filters, **{name: self.allocate(self.bytes[name]) for name in names}}
+
+    def fill(self, pointers: dict[str, int], stream: Any) -> None:
+        """Fills output and scratch arrays on the device with NaN."""
+        for name, nbytes in self.bytes.items():
+            if name != "x" and name in pointers:
+                self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
+
+    def prepare(self, pointers: dict[str, int], stream: Any, *, fill: bool = False) -> None:
+        """Prepares the filters, if the rung does so, into arrays that may be filled with NaN before."""
+        for name, nbytes in self.prepared_bytes.items() if fill else ():
+            self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
+        self.program.prepare(pointers, stream)
+
+    def measure_kernels(self, pointers: dict[str, int], seconds: float) -> Samples:
+        """Hot and cold samples of the kernels alone over the whole batch, on the piece that lies on the device.
+
+        Where a rung prepares its filters the time of that is a figure of its own.
+        """
+        sizes = {last - first for first, last in self.plan.pieces}
+        for images in sizes:  # makes the tensor maps, which a recording forbids
+            self.program.enqueue(images, pointers, self.stream)
+        self.stream.synchronize()
+        with ExitStack() as stack:
+            graphs = {
+                images: stack.enter_context(self.executor.recorded(partial(self.program.enqueue, images, pointers)))
+                for images in sizes
+            }
+            pieces = [graphs[last - first] for first, last in self.plan.pieces]
+            samples = time_on_device(self.executor, pieces, seconds)
+            if self.program.rung.prepare:
+                preparation = stack.enter_context(self.executor.recorded(partial(self.program.prepare, pointers)))
+                samples["prepare"] = repeat(lambda: time_once(self.executor, [preparation], cold=False), seconds)
+        return samples
+
+    def run(self, *, fill: bool = False) -> Any:
+        """Host arrays to host arrays once, each way of moving them in its own class; returns the times in ms."""
+        raise NotImplementedError
+
+    def outputs(self) -> Values:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            self.run(fill=True)
+        return self.y
+
+    def timeline(self) -> list[Record]:
+        """Nothing: only streams overlap."""
+        return []
+
+    def close(self) -> None:
+        """Frees the device arrays; after a fault that took the context there is nothing left to free."""
+        for allocation in self._allocations:
+            with suppress(self.driver.Error):
+                allocation.free()
+        self._allocations.clear()
+
+
+class CopiedPoint(CudaPoint):
+    """Copies in, kernels, copies out, one piece after the other; host memory pageable or page-locked."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _, _, plan, x, w, transfer = arguments
+        y_shape = self.program.rung.y_shape(self.conv, plan.N)
+        if transfer.kind == "pageable":
+            self.x, self.w = x, w
+            self.y = np.empty(y_shape, self.dtype)
+            self.y.fill(0)  # touches the pages, whose first use is the host's affair and not the copy's
+        else:
+            self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
+            self.y = self.driver.pagelocked_empty(y_shape, self.dtype)
+        self.pointers = self.buffer_set(list(self.bytes), self.filter_set(self.program.filters(self, w.nbytes)))
+
+    def run(self, *, fill: bool = False) -> dict[str, float]:
+        """Host arrays to host arrays once; milliseconds of copies in, copies out, and in all."""
+        marks = []
+        begin = perf_counter()
+        for first, last in self.plan.pieces:
+            start = self.executor.mark(self.stream)
+            if first == 0:
+                self.driver.memcpy_htod_async(self.pointers["w"], self.w, self.stream)
+                self.prepare(self.pointers, self.stream, fill=fill)
+            self.driver.memcpy_htod_async(self.pointers["x"], self.x[first:last], self.stream)
+            copied_in = self.executor.mark(self.stream)
+            if fill:
+                self.fill(self.pointers, self.stream)
+            self.program.enqueue(last - first, self.pointers, self.stream)
+            computed = self.executor.mark(self.stream)
+            self.driver.memcpy_dtoh_async(self.y[first:last], self.pointers["y"], self.stream)
+            marks.append((start, copied_in, computed, self.executor.mark(self.stream)))
+        self.stream.synchronize()
+        total = (perf_counter() - begin) * 1e3
+        return {
+            "h2d": sum(float(b.time_since(a)) for a, b, _, _ in marks),
+            "d2h": sum(float(d.time_since(c)) for _, _, c, d in marks),
+            "total": total,
+        }
+
+    def enqueue(self, *, early: bool) -> None:
+        """Puts the kernels over the whole batch, which must be one piece, on the executor's stream.
+
+        They may start early, if they can, where those of another point precede them.
+        """
+        self.program.enqueue(self.plan.N, self.pointers, self.stream, early=early)
+
+    def download(self) -> Values:
+        """The outputs that now lie on the device, of a batch in one piece."""
+        self.driver.memcpy_dtoh_async(self.y, self.pointers["y"], self.stream)
+        self.stream.synchronize()
+        return self.y
+
+    def measure(self, seconds: float) -> Samples:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            samples = self.measure_kernels(self.pointers, seconds)
+            return samples | by_figure(repeat(self.run, seconds))
+
+
+class StreamedPoint(CudaPoint):
+    """Pieces of the batch take turns on several streams, each with its buffers, so copies and kernels overlap.
+
+    Only the total is a figure of this transfer: its copies run beside kernels and have no time of their own.  Where
+    they ran is told by ``timeline``.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _, _, plan, x, w, transfer = arguments
+        self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
+        self.y = self.driver.pagelocked_empty(self.program.rung.y_shape(self.conv, plan.N), self.dtype)
+        self._filters = self.filter_set(self.program.filters(self, w.nbytes))
+        self.sets: dict[int, dict[str, int]] = {}  # by stream
+        turns = [(0, piece) for piece in range(len(plan.pieces))]
+        self.pipeline = Pipeline(self.executor, [self], turns, transfer.streams)
+
+    def set_of(self, stream: int) -> dict[str, int]:
+        """Addresses of the arrays that the point's pieces have on a stream, allotted when first asked for."""
+        if stream not in self.sets:
+            self.sets[stream] = self.buffer_set(list(self.bytes), self._filters)
+        return self.sets[stream]
+
+    def run(self, *, fill: bool = False) -> float:
+        """Host arrays to host arrays once; milliseconds in all."""
+        return self.pipeline.run(fill=fill)
+
+    def timeline(self) -> list[Record]:
+        """See Pipeline."""
+        return self.pipeline.timeline()
+
+    def measure(self, seconds: float) -> Samples:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            return self.measure_kernels(self.set_of(0), seconds) | {"total": repeat(self.run, seconds)}
+
+
+class Pipeline:
+    """Pieces of one or several streamed points, on several streams in turn.
+
+    ``turns`` are pairs of a point's number and a piece's.  The filters of a point are copied and prepared before its
+    first piece.
+    """
+
+    def __init__(
+        self,
+        executor: "CudaExecutor",
+        points: Sequence[StreamedPoint],
+        turns: Sequence[tuple[int, int]],
+        streams: int,
+    ) -> None:
+        self.executor, self.points, self.turns = executor, points, turns
+        self.streams = [executor.driver.Stream() for _ in range(min(streams, len(turns)))]
+        for number, (point, _) in enumerate(turns):
+            points[point].set_of(number % len(self.streams))
+
+    def run(self, *, fill: bool = False) -> float:
+        """Host arrays to host arrays once; milliseconds in all."""
+        begin = perf_counter()
+        self.enqueue(fill=fill)
+        for stream in self.streams:
+            stream.synchronize()
+        return (perf_counter() - begin) * 1e3
+
+    def forget(self) -> None:
+        """Fills outputs and scratch arrays, on the device and on the host, with NaN."""
+        for point in self.points:
+            fill_with_nan(point.y)
+            for pointers in point.sets.values():
+                point.fill(pointers, self.executor.stream)
+        self.executor.stream.synchronize()
+
+    @contextmanager
+    def recorded(self) -> Iterator[Callable[[], float]]:
+        """What ``run`` does, as a graph: the host is then no limit where pieces are many.  Milliseconds in all."""
+
+        def enqueue(stream: Any) -> None:
+            begin = self.executor.mark(stream)
+            for each in self.streams:
+                each.wait_for_event(begin)
+            self.enqueue()
+            for each in self.streams:
+                stream.wait_for_event(self.executor.mark(each))
+
+        def timed() -> float:
+            begin = perf_counter()
+            launch()
+            self.executor.stream.synchronize()
+            return (perf_counter() - begin) * 1e3
+
+        self.run()  # first uses allot what may not be allotted while a graph is recorded
+        with self.executor.recorded(enqueue) as launch:
+            yield timed
+
+    def enqueue(self, *, fill: bool = False) -> None:
+        """Puts all copies and kernels on the streams."""
+        filters_there: dict[int, Any] = {}  # by point: the event after they are prepared
+        seen: set[tuple[int, int]] = set()  # points and streams that have waited for it
+        marks: list[list[Any]] = []
+        for number, (which, piece) in enumerate(self.turns):
+            point, turn = self.points[which], number % len(self.streams)
+            stream, pointers = self.streams[turn], point.set_of(turn)
+            if which not in filters_there:
+                self.executor.driver.memcpy_htod_async(pointers["w"], point.w, stream)
+                point.prepare(pointers, stream, fill=fill)
+                filters_there[which] = self.executor.mark(stream)
+            elif (which, turn) not in seen:
+                stream.wait_for_event(filters_there[which])
+            seen.add((which, turn))
+            marks.append(self._enqueue(point, piece, stream, pointers, fill))
+        self._marks, self._origin = marks, filters_there[self.turns[0][0]]
+
+    def _enqueue(
+        self, point: StreamedPoint, piece: int, stream: Any, pointers: dict[str, int], fill: bool
+    ) -> list[Any]:
+        """A piece's copies and kernels; the events before, between and after them."""
+        first, last = point.plan.pieces[piece]
+        marks = [self.executor.mark(stream)]
+        self.executor.driver.memcpy_htod_async(pointers["x"], point.x[first:last], stream)
+        marks.append(self.executor.mark(stream))
+        if fill:
+            point.fill(pointers, stream)
+        point.program.enqueue(last - first, pointers, stream)
+        marks.append(self.executor.mark(stream))
+        self.executor.driver.memcpy_dtoh_async(point.y[first:last], pointers["y"], stream)
+        return [*marks, self.executor.mark(stream)]
+
+    def timeline(self) -> list[Record]:
+        """When the last run's operations were at the head of their streams, in ms from the arrival of the filters.
+
+        These are the filters of the first piece's point.  An operation that waits for a copy engine or for
+        multiprocessors counts as running.
+        """
+        return [
+            {
+                "stream": number % len(self.streams),
+                "piece": number,
+                "what": what,
+                "start": round(float(start.time_since(self._origin)), 4),
+                "end": round(float(end.time_since(self._origin)), 4),
+            }
+            for number, marks in enumerate(self._marks)
+            for what, start, end in zip(("h2d", "kernel", "d2h"), marks, marks[1:], strict=False)
+        ]
+
+
+class ManagedPoint(CudaPoint):
+    """Unified memory: host and kernels use the same arrays, and pages move by faults or by prefetching.
+
+    Without prefetching the kernel's time includes the faults on its inputs and outputs, as it does for anyone who uses
+    unified memory so; d2h is the host's first touch of every page of the output.  PyCUDA has no prefetch:
+    cuda-bindings' cuMemPrefetchAsync is used.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _, _, plan, x, w, transfer = arguments
+        self.x, self.w = (self._managed(values.shape) for values in (x, w))
+        self.y = self._managed(self.program.rung.y_shape(self.conv, plan.N))
+        np.copyto(self.x, x)
+        np.copyto(self.w, w)
+        self.prefetches = transfer.kind == "managed-prefetch"
+        self.in_constant_memory = self.program.rung.constant_symbol is not None
+        filters = self.program.filters(self, 0) if self.in_constant_memory else self.w.ctypes.data
+        self.scratch = self.buffer_set([a.name for a in self.program.rung.scratch], self.filter_set(filters))
+
+    def _managed(self, shape: tuple[int, ...]) -> Values:
+        everywhere = self.driver.mem_attach_flags.GLOBAL
+        managed: Values = self.driver.managed_empty(shape, self.dtype, mem_flags=everywhere)
+        return managed
+
+    def prefetch(self, values: Values, *, to_device: bool) -> None:
+        """Enqueues the move of an array's pages."""
+        from cuda.bindings import driver as bindings
+
+        kinds = bindings.CUmemLocationType
+        place = bindings.CUmemLocation()
+        place.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE if to_device else kinds.CU_MEM_LOCATION_TYPE_HOST
+        place.id = self.executor.number if to_device else 0
+        move = getattr(bindings, "cuMemPrefetchAsync_v2", bindings.cuMemPrefetchAsync)
+        (result,) = move(values.ctypes.data, values.nbytes, place, 0, self.stream.handle)
+        if result != bindings.CUresult.CUDA_SUCCESS:
+            raise self.driver.RuntimeError(f"cuMemPrefetchAsync: {result.name}")
+
+    def run(self, *, fill: bool = False) -> dict[str, float]:
+        """Arrays on the host's pages to arrays on the host's pages once; milliseconds of each part."""
+        for values in (self.x, self.w):
+            bring_to_host(values)
+        if fill:
+            fill_with_nan(self.y)
+            self.fill(self.scratch, self.stream)
+        else:
+            bring_to_host(self.y)
+        self.stream.synchronize()
+        begin = perf_counter()
+        start = self.executor.mark(self.stream)
+        if self.prefetches:
+            for values in (self.x, self.w, self.y):
+                self.prefetch(values, to_device=True)
+        if self.in_constant_memory:
+            self.driver.memcpy_dtod_async(self.scratch["w"], self.w.ctypes.data, self.w.nbytes, self.stream)
+        self.prepare(self.scratch, self.stream, fill=fill)
+        moved = self.executor.mark(self.stream)
+        for first, last in self.plan.pieces:
+            pieces = {"x": self.x[first:last].ctypes.data, "y": self.y[first:last].ctypes.data}
+            self.program.enqueue(last - first, self.scratch | pieces, self.stream)
+        computed = self.executor.mark(self.stream)
+        if self.prefetches:
+            self.prefetch(self.y, to_device=False)
+        self.stream.synchronize()
+        kernels_done = perf_counter()
+        touch(self.y)
+        end = perf_counter()
+        kernel = float(computed.time_since(moved))
+        h2d = float(moved.time_since(start))
+        d2h = (end - begin) * 1e3 - kernel - h2d if self.prefetches else (end - kernels_done) * 1e3
+        return {"kernel": kernel, "h2d": h2d, "d2h": d2h, "total": (end - begin) * 1e3}
+
+    def measure(self, seconds: float) -> Samples:
+        """See PlannedPoint."""
+        with self.executor.errors(self.program.rung.name):
+            return by_figure(repeat(self.run, seconds))
+
+
+def touch(values: Values) -> int:
+    """Reads one byte of every page, which brings the pages to the host."""
+    return int(values.reshape(-1).view(np.uint8)[::PAGE].max())
+
+
+def bring_to_host(values: Values) -> None:
+    """Writes one byte of every page (with its own value), which makes the host the owner of the pages."""
+    pages = values.reshape(-1).view(np.uint8)[::PAGE]
+    pages += 0

@@ -1,0 +1,480 @@
+"""Rungs on arrays and streams of other libraries.
+
+PyCUDA launches on its own streams only, so kernels are loaded and launched here through cuda-bindings, on the stream
+that the caller names, without waiting.  What a call needs besides the caller's arrays, its workspace, is kept for the
+next call of the same kind, up to KEPT_SHARE of the device's memory.  So are the launches, with their parameters packed
+but for the addresses.  A workspace serves one call after the other: an
+event makes a call on another stream wait for the last one.
+"""
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from math import ceil, gcd, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from alexconv.compiling import nvcc
+from alexconv.errors import OutOfMemory
+from alexconv.executors.cuda.bindings import PackedLaunch, Words, answer, loaded_function, require_bindings
+from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.executors.cuda.tensor_maps import MAP_BYTES, encode
+from alexconv.executors.point import NAN_BYTE
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import BATCH, Dims, Rung, defines
+from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, in_place, packed_descriptor
+from alexconv.measuring.launches import Configured, configure, configure_preparation, from_image, turns
+from alexconv.measuring.planner import DoesNotFit, Plan, plan_on
+from alexconv.shapes import Conv
+
+COPY_SOURCE = Path(__file__).with_name("copy.cu")
+KEPT_SHARE = 0.25  # of the device's memory, for workspaces
+MOST_WORKSPACES = 256
+MOST_MAPS = 1024  # tensor maps of a workspace: one for each address that it has met
+MAPS_TOGETHER = 32  # that are allotted at a time
+MOST_COPIES = 1024  # launches of copiers that are kept, one for each pair of descriptors
+BLOCK = 256  # threads of copy_elements
+TILE, TILE_ROWS = 32, 8  # of copy_transposed; as in copy.cu
+LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
+
+
+class Memory:
+    """Memory on a device, given back when nobody refers to it any more."""
+
+    def __init__(self, device: "Device", nbytes: int) -> None:
+        self.nbytes = max(nbytes, 1)
+        with device.current():
+            result, address = device.driver.cuMemAlloc(self.nbytes)
+        if int(result) != 0:
+            raise OutOfMemory(f"{nbytes} bytes on GPU {device.number}: {result.name}")
+        self.address = int(address)
+        weakref.finalize(self, device.free, self.address).atexit = False
+
+
+class Turns:
+    """An order among streams: what one enqueues after ``begin`` runs after all that was enqueued before ``end``."""
+
+    def __init__(self, device: "Device") -> None:
+        self._driver = device.driver
+        flags = self._driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        self._event = answer(self._driver.cuEventCreate(flags), "an event")
+        weakref.finalize(self, self._driver.cuEventDestroy, self._event).atexit = False
+
+    def begin(self, stream: int) -> None:
+        """The stream waits for what came before."""
+        answer(self._driver.cuStreamWaitEvent(stream, self._event, 0), "a stream's wait")
+
+    def end(self, stream: int) -> None:
+        """What comes next waits for what is on the stream now."""
+        answer(self._driver.cuEventRecord(self._event, stream), "an event")
+
+
+class Kernels:
+    """The entry points of a cubin on a device, ready to be launched on any stream."""
+
+    def __init__(self, device: "Device", cubin: bytes) -> None:
+        self._driver = device.driver
+        self._module = answer(self._driver.cuModuleLoadData(cubin), "loading kernels")
+        self._functions: dict[tuple[str, int], Any] = {}
+        weakref.finalize(self, device.unload, self._module).atexit = False
+
+    def symbol(self, name: str) -> int:
+        """Address of a ``__constant__`` array."""
+        return int(answer(self._driver.cuModuleGetGlobal(self._module, name.encode()), name))
+
+    def packed(self, entry: str, grid: Dims, block: Dims, shared: int, parameters: Sequence[Words]) -> PackedLaunch:
+        """A launch with its parameters; these kernels must outlive it.  Raises LaunchError."""
+        return PackedLaunch(self._driver, self._function(entry, shared), grid, block, shared, parameters)
+
+    def configured(self, launches: Sequence[Configured]) -> list["Step"]:
+        """Launches that take what is known by name."""
+        return [
+            Step(one.args, self.packed(one.entry, one.grid, one.block, one.dynamic_shared, [[0] for _ in one.args]))
+            for one in launches
+        ]
+
+    def _function(self, entry: str, shared: int) -> Any:
+        key = entry, shared
+        if key not in self._functions:
+            self._functions[key] = loaded_function(self._driver, self._module, entry, shared)
+        return self._functions[key]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch that takes addresses and numbers by name."""
+
+    args: tuple[str, ...]
+    launch: PackedLaunch
+
+    def enqueue(self, values: Mapping[str, int], stream: int) -> None:
+        """Enqueues it with its arguments' values."""
+        self.launch.enqueue(stream, [values[name] for name in self.args])
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be computed: a rung for N images of a shape, and which arrays lie as the rung wants them."""
+
+    name: str
+    constants: tuple[tuple[str, int], ...]
+    conv: Conv
+    N: int
+    x_in_place: bool
+    y_in_place: bool
+
+    @property
+    def rung(self) -> Rung:
+        """The rung; jobs are looked up by its name, which is quicker to compare."""
+        return RUNGS[self.name]
+
+
+class Prepared:
+    """Filters in the form that a rung wants, kept as long as this object."""
+
+    def __init__(self, device: "Device", arrays: dict[str, Memory]) -> None:
+        self.arrays, self.turns = arrays, Turns(device)
+        self.addresses = {name: memory.address for name, memory in arrays.items()}
+
+
+@dataclass
+class Workspace:
+    """What calls for one job share: kernels, plan, and the arrays that are not the caller's, by name.
+
+    ``job`` is the one that was asked for, or it without arrays in place where pieces would not be aligned.  ``once``
+    has the filters of the last call that kept none of its own.
+    """
+
+    job: Job
+    kernels: Kernels
+    plan: Plan
+    arrays: dict[str, Memory]
+    turns: Turns
+    steps: dict[int, list[Step]] = field(default_factory=dict)  # of the rung's launches, by images
+    maps: dict[tuple[str, int, int], int] = field(default_factory=dict)  # address by map, images, array's address
+    map_memory: list[Memory] = field(default_factory=list)
+    once: Prepared | None = None
+
+    @cached_property
+    def pieces(self) -> list[tuple[int, int]]:
+        """First image and the one after the last, of each piece."""
+        return self.plan.pieces
+
+    @cached_property
+    def addresses(self) -> dict[str, int]:
+        """Where the arrays are."""
+        return {name: memory.address for name, memory in self.arrays.items()}
+
+    @cached_property
+    def prepared_sizes(self) -> dict[str, int]:
+        """Bytes of the arrays that the rung's filters become, and of the filters if it needs them as they are."""
+        rung, conv, constants = self.job.rung, self.job.conv, self.plan.constants
+        sizes = {array.name: array.nbytes(conv, 1, constants) for array in rung.prepared}
+        if rung.constant_symbol or any("w" in launch.args for launch in rung.launches):
+            sizes["w"] = self.filter_bytes
+        return sizes
+
+    @cached_property
+    def image_bytes(self) -> dict[str, int]:
+        """Bytes of an image in x and in y."""
+        return self.job.rung.image_bytes(self.job.conv)
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        """Bytes of the filters without gaps."""
+        return prod(self.job.conv.w_shape()) * np.dtype(self.job.rung.dtype).itemsize
+
+    @cached_property
+    def preparation(self) -> list[Step]:
+        """The launches that prepare filters."""
+        return self.kernels.configured(configure_preparation(self.job.rung, self.job.conv, self.plan.constants))
+
+    def steps_for(self, images: int) -> list[Step]:
+        """The rung's launches over so many images."""
+        if images not in self.steps:
+            launches = configure(self.job.rung, self.job.conv, images, self.plan.constants)
+            self.steps[images] = self.kernels.configured(launches)
+        return self.steps[images]
+
+    def turns_over(self, images: int, addresses: dict[str, int]) -> Iterator[tuple[dict[str, int], int]]:
+        """Each time that the launches follow each other: where the arrays' images are, and their number."""
+        for first, count in turns(images, self.plan.constants):
+            yield from_image(first, addresses, self.image_bytes), count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        once = self.once.arrays.values() if self.once else ()
+        return sum(memory.nbytes for memory in (*self.arrays.values(), *once))
+
+
+class Device:
+    """A GPU that computes on other libraries' arrays.  Raises MissingTool as CudaExecutor does."""
+
+    def __init__(self, number: int) -> None:
+        self.driver = require_bindings("a convolution of other libraries' arrays")
+        self.number = number
+        self.lock = threading.RLock()
+        before = self._current_context()
+        self.executor = CudaExecutor(number)
+        if threading.current_thread() is not threading.main_thread():
+            self.executor.leave()  # PyCUDA ends the process when a thread ends with a context on its stack
+        handle = answer(self.driver.cuDeviceGet(number), "a device")
+        self._context = answer(self.driver.cuDevicePrimaryCtxRetain(handle), "a context")
+        if before is not None:  # the executor made its own current: the caller's device stays what it was
+            answer(self.driver.cuCtxSetCurrent(before), "a context")
+        self._context_number = int(self._context)
+        self._workspaces: OrderedDict[Job, Workspace] = OrderedDict()
+        self._kernels: weakref.WeakValueDictionary[Any, Kernels] = weakref.WeakValueDictionary()
+        self._copy_launch = lru_cache(maxsize=MOST_COPIES)(self._packed_copy)
+
+    def _current_context(self) -> Any:
+        result, context = self.driver.cuCtxGetCurrent()
+        return context if int(result) == 0 and int(context) else None
+
+    def current(self) -> AbstractContextManager[None]:
+        """The device's context is this thread's meanwhile."""
+        now = self._current_context()
+        return nullcontext() if now is not None and int(now) == self._context_number else self._pushed()
+
+    @contextmanager
+    def _pushed(self) -> Iterator[None]:
+        answer(self.driver.cuCtxPushCurrent(self._context), "a context")
+        try:
+            yield
+        finally:
+            self.driver.cuCtxPopCurrent()
+
+    def free(self, address: int) -> None:
+        """Gives memory back; waits for the device."""
+        with self.current():
+            self.driver.cuMemFree(address)
+
+    def unload(self, module: Any) -> None:
+        """Gives kernels back once none of them runs."""
+        with self.current():
+            self.driver.cuCtxSynchronize()
+            self.driver.cuModuleUnload(module)
+
+    def join(self, before: int, stream: int) -> None:
+        """What comes next on a stream waits for what is on another now."""
+        if before != stream:
+            turns = Turns(self)
+            turns.end(before)
+            turns.begin(stream)
+
+    def wait(self, stream: int) -> None:
+        """Waits for all that is on a stream; raises LaunchError if a kernel failed."""
+        with self.current():
+            answer(self.driver.cuStreamSynchronize(stream), "waiting for the GPU")
+
+    def upload(self, address: int, values: npt.NDArray[Any], stream: int) -> None:
+        """Enqueues a copy of a contiguous array to the device; it may be changed as soon as this returns."""
+        answer(self.driver.cuMemcpyHtoDAsync(address, values.ctypes.data, values.nbytes, stream), "a copy to the GPU")
+
+    def download(self, values: npt.NDArray[Any], address: int, stream: int) -> None:
+        """Copies from the device into a contiguous array, after what is on the stream."""
+        answer(self.driver.cuMemcpyDtoHAsync(values.ctypes.data, address, values.nbytes, stream), "a copy from the GPU")
+        answer(self.driver.cuStreamSynchronize(stream), "a copy from the GPU")
+
+    @cached_property
+    def kept_bytes(self) -> int:
+        """Bytes that workspaces may have together."""
+        return int(self.executor.device.total_memory() * KEPT_SHARE)
+
+    def budget(self) -> int:
+        """Bytes that a job may take: what is free, or could be, but no more than workspaces may have."""
+        kept = sum(workspace.nbytes for workspace in self._workspaces.values())
+        with self.current():
+            return min(self.executor.memory_budget() + kept, self.kept_bytes)
+
+    def workspace(self, job: Job) -> Workspace:
+        """The workspace for a job, as it was left or new; raises OutOfMemory where none fits."""
+        kept = self._workspaces.get(job)
+        if kept is not None:
+            self._workspaces.move_to_end(job)
+            if len(kept.maps) < MOST_MAPS:
+                return kept
+            del self._workspaces[job], kept
+        made = self._made(job)
+        self._workspaces[job] = made
+        return made
+
+    def _made(self, job: Job) -> Workspace:
+        rung, conv, constants = job.rung, job.conv, dict(job.constants)
+        try:
+            plan = plan_on(self.executor, rung, conv, job.N, constants, self.budget())
+        except DoesNotFit as error:
+            raise OutOfMemory(f"{rung.name}: {error}") from None
+        image_bytes = rung.image_bytes(conv)
+        aligned = ALIGNMENT // gcd(ALIGNMENT, *image_bytes.values())  # so many images keep the next piece aligned
+        if len(plan.pieces) > 1 and plan.images % aligned:
+            if plan.images > aligned:
+                plan = replace(plan, images=plan.images // aligned * aligned)
+            elif job.x_in_place or job.y_in_place:
+                return self._made(replace(job, x_in_place=False, y_in_place=False))
+        sizes = {array.name: array.nbytes(conv, plan.images, plan.constants) for array in rung.scratch}
+        if not job.x_in_place:
+            sizes["x"] = plan.images * image_bytes["x"]
+        if not job.y_in_place:
+            sizes["y"] = plan.images * image_bytes["y"]
+        kernels = self.kernels(rung, conv, plan.constants)
+        self._make_room(sum(sizes.values()))
+        try:
+            arrays = self._allotted(sizes)
+        except OutOfMemory:
+            self._workspaces.clear()
+            arrays = self._allotted(sizes)
+        for memory in arrays.values():  # some rungs count on scratch that either is new or as they left it
+            answer(self.driver.cuMemsetD8Async(memory.address, NAN_BYTE, memory.nbytes, 0), "filling scratch arrays")
+        answer(self.driver.cuStreamSynchronize(0), "filling scratch arrays")
+        return Workspace(job, kernels, plan, arrays, Turns(self))
+
+    def _allotted(self, sizes: Mapping[str, int]) -> dict[str, Memory]:
+        return {name: Memory(self, nbytes) for name, nbytes in sizes.items()}
+
+    def _make_room(self, nbytes: int) -> None:
+        """Drops the workspaces that were not used for the longest time, until so many bytes more are allowed."""
+        kept = sum(workspace.nbytes for workspace in self._workspaces.values())
+        while self._workspaces and (kept + nbytes > self.kept_bytes or len(self._workspaces) >= MOST_WORKSPACES):
+            _, dropped = self._workspaces.popitem(last=False)
+            kept -= dropped.nbytes
+
+    def kernels(self, rung: Rung, conv: Conv, constants: Mapping[str, int]) -> Kernels:
+        """A rung's kernels, compiled if the cache lacks them; raises CompileError."""
+        macros = defines(conv, constants)
+        return self._loaded((rung.name, *macros.items()), rung.path, macros)
+
+    def _loaded(self, key: Any, path: Path, macros: Mapping[str, int]) -> Kernels:
+        kernels = self._kernels.get(key)
+        if kernels is None:
+            kernels = self._kernels[key] = Kernels(self, nvcc.compile_cubin(path, macros, self.executor.arch))
+        return kernels
+
+    @cached_property
+    def copiers(self) -> dict[int, Kernels]:
+        """The kernels of copy.cu by bytes of an element."""
+        return {
+            itemsize: self._loaded(("copy", itemsize), COPY_SOURCE, {"ELEMENT_BYTES": itemsize}) for itemsize in (2, 4)
+        }
+
+    def copy(self, source: View, target: View, border: tuple[int, int], stream: int) -> None:
+        """Enqueues a copy of planes into the middle of a target with zeros in its border of rows and columns."""
+        self._copy_launch(source.descriptor, target.descriptor, border).enqueue(
+            stream, (source.address, target.address)
+        )
+
+    def _packed_copy(self, source: Descriptor, target: Descriptor, border: tuple[int, int]) -> PackedLaunch:
+        """The launch of a copy; its first parameters are the addresses."""
+        if border == (0, 0) and all(
+            array.strides[2] == array.shape[3] * array.strides[3] for array in (source, target)
+        ):
+            source, target = (one_row(array) for array in (source, target))
+        margins = dict(zip("NCHW", (0, 0, *border), strict=True))
+        axes = {
+            name: (extent, step, source_step, margins[name], count)
+            for name, extent, step, source_step, count in zip(
+                "NCHW", target.shape, target.strides, source.strides, source.shape, strict=True
+            )
+        }
+        outer, middle, inner = sorted("CHW", key=lambda name: (axes[name][1], axes[name][0]), reverse=True)
+        along = min("CHW", key=lambda name: (axes[name][4] == 1, abs(axes[name][2])))  # neighbours in the source
+        addresses = [[0], [0]]
+        kernels = self.copiers[source.itemsize]
+        if along != inner and min(axes[along][0], axes[inner][0]) >= LEAST_TRANSPOSED:
+            (other,) = {outer, middle} - {along}
+            tiles = ceil(axes[along][0] / TILE) * ceil(axes[inner][0] / TILE)
+            grid = target.shape[0] * axes[other][0] * tiles, 1, 1
+            parameters = [*addresses, *(axes[name] for name in ("N", other, along, inner))]
+            return kernels.packed("copy_transposed", grid, (TILE, TILE_ROWS, 1), 0, parameters)
+        blocks = ceil(prod(target.shape[1:]) / BLOCK)
+        parameters = [*addresses, *(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
+        return kernels.packed("copy_elements", (target.shape[0] * blocks, 1, 1), (BLOCK, 1, 1), 0, parameters)
+
+    def packed(self, memory: int, like: Descriptor, layout: str, shape: Four) -> View:
+        """An array of this device without gaps."""
+        return View(memory, packed_descriptor(shape, layout, like.dtype, self.number))
+
+    def prepare(self, space: Workspace, w: View, stream: int, into: Prepared | None = None) -> Prepared:
+        """Enqueues the preparation of filters for a workspace's rung, into the memory of others if there is some.
+
+        It is the workspace's turn, as of ``convolve``.
+        """
+        sizes = space.prepared_sizes
+        if not in_place(w.descriptor, "nchw"):
+            sizes = {**sizes, "w": space.filter_bytes}
+        prepared = into if into and into.arrays.keys() == sizes.keys() else Prepared(self, self._allotted(sizes))
+        addresses = {"w": w.address, **prepared.addresses}
+        if "w" in sizes:
+            self.copy(w, self.packed(addresses["w"], w.descriptor, "nchw", w.descriptor.shape), (0, 0), stream)
+        for step in space.preparation:
+            step.enqueue(addresses, stream)
+        return prepared
+
+    def convolve(
+        self, space: Workspace, x: View, prepared: Prepared, y: View, border: tuple[int, int], stream: int
+    ) -> None:
+        """Enqueues a job on the arrays of a caller: ``y`` becomes the convolution of ``x`` with the filters.
+
+        The workspace's turn has begun on the stream, which waits for the filters; the turn ends here.
+        """
+        job = space.job
+        rung, conv = job.rung, job.conv
+        values = {**space.addresses, **prepared.addresses}
+        if rung.constant_symbol:
+            symbol = space.kernels.symbol(rung.constant_symbol)
+            answer(
+                self.driver.cuMemcpyDtoDAsync(symbol, values["w"], space.filter_bytes, stream), "filters as constants"
+            )
+        for first, last in space.pieces:
+            images, whole = last - first, last - first == job.N
+            piece_x, piece_y = (x, y) if whole else (x.images(first, last), y.images(first, last))
+            if job.x_in_place:
+                values["x"] = piece_x.address
+            else:
+                to = self.packed(values["x"], x.descriptor, rung.layout, conv.x_shape(images))
+                self.copy(piece_x, to, border, stream)
+            if job.y_in_place:
+                values["y"] = piece_y.address
+            for addresses, count in space.turns_over(images, values):
+                arguments = {**addresses, BATCH: count, **self._maps(space, count, addresses, stream)}
+                for step in space.steps_for(count):
+                    step.enqueue(arguments, stream)
+            if not job.y_in_place:
+                self.copy(
+                    self.packed(values["y"], y.descriptor, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream
+                )
+        space.turns.end(stream)
+
+    def _maps(self, space: Workspace, images: int, addresses: Mapping[str, int], stream: int) -> dict[str, int]:
+        """Addresses of the rung's tensor maps.
+
+        A map of another array gets a place of its own: kernels may still read the old one, and the copy engine may
+        have it in a cache.
+        """
+        found = {}
+        for tensor_map in space.job.rung.maps:
+            key = tensor_map.name, images, addresses[tensor_map.array]
+            if key not in space.maps:
+                if len(space.maps) == MAPS_TOGETHER * len(space.map_memory):
+                    space.map_memory.append(Memory(self, MAPS_TOGETHER * MAP_BYTES))
+                place = space.map_memory[-1].address + len(space.maps) % MAPS_TOGETHER * MAP_BYTES
+                encoded = encode(tensor_map, space.job.conv, images, space.plan.constants, key[2])
+                self.upload(place, encoded, stream)
+                space.maps[key] = place
+            found[tensor_map.name] = space.maps[key]
+        return found
+
+
+def one_row(planes: Descriptor) -> Descriptor:
+    """Planes whose rows follow each other, as planes of one row."""
+    N, C, H, W = planes.shape
+    a, b, _, d = planes.strides
+    return planes._replace(shape=(N, C, 1, H * W), strides=(a, b, 0, d))

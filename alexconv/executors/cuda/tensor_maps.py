@@ -1,0 +1,43 @@
+"""Tensor maps: what TMA, the copy engine of Hopper and later GPUs, is told of an array.
+
+Encoded by the driver through cuda-bindings, since PyCUDA has no call for it, and kept in device memory, where a kernel
+takes them by address.  (CUDA driver API, "Tensor Map Object Management".)
+"""
+
+from typing import Any
+
+import numpy as np
+
+from alexconv.executors.cuda.bindings import answer, require_bindings
+from alexconv.kernels.rung import Constants, TensorMap
+from alexconv.shapes import Conv
+
+MAP_BYTES = 128
+
+
+def encode(tensor_map: TensorMap, conv: Conv, N: int, constants: Constants, address: int) -> np.ndarray:
+    """The map of an array that lies at ``address``, as ``[MAP_BYTES]`` uint8; raises LaunchError, MissingTool."""
+    driver = require_bindings("a rung that uses the copy engine (TMA)")
+    dims = [driver.cuuint64_t(size) for size in tensor_map.dims(conv, N, constants)]
+    strides = [driver.cuuint64_t(size) for size in tensor_map.strides(conv, N, constants)]
+    box = tensor_map.box(conv, constants)
+    steps = [driver.cuuint32_t(1)] * len(dims)
+    common: tuple[Any, ...] = (
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    kind = driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+    if tensor_map.window is None:
+        extents = [driver.cuuint32_t(size) for size in box]
+        result = driver.cuTensorMapEncodeTiled(kind, len(dims), address, dims, strides, extents, steps, *common)
+    else:
+        S, R = tensor_map.window(conv, constants)
+        channels, pixels = box
+        result = driver.cuTensorMapEncodeIm2col(
+            kind, len(dims), address, dims, strides, [0, 0], [1 - S, 1 - R], channels, pixels, steps, *common
+        )
+    encoded = answer(result, f"tensor map {tensor_map.name}")
+    words = [int(word) for word in encoded.opaque]
+    return np.array(words, np.uint64).view(np.uint8)

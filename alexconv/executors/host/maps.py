@@ -1,0 +1,70 @@
+"""Tensor maps for the host executor's copy engine: plain structures, with the limits that the CUDA driver checks."""
+
+import ctypes
+
+from alexconv.errors import LaunchError
+from alexconv.executors.host.executor import HostBuffer
+from alexconv.kernels.rung import Constants, TensorMap
+from alexconv.shapes import Conv
+
+MAX_DIMS = 4  # of a map here
+ITEMSIZE = 2  # bytes of an element
+ROW_BYTES = 128  # of a box
+ALIGNMENT = 16  # bytes, of addresses and strides
+MAX_BOX = 256  # elements along one dimension
+MAX_PIXELS = 1024  # of an im2col column
+MAX_WINDOW = 129  # a corner of the bounding box is at most 128 elements inside the array
+
+
+class _TensorMap(ctypes.Structure):
+    """``TensorMap`` in tensor_map.h."""
+
+    _fields_ = (
+        ("base", ctypes.c_uint64),
+        ("strides", ctypes.c_uint64 * (MAX_DIMS - 1)),
+        ("dims", ctypes.c_uint * MAX_DIMS),
+        ("box", ctypes.c_uint * MAX_DIMS),
+        ("window", ctypes.c_uint * 2),
+        ("rank", ctypes.c_uint),
+    )
+
+
+def encode(tensor_map: TensorMap, conv: Conv, N: int, constants: Constants, address: int) -> HostBuffer:
+    """The map of an array of N images that lies at ``address``; raises LaunchError where a GPU would refuse it."""
+    dims, strides = tensor_map.dims(conv, N, constants), tensor_map.strides(conv, N, constants)
+    box = tensor_map.box(conv, constants)
+    window = tensor_map.window(conv, constants) if tensor_map.window else None
+    if problem := _problem(dims, strides, box, window, address):
+        raise LaunchError(f"tensor map {tensor_map.name}: {problem}")
+    buffer = HostBuffer(ctypes.sizeof(_TensorMap))
+    fields = _TensorMap.from_address(buffer.pointer)
+    fields.base, fields.rank = address, len(dims)
+    fields.strides[: len(strides)] = strides
+    fields.dims[: len(dims)] = dims
+    fields.box[: len(box)] = box
+    fields.window[:] = window or (0, 0)
+    return buffer
+
+
+def _problem(
+    dims: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    window: tuple[int, int] | None,
+    address: int,
+) -> str | None:
+    if len(strides) != len(dims) - 1 or len(box) != (len(dims) if window is None else 2):
+        return f"{len(dims)} dimensions, {len(strides)} strides and a box of {len(box)} do not fit together"
+    if len(dims) != (3 if window is None else 4):
+        return f"{len(dims)} dimensions; the host executor has tiled maps of 3 and im2col maps of 4"
+    if address % ALIGNMENT or any(stride % ALIGNMENT for stride in strides):
+        return f"address and strides are multiples of {ALIGNMENT} bytes, not {address:#x} and {strides}"
+    if min(dims) < 1 or min(box) < 1 or max(dims) >= 2**31:
+        return f"dimensions {dims} and box {box} are out of range"
+    if box[0] * ITEMSIZE != ROW_BYTES:
+        return f"a row of a box has {ROW_BYTES} bytes, not {box[0] * ITEMSIZE}"
+    if max(box[1:]) > (MAX_BOX if window is None else MAX_PIXELS):
+        return f"a box of {box} is too large"
+    if window and any(not 1 <= size <= min(MAX_WINDOW, dim) for size, dim in zip(window, dims[1:3], strict=True)):
+        return f"a window of {window} does not fit {dims[1:3]}"
+    return None

@@ -1,0 +1,1 @@
+"""The library's face: conv2d and Conv2d."""

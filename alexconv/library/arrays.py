@@ -1,0 +1,262 @@
+"""Arrays of other libraries, seen without a copy: NumPy, torch, ``__cuda_array_interface__`` and DLPack.
+
+Axes are named ``(N, C, H, W)`` whatever their order in memory, which the strides tell.  No library is imported: an
+array of torch or CuPy comes from a process that has it.
+"""
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from alexconv.executors.cuda.bindings import import_bindings
+
+Four = tuple[int, int, int, int]
+
+LEGACY_STREAM = 1  # the driver's name of the default stream, on which work is ordered with all blocking streams
+CPU, CUDA_KINDS = 1, (2, 13)  # DLPack's device types: memory of the host; of CUDA devices, and managed by CUDA
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of axes
+ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
+KEPT_DESCRIPTORS = 4096  # of arrays, for which what follows from them is kept
+
+
+class Descriptor(NamedTuple):
+    """A four-dimensional array but for its address, as cuDNN's tensor descriptors have it.
+
+    What a call needs is looked up by the descriptors of its arrays: tuples, which are quick to hash.
+    ``strides`` count elements.  ``device`` is the number of the GPU, None for host memory.  ``aligned`` says whether
+    the first element is, to ALIGNMENT bytes.
+    """
+
+    shape: Four
+    strides: Four
+    dtype: np.dtype[Any]
+    device: int | None = None
+    aligned: bool = True
+    writable: bool = True
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    def permuted(self, order: Sequence[int]) -> "Descriptor":
+        """The same memory, its axes in another order."""
+        return self._replace(shape=permute(self.shape, order), strides=permute(self.strides, order))
+
+    def lies(self, layout: str) -> bool:
+        """Whether the elements are in the order of a layout, without gaps."""
+        return same_steps(self.shape, self.strides, packed_strides(self.shape, layout))
+
+
+class View(NamedTuple):
+    """An array in memory.
+
+    Work on it belongs on ``stream``, a driver's handle.  With ``waits``, that work must have ended before the call
+    returns, because the array's owner knows nothing of it.
+    """
+
+    address: int
+    descriptor: Descriptor
+    stream: int = LEGACY_STREAM
+    waits: bool = False
+
+    def images(self, first: int, last: int) -> "View":
+        """Some images of the batch."""
+        whole = self.descriptor
+        address = self.address + first * whole.strides[0] * whole.itemsize
+        part = whole._replace(shape=(last - first, *whole.shape[1:]), aligned=is_aligned(address))
+        return self._replace(address=address, descriptor=part)
+
+
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def in_place(array: Descriptor, layout: str) -> bool:
+    """Whether a rung of the layout can use an array as it lies."""
+    return array.aligned and array.lies(layout)
+
+
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def packed_descriptor(shape: Four, layout: str, dtype: np.dtype[Any], device: int | None) -> Descriptor:
+    """An array without gaps in memory of its own."""
+    return Descriptor(shape, packed_strides(shape, layout), dtype, device)
+
+
+def is_aligned(address: int) -> bool:
+    """Whether an address is one that every rung can use."""
+    return address % ALIGNMENT == 0
+
+
+def permute(four: Four, order: Sequence[int]) -> Four:
+    """Four numbers in another order."""
+    a, b, c, d = (four[axis] for axis in order)
+    return a, b, c, d
+
+
+def packed_strides(shape: Four, layout: str) -> Four:
+    """Strides of ``(N, C, H, W)`` for an array in a layout, without gaps."""
+    _, C, H, W = shape
+    return (C * H * W, 1, W * C, C) if layout == "nhwc" else (C * H * W, H * W, W, 1)
+
+
+def same_steps(shape: Four, strides: Four, others: Four) -> bool:
+    """Whether strides reach the same places: those of an axis with one element do not count."""
+    return all(extent == 1 or a == b for extent, a, b in zip(shape, strides, others, strict=True))
+
+
+def library_of(values: Any) -> str:
+    """The first part of the module of an array's type: torch, cupy, numpy, ..."""
+    return type(values).__module__.partition(".")[0]
+
+
+def view(values: Any, what: str) -> View:
+    """An array as a View; ``what`` names it in errors.
+
+    Raises TypeError for what is no array, ValueError for one that has not four dimensions or cannot be used.
+    """
+    if isinstance(values, np.ndarray):
+        return _of_numpy(values, what)
+    if library_of(values) == "torch" and hasattr(values, "data_ptr"):
+        return _of_torch(values, what)
+    if hasattr(values, "__cuda_array_interface__"):
+        return _of_interface(values.__cuda_array_interface__, what)
+    if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
+        kind, number = values.__dlpack_device__()
+        if kind == CPU:
+            return _of_numpy(np.from_dlpack(values), what)
+        if kind not in CUDA_KINDS:
+            raise ValueError(f"{what} lies on a device of DLPack's type {kind}, which is neither the CPU nor CUDA")
+        return _of_capsule(values.__dlpack__(stream=LEGACY_STREAM), number, what)
+    raise TypeError(
+        f"{what} is a {type(values).__name__}, which is no array: NumPy, torch, __cuda_array_interface__ or DLPack"
+    )
+
+
+def host_array(values: Any) -> npt.NDArray[Any]:
+    """The NumPy array of an array in host memory, which shares it."""
+    if isinstance(values, np.ndarray):
+        return values
+    array: npt.NDArray[Any] = values.detach().numpy() if library_of(values) == "torch" else np.from_dlpack(values)
+    return array
+
+
+def four(numbers: Sequence[int], what: str) -> Four:
+    """A shape or strides; raises ValueError unless there are four."""
+    if len(numbers) != 4:
+        raise ValueError(f"{what} has {len(numbers)} dimensions {tuple(numbers)}, not 4")
+    a, b, c, d = (int(number) for number in numbers)
+    return a, b, c, d
+
+
+def _of_numpy(values: npt.NDArray[Any], what: str) -> View:
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{what} has a mask, which is not supported")
+    shape = four(values.shape, what)
+    strides = _in_elements(values.strides, values.dtype, what)
+    address = values.ctypes.data
+    return View(
+        address, Descriptor(shape, strides, values.dtype, None, is_aligned(address), bool(values.flags.writeable))
+    )
+
+
+def _of_torch(values: Any, what: str) -> View:
+    torch: Any = sys.modules["torch"]
+    if values.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{what} asks for a gradient, which is not computed: pass {what}.detach(), or use no_grad()")
+    if values.layout != torch.strided:
+        raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
+    if values.is_neg():
+        raise ValueError(f"{what} is a view whose signs torch has still to turn: pass {what}.resolve_neg()")
+    address = values.data_ptr()
+    found = _torch_descriptor(values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what)
+    if found.device is None:
+        return View(address, found)
+    return View(address, found, torch.cuda.current_stream(found.device).cuda_stream)
+
+
+@lru_cache(maxsize=KEPT_DESCRIPTORS)
+def _torch_descriptor(
+    size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str
+) -> Descriptor:
+    """Of a tensor's size, strides, dtype and device, as torch gives them."""
+    torch: Any = sys.modules["torch"]
+    shape, steps = four(size, what), four(strides, what)
+    dtypes = {torch.float32: np.float32, torch.float16: np.float16}
+    if kind not in dtypes:
+        raise ValueError(f"{what} is {kind}, not float32 or float16")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{what} lies on {device}, which is neither the CPU nor CUDA")
+    return Descriptor(shape, steps, np.dtype(dtypes[kind]), device.index if device.type == "cuda" else None, aligned)
+
+
+def _of_interface(interface: Any, what: str) -> View:
+    """Of the CUDA array interface, version 3 or older."""
+    if interface.get("mask") is not None:
+        raise ValueError(f"{what} has a mask, which is not supported")
+    stream = interface.get("stream")
+    if stream == 0:
+        raise ValueError(f"{what} names stream 0, which the CUDA array interface forbids as ambiguous")
+    shape, dtype = four(interface["shape"], what), np.dtype(interface["typestr"])
+    strides = packed_strides(shape, "nchw")
+    if interface.get("strides") is not None:
+        strides = _in_elements(interface["strides"], dtype, what)
+    address, read_only = interface["data"]
+    found = Descriptor(shape, strides, dtype, _device_of(address), is_aligned(address), not read_only)
+    return View(address, found, stream or LEGACY_STREAM)
+
+
+def _of_capsule(capsule: Any, device: int, what: str) -> View:
+    """Of DLPack's capsule, which is not taken over: the array that lent it keeps the memory meanwhile."""
+    tensor = _Tensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    shape = four(tensor.shape[: tensor.ndim], what)
+    strides = four(tensor.strides[: tensor.ndim], what) if tensor.strides else packed_strides(shape, "nchw")
+    if tensor.lanes != 1 or tensor.code != _FLOAT or tensor.bits not in (16, 32):
+        raise ValueError(f"{what} has elements of DLPack's type ({tensor.code}, {tensor.bits}), not float32 or float16")
+    dtype = np.dtype(np.float16 if tensor.bits == 16 else np.float32)
+    address = (tensor.data or 0) + tensor.byte_offset
+    return View(address, Descriptor(shape, strides, dtype, device, is_aligned(address)), waits=True)
+
+
+_FLOAT = 2  # DLPack's code of floating-point numbers
+
+
+class _Tensor(ctypes.Structure):
+    """DLPack's DLTensor, with which a DLManagedTensor begins."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def _capsule_pointer(capsule: Any, name: bytes) -> int:
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return int(get(capsule, name))
+
+
+def _in_elements(strides: Sequence[int], dtype: np.dtype[Any], what: str) -> Four:
+    if any(stride % dtype.itemsize for stride in strides):
+        raise ValueError(f"{what} has strides {tuple(strides)} that are no whole elements of {dtype.itemsize} bytes")
+    return four([stride // dtype.itemsize for stride in strides], what)
+
+
+def _device_of(address: int) -> int:
+    """The GPU that memory belongs to; 0 where the driver does not say."""
+    driver = import_bindings()
+    if driver is None or not address:
+        return 0
+    kind = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    result, number = driver.cuPointerGetAttribute(kind, address)
+    return int(number) if int(result) == 0 else 0

@@ -1,0 +1,1 @@
+"""From points to checked and timed results."""

@@ -1,0 +1,238 @@
+"""Points: what is to be run, from what the user asked for."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import Any
+
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS
+from alexconv.kernels.rung import Constants, Rung
+from alexconv.measuring.transfers import TRANSFERS, Transfer, transfer_named
+from alexconv.records.store import Record
+from alexconv.shapes import WORKLOADS, Conv
+
+GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
+TOGETHER = "-together"  # with which the name ends of what several layers have in common
+TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a rung, shape and batch size, if any
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement to make: it can be described, run and recorded on its own."""
+
+    workload: str
+    layer: int
+    N: int
+    rung: str
+    transfer: str
+    precision: str
+    constants: dict[str, int] = field(hash=False)
+
+    @property
+    def conv(self) -> Conv:
+        """The layer's shape."""
+        return WORKLOADS[self.workload].layer(self.layer)
+
+    def axes(self) -> dict[str, Any]:
+        """The point as a record holds it."""
+        return asdict(self)
+
+    def changed(self) -> list[str]:
+        """The constants that differ from the rung's defaults today."""
+        return list(changed_constants(self.rung, self.constants, self.conv))
+
+    def points(self) -> list["Point"]:
+        """The point itself, as of several layers there are several."""
+        return [self]
+
+    def label(self) -> str:
+        """The point in a few words, for progress lines."""
+        # a record may be of several layers, whose range as text has no shape, or of a peer, which has no constants
+        rung = rung_label(self.rung, self.constants, self.conv) if self.rung in RUNGS else self.rung
+        return f"{self.workload} layer {self.layer} N={self.N} {rung} {self.transfer}"
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Several layers measured as one sequence, N images each.  Its ``layer`` in a record is their range as text."""
+
+    workload: str
+    layers: tuple[int, ...]
+    N: int
+    rung: str
+    transfer: str
+    precision: str
+    constants: dict[str, int] = field(default_factory=dict, hash=False)
+
+    def axes(self) -> dict[str, Any]:
+        """The point as a record holds it."""
+        axes = asdict(self)
+        return {"workload": axes.pop("workload"), "layer": layer_range(axes.pop("layers")), **axes}
+
+    def changed(self) -> list[str]:
+        """None: constants are those of its layers."""
+        return []
+
+    def label(self) -> str:
+        """The point in a few words, for progress lines."""
+        return f"{self.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}"
+
+    def points(self) -> list[Point]:
+        """Each layer as a point of its own."""
+        rest = (self.N, self.rung, self.transfer, self.precision, self.constants)
+        return [Point(self.workload, layer, *rest) for layer in self.layers]
+
+
+def peer_name(layout: str, precision: str) -> str:
+    """The name of a peer's convolution."""
+    return f"torch-{layout}-{precision}"
+
+
+def layer_range(layers: Sequence[int]) -> str:
+    """``1-5``, or ``1,3`` where the numbers do not follow each other."""
+    first, last = layers[0], layers[-1]
+    if len(layers) > 1 and list(layers) == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, layers))
+
+
+def changed_constants(rung: str, constants: Constants, conv: Conv) -> dict[str, int]:
+    """The constants that differ from the rung's defaults for the shape; none for what is not a rung."""
+    defaults = RUNGS[rung].resolve(conv, {}) if rung in RUNGS else constants
+    return {name: value for name, value in constants.items() if value != defaults.get(name)}
+
+
+def changed_in(record: Record) -> dict[str, int]:
+    """The same of a record: as it was when the record was made, if it says so."""
+    point = record["point"]
+    if "changed" in record:
+        return {name: point["constants"][name] for name in record["changed"]}
+    conv = WORKLOADS[point["workload"]].layer(point["layer"])
+    return changed_constants(point["rung"], point["constants"], conv)
+
+
+def label_with(rung: str, changed: Constants) -> str:
+    """The rung's name, with changed constants behind it."""
+    words = " ".join(f"{name}={value}" for name, value in changed.items())
+    return f"{rung} [{words}]" if words else rung
+
+
+def rung_label(rung: str, constants: Constants, conv: Conv) -> str:
+    """The rung's name, with those constants that differ from its defaults for the shape."""
+    return label_with(rung, changed_constants(rung, constants, conv))
+
+
+def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
+    """Rungs by name, alias or family, or ``all``; each with the transfer that its alias stands for, if it does.
+
+    Raises UsageError for an unknown word.
+    """
+    chosen: dict[tuple[str, str | None], tuple[Rung, str | None]] = {}
+    found: list[tuple[Rung, str | None]]
+    families = {rung.family for rung in LADDER}
+    for word in text.split(","):
+        if word == "all":
+            found = [(rung, None) for rung in LADDER]
+        elif word in families:
+            found = [(rung, None) for rung in LADDER if rung.family == word]
+        elif word in TRANSFER_ALIASES:
+            name, transfer = TRANSFER_ALIASES[word]
+            found = [(RUNGS[name], transfer)]
+        elif ALIASES.get(word, word) in RUNGS:
+            found = [(RUNGS[ALIASES.get(word, word)], None)]
+        else:
+            known = ", ".join(["all", *sorted(families), *RUNGS, *ALIASES, *TRANSFER_ALIASES])
+            raise UsageError(f"unknown rung {word!r}: choose from {known}")
+        chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in found}
+    return list(chosen.values())
+
+
+def choose_transfers(text: str) -> list[Transfer]:
+    """Transfers by name, or ``all``; raises UsageError."""
+    try:
+        return list(TRANSFERS.values()) if text == "all" else [transfer_named(word) for word in text.split(",")]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
+    """``NAME=V1,V2`` texts as lists of values by constant, each value once; raises UsageError."""
+    known = {constant.name for rung in LADDER for constant in rung.constants}
+    chosen: dict[str, list[int]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        if name not in known:
+            raise UsageError(f"no rung has a constant {name!r}: they are {', '.join(sorted(known))}")
+        try:
+            wanted = [int(value) for value in values.split(",")]
+        except ValueError:
+            raise UsageError(f"{text!r}: the values of a constant are whole numbers, as in {name}=1,2") from None
+        chosen[name] = list(dict.fromkeys([*chosen.get(name, []), *wanted]))
+    return chosen
+
+
+def refuse_unused(constants: Iterable[str], points: Sequence[Point]) -> None:
+    """Raises UsageError for a constant that was chosen and that none of the points' rungs has."""
+    rungs = list(dict.fromkeys(point.rung for point in points))
+    had = {constant.name for rung in rungs for constant in RUNGS[rung].constants}
+    if unused := [name for name in constants if name not in had]:
+        raise UsageError(f"{', '.join(unused)}: no constant of {', '.join(rungs) or 'any rung chosen'}")
+
+
+def expand(
+    workload: str,
+    layers: Sequence[int],
+    batches: Sequence[int],
+    rungs: Sequence[tuple[Rung, str | None]],
+    transfers: Sequence[Transfer],
+    constants: dict[str, list[int]],
+    precisions: Sequence[str] = (),
+    tuned: TunedConstants | None = None,
+) -> list[Point]:
+    """Every combination once, in the order layer, N, rung, transfer; raises UsageError for a constant's bad value.
+
+    ``tuned`` gives constants for a rung, shape and batch size that replace its defaults; ``constants`` come before.
+    """
+
+    def combinations() -> Iterator[Point]:
+        for layer, N, (rung, own_transfer) in product(layers, batches, rungs):
+            if precisions and rung.precision not in precisions:
+                continue
+            conv = WORKLOADS[workload].layer(layer)
+            found = tuned(rung, conv, N) if tuned else {}
+            names = [constant.name for constant in rung.constants if constant.name in constants]
+            for values in product(*(constants[name] for name in names)):
+                try:
+                    resolved = rung.resolve(conv, {**found, **dict(zip(names, values, strict=True))})
+                except ValueError as error:
+                    raise UsageError(str(error)) from None
+                for transfer in [own_transfer] if own_transfer else [t.name for t in transfers]:
+                    yield Point(workload, layer, N, rung.name, transfer, rung.precision, resolved)
+
+    unique: list[Point] = []
+    for point in combinations():
+        if point not in unique:
+            unique.append(point)
+    return unique
+
+
+def study_points(study: str, batches: Sequence[int]) -> list[Point]:
+    """What a published LeNet-style study measured, at these batch sizes (its own if none); raises UsageError."""
+    if study not in STUDY_WORKLOADS:
+        raise UsageError(f"unknown study {study!r}: choose from {', '.join(STUDY_WORKLOADS)}")
+    workload = WORKLOADS[STUDY_WORKLOADS[study]]
+    points: list[Point] = []
+    for number, N in product(range(1, len(workload.layers) + 1), batches or workload.batches):
+        for variant in (variant for (name, _), variant in PUBLISHED.items() if name == study):
+            rung = RUNGS[variant.rung]
+            of_layer = {
+                name: value[number - 1] if isinstance(value, tuple) else value
+                for name, value in variant.constants.items()
+            }
+            resolved = rung.resolve(workload.layer(number), of_layer)
+            point = Point(workload.name, number, N, rung.name, variant.transfer, rung.precision, resolved)
+            if point not in points:
+                points.append(point)
+    return points

@@ -1,0 +1,283 @@
+"""Runs points one after the other: plan, run, check, and only then measure.  Each result is one record."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from alexconv import data
+from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
+from alexconv.cpu_reference.cache import ensure
+from alexconv.cpu_reference.machine import cores
+from alexconv.cpu_reference.reference import filter_norms, patch_norms
+from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
+from alexconv.executors.point import Executor, Samples, Values, open_rung
+from alexconv.kernels.geometry import FLOAT
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Constants, Rung
+from alexconv.measuring.checks import PRECISIONS, MaxError
+from alexconv.measuring.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
+from alexconv.measuring.points import Joint, Point
+from alexconv.measuring.transfers import transfer_named
+from alexconv.records.environment import available_memory
+from alexconv.records.store import Record, digest, identity
+from alexconv.shapes import Conv
+
+FAILURES: dict[type[AlexconvError], str] = {
+    CompileError: "compile-error",
+    LaunchError: "launch-error",
+    OutOfMemory: "out-of-memory",
+}
+REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
+DIGITS = 6  # of a millisecond: a nanosecond is finer than any clock here
+THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown, thermal (2), power brake
+
+
+@dataclass
+class Layer:
+    """Inputs and reference of one layer, made once for the largest batch that is asked for."""
+
+    workload: str
+    number: int
+    conv: Conv
+    N: int
+    seed: int
+
+    @cached_property
+    def x(self) -> Values:
+        """float32 ``[N][C][H][W]``."""
+        return data.images(self.workload, self.number, self.conv, 0, self.N, self.seed)
+
+    @cached_property
+    def w(self) -> Values:
+        """float32 ``[M][C][R][S]``."""
+        return data.filters(self.workload, self.number, self.conv, self.seed)
+
+    @cached_property
+    def reference(self) -> Values:
+        """float32 ``[N][M][E][F]``, accumulated in float64."""
+        return ensure(self.workload, self.number, self.conv, self.N, self.seed).read(0, self.N)
+
+    @cached_property
+    def norms(self) -> tuple[Values, Values]:
+        """Norms of the patches ``[N][E][F]`` and of the filters ``[M]``."""
+        return patch_norms(self.conv, self.x), filter_norms(self.w)
+
+    @cached_property
+    def baselines(self) -> dict[str, Baseline]:
+        """CPU times of the layer: on one core, where there is a C++ compiler, and with BLAS on all cores."""
+        found = {"blas": blas_time(self.workload, self.number, self.conv)}
+        with suppress(MissingTool):
+            found["serial"] = serial_time(self.workload, self.number, self.conv)
+        return found
+
+    def cpu_times(self, N: int) -> Record:
+        """Each baseline's ms for N images, and of how many images it was timed where it is scaled."""
+        times = {name: baseline.for_batch(N) for name, baseline in self.baselines.items()}
+        return {
+            **{f"{name}_ms": time.ms for name, time in times.items()},
+            **{f"{name}_scaled_from": time.scaled_from for name, time in times.items() if time.scaled_from},
+        }
+
+    def make(self, *, baselines: bool) -> None:
+        """Makes now, on the CPU, what points need later."""
+        for what in ("x", "w", "reference", "norms", *(["baselines"] if baselines else [])):
+            getattr(self, what)
+
+    def error(self, y: Values) -> MaxError:
+        """Largest error of the outputs of the layer's first images."""
+        error, N = MaxError(), len(y)
+        patches, filters = self.norms
+        error.add(y, self.reference[:N], patches[:N], filters)
+        return error
+
+
+@dataclass
+class Settings:
+    """What a run may be told about its points."""
+
+    seconds: float = 0.3
+    seed: int = 0
+    memory_budget: int | None = None
+    baseline: bool = True
+    timed: bool = True
+
+    def key(self) -> list[object]:
+        """What of them, and of the inputs' making, a point's result depends on."""
+        return [self.seed, self.memory_budget, self.timed, data.GENERATOR_VERSION]
+
+
+class Skip(Exception):
+    """The point cannot be run here; the text says why."""
+
+
+class Runner:
+    """Turns points into records on one executor."""
+
+    def __init__(self, executor: Executor, points: Sequence[Point], settings: Settings) -> None:
+        self.executor, self.settings = executor, settings
+        self._host_memory = available_memory()
+        self._largest: dict[tuple[str, int], int] = {}
+        for point in points:
+            if not self.beyond_host_memory(point):
+                layer = (point.workload, point.layer)
+                self._largest[layer] = max(self._largest.get(layer, 0), point.N)
+        self._layer: Layer | None = None
+
+    def layer(self, point: Point) -> Layer:
+        """Data of the point's layer; that of the last layer is kept, the rest is dropped."""
+        name = (point.workload, point.layer)
+        if self._layer is None or (self._layer.workload, self._layer.number) != name:
+            self._layer = Layer(*name, point.conv, self._largest[name], self.settings.seed)
+        return self._layer
+
+    def beyond_host_memory(self, point: Point) -> str | None:
+        """Why the host has no room for the point's input, its reference and its output, or None."""
+        needed = (prod(point.conv.x_shape(point.N)) + 2 * prod(point.conv.y_shape(point.N))) * FLOAT
+        if needed <= self._host_memory:
+            return None
+        return f"needs {needed / MEBIBYTE:.1f} MiB of host memory, {self._host_memory / MEBIBYTE:.1f} are available"
+
+    def ready(self, points: Iterable[Point]) -> None:
+        """Makes what records of these points need of the CPU: inputs, references, baselines; peers' points too."""
+        for point in points:
+            with suppress(Skip):
+                if point.rung in RUNGS:
+                    self.plan(point)
+                if not self.beyond_host_memory(point):
+                    measures = self.executor.measures and self.settings.timed
+                    self.layer(point).make(baselines=measures and self.settings.baseline)
+
+    def memory_budget(self) -> int:
+        """Bytes that a point may take on the device: the user's number, or else the executor's."""
+        chosen = self.settings.memory_budget
+        return self.executor.memory_budget() if chosen is None else chosen
+
+    def plan(self, point: Point) -> Plan:
+        """How the point is cut to fit; raises Skip."""
+        rung, conv = RUNGS[point.rung], point.conv
+        transfer = transfer_named(point.transfer)
+        if transfer.kind not in self.executor.transfers:
+            raise Skip(f"the {self.executor.name} executor has no transfer {transfer.name}")
+        if reason := self.beyond_host_memory(point):
+            raise Skip(reason)
+        budget, copies = self.settings.memory_budget, min(transfer.streams, point.N)
+        try:
+            return plan_on(
+                self.executor, rung, conv, point.N, point.constants, budget, copies, transfer.pieces_at_least
+            )
+        except DoesNotFit as error:
+            raise Skip(str(error)) from None
+
+    def key(self, point: Point) -> str:
+        """Digest of all that the point's result depends on: a record with another key is stale."""
+        compiled = self.executor.key(RUNGS[point.rung], point.conv, point.constants)
+        return digest([compiled, self.executor.header(), self.settings.key(), point.transfer])
+
+    def build_all(self, points: Iterable[Point]) -> None:
+        """Compiles every point's kernels side by side; a failure shows again, and is recorded, when its point runs."""
+        wanted: dict[object, tuple[Rung, Conv, Constants]] = {}
+        for point in points:
+            with suppress(Skip):
+                constants = self.plan(point).constants
+                wanted[point.rung, point.conv, tuple(constants.items())] = RUNGS[point.rung], point.conv, constants
+
+        def build(rung: Rung, conv: Conv, constants: Constants) -> None:
+            with suppress(CompileError):
+                self.executor.build(rung, conv, constants)
+
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(lambda arguments: build(*arguments), wanted.values()))
+
+    def record(self, point: Point) -> Record:
+        """Runs one point; never raises for a fault of the point itself, whose status then tells."""
+        return attempted(point, self.key(point), lambda: self._measured(point, self.plan(point)))
+
+    def _measured(self, point: Point, cut: Plan) -> Record:
+        rung, layer = RUNGS[point.rung], self.layer(point)
+        precision, transfer = PRECISIONS[rung.precision], transfer_named(point.transfer)
+        with open_rung(self.executor, rung, point.conv, cut, layer.x[: point.N], layer.w, transfer) as opened:
+            facts: Record = {
+                **checked(layer.error(opened.outputs()), precision.tolerance(point.conv.K)),
+                "pieces": len(cut.pieces),
+                "images_per_piece": cut.images,
+                "planned_constants": cut.constants,
+                "device_bytes": cut.device_bytes,
+                "launches": opened.program.launches(cut.images),
+            }
+            if facts["status"] != "ok":
+                return facts
+            if not (self.executor.measures and self.settings.timed):
+                return facts | {"samples": {}}
+            if rung.order_varies:
+                facts["spread"] = spread(opened.outputs().copy(), opened.outputs)
+            if self.settings.baseline:
+                facts["cpu"] = layer.cpu_times(point.N)
+            facts |= timed(self.executor, opened.point.measure, self.settings.seconds)
+            timeline = opened.point.timeline()
+            return facts | {"timeline": timeline} if timeline else facts
+
+
+def attempted(point: Point | Joint, key: str, measure: Callable[[], Record]) -> Record:
+    """The record of a point: what ``measure`` finds, or how it failed, where the fault is the point's own."""
+    begin = begun(point, key)
+    try:
+        return begin | measure()
+    except Skip as reason:
+        return begin | {"status": "skipped", "reason": str(reason)}
+    except (CompileError, LaunchError, OutOfMemory) as error:
+        return begin | {"status": FAILURES[type(error)], "reason": str(error)}
+
+
+def timed_out(point: Point | Joint, key: str, limit: float) -> Record:
+    """The record of a point that begins now, should it not end within so many seconds."""
+    return begun(point, key) | {"status": "timeout", "reason": f"not at its end after {limit:g} s"}
+
+
+def begun(point: Point | Joint, key: str) -> Record:
+    """What the record of a point that begins now begins with."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
+
+
+def checked(error: MaxError, tolerance: float) -> Record:
+    """Status, reason and figures of a max-error check."""
+    figures = {"absolute": error.absolute, "scaled": error.scaled, "tolerance": tolerance}
+    facts = {"error": {name: as_json(value) for name, value in figures.items()}}
+    if error.passes(tolerance):
+        return {"status": "ok", "reason": None, **facts}
+    reason = f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}"
+    return {"status": "wrong", "reason": reason, **facts}
+
+
+def timed(executor: Executor, measure: Callable[[float], Samples], seconds: float) -> Record:
+    """Samples of about so many seconds for each figure, and the clocks before and after."""
+    before = executor.health()
+    samples = measure(seconds)
+    health = [before, executor.health()]
+    throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
+    rounded = {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
+    return {"samples": rounded, "health": health, "throttled": throttled}
+
+
+def spread(first: Values, again: Callable[[], Values]) -> float:
+    """Largest difference from the first outputs over some more runs."""
+    return max(float(np.abs(again() - first).max()) for _ in range(REPEATS_FOR_SPREAD))
+
+
+def as_json(value: float) -> float | str:
+    """NaN and infinity have no JSON form: they are written as words."""
+    return value if np.isfinite(value) else str(value)
+
+
+def finished(point: Point | Joint, key: str, previous: dict[str, Record], *, retry: bool) -> bool:
+    """Whether an earlier record of the same file makes running the point again needless."""
+    record = previous.get(identity(point.axes()))
+    if record is None or record["key"] != key:
+        return False
+    return not retry or record["status"] in ("ok", "skipped")

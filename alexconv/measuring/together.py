@@ -1,0 +1,250 @@
+"""Rungs together: several layers of a workload as one sequence, each layer on images of its own.
+
+Under a transfer that copies whole batches, the layers' kernels are one CUDA graph whose arrays stay on the device: what
+a network's convolutions cost without gaps of the host's.  Under ``streamed:k`` host arrays become host arrays in one
+pipeline: pieces of all layers take turns on k streams, so that both copy engines have work from beginning to end;
+this too is one graph, because a host that starts every piece itself is slower than the copies.
+
+All layers have one rung, or each its own (*mixed*).  Outputs are checked as a single layer's are.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
+from typing import Any
+
+from alexconv.cli.options import parse_layers, workload_named
+from alexconv.errors import UsageError
+from alexconv.executors.cuda.points import CopiedPoint, Pipeline, repeat, time_on_device
+from alexconv.executors.point import OpenedRung, Samples, Values, open_rung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring.checks import PRECISIONS, MaxError, worst
+from alexconv.measuring.planner import DoesNotFit, Plan, plan
+from alexconv.measuring.points import (
+    TOGETHER,
+    Joint,
+    Point,
+    TunedConstants,
+    choose_rungs,
+    expand,
+    parse_constants,
+    refuse_unused,
+)
+from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
+from alexconv.measuring.transfers import Transfer, transfer_named
+from alexconv.records.store import Record, digest
+
+MIXED = "mixed"
+COPYING = ("pageable", "pinned", "streamed")  # kinds of transfers that have something to put together
+PIECE_BYTES = 6 * 10**6  # of a piece's input or output in a pipeline, whichever is larger
+
+
+@dataclass(frozen=True)
+class JointRungs(Joint):
+    """Layers with the rung and the constants that each has."""
+
+    chosen: tuple[Point, ...] = field(default=(), hash=False)
+
+    def axes(self) -> dict[str, Any]:
+        """The point as a record holds it; the layers' rungs stand elsewhere in the record."""
+        return Joint(self.workload, self.layers, self.N, self.rung, self.transfer, self.precision).axes()
+
+    def points(self) -> list[Point]:
+        """Each layer as a point of its own."""
+        return list(self.chosen)
+
+
+def joint_rungs(points: Iterable[Point]) -> list[JointRungs]:
+    """Each rung's layers together, for every workload, N and transfer; nothing where it has one layer only.
+
+    Raises UsageError where a layer comes with several values of a constant.
+    """
+    groups: dict[tuple[str, int, str, str], list[Point]] = {}
+    for point in points:
+        if transfer_named(point.transfer).kind in COPYING:
+            groups.setdefault((point.workload, point.N, point.rung, point.transfer), []).append(point)
+    return [joint(group, rung) for (_, _, rung, _), group in groups.items() if len(group) > 1]
+
+
+def joint(chosen: Sequence[Point], name: str) -> JointRungs:
+    """Points of different layers as one; raises UsageError where two are of one layer, or precisions differ."""
+    layers, precisions = [point.layer for point in chosen], {point.precision for point in chosen}
+    if len(set(layers)) < len(layers):
+        raise UsageError("layers together have one rung each, with one value of each constant, not several")
+    if len(precisions) > 1:
+        raise UsageError(f"layers together have one precision, not {' and '.join(sorted(precisions))}")
+    first = chosen[0]
+    axes = (first.workload, tuple(layers), first.N, name + TOGETHER, first.transfer, first.precision)
+    return JointRungs(*axes, chosen=tuple(chosen))
+
+
+def mixed(
+    text: str, workload: str, batches: Sequence[int], transfers: Sequence[Transfer], tuned: TunedConstants | None
+) -> list[JointRungs]:
+    """What ``1=RUNG,2=RUNG:NAME=VALUE:...`` asks for: a rung per layer, with constants; raises UsageError."""
+    found = []
+    for N in batches:
+        for transfer in transfers:
+            chosen: list[Point] = []
+            for entry in text.split(","):
+                layer, _, words = entry.partition("=")
+                rung, *constants = words.split(":")
+                if not layer.isdecimal():
+                    raise UsageError(f"{entry!r}: a layer of a mix is as in 2=direct or 2=direct:OUTPUTS=2")
+                layers, rungs = parse_layers(layer, workload_named(workload)), choose_rungs(rung)
+                values = parse_constants(constants)
+                points = expand(workload, layers, [N], rungs, [transfer], values, (), tuned)
+                refuse_unused(values, points)
+                chosen += points
+            found.append(joint(chosen, MIXED))
+    return found
+
+
+def turns(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[tuple[int, int]]:
+    """In what order the pieces of several layers go through a pipeline, as pairs of layer and piece.
+
+    Layers with more to copy out than in come first: then the copies out, which are the longer way in all, begin early
+    and never wait, and at the end those are left that need few.  (Johnson, "Optimal two- and three-stage production
+    schedules with setup times included", 1954.)  Among layers of a kind, each one's pieces are spread evenly, so that
+    those with much arithmetic do not stand in a row.
+    """
+    places = [
+        (not outputs_outweigh[layer], (piece + 0.5) / len(cut.pieces), layer, piece)
+        for layer, cut in enumerate(cuts)
+        for piece in range(len(cut.pieces))
+    ]
+    return [(layer, piece) for *_, layer, piece in sorted(places)]
+
+
+def bytes_moved(point: Point) -> tuple[int, int]:
+    """Bytes of an image that are copied in and out."""
+    image_bytes = RUNGS[point.rung].image_bytes(point.conv)
+    return image_bytes["x"], image_bytes["y"]
+
+
+class TogetherRunner:
+    """Turns layers together into records on a GPU, from the data of the runner of single points."""
+
+    def __init__(self, executor: Any, runner: Runner) -> None:
+        self.executor, self._runner = executor, runner
+
+    def key(self, point: JointRungs) -> str:
+        """Digest of all that the point's result depends on: a record with another key is stale."""
+        return digest([PIECE_BYTES, *(self._runner.key(each) for each in point.points())])
+
+    def record(self, point: JointRungs) -> Record:
+        """Runs one point; never raises for a fault of the point itself, whose status then tells."""
+        return attempted(point, self.key(point), lambda: self._measured(point))
+
+    def _measured(self, point: JointRungs) -> Record:
+        transfer = transfer_named(point.transfer)
+        cuts = self._cuts(point, transfer)
+        layers = [self._runner.layer(each) for each in point.points()]
+        with ExitStack() as stack, self.executor.errors(point.rung):
+            opened = []
+            for each, cut, layer in zip(point.points(), cuts, layers, strict=True):
+                rung, x = RUNGS[each.rung], layer.x[: each.N]
+                opening = open_rung(self.executor, rung, each.conv, cut, x, layer.w, transfer)
+                opened.append(stack.enter_context(opening))
+            own = [each.point for each in opened]
+            if transfer.kind == "streamed":
+                outweigh = [moved_out > moved_in for moved_in, moved_out in map(bytes_moved, point.points())]
+                pipeline = Pipeline(self.executor, own, turns(cuts, outweigh), transfer.streams)
+                run = stack.enter_context(pipeline.recorded())
+                outputs = streamed_outputs(pipeline, run)
+                measure, timeline = partial(measure_pipeline, pipeline, run), pipeline.timeline
+            else:
+                launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(own)))
+                outputs = graph_outputs(own, launch)
+                measure, timeline = partial(time_on_device, self.executor, [launch]), list[Record]
+            facts = self._facts(point, cuts, layers, opened, outputs)
+            if facts["status"] == "ok":
+                settings = self._runner.settings
+                facts |= timed(self.executor, measure, settings.seconds) if settings.timed else {"samples": {}}
+                facts |= {"timeline": found} if (found := timeline()) else {}
+        return facts
+
+    def _cuts(self, point: JointRungs, transfer: Transfer) -> list[Plan]:
+        """How each layer is cut; raises Skip where a layer cannot be computed here or all do not fit the device."""
+        budget = self._runner.memory_budget()
+        cuts = []
+        for each in point.points():
+            cut = self._runner.plan(each)
+            if transfer.kind == "streamed":
+                pieces = ceil(each.N * max(bytes_moved(each)) / PIECE_BYTES)
+                try:
+                    cut = plan(RUNGS[each.rung], each.conv, each.N, cut.constants, budget, transfer.streams, pieces)
+                except DoesNotFit as error:
+                    raise Skip(f"layer {each.layer}: {error}") from None
+            elif len(cut.pieces) > 1:
+                raise Skip(f"layer {each.layer} needs {len(cut.pieces)} pieces, and a graph takes whole batches")
+            cuts.append(cut)
+        needed = sum(cut.device_bytes for cut in cuts)
+        if needed > budget:
+            raise Skip(f"the layers need {needed} bytes of device memory together, the budget is {budget}")
+        return cuts
+
+    def _facts(
+        self,
+        point: JointRungs,
+        cuts: Sequence[Plan],
+        layers: Sequence[Layer],
+        opened: Sequence[OpenedRung],
+        outputs: Sequence[Values],
+    ) -> Record:
+        """The worst layer's check, and what each layer was."""
+        found: list[tuple[MaxError, float]] = [
+            (layer.error(rung.in_study_layout(values)), PRECISIONS[each.precision].tolerance(each.conv.K))
+            for each, layer, rung, values in zip(point.points(), layers, opened, outputs, strict=True)
+        ]
+        return {
+            **checked(*worst(found)),
+            "layers": [
+                {
+                    "layer": each.layer,
+                    "rung": each.rung,
+                    "constants": cut.constants,
+                    "pieces": len(cut.pieces),
+                    "images_per_piece": cut.images,
+                    "error": checked(*error)["error"],
+                    "launches": rung.program.launches(cut.images),
+                }
+                for each, cut, error, rung in zip(point.points(), cuts, found, opened, strict=True)
+            ],
+            "pieces": sum(len(cut.pieces) for cut in cuts),
+            "images_per_piece": max(cut.images for cut in cuts),
+            "planned_constants": {},
+            "device_bytes": sum(cut.device_bytes for cut in cuts),
+            "launches": [],
+        }
+
+
+def enqueue_all(opened: Sequence[CopiedPoint]) -> None:
+    """Puts the kernels of all layers on the executor's stream, in order."""
+    for number, point in enumerate(opened):
+        point.enqueue(early=number > 0)
+
+
+def graph_outputs(opened: Sequence[CopiedPoint], launch: Callable[[], None]) -> list[Values]:
+    """The outputs of a launch of all layers, whose arrays were full of NaN before."""
+    for point in opened:
+        point.outputs()  # brings inputs and filters to the device, where they stay
+        point.fill(point.pointers, point.stream)
+    launch()
+    return [point.download() for point in opened]
+
+
+def streamed_outputs(pipeline: Pipeline, run: Callable[[], float]) -> list[Values]:
+    """The outputs of a run of a pipeline, whose arrays were full of NaN before."""
+    pipeline.forget()
+    run()
+    return [point.y for point in pipeline.points]
+
+
+def measure_pipeline(pipeline: Pipeline, run: Callable[[], float], seconds: float) -> Samples:
+    """Host arrays to host arrays, again and again, as a graph; then once piece by piece, for the timeline."""
+    samples = {"total": repeat(run, seconds)}
+    pipeline.run()
+    return samples

@@ -1,0 +1,1 @@
+"""Counters of kernels: Nsight Compute's on a GPU, traces on the host executor."""

@@ -1,0 +1,72 @@
+"""Facts about the machine and the software that records carry."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from alexconv import __version__
+from alexconv.cpu_reference.machine import cores, cpu_model
+from alexconv.records.store import Record, RecordFile
+
+COMMIT_VARIABLE = "ALEXCONV_COMMIT"
+PACKAGES = ("numpy", "h5py", "matplotlib", "pycuda", "cuda-bindings", "torch")
+
+
+def write_headers(file: RecordFile, device: Record, command: str) -> Record:
+    """Writes what all records of a run have in common, unless the file has it: the digests that name it there.
+
+    ``device`` is what the executor says of itself, ``command`` what was typed.
+    """
+    return {
+        "device": file.header("device", device),
+        "host": file.header("host", host_facts()),
+        "run": file.header("run", {"command": command, **software_facts()}),
+    }
+
+
+def available_memory() -> int:
+    """Bytes of memory that can be had now without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def host_facts() -> Record:
+    """The host: CPU, cores, system."""
+    return {"cpu": cpu_model(), "cores": cores(), "system": f"{platform.system()} {platform.release()}"}
+
+
+def software_facts() -> Record:
+    """Versions of this project and of the packages it stands on, and the git commit in a checkout."""
+    packages = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {"alexconv": __version__, "python": platform.python_version(), "packages": packages, **git_facts()}
+
+
+def git_facts() -> Record:
+    """Commit of the checkout this runs from, and whether it had been changed; nothing outside a checkout.
+
+    ``ALEXCONV_COMMIT`` names the commit for a copy of a checkout that came without its history.
+    """
+    folder = Path(__file__).resolve().parent.parent.parent
+    if not (folder / "pyproject.toml").is_file():
+        return {}
+    if commit := os.environ.get(COMMIT_VARIABLE):
+        return {"commit": commit, "dirty": False}
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {}

@@ -1,0 +1,53 @@
+"""Medians of raw samples with a confidence interval that assumes no distribution."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import median
+
+from alexconv.records.store import Record
+
+CONFIDENCE = 0.95
+NOISY = 0.1  # an interval wider than this share of the median is worth a flag
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median of the samples, and the order statistics around it that enclose the true median."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the interval is wide beside the median."""
+        return self.high - self.low > NOISY * self.median
+
+
+def summarize(samples: Sequence[float]) -> Summary:
+    """Median and the interval of order statistics whose binomial coverage is at least CONFIDENCE.
+
+    With fewer than six samples no interval reaches it: then it spans them all.  Raises ValueError for no samples.
+    (Interval: Conover, Practical Nonparametric Statistics, section 3.2.)
+    """
+    if not samples:
+        raise ValueError("no samples to summarize")
+    ordered, n = sorted(samples), len(samples)
+    outside = 0
+    for rank in range(n // 2 + 1):
+        outside += comb(n, rank)  # of 2^n, the cases with at most `rank` samples below the true median
+        if 2 * outside > (1 - CONFIDENCE) * 2**n:
+            break
+    rank = max(rank - 1, 0)
+    return Summary(median(ordered), ordered[rank], ordered[n - 1 - rank], n)
+
+
+def median_of(record: Record, figure: str) -> float | None:
+    """Median of a figure's samples in ms; ``copies`` is both directions.  None for a point that is not ok."""
+    samples = record.get("samples", {}) if record["status"] == "ok" else {}
+    if figure == "copies":
+        parts = [median_of(record, name) for name in ("h2d", "d2h")]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    return summarize(samples[figure]).median if samples.get(figure) else None

@@ -1,0 +1,1 @@
+"""Searches over constants, and what they found."""

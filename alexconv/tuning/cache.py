@@ -1,0 +1,144 @@
+"""The fastest constants that were found for a rung, kept per GPU, toolkit, shape, batch size and kernel source.
+
+A kernel, toolkit or GPU that changed has another key, so constants found for the old one are never used for it.  The
+transfer is no part of the key: it moves arrays and leaves the kernels alone.
+
+In the same folder the fastest rung of a precision and layout is kept, per GPU, toolkit, shape and batch size.  The
+source of its kernel is not known before it is found, so the file has its digest: another one makes it count as none.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+
+from alexconv.cpu_reference.files import Say, locked, replacing
+from alexconv.executors.point import Executor
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Rung
+from alexconv.paths import cache_dir
+from alexconv.records.store import Record, digest
+from alexconv.shapes import Conv
+
+_VERSION = 1  # part of every key: raise it when a file's content means something else
+_DEVICE_FACTS = ("backend", "name", "compute_capability", "toolkit")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A rung's constants and the median time of its kernels with them, in ms per batch."""
+
+    constants: dict[str, int]
+    kernel_ms: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest rung that was found, its constants, and the median time of its kernels, in ms per batch."""
+
+    rung: str
+    constants: dict[str, int]
+    kernel_ms: float
+
+
+def key(executor: Executor, rung: Rung, conv: Conv, N: int) -> Record:
+    """All that decides which constants are the fastest."""
+    return {
+        "version": _VERSION,
+        "device": _device(executor),
+        "conv": asdict(conv),
+        "N": N,
+        "rung": rung.name,
+        "kernel": executor.key(rung, conv, rung.resolve(conv, {})),
+    }
+
+
+def load(executor: Executor, rung: Rung, conv: Conv, N: int, say: Say) -> Tuned | None:
+    """What the cache has for the rung, or None; ``say`` hears of a damaged file, which counts as none."""
+    path = _path(key(executor, rung, conv, N))
+    try:
+        content = json.loads(path.read_text())
+        tuned = Tuned(content["constants"], content["kernel_ms"])
+        if rung.resolve(conv, tuned.constants) != tuned.constants:
+            raise ValueError("not the rung's constants")
+        check_time(tuned.kernel_ms)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune makes it again")
+        return None
+    return tuned
+
+
+def check_time(kernel_ms: float) -> None:
+    """Raises ValueError or TypeError unless it is a time that a kernel can take, in ms."""
+    if not (isfinite(kernel_ms) and kernel_ms > 0):
+        raise ValueError(f"a kernel's time of {kernel_ms} ms")
+
+
+def keep(executor: Executor, rung: Rung, conv: Conv, N: int, tuned: Tuned, say: Say) -> Tuned:
+    """Stores constants, unless the cache has faster ones; returns those that it has then."""
+    with locked(cache_dir("tuning"), say):
+        known = load(executor, rung, conv, N, say)
+        if known is not None and known.kernel_ms <= tuned.kernel_ms:
+            return known
+        facts = key(executor, rung, conv, N)
+        with replacing(_path(facts)) as temporary:
+            temporary.write_text(json.dumps({"key": facts, **asdict(tuned)}, indent=1))
+    return tuned
+
+
+def best_key(executor: Executor, conv: Conv, N: int, precision: str, layout: str) -> Record:
+    """All that decides which rung is the fastest, but for the kernels."""
+    return {
+        "version": _VERSION,
+        "device": _device(executor),
+        "conv": conv.sizes(),
+        "N": N,
+        "precision": precision,
+        "layout": layout,
+    }
+
+
+def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: str, say: Say) -> Best | None:
+    """The fastest rung that the cache knows, or None; ``say`` hears of a damaged file, which counts as none."""
+    path = _path(best_key(executor, conv, N, precision, layout))
+    try:
+        content = json.loads(path.read_text())
+        best = Best(content["rung"], content["constants"], content["kernel_ms"])
+        rung = RUNGS.get(best.rung)
+        if rung is None or content["kernel"] != executor.key(rung, conv, best.constants):
+            return None  # measured before the rung changed
+        if rung.resolve(conv, best.constants) != best.constants:
+            raise ValueError("not the rung's constants")
+        check_time(best.kernel_ms)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto makes it again")
+        return None
+    return best
+
+
+def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say) -> Best:
+    """Stores the fastest rung, unless the cache has a faster one; returns the one that it has then."""
+    rung = RUNGS[best.rung]
+    where = (executor, conv, N, rung.precision, rung.layout)
+    with locked(cache_dir("tuning"), say):
+        known = load_best(*where, say)
+        if known is not None and known.kernel_ms <= best.kernel_ms:
+            return known
+        facts = best_key(*where)
+        with replacing(_path(facts)) as temporary:
+            content = {"key": facts, "kernel": executor.key(rung, conv, best.constants), **asdict(best)}
+            temporary.write_text(json.dumps(content, indent=1))
+    return best
+
+
+def _device(executor: Executor) -> Record:
+    header = executor.header()
+    return {name: header.get(name) for name in _DEVICE_FACTS}
+
+
+def _path(facts: Record) -> Path:
+    return cache_dir("tuning") / f"{digest(facts)}.json"

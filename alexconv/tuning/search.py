@@ -1,0 +1,139 @@
+"""The search for a rung's fastest constants: which values to try, and in what order."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil, prod
+from typing import Any
+
+from alexconv.errors import MissingTool, UsageError
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import IMAGES_PER_PIECE, Constant
+from alexconv.measuring.points import Point
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, identity
+from alexconv.shapes import Conv
+from alexconv.tuning.cache import Tuned
+
+SCALES = (0.25, 0.5, 1, 2, 4)  # of its default, for a constant that has neither choices nor a ceiling
+PARTS = (2, 4, 8)  # of a batch, for the images that are computed at a time
+SUGGESTIONS = 20  # for each candidate that may be run: the sampler also suggests refused and known ones
+
+Axes = dict[str, tuple[int, ...]]  # the values to try, by constant
+Run = Callable[[Point], Record]
+
+
+@dataclass(frozen=True)
+class Search:
+    """All candidates that were run for one layer, batch size and rung; the first has the default constants."""
+
+    default: Point
+    records: tuple[Record, ...]
+
+    @property
+    def best(self) -> Tuned | None:
+        """The fastest candidate that is right, or None."""
+        times = [(median_of(record, "kernel"), record["point"]["constants"]) for record in self.records]
+        timed = [Tuned(constants, ms) for ms, constants in times if ms is not None]
+        return min(timed, key=lambda tuned: tuned.kernel_ms, default=None)
+
+    @property
+    def default_ms(self) -> float | None:
+        """Time with the default constants, or None where they failed."""
+        return median_of(self.records[0], "kernel")
+
+    def count(self, status: str) -> int:
+        """Candidates that ended so."""
+        return sum(record["status"] == status for record in self.records)
+
+
+def import_optuna() -> Any:
+    """Optuna, quiet; raises MissingTool with what to do."""
+    # Why not kernel_tuner: it compiles, launches and times one kernel by itself.  A rung may have several launches and
+    # a constant that only the planner knows, and its check, executor and record are the run's.  Optuna asks for no
+    # more than a function to minimise.
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingTool(f"tuning needs Optuna: pip install 'alexconv[tune]' ({error})") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def values_to_try(constant: Constant, conv: Conv, N: int) -> tuple[int, ...]:
+    """The constant's choices; where it has none, a few values about the shape, the default among them.
+
+    Images per piece: the whole batch (0) and PARTS of it.  A constant with a ceiling: the powers of two up to it, and
+    the ceiling.  Any other: SCALES of its default.
+    """
+    if constant.choices:
+        return constant.choices
+    default = constant.default(conv)
+    if constant.name == IMAGES_PER_PIECE:
+        values = {0, *(ceil(N / parts) for parts in PARTS)}
+    elif constant.ceiling:
+        ceiling = constant.ceiling(conv)
+        values = {ceiling, *(2**power for power in range(ceiling.bit_length()))}
+    else:
+        values = {max(constant.least, round(default * scale)) for scale in SCALES}
+    return tuple(sorted(values | {default}))
+
+
+def axes(point: Point, names: Sequence[str] | None, given: Mapping[str, Sequence[int]]) -> Axes:
+    """The values to try for those of the rung's constants that are named (None: for all), or given with values."""
+    return {
+        constant.name: tuple(given.get(constant.name, ())) or values_to_try(constant, point.conv, point.N)
+        for constant in RUNGS[point.rung].constants
+        if names is None or constant.name in names or constant.name in given
+    }
+
+
+def candidate(default: Point, chosen: Mapping[str, int]) -> Point | None:
+    """The point with the chosen constants, or None where the rung refuses them; raises UsageError for a bad value."""
+    rung = RUNGS[default.rung]
+    try:
+        constants = rung.resolve(default.conv, {**default.constants, **chosen})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return None if rung.refuses(default.conv, constants) else replace(default, constants=constants)
+
+
+def candidates(default: Point, space: Axes) -> list[Point]:
+    """The default and every other point of the space that the rung takes, each once."""
+    chosen = (dict(zip(space, values, strict=True)) for values in product(*space.values()))
+    found = filter(None, (candidate(default, constants) for constants in chosen))
+    return list({identity(point.axes()): point for point in (default, *found)}.values())
+
+
+def search(default: Point, space: Axes, trials: int, run: Run, seed: int = 0) -> Search:
+    """Runs the default and at most ``trials`` others: all there are, or those from which the sampler expects most.
+
+    The sampler of larger spaces is the tree-structured Parzen estimator (Bergstra et al., "Algorithms for
+    hyper-parameter optimization", NeurIPS 2011).
+    """
+    optuna = import_optuna()
+    records = {identity(default.axes()): run(default)}
+
+    def kernel_ms(trial: Any) -> float:
+        point = candidate(default, {name: trial.suggest_categorical(name, values) for name, values in space.items()})
+        if point is None:
+            raise optuna.TrialPruned
+        name = identity(point.axes())
+        if name not in records:
+            records[name] = run(point)
+        ms = median_of(records[name], "kernel")
+        if ms is None:
+            raise optuna.TrialPruned
+        return ms
+
+    def stop_when_done(study: Any, trial: Any) -> None:
+        if len(records) > trials:
+            study.stop()
+
+    if len(candidates(default, space)) <= trials + 1:
+        sampler, suggestions = optuna.samplers.GridSampler(space, seed), prod(map(len, space.values()))
+    else:
+        sampler, suggestions = optuna.samplers.TPESampler(seed=seed, multivariate=True), SUGGESTIONS * trials
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(kernel_ms, n_trials=suggestions, callbacks=[stop_when_done])
+    return Search(default, tuple(records.values()))

@@ -1,0 +1,1 @@
+"""im2col and a matrix product."""

@@ -1,0 +1,42 @@
+// unroll-matmul-constant: the same product, its filters from constant memory.
+//
+// Parent: unroll-matmul, whose tile of filters takes a load, a store and a place in shared memory.  Constant memory
+// needs none of them, and one of two tests for the matrices' edges is gone.  But the constant cache serves one address
+// at a time, and the threads of a warp ask for as many as it has rows of the block: one at TILE = 32, two at 16.  And
+// it is small, while the warps of a block walk along TILE filters at once.  Constant memory holds 64 KiB, so larger
+// filter sets are refused.
+//
+// unroll: block (n, c, part) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
+// pixel.  multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
+#include "../common/product.cuh"
+
+constexpr int THREADS = TILE * TILE;
+
+__constant__ float filters[M * K];  // [M][K]
+
+extern "C" __global__ void unroll(const float* __restrict__ x,   // [N][C][H][W]
+                                  float* __restrict__ unrolled)  // [N][K][PIXELS]
+{
+    unroll_input(x, unrolled);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    multiply(const float* __restrict__ unrolled,  // [N][K][PIXELS]
+             float* __restrict__ y)               // [N][M][PIXELS]
+{
+    __shared__ float inputs[TILE][TILE];  // rows: taps, columns: pixels
+    const OutputTile tile = output_tile<TILE, TILE>();
+    const int m = tile.row + threadIdx.y, pixel = tile.column + threadIdx.x;
+    const float* const w = filters + (m < M ? m : 0) * K;  // a thread beyond the last filter drops its sum
+    unrolled += (size_t)tile.n * K * PIXELS;
+    float sum = 0;
+    for (int first = 0; first < K; first += TILE) {
+        const int input_tap = first + threadIdx.y;
+        if (first > 0) __syncthreads();  // no thread still reads the tile before, which is now overwritten
+        if (input_tap < K && pixel < PIXELS)
+            inputs[threadIdx.y][threadIdx.x] = unrolled[(size_t)input_tap * PIXELS + pixel];
+        __syncthreads();  // all threads have written their value of the tile before any thread reads it
+        for (int k = 0; k < TILE && first + k < K; ++k) sum += w[first + k] * inputs[k][threadIdx.x];
+    }
+    if (m < M && pixel < PIXELS) y[((size_t)tile.n * M + m) * PIXELS + pixel] = sum;
+}

@@ -1,0 +1,52 @@
+// unroll-register-matmul: joint register and shared-memory tiling of the product.
+//
+// Parent: unroll-matmul, which reads two values of shared memory for every product.  Here a thread keeps ROWS sums in
+// registers: an input goes from global memory into a register, without a detour, and is multiplied with ROWS taps, which
+// lie side by side in shared memory, are the same for the whole block, and come four at a load.  So a product costs a
+// quarter of a load or less.  (Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", SC 2008.)  Of the two
+// factors the filters are the one in shared memory because a layer has few of them and many pixels: it is the pixels
+// that give a block its threads.
+//
+// unroll: block (n, c, part) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
+// pixel.  multiply: a block computes ROWS filters at COLUMNS pixels of an image, DEPTH taps at a time; a thread computes
+// all ROWS outputs of one pixel.
+#include "../common/product.cuh"
+
+constexpr int VECTOR_BYTES = 16;  // of the widest load
+
+extern "C" __global__ void unroll(const float* __restrict__ x,   // [N][C][H][W]
+                                  float* __restrict__ unrolled)  // [N][K][PIXELS]
+{
+    unroll_input(x, unrolled);
+}
+
+extern "C" __global__ void __launch_bounds__(COLUMNS)
+    multiply(const float* __restrict__ w,         // [M][K]
+             const float* __restrict__ unrolled,  // [N][K][PIXELS]
+             float* __restrict__ y)               // [N][M][PIXELS]
+{
+    __shared__ __align__(VECTOR_BYTES) float filters[DEPTH][ROWS];  // rows: taps, columns: filters
+    const OutputTile tile = output_tile<ROWS, COLUMNS>();
+    const int pixel = tile.column + threadIdx.x;
+    unrolled += (size_t)tile.n * K * PIXELS;
+    float sums[ROWS] = {};
+    for (int first = 0; first < K; first += DEPTH) {
+        if (first > 0) __syncthreads();  // no thread still reads the taps before, which are now overwritten
+        for (int i = threadIdx.x; i < DEPTH * ROWS; i += COLUMNS) {
+            const int m = tile.row + i / DEPTH, tap = first + i % DEPTH;
+            filters[i % DEPTH][i / DEPTH] = m < M && tap < K ? w[m * K + tap] : 0;
+        }
+        __syncthreads();  // all threads have written their share of the taps before any thread reads them
+#pragma unroll
+        for (int k = 0; k < DEPTH; ++k) {
+            const float input =
+                first + k < K && pixel < PIXELS ? unrolled[(size_t)(first + k) * PIXELS + pixel] : 0;
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i) sums[i] += filters[k][i] * input;
+        }
+    }
+    y += (size_t)tile.n * M * PIXELS + pixel;
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i)
+        if (tile.row + i < M && pixel < PIXELS) y[(size_t)(tile.row + i) * PIXELS] = sums[i];
+}

@@ -1,0 +1,1 @@
+"""Implicit GEMM on CUDA cores."""

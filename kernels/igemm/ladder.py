@@ -1,0 +1,189 @@
+"""The rungs that go to the limit of the CUDA cores: implicit products of matrices in fp32, without tensor cores."""
+
+from collections.abc import Callable
+from math import ceil
+
+from alexconv.kernels.geometry import AMPERE, FLOAT, MULTIPROCESSORS, WARP, round_up
+from alexconv.kernels.preparation import flat_block
+from alexconv.kernels.rung import BATCH, Array, Constant, Constants, Dims, Launch, Rung
+from alexconv.shapes import Conv
+
+LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_product.cuh
+THREAD_ROWS = (4, 8, 12, 16)
+DEPTHS = (4, 8, 12, 16)
+PARTS_OF_BLOCK = 2  # tiles that a share of steps can touch
+
+
+def tile_rows(constants: Constants) -> int:
+    """Filters of a block; ROWS in ``implicit_product.cuh``."""
+    return constants["WARPS_DOWN"] * LANES_DOWN * constants["THREAD_ROWS"]
+
+
+def tile_columns(constants: Constants) -> int:
+    """Pixels of a block; COLUMNS in ``implicit_product.cuh``."""
+    return constants["WARPS_ACROSS"] * LANES_ACROSS * constants["THREAD_COLUMNS"]
+
+
+def steps(conv: Conv, constants: Constants) -> int:
+    """Steps of DEPTH taps that cover a filter; STEPS in ``implicit_product.cuh``."""
+    depth = constants["DEPTH"]
+    row_together = conv.C % depth != 0 and 4 * conv.S >= 3 * depth >= 3 * conv.S
+    return conv.C * conv.R if row_together else ceil(conv.K / depth)
+
+
+def tiles_down(conv: Conv, constants: Constants) -> int:
+    """Tiles that cover the filters."""
+    return ceil(conv.M / tile_rows(constants))
+
+
+def tiles(conv: Conv, N: int, constants: Constants) -> int:
+    """Tiles that cover the outputs of a batch."""
+    return ceil(N * conv.E * conv.F / tile_columns(constants)) * tiles_down(conv, constants)
+
+
+def block(conv: Conv, constants: Constants) -> Dims:
+    """WARPS_DOWN x WARPS_ACROSS warps."""
+    return WARP * constants["WARPS_DOWN"] * constants["WARPS_ACROSS"], 1, 1
+
+
+def tiles_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+    """A block per tile."""
+    return tiles(conv, N, constants), 1, 1
+
+
+def shares_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+    """A block per tile of the full waves, and as many as the GPU holds for the tiles that remain."""
+    whole = tiles(conv, N, constants) // constants["SLOTS"] * constants["SLOTS"]
+    return whole + constants["SLOTS"], 1, 1
+
+
+def parts_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+    """A block per row of a thread's outputs, for each remaining tile; at least one."""
+    remaining = tiles(conv, N, constants) % constants["SLOTS"]
+    return max(1, remaining * constants["THREAD_ROWS"]), 1, 1
+
+
+def prepare_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+    """A block per step of each tile of filters."""
+    return tiles_down(conv, constants) * steps(conv, constants), 1, 1
+
+
+def ring_bytes(conv: Conv, constants: Constants) -> int:
+    """Shared memory for the steps that are on their way or in use."""
+    stage = constants["DEPTH"] * (tile_rows(constants) + tile_columns(constants))
+    return constants["STAGES"] * stage * FLOAT
+
+
+def filters_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+    """The filters in the order of the steps, with zeros beyond the last filter and tap."""
+    return tiles_down(conv, constants), steps(conv, constants), constants["DEPTH"], tile_rows(constants)
+
+
+def partial_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+    """Sums of the cut tiles, by the threads that have them."""
+    return constants["SLOTS"], PARTS_OF_BLOCK, tile_rows(constants), tile_columns(constants)
+
+
+def warps_down(conv: Conv, most: int) -> int:
+    """So many warps, or one where it has room for all filters."""
+    return most if LANES_DOWN * max(THREAD_ROWS) < conv.M else 1
+
+
+def warps(axis: str, default: Callable[[Conv], int]) -> Constant:
+    """Warps of a block along one axis."""
+    what = "filters" if axis == "DOWN" else "pixels"
+    return Constant(f"WARPS_{axis}", f"warps of a block that have different {what}", default, choices=(1, 2, 4))
+
+
+def thread_rows(most_warps: int, most: int) -> Constant:
+    """As many filters for a thread as registers allow, if their tiles cover no more filters than smaller ones."""
+
+    def default(conv: Conv) -> int:
+        def cost(rows: int) -> tuple[int, int]:
+            tile = warps_down(conv, most_warps) * LANES_DOWN * rows
+            return round_up(conv.M, tile), -rows
+
+        return min((rows for rows in THREAD_ROWS if rows <= most), key=cost)
+
+    return Constant("THREAD_ROWS", "filters of a thread", default, choices=THREAD_ROWS)
+
+
+def tile_constants(most_warps: int, rows: int) -> tuple[Constant, ...]:
+    """A block's tile."""
+    return (
+        warps("DOWN", lambda conv: warps_down(conv, most_warps)),
+        warps("ACROSS", lambda conv: 2),
+        thread_rows(most_warps, rows),
+        Constant("THREAD_COLUMNS", "pixels of a thread", lambda conv: 8, choices=(4, 8)),
+    )
+
+
+BLOCKS = Constant(
+    "BLOCKS", "blocks of a multiprocessor, which share its registers", lambda conv: 2, choices=(1, 2, 3, 4)
+)
+
+
+def depth(most: int) -> Constant:
+    """Taps of a step: the most that divide the channels, or hold a row of the filter, so that copies are simple."""
+
+    def default(conv: Conv) -> int:
+        fitting = [depth for depth in DEPTHS if depth <= most and conv.C % depth == 0]
+        return max(fitting) if fitting else next((depth for depth in DEPTHS if depth >= conv.S), min(DEPTHS))
+
+    return Constant("DEPTH", "taps in shared memory as one step", default, choices=DEPTHS)
+
+
+STAGES = Constant("STAGES", "steps in shared memory, on their way or in use", lambda conv: 3, choices=(2, 3, 4))
+
+PREPARE = (Launch("prepare_filters", ("w", "filters"), prepare_grid, flat_block),)
+FILTERS = (Array("filters", filters_shape),)
+ASYNC_CONSTANTS = (*tile_constants(2, 16), depth(8), STAGES, BLOCKS)
+
+FRONTIER_RUNGS: tuple[Rung, ...] = (
+    Rung(
+        "igemm",
+        alias="ig",
+        idea="a square of sums in each thread's registers, filters reordered, pixels of all images in one row",
+        family="igemm",
+        parent="fused-unroll-matmul",
+        file="igemm/igemm.cu",
+        launches=(Launch("igemm", ("x", "filters", "y", BATCH), tiles_grid, block),),
+        constants=(*tile_constants(4, 8), depth(16), BLOCKS),
+        prepare=PREPARE,
+        prepared=FILTERS,
+    ),
+    Rung(
+        "igemm-async",
+        alias="ig-a",
+        idea="asynchronous copies run ahead of the products; twice the sums per thread",
+        family="igemm",
+        parent="igemm",
+        file="igemm/igemm_async.cu",
+        launches=(Launch("igemm_async", ("x", "filters", "y", BATCH), tiles_grid, block, ring_bytes),),
+        constants=ASYNC_CONSTANTS,
+        prepare=PREPARE,
+        prepared=FILTERS,
+        needs=AMPERE,
+    ),
+    Rung(
+        "igemm-even",
+        alias="ig-e",
+        idea="the last tiles cut along the taps, so that all multiprocessors finish together",
+        family="igemm",
+        parent="igemm-async",
+        file="igemm/igemm_even.cu",
+        launches=(
+            Launch("igemm_even", ("x", "filters", "y", "partial", BATCH), shares_grid, block, ring_bytes),
+            Launch("add_parts", ("partial", "y", BATCH), parts_grid, block),
+        ),
+        constants=(
+            *ASYNC_CONSTANTS,
+            Constant("SLOTS", "blocks that the GPU holds at a time", lambda conv: 2 * MULTIPROCESSORS),
+            Constant("LEAST_STEPS", "steps of a part of a tile", lambda conv: 8),
+        ),
+        scratch=(Array("partial", partial_shape),),
+        prepare=PREPARE,
+        prepared=FILTERS,
+        needs=AMPERE,
+    ),
+)

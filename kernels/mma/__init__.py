@@ -1,0 +1,1 @@
+"""Implicit GEMM by warp-wide tensor-core instructions (mma)."""

@@ -1,0 +1,1 @@
+"""Direct convolution split over input channels, then a reduction."""

@@ -1,0 +1,1 @@
+"""Input tiles in shared memory."""

@@ -1,0 +1,1 @@
+"""Direct convolution in one kernel."""

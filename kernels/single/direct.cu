@@ -1,0 +1,23 @@
+// direct: the naive convolution, one thread per output.
+//
+// The ladder starts here.  A block computes the plane (n, m); a thread computes its output by adding every product to
+// global memory, where the output lives from the first product to the last.  The pointers are not __restrict__, so the
+// compiler must assume that y overlaps the inputs and has to store each partial sum.
+#include "../common/plane.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS) direct(const float* x,  // [N][C][H][W]
+                                                             const float* w,  // [M][C][R][S]
+                                                             float* y)        // [N][M][E][F]
+{
+    const int n = blockIdx.x, m = blockIdx.y;
+    x += (size_t)n * C * H * W;
+    w += (size_t)m * C * R * S;
+    y += ((size_t)n * M + m) * E * F;
+    for_each_output([&](int e, int f) {
+        y[e * F + f] = 0;
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s)
+                    y[e * F + f] += x[(c * H + e * U + r) * W + f * U + s] * w[(c * R + r) * S + s];
+    });
+}

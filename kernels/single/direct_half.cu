@@ -1,0 +1,26 @@
+// direct-half: the naive convolution in half precision.
+//
+// Parent: direct.  Half the bytes for each of its many accesses to global memory; the accesses are as many as before,
+// for the sum still lives in y.  Every product is added with one fused multiply-add, which rounds once, and the sum is
+// rounded to half each time.  A block computes the plane (n, m); a thread computes its outputs one after the other.
+#include <cuda_fp16.h>
+
+#include "../common/plane.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS) direct_half(const __half* x,  // [N][C][H][W]
+                                                                  const __half* w,  // [M][C][R][S]
+                                                                  __half* y)        // [N][M][E][F]
+{
+    const int n = blockIdx.x, m = blockIdx.y;
+    x += (size_t)n * C * H * W;
+    w += (size_t)m * C * R * S;
+    y += ((size_t)n * M + m) * E * F;
+    for_each_output([&](int e, int f) {
+        __half& sum = y[e * F + f];
+        sum = 0.0f;
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s)
+                    sum = __hfma(x[(c * H + e * U + r) * W + f * U + s], w[(c * R + r) * S + s], sum);
+    });
+}

@@ -1,0 +1,32 @@
+// direct-sum-shared: the sum lives in shared memory instead of a register.
+//
+// Parent: direct-filter-one-thread.  An experiment on what a register is worth: each product is added to the thread's
+// own word of shared memory.  That should be slower than the parent, by a load and a store per product, and faster than
+// direct, whose sums lie in global memory.  Only `volatile` keeps them there: a compiler that sees one thread alone use
+// a word may hold it in a register, but every read and write of a volatile object has to happen.  A block computes the
+// plane (n, m); a thread computes its outputs one after the other, and no barrier guards a word that nobody shares.
+#include "../common/plane.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    direct_sum_shared(const float* __restrict__ x,  // [N][C][H][W]
+                      const float* __restrict__ w,  // [M][C][R][S]
+                      float* __restrict__ y)        // [N][M][E][F]
+{
+    DYNAMIC_SHARED(float, filter);  // [C][R][S], then [THREADS] sums
+    volatile float& sum = filter[C * R * S + thread_index()];
+    const int n = blockIdx.x, m = blockIdx.y;
+    x += (size_t)n * C * H * W;
+    w += (size_t)m * C * R * S;
+    y += ((size_t)n * M + m) * E * F;
+    if (thread_index() == 0)
+        for (int i = 0; i < C * R * S; ++i) filter[i] = w[i];
+    __syncthreads();  // the one thread has written the whole filter before any thread reads it
+    for_each_output([&](int e, int f) {
+        sum = 0;
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s)
+                    sum = sum + x[(c * H + e * U + r) * W + f * U + s] * filter[(c * R + r) * S + s];
+        y[e * F + f] = sum;
+    });
+}

@@ -1,0 +1,1 @@
+"""Direct convolution over output tiles."""

@@ -1,0 +1,30 @@
+// tiled-half: the tiled convolution in half precision.
+//
+// Parent: tiled.  Input, filters and output take half the bytes, and every product is added with one fused multiply-add
+// in half precision, which rounds once.  A scalar half operation takes as long as one in float, so what can be won is
+// the traffic.  Block (n, m, tile) computes that tile of the plane (n, m); a thread computes one output.
+#include <cuda_fp16.h>
+
+#include "../common/ablation.cuh"
+#include "../common/tile.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    tiled_half(const __half* MAYBE_RESTRICT x,  // [N][C][H][W]
+               const __half* MAYBE_RESTRICT w,  // [M][C][R][S]
+               __half* MAYBE_RESTRICT y)        // [N][M][E][F]
+{
+    const int n = blockIdx.x, m = blockIdx.y;
+    const int e = output_row(), f = output_column();
+    if (e >= E || f >= F) return;
+    x += (size_t)n * C * H * W;
+    w += (size_t)m * C * R * S;
+    y += ((size_t)n * M + m) * E * F;
+    __half sum = 0.0f;
+    for (int c = 0; c < C; ++c)
+#pragma unroll UNROLL_ROWS
+        for (int r = 0; r < R; ++r)
+#pragma unroll UNROLL_TAPS
+            for (int s = 0; s < S; ++s)
+                sum = __hfma(x[(c * H + e * U + r) * W + f * U + s], w[(c * R + r) * S + s], sum);
+    y[e * F + f] = sum;
+}

@@ -1,0 +1,1 @@
+"""Implicit GEMM by Hopper's warpgroup instructions (wgmma)."""

@@ -1,0 +1,259 @@
+"""The rung that multiplies less: Winograd's minimal filtering along the rows, on Hopper's tensor cores."""
+
+from math import ceil
+
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, MULTIPROCESSORS, beyond_shared, round_up
+from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block
+from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.wgmma.ladder import (
+    CHUNK,
+    EXPONENTS,
+    FILTER_TILES,
+    PIXEL_TILES,
+    STAGES,
+    TAPS,
+    Factors,
+    images_grid,
+    most_stages,
+    prepare_scaled,
+    ring_bytes,
+    tiles_block,
+    tiles_grid,
+    too_many_sums,
+)
+from alexconv.shapes import Conv
+
+SPLIT = Factors(2, study=False)  # the sums leave as they are
+MOST_POINTS = 8
+TILE_OUTPUTS = (2, 3, 4, 5, 6)
+# Taps of an output below which so many points have larger errors than a chain of fused multiply-adds, about: errors of
+# products grow with the points' matrices, and fewer of them do not cancel as well.
+LEAST_TAPS = {3: 50, 4: 80, 5: 250, 6: 350, 7: 950, 8: 1100}
+TILE_PIXELS = 128  # with which three stages fit; the last round of tiles is shared, so their number does not matter
+MOST_CHANNELS = 96  # of a block of ``prepare_input``; as in winograd.cuh
+BLOCK_INPUTS = 32  # about, of a channel
+OUTPUT_SPAN = 128  # outputs of a plane in a block of ``make_outputs``, at most; as in point_products.cuh
+OUTPUT_FILTERS = 64
+
+
+def points(conv: Conv, constants: Constants) -> int:
+    """Points at which a tile's polynomials are multiplied."""
+    return constants["OUTPUTS"] + conv.S - 1
+
+
+def tiles_across(conv: Conv, constants: Constants) -> int:
+    """Tiles of a row of outputs."""
+    return ceil(conv.F / constants["OUTPUTS"])
+
+
+def depth(conv: Conv) -> int:
+    """Channels of a value in memory, a multiple of eight."""
+    return round_up(conv.C, CHUNK)
+
+
+def too_few_taps(conv: Conv, size: int) -> bool:
+    """Whether tiles of so many outputs, or any of more than ``MOST_POINTS``, are too inaccurate."""
+    return LEAST_TAPS.get(size + conv.S - 1, conv.K + 1) > conv.K
+
+
+def usual_outputs(conv: Conv) -> int:
+    """The size of a tile with the fewest products for a row; of several the smallest, whose errors are smaller."""
+    sizes = [size for size in TILE_OUTPUTS if not too_few_taps(conv, size)] or [min(TILE_OUTPUTS)]
+    return min(sizes, key=lambda size: (ceil(conv.F / size) * (size + conv.S - 1), size))
+
+
+def usual_filters(conv: Conv) -> int:
+    """All filters in a tile, or a size of which two or more serve."""
+    return next((size for size in FILTER_TILES if size >= conv.M), 128) if conv.M < 128 else 128
+
+
+def rows(conv: Conv, N: int, constants: Constants) -> int:
+    """Rows of a point's product: tiles of all images."""
+    return N * tiles_across(conv, constants) * conv.E
+
+
+def values_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+    """The transformed input: columns of tiles, whose rows follow each other."""
+    return points(conv, constants), N, tiles_across(conv, constants), conv.H, depth(conv)
+
+
+def filters_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+    """The transformed filters."""
+    return points(conv, constants), conv.M, conv.R, depth(conv)
+
+
+def sums_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+    """The sums of all points, a multiple of eight filters to a row."""
+    return points(conv, constants), rows(conv, N, constants), round_up(conv.M, CHUNK)
+
+
+def value_map(name: str, array: str) -> TensorMap:
+    """The map of the transformed input: columns of taps, each a run that begins a row below the one before."""
+
+    def strides(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+        row = depth(conv) * HALF
+        return row, conv.H * row, tiles_across(conv, constants) * conv.H * row
+
+    return TensorMap(
+        name,
+        array,
+        dims=lambda conv, N, constants: (
+            conv.R * depth(conv),
+            conv.E,
+            tiles_across(conv, constants),
+            points(conv, constants) * N,
+        ),
+        strides=strides,
+        box=lambda conv, constants: (TAPS, constants["TILE_PIXELS"]),
+        window=lambda conv, constants: (1, 1),
+    )
+
+
+def filter_map(name: str, array: str) -> TensorMap:
+    """The map of the transformed filters: those of all points follow each other."""
+    return TensorMap(
+        name,
+        array,
+        dims=lambda conv, N, constants: (conv.R * depth(conv), 1, points(conv, constants) * conv.M),
+        strides=lambda conv, N, constants: (conv.R * depth(conv) * HALF, conv.R * depth(conv) * HALF),
+        box=lambda conv, constants: (TAPS, 1, constants["TILE_FILTERS"]),
+    )
+
+
+def block_rows(conv: Conv) -> int:
+    """Input rows of a block of ``prepare_input``."""
+    return min(conv.H, max(1, BLOCK_INPUTS // conv.W))
+
+
+def tiles_and_groups(conv: Conv) -> tuple[int, int]:
+    """Blocks of ``prepare_input`` along the rows and along the channels of an image."""
+    return ceil(conv.H / block_rows(conv)), ceil(conv.C / MOST_CHANNELS)
+
+
+def input_bytes(conv: Conv, constants: Constants) -> int:
+    """Shared memory of ``prepare_input``: the floats of a group of channels, two more for each input."""
+    _, groups = tiles_and_groups(conv)
+    channels = round_up(ceil(conv.C / groups), CHUNK)
+    return block_rows(conv) * conv.W * (channels + 2) * FLOAT
+
+
+def input_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+    """One block per tile, group of channels, and image."""
+    return *tiles_and_groups(conv), N
+
+
+def output_span(conv: Conv, constants: Constants) -> tuple[int, int]:
+    """Rows and columns of outputs that a block of ``make_outputs`` makes."""
+    size = constants["OUTPUTS"]
+    columns = conv.F if conv.F <= OUTPUT_SPAN else OUTPUT_SPAN // size * size
+    return ceil(conv.E / ceil(conv.E / (OUTPUT_SPAN // columns))), columns
+
+
+def outputs_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+    """One block per span of a plane, group of filters, and image."""
+    rows, columns = output_span(conv, constants)
+    return ceil(conv.E / rows) * ceil(conv.F / columns), ceil(conv.M / OUTPUT_FILTERS), N
+
+
+def outputs_bytes(conv: Conv, constants: Constants) -> int:
+    """Shared memory of ``make_outputs``: an odd number of floats for each filter."""
+    rows, columns = output_span(conv, constants)
+    return OUTPUT_FILTERS * (rows * columns // 2 * 2 + 1) * FLOAT
+
+
+def multiply_bytes(conv: Conv, constants: Constants) -> int:
+    """Shared memory of the multiplication."""
+    return ring_bytes(SPLIT, constants)
+
+
+def refuses(conv: Conv, constants: Constants) -> str | None:
+    """What the rung cannot take."""
+    if conv.U > 1 or conv.S == 1:
+        return f"a stride of {conv.U} and filters of {conv.S} columns: Winograd's tiles take 1, and 2 or more"
+    if points(conv, constants) > MOST_POINTS:
+        return f"tiles of {constants['OUTPUTS']} outputs have {points(conv, constants)} points, more than {MOST_POINTS}"
+    if too_few_taps(conv, constants["OUTPUTS"]):
+        least = LEAST_TAPS[points(conv, constants)]
+        return f"tiles of {constants['OUTPUTS']} outputs are accurate for {least} taps or more, not for {conv.K}"
+    for what, needed in (
+        ("multiply", multiply_bytes(conv, constants)),
+        ("prepare_input", input_bytes(conv, constants)),
+    ):
+        if reason := beyond_shared(f"a block of {what} needs", needed):
+            return reason
+    return too_many_sums(SPLIT, constants)
+
+
+WINOGRAD_CONSTANTS = (
+    Constant("OUTPUTS", "outputs of a Winograd tile", usual_outputs, choices=TILE_OUTPUTS),
+    Constant("TILE_PIXELS", "rows of sums in a tile", lambda conv: TILE_PIXELS, choices=PIXEL_TILES),
+    Constant("TILE_FILTERS", "filters of a tile", usual_filters, choices=FILTER_TILES),
+    Constant(
+        "STAGES",
+        "blocks of 64 taps on their way to the tensor cores",
+        lambda conv: most_stages(SPLIT, (TILE_PIXELS, usual_filters(conv))),
+        choices=STAGES,
+    ),
+    Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
+)
+
+VALUES, VALUES_REST = (Array(name, values_shape, HALF) for name in ("values", "values_rest"))
+FILTERS, FILTERS_REST = (Array(name, filters_shape, HALF) for name in ("filters", "filters_rest"))
+RANGES = Array("ranges", lambda conv, N, constants: (N, *reversed(tiles_and_groups(conv))))
+SUMS = Array("sums", sums_shape)
+TAILS = Array(
+    "tails", lambda conv, N, constants: (constants["BLOCKS"], constants["TILE_PIXELS"], constants["TILE_FILTERS"])
+)
+TAIL_OF = Array("tail_of", lambda conv, N, constants: (2 * constants["BLOCKS"],))
+
+WINOGRAD_RUNGS: tuple[Rung, ...] = (
+    Rung(
+        "wgmma-winograd",
+        alias="winograd-3x",
+        idea="Winograd tiles along the rows: fewer products, which all multiprocessors share evenly",
+        family="wgmma",
+        parent="wgmma-split",
+        file="wgmma/wgmma_winograd.cu",
+        launches=(
+            Launch("prepare_input", ("x", "ranges", "values", "values_rest"), input_grid, flat_block, input_bytes),
+            Launch(
+                "prepare_outliers",
+                ("x", "ranges", "exponents", "values", "values_rest"),
+                images_grid,
+                flat_block,
+                input_bytes,
+                early=True,
+            ),
+            Launch(
+                "multiply",
+                ("value_map", "value_rest_map", "filter_map", "filter_rest_map", "sums", "tails", "tail_of", "N"),
+                tiles_grid,
+                tiles_block,
+                multiply_bytes,
+                early=True,
+            ),
+            Launch(
+                "make_outputs",
+                ("sums", "tails", "tail_of", "exponents", "filter_exponent", "y"),
+                outputs_grid,
+                flat_block,
+                outputs_bytes,
+                early=True,
+            ),
+        ),
+        constants=WINOGRAD_CONSTANTS,
+        scratch=(RANGES, EXPONENTS, VALUES, VALUES_REST, SUMS, TAILS, TAIL_OF),
+        precision="fp32",
+        prepare=prepare_scaled(2),
+        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS, FILTERS_REST),
+        maps=(
+            value_map("value_map", "values"),
+            value_map("value_rest_map", "values_rest"),
+            filter_map("filter_map", "filters"),
+            filter_map("filter_rest_map", "filters_rest"),
+        ),
+        refuses=refuses,
+        needs=HOPPER,
+        only=True,
+    ),
+)

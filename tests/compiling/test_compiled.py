@@ -1,0 +1,90 @@
+"""Compiled kernels in the cache: what is damaged is compiled again, and what fails leaves nothing."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from alexconv.compiling import nvcc
+from alexconv.compiling.compiled import compiled
+from alexconv.errors import CompileError
+
+CODE = b"\x7fELF made up machine code"
+FAKE_NVCC = """#!/bin/sh
+[ "$1" = --version ] && { echo 'Cuda compilation tools, release 99.1, V99.1.2'; exit; }
+echo compiled >> {log}
+while [ "$1" != -o ]; do shift; done
+grep -q broken "$3" && { echo half > "$2"; echo "$3(1): error: broken" >&2; exit 2; }
+cp {code} "$2"
+"""
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda whole: whole[: len(whole) // 2],
+    "empty": lambda whole: b"",
+    "a byte short": lambda whole: whole[:-1],
+    "a bit of the code": lambda whole: bytes([whole[0] ^ 1]) + whole[1:],
+    "a bit of the digest": lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]),
+    "without a digest": lambda whole: CODE,
+}
+
+
+@pytest.fixture
+def compilations(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    """An nvcc that writes CODE, in an empty cache; calling the fixture's value counts its runs."""
+    log, code, script = tmp_path / "log", tmp_path / "code", tmp_path / "nvcc"
+    code.write_bytes(CODE)
+    script.write_text(FAKE_NVCC.replace("{log}", str(log)).replace("{code}", str(code)))
+    script.chmod(0o755)
+    monkeypatch.setenv("NVCC", str(script))
+    nvcc.find_nvcc.cache_clear()
+    nvcc.nvcc_version.cache_clear()
+    yield lambda: len(log.read_text().splitlines()) if log.exists() else 0
+    nvcc.find_nvcc.cache_clear()
+    nvcc.nvcc_version.cache_clear()
+
+
+def kernel(folder: Path, text: str = 'extern "C" __global__ void kernel() {}\n') -> Path:
+    source = folder / "kernel.cu"
+    source.write_text(text)
+    return source
+
+
+def test_a_cubin_is_compiled_once_and_for_each_target_and_macro(tmp_path, compilations):
+    source = kernel(tmp_path)
+    assert [nvcc.compile_cubin(source, {}, "90a"), nvcc.compile_cubin(source, {}, "90a")] == [CODE, CODE]
+    assert compilations() == 1
+    assert [nvcc.compile_cubin(source, {}, "80"), nvcc.compile_cubin(source, {"TILE": 8}, "90a")] == [CODE, CODE]
+    assert compilations() == 3
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cubin_is_compiled_again(cache, tmp_path, compilations, damage):
+    source = kernel(tmp_path)
+    nvcc.compile_cubin(source, {}, "90a")
+    (cubin,) = (cache / "cubin").iterdir()
+    whole = cubin.read_bytes()
+    cubin.write_bytes(DAMAGES[damage](whole))
+    assert nvcc.compile_cubin(source, {}, "90a") == CODE
+    assert compilations() == 2
+    assert cubin.read_bytes() == whole
+    assert nvcc.compile_cubin(source, {}, "90a") == CODE
+    assert compilations() == 2
+
+
+def test_a_failed_compilation_leaves_nothing_behind(cache, tmp_path, compilations):
+    with pytest.raises(CompileError, match=r"kernel\.cu: .*error: broken"):
+        nvcc.compile_cubin(kernel(tmp_path, "broken"), {}, "90a")
+    assert list((cache / "cubin").iterdir()) == []
+    assert nvcc.compile_cubin(kernel(tmp_path), {}, "90a") == CODE
+
+
+def test_what_another_process_finished_meanwhile_is_replaced_by_the_same(tmp_path):
+    path = tmp_path / "kept"
+
+    def build(target: Path) -> None:
+        assert compiled(path, lambda other: other.write_bytes(CODE) and None) == CODE
+        target.write_bytes(CODE)
+
+    assert compiled(path, build) == CODE
+    assert compiled(path, lambda target: pytest.fail("built though it is there")) == CODE
+    assert [file.name for file in tmp_path.iterdir()] == ["kept"]

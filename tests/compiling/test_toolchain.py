@@ -1,0 +1,22 @@
+"""What a compiler says, in one line."""
+
+import pytest
+
+from alexconv.compiling.toolchain import first_error
+
+
+@pytest.mark.parametrize(
+    "output, line",
+    [
+        ("kernel.cu:1: warning: odd\nkernel.cu:3: error: no such name\nkernel.cu:4: error: another", 1),
+        ("ptxas info    : fine\nptxas error   : too much shared data", 1),
+        ("nvcc warning : old\nnvcc fatal   : no such option", 1),
+        ("a.o: undefined reference to `f'\ncollect2: error: ld returned 1 exit status", 0),
+    ],
+)
+def test_the_first_error_says_the_reason(output, line):
+    assert first_error(output) == output.splitlines()[line]
+
+
+def test_a_silent_compiler_is_said_to_be_silent():
+    assert first_error("\n") == "the compiler said nothing"

@@ -1,0 +1,280 @@
+"""The CPU reference and its baselines against the definition of convolution; the command and its arguments."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from alexconv import data
+from alexconv.cli.options import parse_batches, parse_layers, workload_named
+from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx
+from alexconv.cpu_reference import baseline
+from alexconv.cpu_reference import reference as reference_module
+from alexconv.cpu_reference.baseline import Baseline, Conditions, blas_time, serial_time, within_float32_rounding
+from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
+from alexconv.cpu_reference.serial import compile_serial
+from alexconv.errors import AlexconvError, CompileError, MissingTool, UsageError
+from alexconv.paths import CACHE_VARIABLE
+from alexconv.shapes import WORKLOADS, Conv
+
+ALEXNET = WORKLOADS["alexnet"]
+SMALL = Conv(C=3, H=9, W=11, M=4, R=3, S=2, U=2)
+
+Arrays = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+def arrays(conv: Conv, N: int, seed: int = 0) -> Arrays:
+    return data.images("test", 1, conv, 0, N, seed), data.filters("test", 1, conv, seed)
+
+
+def by_definition(conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32]) -> NDArray[np.float64]:
+    y = np.zeros(conv.y_shape(len(x)))
+    for e in range(conv.E):
+        for f in range(conv.F):
+            patch = x[:, :, e * conv.U : e * conv.U + conv.R, f * conv.U : f * conv.U + conv.S]
+            y[:, :, e, f] = np.einsum("ncrs,mcrs->nm", patch.astype(np.float64), w.astype(np.float64))
+    return y
+
+
+@st.composite
+def convs(draw: st.DrawFn) -> Conv:
+    size = st.integers(1, 5)
+    R, S = draw(size), draw(size)
+    H, W = R + draw(st.integers(0, 9)), S + draw(st.integers(0, 9))
+    return Conv(C=draw(size), H=H, W=W, M=draw(size), R=R, S=S, U=draw(st.integers(1, 4)))
+
+
+@given(conv=convs(), N=st.integers(0, 5), seed=st.integers(0, 2**70))
+@settings(max_examples=60, deadline=None)
+def test_reference_is_the_definition_on_odd_shapes(conv: Conv, N: int, seed: int) -> None:
+    x, w = arrays(conv, N, seed)
+    y = reference(conv, x, w)
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, by_definition(conv, x, w), rtol=2.0**-23, atol=1e-13)
+
+
+@pytest.mark.parametrize("tile_columns", [1, 7, 64, 10_000])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_tiling_gives_the_definition(tile_columns: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_module, "_TILE_COLUMNS", tile_columns)
+    monkeypatch.setattr(reference_module, "_TILE_ELEMENTS", 1)
+    monkeypatch.setattr(reference_module, "cores", lambda: workers)
+    conv = Conv(C=2, H=16, W=13, M=5, R=4, S=3)
+    x, w = arrays(conv, 7)
+    np.testing.assert_allclose(reference(conv, x, w), by_definition(conv, x, w), rtol=2.0**-23, atol=1e-13)
+
+
+def test_sums_are_exact_where_float32_sums_are_not() -> None:
+    conv = Conv(C=3, H=1, W=1, M=1, R=1, S=1)
+    x = np.array([2.0**24, 1, -(2.0**24)], np.float32).reshape(conv.x_shape(1))
+    w = np.ones(conv.w_shape(), np.float32)
+    assert reference(conv, x, w) == 1
+
+
+def test_whole_numbers_are_exact_in_both_precisions() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.integers(-4, 5, SMALL.x_shape(3)).astype(np.float32)
+    w = generator.integers(-4, 5, SMALL.w_shape()).astype(np.float32)
+    exact = by_definition(SMALL, x, w)
+    np.testing.assert_array_equal(reference(SMALL, x, w), exact)
+    np.testing.assert_array_equal(convolve(SMALL, x, w, np.float32), exact)
+
+
+def test_an_image_is_the_same_in_every_batch() -> None:
+    conv = ALEXNET.layer(3)
+    w = data.filters("alexnet", 3, conv)
+    one = reference(conv, data.images("alexnet", 3, conv, 4, 5), w)
+    many = reference(conv, data.images("alexnet", 3, conv, 0, 9), w)
+    np.testing.assert_array_max_ulp(one[0], many[4], 1)
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    x, w = arrays(SMALL, 2)
+    with pytest.raises(ValueError, match="do not fit"):
+        reference(SMALL, x[:, :, :-1], w)
+    with pytest.raises(ValueError, match="do not fit"):
+        reference(SMALL, x, w[:-1])
+
+
+@given(conv=convs(), N=st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_norms_are_those_of_each_patch_and_filter(conv: Conv, N: int) -> None:
+    x, w = arrays(conv, N)
+    norms = patch_norms(conv, x)
+    expected = np.empty((N, conv.E, conv.F))
+    for n, e, f in np.ndindex(expected.shape):
+        patch = x[n, :, e * conv.U : e * conv.U + conv.R, f * conv.U : f * conv.U + conv.S]
+        expected[n, e, f] = np.linalg.norm(patch.astype(np.float64))
+    np.testing.assert_allclose(norms, expected, rtol=1e-6)
+    np.testing.assert_allclose(filter_norms(w), [np.linalg.norm(one.astype(np.float64)) for one in w], rtol=1e-12)
+
+
+@pytest.mark.parametrize("conv", [SMALL, Conv(C=1, H=5, W=7, M=2, R=5, S=1), ALEXNET.layer(5)])
+def test_serial_convolution_is_the_reference_within_rounding(conv: Conv) -> None:
+    x, w = arrays(conv, 1)
+    y = compile_serial(find_cxx())(conv, x, w)
+    assert within_float32_rounding(conv, x, w, y)
+    y.flat[-1] += 0.05  # a dropped product changes an output by a third on average
+    assert not within_float32_rounding(conv, x, w, y)
+    y.flat[-1] = np.nan
+    assert not within_float32_rounding(conv, x, w, y)
+
+
+def test_serial_convolution_refuses_arrays_that_do_not_fit() -> None:
+    x, w = arrays(SMALL, 2)
+    with pytest.raises(ValueError, match="do not fit"):
+        compile_serial(find_cxx())(SMALL, x, w[:, :-1])
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("time", [serial_time, blas_time])
+def test_baselines_are_measured_once_and_say_when_they_are_scaled(time: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = time("test", 1, SMALL)
+    assert len(first.samples_ms) >= 3
+    monkeypatch.setattr(baseline, "_measure", lambda *_: pytest.fail("measured again"))
+    assert time("test", 1, SMALL) == first
+    same, other = first.for_batch(first.images_timed), first.for_batch(3 * first.images_timed)
+    assert same.scaled_from is None
+    assert other.scaled_from == first.images_timed
+    assert other.ms == pytest.approx(3 * same.ms)
+
+
+def test_a_baseline_is_the_median_sample() -> None:
+    conditions = Conditions("serial C++", "machine", "cpu", "tool", "source", "test", 1, SMALL)
+    assert Baseline(conditions, 2, (4.0, 100.0, 6.0)).ms_per_image == 3
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "[1]", "null", '{"conditions": 1}'])
+def test_a_damaged_baseline_is_noticed_and_measured_again(cache: Path, damage: str) -> None:
+    lines: list[str] = []
+    blas_time("test", 1, SMALL, say=lines.append)
+    (file,) = (cache / "baseline").glob("*.json")
+    file.write_text(damage)
+    blas_time("test", 1, SMALL, say=lines.append)
+    assert len(lines) == 1
+    assert "damaged" in lines[0]
+    assert json.loads(file.read_text())["images_timed"] >= 1
+
+
+def test_a_baseline_of_other_code_or_shape_is_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blas_time("test", 1, SMALL)
+    blas_time("test", 1, Conv(C=1, H=4, W=4, M=1, R=2, S=2))
+    monkeypatch.setattr(baseline, "machine_name", lambda: "another machine")
+    blas_time("test", 1, SMALL)
+    assert len(list((cache / "baseline").glob("*.json"))) == 3
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_wrong_baseline_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baseline, "convolve", lambda conv, x, w, dtype: np.zeros(conv.y_shape(len(x)), np.float32))
+    with pytest.raises(AlexconvError, match="wrong output"):
+        blas_time("test", 1, SMALL)
+
+
+def test_a_missing_or_failing_compiler_is_one_line(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CXX_VARIABLE, "no-such-compiler")
+    with pytest.raises(MissingTool, match="no-such-compiler"):
+        serial_time("test", 1, SMALL)
+    monkeypatch.delenv(CXX_VARIABLE)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingTool, match="no C\\+\\+ compiler"):
+        find_cxx()
+    broken = tmp_path / "g++"
+    broken.write_text("#!/bin/sh\necho 'serial.cpp:1:1: error: broken' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    assert find_cxx() == str(broken)
+    with pytest.raises(MissingTool, match="does not run"):
+        compiler_version(str(broken))
+    with pytest.raises(CompileError, match="error: broken"):
+        compile_serial(str(broken))
+    assert not list(cache.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"), [("1-5", (1, 2, 3, 4, 5)), ("1,3", (1, 3)), ("2-4,5,2", (2, 3, 4, 5)), ("all", (1, 2, 3, 4, 5))]
+)
+def test_layer_lists(text: str, layers: tuple[int, ...]) -> None:
+    assert parse_layers(text, ALEXNET) == layers
+
+
+@pytest.mark.parametrize("text", ["", "0", "6", "1-6", "3-1", "one", "1,,2", "-1", "1-", "1.5"])
+def test_layers_that_there_are_not(text: str) -> None:
+    with pytest.raises(UsageError, match="1 to 5"):
+        parse_layers(text, ALEXNET)
+
+
+@pytest.mark.parametrize(
+    ("text", "batches"),
+    [("1,32,128", (1, 32, 128)), ("256:2048:x2", (256, 512, 1024, 2048)), ("1,1:9:x3", (1, 3, 9)), ("5:9:x2", (5,))],
+)
+def test_batch_lists(text: str, batches: tuple[int, ...]) -> None:
+    assert parse_batches(text) == batches
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1,0", "many", "4:2:x2", "1:8:x1", "1:8:x0", "0:8:x2", "1:8", "1e3"])
+def test_batches_that_there_are_not(text: str) -> None:
+    with pytest.raises(UsageError, match="whole numbers from 1"):
+        parse_batches(text)
+
+
+def test_an_unknown_workload_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="alexnet, lenet-72-k7"):
+        workload_named("vgg")
+
+
+def run_command(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "alexconv.reference", *arguments],
+        env={**os.environ, CACHE_VARIABLE: str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--layers", "7"], ["--N", "0"], ["--N=-3"], ["--N", "x"], ["--workload", "vgg"]], ids=str
+)
+def test_bad_usage_is_one_line_and_status_2(cache: Path, arguments: list[str]) -> None:
+    answer = run_command(cache, *arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert answer.stderr.startswith("error: ")
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_cache_folder_that_cannot_be_made_is_one_line_and_status_2(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    answer = run_command(tmp_path / "file" / "cache", "--workload", "lenet-86-k7", "--N", "1")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: cannot create the cache folder")
+    assert answer.stderr.count("\n") == 1
+
+
+def test_the_command_builds_then_checks_and_says_what_it_rebuilds(cache: Path) -> None:
+    arguments = ["--workload", "lenet-86-k7", "--layers", "1-2", "--N", "1,3"]
+    built = run_command(cache, *arguments)
+    assert (built.returncode, built.stderr) == (0, "")
+    assert [line.split()[:3] for line in built.stdout.splitlines()[1:4]] == [
+        ["1", "3", "3"],
+        ["2", "3", "3"],
+        ["all", "3", "6"],
+    ]
+    file = min(cache.rglob("*.h5"))
+    contents = bytearray(file.read_bytes())
+    contents[len(contents) // 2] ^= 0x10
+    file.write_bytes(contents)
+    checked = run_command(cache, *arguments, "--check")
+    assert checked.returncode == 0
+    assert checked.stderr.count("\n") == 1
+    assert str(file) in checked.stderr
+    assert run_command(cache, *arguments, "--check").stderr == ""

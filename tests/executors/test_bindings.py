@@ -1,0 +1,93 @@
+"""How launches are asked for through cuda-bindings, with a stand-in for its driver; no GPU needed."""
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from alexconv.errors import LaunchError
+from alexconv.executors.cuda.bindings import PackedLaunch, early_shared, launch_kernel
+
+SERIALIZATION = "programmatic stream serialization"
+KB = 1024
+
+
+class Driver:
+    """Notes launches; ``status`` is what they return."""
+
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=SERIALIZATION)
+
+    def __init__(self, status: int = 0) -> None:
+        self.status, self.launched = status, []
+
+    def CUlaunchAttribute(self) -> Any:
+        return SimpleNamespace(id=None, value=SimpleNamespace())
+
+    def CUlaunchConfig(self) -> Any:
+        return SimpleNamespace()
+
+    def cuLaunchKernel(self, *arguments: Any) -> Any:
+        self.launched.append(arguments)
+        self.parameters = arguments[9]
+        return (Status(self.status),)
+
+    def cuLaunchKernelEx(self, config: Any, *arguments: Any) -> Any:
+        self.launched.append(config)
+        return (Status(self.status),)
+
+
+class Status(int):
+    """A result code with a name."""
+
+    name = "CUDA_ERROR_MADE_UP"
+
+
+def launch(driver: Driver, *, early: bool) -> Any:
+    launch_kernel(driver, "kernel", (7, 1, 1), (256, 1, 1), 64 * KB, 5, [[1], [2, 3]], early=early)
+    return driver.launched[-1]
+
+
+def test_an_early_launch_says_so():
+    config = launch(Driver(), early=True)
+    assert (config.gridDimX, config.blockDimX, config.sharedMemBytes, config.hStream) == (7, 256, 64 * KB, 5)
+    (attribute,) = config.attrs
+    assert config.numAttrs == 1
+    assert attribute.id == SERIALIZATION
+    assert attribute.value.programmaticStreamSerializationAllowed == 1
+
+
+def test_an_ordinary_launch_does_not():
+    assert launch(Driver(), early=False)[:9] == ("kernel", 7, 1, 1, 256, 1, 1, 64 * KB, 5)
+
+
+def words(address: int, counts: list[int]) -> list[list[int]]:
+    """What a kernel would read: of each parameter, so many words where the pointer at ``address`` says."""
+    pointers = (ctypes.c_void_p * len(counts)).from_address(address)
+    return [
+        list((ctypes.c_int64 * count).from_address(pointer)) for pointer, count in zip(pointers, counts, strict=True)
+    ]
+
+
+def test_a_packed_launch_takes_new_words_and_keeps_the_others():
+    driver = Driver()
+    packed = PackedLaunch(driver, "kernel", (7, 1, 1), (256, 1, 1), 0, [[1], [-2], [3, 4, 5]])
+    packed.enqueue(8)
+    assert words(driver.parameters, [1, 1, 3]) == [[1], [-2], [3, 4, 5]]
+    packed.enqueue(9, (2**47, 11))
+    assert words(driver.parameters, [1, 1, 3]) == [[2**47], [11], [3, 4, 5]]
+    assert [arguments[8] for arguments in driver.launched] == [8, 9]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_launch_that_fails_is_an_error(early: bool):
+    with pytest.raises(LaunchError, match="CUDA_ERROR_MADE_UP"):
+        launch(Driver(status=1), early=early)
+
+
+def test_few_blocks_get_a_multiprocessor_each_and_many_do_not():
+    most, reserved = 228 * KB, KB  # of a multiprocessor; for each block by the driver
+    alone = early_shared((132, 1, 1), 40 * KB, 132, most)
+    assert 2 * (alone + reserved) > most >= alone + reserved
+    assert early_shared((132, 1, 1), 200 * KB, 132, most) == 200 * KB
+    assert early_shared((133, 1, 1), 40 * KB, 132, most) == 40 * KB

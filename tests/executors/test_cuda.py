@@ -1,0 +1,96 @@
+"""Every rung on a real GPU: against the reference under every transfer, and exactly on integers."""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from rung_runs import run_once, whole
+
+from alexconv.cpu_reference.reference import reference
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.rung import IMAGES_AT_A_TIME
+from alexconv.measuring.checks import PRECISIONS, exact_inputs
+from alexconv.measuring.planner import plan
+from alexconv.measuring.points import Point
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.measuring.transfers import TRANSFERS
+from alexconv.shapes import WORKLOADS, Conv
+
+pytestmark = pytest.mark.gpu
+
+# Of these a rung computes the first that it takes: each takes one.
+ODD = (Conv(C=5, H=23, W=19, M=7, R=4, S=3, U=2), Conv(C=16, H=23, W=19, M=7, R=4, S=3))
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    return choose_executor("cuda")
+
+
+@pytest.mark.parametrize("layer", range(1, 6))
+@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+def test_alexnet_layer_is_right_and_timed(cuda, rung, layer):
+    conv = WORKLOADS["alexnet"].layer(layer)
+    point = Point("alexnet", layer, 3, rung.name, "pageable", rung.precision, rung.resolve(conv, {}))
+    record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
+    if reason := rung.refuses(conv, point.constants):
+        assert (record["status"], record["reason"]) == ("skipped", reason)
+        return
+    assert record["status"] == "ok", record["reason"]
+    assert all(min(values) > 0 for name, values in record["samples"].items())
+    prepared = {"prepare"} if rung.prepare else set()
+    assert {"kernel", "kernel_cold", "h2d", "d2h", "total"} | prepared == set(record["samples"])
+
+
+TAKEN = [  # rungs of one precision follow each other, for which the reference is computed once
+    pytest.param(rung, conv, N, id=f"{rung.name}-{number}-{N}")
+    for N in (1, 3, 128)
+    for number, conv in enumerate(WORKLOADS["alexnet"].layers, start=1)
+    for rung in sorted(LADDER, key=lambda rung: list(PRECISIONS).index(rung.precision))
+    if not rung.refuses(conv, rung.resolve(conv, {}))
+]
+
+
+@lru_cache(maxsize=1)
+def integers(conv, N, precision):
+    """Inputs, filters, and their convolution."""
+    x, w = exact_inputs(conv, N, PRECISIONS[precision], seed=2)
+    return x, w, reference(conv, x, w)
+
+
+@pytest.mark.parametrize("rung, conv, N", TAKEN)
+def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv, N):
+    x, w, expected = integers(conv, N, rung.precision)
+    y = run_once(cuda, rung, conv, x, w, whole(rung, conv, N))
+    np.testing.assert_array_equal(y.astype(np.float32), expected)
+
+
+@pytest.mark.parametrize("name", ["wgmma-half", "wgmma-split"])
+def test_pieces_of_two_sizes_are_timed_in_streams(cuda, name):
+    conv, rung = WORKLOADS["alexnet"].layer(2), RUNGS[name]
+    point = Point("alexnet", 2, 11, name, "streamed:4", rung.precision, rung.resolve(conv, {}))
+    record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
+    assert record["status"] == "ok", record["reason"]
+    assert 11 % record["images_per_piece"], "the last piece is smaller"
+
+
+@pytest.mark.parametrize("transfer", TRANSFERS)
+def test_images_taken_in_turns_come_out_exactly(cuda, transfer):
+    rung, how = RUNGS["wgmma-window-tf32"], TRANSFERS[transfer]
+    x, w = exact_inputs(ODD[0], 170, PRECISIONS[rung.precision], seed=4)
+    constants = rung.resolve(ODD[0], {IMAGES_AT_A_TIME: 32})
+    cut = plan(rung, ODD[0], 170, constants, 1 << 30, how.streams, how.pieces_at_least)
+    y = run_once(cuda, rung, ODD[0], x, w, cut, how)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(ODD[0], x, w))
+
+
+@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+@pytest.mark.parametrize("transfer", TRANSFERS)
+def test_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
+    conv = next(conv for conv in ODD if not rung.refuses(conv, rung.resolve(conv, {})))
+    x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
+    constants, how = rung.resolve(conv, {}), TRANSFERS[transfer]
+    cut = plan(rung, conv, 9, constants, 1 << 30, how.streams, how.pieces_at_least)
+    y = run_once(cuda, rung, conv, x, w, cut, how)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))

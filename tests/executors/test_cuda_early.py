@@ -1,0 +1,65 @@
+"""Launches that start before the last one has ended, on a real GPU: each link of a chain reads what the last wrote."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.rung import Rung
+from alexconv.measuring.layouts import from_study
+from alexconv.measuring.planner import plan
+from alexconv.measuring.transfers import TRANSFERS
+from alexconv.shapes import Conv
+
+pytestmark = pytest.mark.gpu
+
+# Shapes with as many outputs as inputs: a rung is tested on the first that it takes.
+CHAINED = (Conv(C=64, H=27, W=27, M=64, R=1, S=1), Conv(C=64, H=10, W=10, M=100, R=3, S=3))
+LINKS = 9
+EARLY = [rung for rung in LADDER if any(launch.early for launch in rung.launches)]
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    return choose_executor("cuda")
+
+
+def enqueue_chain(opened, stream, *, early: bool) -> None:
+    """Links that take turns with two arrays: an odd number of them ends in the point's output."""
+    forth = opened.pointers
+    back = forth | {"x": forth["y"], "y": forth["x"]}
+    for link in range(LINKS):
+        opened.program.enqueue(1, back if link % 2 else forth, stream, early=early and link > 0)
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("rung", EARLY, ids=lambda rung: rung.name)
+def test_a_chain_of_early_launches_computes_what_ordinary_ones_do(cuda, rung: Rung, splits: int):
+    if not cuda.launches_early:
+        pytest.skip("no launch can be early here")
+    conv = next(conv for conv in CHAINED if not rung.refuses(conv, rung.resolve(conv, {})))
+    generator = np.random.default_rng(0)
+    x = from_study(generator.uniform(-1, 1, conv.x_shape(1)).astype(rung.dtype), rung.layout)
+    w = generator.uniform(-0.2, 0.2, conv.w_shape()).astype(rung.dtype)
+    constants = rung.resolve(conv, {"CHANNELS": 16, "SPLITS": splits})
+    cut = plan(rung, conv, 1, constants, 1 << 30)
+    opened = cuda.open(cuda.load(rung, conv, cut.constants), cut, x, w, TRANSFERS["pageable"])
+    try:
+        opened.outputs()
+        enqueue_chain(opened, cuda.stream, early=False)  # makes the tensor maps, which no recording may
+        results = {}
+        for early in (False, True):
+            with cuda.recorded(partial(enqueue_chain, opened, early=early)) as launch:
+                found = []
+                for _ in range(20):
+                    opened.outputs()  # the input as it was
+                    launch()
+                    found.append(opened.download().copy())
+            results[early] = found
+        assert np.isfinite(results[False][0]).all() and results[False][0].any()
+        for each in (*results[False], *results[True]):
+            np.testing.assert_array_equal(each, results[False][0])
+    finally:
+        opened.close()

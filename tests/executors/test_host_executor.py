@@ -1,0 +1,577 @@
+"""The host executor: CUDA's features, limits and errors on the CPU, its compiled-library cache, AddressSanitizer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+from alexconv.errors import CompileError, LaunchError, MissingTool
+from alexconv.executors.host.executor import MAX_STATIC_SHARED, HostExecutor, asan_environment
+from alexconv.kernels.geometry import MAX_SHARED
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import defines
+from alexconv.measuring.launches import configure
+from alexconv.shapes import Conv
+
+KERNELS = Path(__file__).parent.parent / "sources"
+ONE = (1, 1, 1)
+ORDERS = (0, 1, 2, 3, 4)
+ENTRIES = {
+    "warps": ("sum", "shuffles", "votes", "exited"),
+    "arithmetic": (
+        *("halves", "conversions", "vectors", "atomics", "bits", "functions"),
+        *("wmma_float", "wmma_half", "wmma_misaligned"),
+    ),
+    "memory": (
+        *("reversed", "reversed_without_barrier", "shifted_without_barrier"),
+        *("weighted", "stale", "within_static_limit"),
+    ),
+    "waiting": (
+        *("divergent", "divergent_on_one_line", "deadlock", "different_functions", "not_in_mask", "trap", "endless"),
+    ),
+}
+
+
+def module(name, order=0, workers=None):
+    return HostExecutor(order=order, workers=workers).compile(KERNELS / f"{name}.cu", {}, ENTRIES[name])
+
+
+def on_device(values):
+    """A buffer with a copy of the values, and the array over it."""
+    values = np.asarray(values)
+    buffer = HostExecutor().allocate(values.nbytes)
+    array = buffer.array(values.dtype, values.shape)
+    array[...] = values
+    return buffer, array
+
+
+@pytest.fixture(scope="module")
+def warps():
+    return module("warps")
+
+
+@pytest.fixture(scope="module")
+def arithmetic():
+    return module("arithmetic")
+
+
+@pytest.fixture(scope="module")
+def memory():
+    return module("memory")
+
+
+@pytest.fixture(scope="module")
+def waiting():
+    return module("waiting")
+
+
+# ---- The ladder ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ORDERS[:3])
+@pytest.mark.parametrize("conv", [Conv(3, 37, 75, M=5, R=3, S=5, U=2), Conv(7, 9, 8, M=3, R=1, S=4)], ids=str)
+@pytest.mark.parametrize("name", ["direct", "direct-register", "channels"])
+def test_rungs_compute_the_convolution(name, conv, order):
+    N, rung = 2, RUNGS[name]
+    constants = rung.resolve(conv, {})
+    rng = np.random.default_rng(1)
+    x, w = rng.uniform(-1, 1, conv.x_shape(N)).astype("f4"), rng.uniform(-1, 1, conv.w_shape()).astype("f4")
+    executor = HostExecutor(order=order)
+    compiled = executor.compile(rung.path, defines(conv, constants), [launch.entry for launch in rung.launches])
+    (x_buffer, _), (w_buffer, _) = on_device(x), on_device(w)
+    y_buffer, y = on_device(np.full(conv.y_shape(N), np.nan, "f4"))
+    scratch = {array.name: executor.allocate(array.nbytes(conv, N, constants)) for array in rung.scratch}
+    buffers = {"x": x_buffer, "w": w_buffer, "y": y_buffer, **scratch}
+    for launch in configure(rung, conv, N, constants):
+        arguments = [buffers[name] for name in launch.args]
+        compiled.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, arguments)
+    windows = sliding_window_view(x.astype("f8"), (conv.R, conv.S), axis=(2, 3))[:, :, :: conv.U, :: conv.U]
+    expected = np.einsum("ncefrs,mcrs->nmef", windows, w.astype("f8"))
+    np.testing.assert_allclose(y, expected, rtol=0, atol=conv.K * np.finfo("f4").eps)
+
+
+# ---- What CUDA offers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_shuffle_reduction(order):
+    values = np.arange(512, dtype="i4") ** 2
+    (x, _), (total, result) = on_device(values), on_device(np.zeros(1, "i4"))
+    module("warps", order).launch("sum", ONE, (512, 1, 1), 0, [x, total])
+    assert result[0] == values.sum()
+
+
+def test_shuffles_pick_the_right_lane(warps):
+    values = np.random.default_rng(0).random(32)
+    (x, _), (y, result) = on_device(values), on_device(np.zeros((5, 32)))
+    warps.launch("shuffles", ONE, (32, 1, 1), 0, [x, y])
+    lane = np.arange(32)
+    up, down = np.where(lane % 16 >= 3, lane - 3, lane), np.where(lane % 16 < 13, lane + 3, lane)
+    expected = [np.full(32, 5), lane // 8 * 8 + (lane + 1) % 8, up, down, lane ^ 6]
+    np.testing.assert_array_equal(result, values[np.array(expected)])
+
+
+def test_votes(warps):
+    y, result = on_device(np.zeros(7, "u4"))
+    warps.launch("votes", ONE, (64, 1, 1), 0, [y])
+    multiples_of_three = sum(1 << lane for lane in range(0, 32, 3))
+    odd_lanes = sum(1 << lane for lane in range(1, 16, 2))
+    assert result.tolist() == [multiples_of_three, 1, 0, odd_lanes, 10, 1, 1]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_exited_threads_are_not_waited_for(order):
+    y, result = on_device(np.zeros(64, "i4"))
+    module("warps", order).launch("exited", ONE, (64, 1, 1), 0, [y])
+    thread = np.arange(64)
+    lanes_left = np.where(thread < 32, 16, 5)
+    expected = np.where(thread % 2, 1, np.where(thread > 40, 2, 2 + lanes_left))
+    assert result.tolist() == expected.tolist()
+
+
+def finite_halves(count, seed):
+    bits = np.random.default_rng(seed).integers(0, 1 << 16, 2 * count).astype("u2")
+    halves = bits.view("f2")
+    return halves[np.isfinite(halves)][:count]
+
+
+def same_halves(actual, expected):
+    both_nan = np.isnan(actual) & np.isnan(expected)
+    return np.all((actual.view("u2") == expected.view("u2")) | both_nan)
+
+
+@np.errstate(all="ignore")
+def test_every_half_operation_rounds_once(arithmetic):
+    n = 200_000
+    a, b, c = (finite_halves(n, seed) for seed in range(3))
+    c[: n // 2] = (a * -b)[: n // 2]  # cancellation, where a second rounding would show
+    c[~np.isfinite(c)] = 1
+    (pa, _), (pb, _), (pc, _) = on_device(a), on_device(b), on_device(c)
+    y, result = on_device(np.zeros((6, n), "f2"))
+    arithmetic.launch("halves", (-(-n // 256), 1, 1), (256, 1, 1), 0, [pa, pb, pc, y, n])
+    fused = (a.astype("f8") * b.astype("f8") + c.astype("f8")).astype("f2")
+    other = (b.astype("f8") * c.astype("f8") + a.astype("f8")).astype("f2")
+    first = (a.astype("f8") * c.astype("f8") + b.astype("f8")).astype("f2")
+    for got, expected in zip(result, [a + b, a - b, a * b, a / b, fused, first + other], strict=True):
+        assert same_halves(got, expected)
+
+
+def test_double_rounds_to_half_directly(arithmetic):
+    tie = 1 + 2.0**-11  # between two halves
+    near_ties = np.array([tie, tie + 2.0**-40, tie - 2.0**-40, -tie - 2.0**-40, 2.0**-25, 2.0**-25 * (1 + 2.0**-40)])
+    values = np.concatenate([near_ties, np.random.default_rng(0).standard_normal(1000), [65519.999, 65520, np.inf, 0]])
+    x, _ = on_device(values)
+    buffers = [on_device(np.zeros(values.size, kind)) for kind in ("f2", "f2", "f4")]
+    arithmetic.launch("conversions", (5, 1, 1), (256, 1, 1), 0, [x, *(buffer for buffer, _ in buffers), values.size])
+    from_float, from_double, back = (array for _, array in buffers)
+    with np.errstate(over="ignore"):
+        assert same_halves(from_float, values.astype("f4").astype("f2"))
+        assert same_halves(from_double, values.astype("f2"))
+    np.testing.assert_array_equal(back, from_double.astype("f4"))
+
+
+def test_vector_types_and_scalar_arguments(arithmetic):
+    values = np.random.default_rng(0).standard_normal((64, 4)).astype("f4")
+    (x, _), (y, result) = on_device(values), on_device(np.zeros((64, 2), "f4"))
+    arithmetic.launch("vectors", ONE, (64, 1, 1), 0, [x, y, np.float32(0.5), np.int64(1 << 33)])
+    left = np.maximum((values[:, 0] + values[:, 1]).astype("f8") * 0.5 + 1, 0).astype("f4")
+    np.testing.assert_array_equal(result[:, 0], left)
+    np.testing.assert_array_equal(result[:, 1], (values[:, 2] + values[:, 3]) + np.float32(1 << 33))
+
+
+def test_atomics_lose_nothing_between_workers(arithmetic):
+    blocks, threads = 500, 64
+    count = blocks * threads
+    arrays = [np.zeros(6, "i4"), np.zeros(1, "u4"), np.zeros(1, "f4"), np.zeros(1, "f8"), np.zeros(2, "f2")]
+    buffers = [on_device(array) for array in arrays]
+    arithmetic.launch("atomics", (blocks, 1, 1), (threads, 1, 1), 0, [buffer for buffer, _ in buffers])
+    i, u, f, d, h = (array.tolist() for _, array in buffers)
+    total = count * (count - 1) // 2
+    assert i == [total - (total + 2**31) // 2**32 * 2**32, count - 1, 1 - count, 2**31 - 1, 7, 2 * count]
+    assert (u, f, d, h) == ([count % 10], [count], [count / 2], [100, 200])
+
+
+def test_integer_intrinsics(arithmetic):
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 1 << 32, 64, dtype="u4") >> rng.integers(0, 32, 64, dtype="u4") for _ in range(2))
+    a[:2] = 0, 0xFFFFFFFF
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((9, 64), "u4"))
+    arithmetic.launch("bits", ONE, (64, 1, 1), 0, [pa, pb, y])
+    for i, (u, v) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
+        signed = ((u ^ 1 << 31) - (1 << 31)) * ((v ^ 1 << 31) - (1 << 31))
+        both, of = v << 32 | u, (v << 32 | u).to_bytes(8, "little")
+        permuted = int.from_bytes([of[5], of[0], of[7], of[2]], "little")
+        counts = [u.bit_count(), 32 - u.bit_length(), (u & -u).bit_length(), int(f"{u:032b}"[::-1], 2)]
+        products = [u * v >> 32, signed >> 32 & 0xFFFFFFFF]
+        shifted = [both << 9 >> 32 & 0xFFFFFFFF, both >> 9 & 0xFFFFFFFF]
+        assert result[:, i].tolist() == [*counts, *products, permuted, *shifted]
+
+
+def test_float_intrinsics_round_as_they_say(arithmetic):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(512).astype("f4") * 3 for _ in range(2))
+    a[:4] = 0.5, 1.5, -0.5, -2.5
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((8, 512), "f4"))
+    arithmetic.launch("functions", ONE, (512, 1, 1), 0, [pa, pb, y])
+    fused = (a.astype("f8") * b + 1).astype("f4")
+    expected = [fused, a * b + np.float32(1), np.rint(a), np.trunc(a), np.floor(a), np.clip(a, 0, 1)]
+    np.testing.assert_array_equal(result[:6], np.array(expected))
+    np.testing.assert_allclose(result[6], 1 / np.sqrt(np.abs(a)), rtol=3e-7)
+    np.testing.assert_array_equal(result[7], np.abs(a))
+
+
+def test_wmma_with_float_sums(arithmetic):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((16, 16)).astype("f2") for _ in range(2))
+    c = rng.standard_normal((16, 16)).astype("f4")
+    (pa, _), (pb, _), (pc, _), (pd, d) = on_device(a), on_device(b), on_device(c), on_device(np.zeros_like(c))
+    arithmetic.launch("wmma_float", ONE, (32, 1, 1), 0, [pa, pb, pc, pd])
+    np.testing.assert_allclose(d, 2 * (a.astype("f8") @ b.T.astype("f8") + c), atol=2e-5)
+
+
+def test_wmma_with_half_sums_is_exact_on_integers(arithmetic):
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.integers(-5, 6, (16, 16)).astype("f2") for _ in range(3))
+    (pa, _), (pb, _), (pc, _), (pd, d) = on_device(a), on_device(b), on_device(c), on_device(np.zeros_like(c))
+    arithmetic.launch("wmma_half", ONE, (32, 1, 1), 0, [pa, pb, pc, pd])
+    np.testing.assert_array_equal(d, 2 * (a.T.astype("f4") @ b.astype("f4") + c.astype("f4")))
+
+
+def test_wmma_refuses_what_a_gpu_cannot_load(arithmetic):
+    buffers = [on_device(np.zeros((17, 16), kind))[0] for kind in ("f2", "f2", "f4", "f4")]
+    with pytest.raises(LaunchError, match=r"aligned to 32 bytes, at arithmetic\.cu:\d+"):
+        arithmetic.launch("wmma_misaligned", ONE, (32, 1, 1), 0, buffers)
+    with pytest.raises(LaunchError, match="all 32 lanes"):
+        arithmetic.launch("wmma_float", ONE, (16, 1, 1), 0, buffers)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_dynamic_shared_memory(order):
+    values = np.arange(1024, dtype="f4")
+    (x, _), (y, result) = on_device(values), on_device(np.zeros(1024, "f4"))
+    module("memory", order).launch("reversed", ONE, (1024, 1, 1), 4096, [x, y])
+    np.testing.assert_array_equal(result, values[::-1])
+
+
+def test_constant_memory_is_written_by_name(memory):
+    values = np.arange(8, dtype="f4")
+    (x, _), (y, result) = on_device(values), on_device(np.zeros(8, "f4"))
+    for weights in ([1, 2, 3, 4], [5, 6, 7, 8]):
+        memory.symbol("weights").view("f4")[:] = weights
+        memory.launch("weighted", ONE, (8, 1, 1), 0, [x, y])
+        np.testing.assert_array_equal(result, values * (weights * 2))
+    with pytest.raises(KeyError):
+        memory.symbol("biases")
+
+
+def test_a_grid_of_three_axes_covers_every_block_once(tmp_path):
+    source = tmp_path / "cover.cu"
+    source.write_text("""
+        extern "C" __global__ void cover(int* y)
+        {
+            const dim3 thread = threadIdx;
+            const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+            const int within = (thread.z * blockDim.y + thread.y) * blockDim.x + thread.x;
+            atomicAdd(&y[block * blockDim.x * blockDim.y * blockDim.z + within], 1 + block);
+        }""")
+    y, result = on_device(np.zeros((5 * 3 * 2, 4 * 3 * 2), "i4"))
+    HostExecutor(workers=3).compile(source, {}, ["cover"]).launch("cover", (5, 3, 2), (4, 3, 2), 0, [y])
+    np.testing.assert_array_equal(result, np.repeat(np.arange(1, 31), 24).reshape(30, 24))
+
+
+def test_an_array_keeps_its_buffer_alive():
+    arrays = [HostExecutor().allocate(1 << 16).array("u1", (1 << 16,)) for _ in range(8)]
+    for i, array in enumerate(arrays):
+        array[:] = i
+    assert [int(array.max()) for array in arrays] == list(range(8))
+    assert all(array.ctypes.data % 256 == 0 for array in arrays)
+
+
+# ---- Missing barriers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry, dynamic", [("reversed_without_barrier", 1024), ("shifted_without_barrier", 0)])
+def test_a_missing_barrier_changes_outputs_with_the_order(entry, dynamic):
+    outputs = set()
+    for order in ORDERS:
+        (x, _), (y, result) = on_device(np.arange(256, dtype="f4")), on_device(np.zeros(256, "f4"))
+        module("memory", order).launch(entry, ONE, (256, 1, 1), dynamic, [x, y])
+        outputs.add(result.tobytes())
+    assert len(outputs) == len(ORDERS)
+
+
+def test_every_block_starts_with_nan_in_shared_memory(memory):
+    y, result = on_device(np.zeros(200, "f4"))
+    memory.launch("stale", (200, 1, 1), ONE, 0, [y])
+    assert np.isnan(result).all()
+
+
+# ---- Waiting in vain -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "entry, message",
+    [
+        ("divergent", r"block \(0,0,0\), thread \(40,0,0\): divergent .*\.cu:8, thread \(0,0,0\) at .*\.cu:5"),
+        ("divergent_on_one_line", r"divergent barriers: waits at waiting\.cu:15, thread .* at waiting\.cu:15"),
+        ("deadlock", r"deadlock: waits at waiting\.cu:21 for lane 3 of its warp, which waits at waiting\.cu:20"),
+        ("different_functions", r"thread \(1,0,0\): the lanes .* different functions, at .*\.cu:31 and .*\.cu:29"),
+        ("not_in_mask", r"thread \(1,0,0\): a lane calls a warp function with a mask that does not name it"),
+        ("trap", r"block \(2,0,0\), thread \(1,0,0\): __trap\(\), at waiting\.cu:38"),
+    ],
+)
+def test_threads_that_wait_in_vain_fail_the_launch(waiting, entry, message):
+    y, _ = on_device(np.zeros(64, "i4"))
+    block = (32, 1, 1) if entry in ("deadlock", "different_functions") else (64, 1, 1)
+    with pytest.raises(LaunchError, match=rf"{entry}: .*{message}"):
+        waiting.launch(entry, (4, 1, 1) if entry == "trap" else ONE, block, 0, [y])
+
+
+def test_the_process_goes_on_after_a_failed_launch(waiting, warps):
+    y, _ = on_device(np.zeros(64, "i4"))
+    for _ in range(3):
+        with pytest.raises(LaunchError, match="divergent"):
+            waiting.launch("divergent", (100, 1, 1), (64, 1, 1), 0, [y])
+    test_votes(warps)
+
+
+def test_an_interrupt_stops_an_endless_kernel(waiting):
+    y, result = on_device(np.zeros(1, "i4"))
+
+    def interrupt_once_it_runs():
+        while not result[0]:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt_once_it_runs).start()
+    with pytest.raises(KeyboardInterrupt):
+        waiting.launch("endless", ONE, (64, 1, 1), 0, [y])
+
+
+# ---- Limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "grid, block, dynamic, message",
+    [
+        ((0, 1, 1), ONE, 0, "grid"),
+        ((1, 65536, 1), ONE, 0, "grid"),
+        ((1, 1, 65536), ONE, 0, "grid"),
+        ((2**31, 1, 1), ONE, 0, "grid"),
+        (ONE, (1, 0, 1), 0, "block"),
+        (ONE, (1, 1, 65), 0, "block"),
+        (ONE, (1025, 1, 1), 0, "block"),
+        (ONE, (32, 33, 1), 0, "32 x 33 x 1 threads exceeds 1024"),
+        (ONE, ONE, MAX_SHARED + 1, "shared memory"),
+        (ONE, ONE, -1, "shared memory"),
+    ],
+)
+def test_a_launch_outside_cudas_limits_is_refused(memory, grid, block, dynamic, message):
+    with pytest.raises(LaunchError, match=message):
+        memory.launch("reversed", grid, block, dynamic, [0, 0])
+
+
+def test_static_shared_memory_is_known_and_limited(memory):
+    above = HostExecutor().compile(KERNELS / "memory.cu", {"ABOVE": 1}, ["above_static_limit", "within_static_limit"])
+    y, _ = on_device(np.zeros(32, "f4"))
+    assert memory.static_shared("within_static_limit") == MAX_STATIC_SHARED // 2
+    assert memory.static_shared("shifted_without_barrier") == 4096
+    assert memory.static_shared("reversed") == 0
+    memory.launch("within_static_limit", ONE, (32, 1, 1), MAX_SHARED - MAX_STATIC_SHARED // 2, [y])
+    with pytest.raises(LaunchError, match=r"static and \d+ dynamic bytes"):
+        memory.launch("within_static_limit", ONE, (32, 1, 1), MAX_SHARED - MAX_STATIC_SHARED // 2 + 1, [y])
+    with pytest.raises(LaunchError, match="above_static_limit: 49156 bytes of static shared memory exceed 49152"):
+        above.launch("above_static_limit", ONE, (32, 1, 1), 0, [y])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([0, 0, 1.0], "takes 4 arguments, not 3"),
+        ([0, 0.5, 1.0, 0], "argument 2"),
+        ([0, 0, 1.0, 0.5], "argument 4"),
+    ],
+)
+def test_arguments_must_match_the_kernel(arithmetic, arguments, message):
+    with pytest.raises(LaunchError, match=message):
+        arithmetic.launch("vectors", ONE, ONE, 0, arguments)
+
+
+def test_an_unknown_entry_point_is_refused(memory):
+    with pytest.raises(LaunchError, match="without the entry point nothing"):
+        memory.launch("nothing", ONE, ONE, 0, [])
+
+
+# ---- Compiler and cache ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counting_compiler(tmp_path, monkeypatch):
+    """A compiler that writes a line per library it links; calling the fixture's value counts them."""
+    log, script = tmp_path / "log", tmp_path / "logging-g++"
+    script.write_text(f'#!/bin/sh\ncase "$*" in *-shared*) echo linked >> {log};; esac\nexec g++ "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    return lambda: len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def one_kernel(folder, header="constexpr int VALUE = 1;"):
+    (folder / "value.cuh").write_text(header)
+    source = folder / "one.cu"
+    source.write_text('#include "value.cuh"\nextern "C" __global__ void one(int* y) { y[0] = VALUE + EXTRA; }\n')
+    return source
+
+
+RUN_ONE = "from test_host_executor import *; print(run_one(Path(sys.argv[1])))"
+
+
+def run_one(source, extra=0):
+    y, result = on_device(np.zeros(1, "i4"))
+    HostExecutor().compile(source, {"EXTRA": extra}, ["one"]).launch("one", ONE, ONE, 0, [y])
+    return int(result[0])
+
+
+def test_a_library_is_compiled_once_and_again_when_anything_changes(cache, tmp_path, counting_compiler):
+    source = one_kernel(tmp_path)
+    assert [run_one(source), run_one(source), counting_compiler()] == [1, 1, 1]
+    assert [run_one(source, extra=5), counting_compiler()] == [6, 2]
+    one_kernel(tmp_path, "constexpr int VALUE = 2;")
+    assert [run_one(source), counting_compiler()] == [2, 3]
+    assert [run_one(source, extra=0), counting_compiler()] == [2, 3]
+
+
+def test_a_damaged_library_is_built_anew(cache, tmp_path, counting_compiler):
+    source = one_kernel(tmp_path)
+    assert run_one(source) == 1
+    (library,) = (cache / "host").glob("one-*.so")
+    whole = library.read_bytes()
+    flipped = bytes([*whole[:5000], whole[5000] ^ 1, *whole[5001:]])
+    for built, damaged in enumerate([whole[: len(whole) // 2], b"", whole[:-1], flipped], start=2):
+        library.unlink()  # the file that is loaded here stays as it was
+        library.write_bytes(damaged)
+        HostExecutor().compile(source, {"EXTRA": 0}, ["one"])
+        assert counting_compiler() == built
+        assert len(library.read_bytes()) == len(whole)
+    assert in_new_process(RUN_ONE, str(source)).strip() == "1"
+
+
+def test_processes_that_compile_at_once_do_not_disturb_each_other(cache, tmp_path):
+    source = one_kernel(tmp_path)
+    command = [sys.executable, "-c", RUN_ONE, str(source)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, env=process_environment()) for _ in range(2)]
+    assert [process.communicate()[0].strip() for process in started] == [b"1"] * 2
+    assert len(list((cache / "host").iterdir())) == 2  # the run-time and the library, nothing half done
+
+
+def test_a_compile_error_is_one_line_with_its_place(cache, tmp_path):
+    source = tmp_path / "broken.cu"
+    source.write_text('extern "C" __global__ void broken(int* y)\n{\n    y[0] = undeclared;\n}\n')
+    with pytest.raises(CompileError) as caught:
+        HostExecutor().compile(source, {}, ["broken"])
+    assert "broken.cu:3:12: error:" in str(caught.value)
+    assert "undeclared" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_local_array_that_no_stack_holds_is_a_compile_error(cache):
+    with pytest.raises(CompileError, match="frame size"):
+        HostExecutor().compile(KERNELS / "memory.cu", {"FRAME": 20_000}, ["large_frame"])
+
+
+def test_a_macro_may_have_any_name(cache, tmp_path):
+    source = tmp_path / "names.cu"
+    source.write_text('extern "C" __global__ void names(int* y) { __syncthreads(); y[0] = WARP + M + T + Site; }\n')
+    y, result = on_device(np.zeros(1, "i4"))
+    names = HostExecutor().compile(source, {"WARP": 1, "M": 2, "T": 3, "Site": 4}, ["names"])
+    names.launch("names", ONE, ONE, 0, [y])
+    assert result[0] == 10
+
+
+def test_a_missing_compiler_is_one_clear_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(MissingTool, match="no-such-compiler"):
+        HostExecutor()
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingTool, match="install"):
+        HostExecutor()
+
+
+def test_the_portable_switch_between_stacks_works_too(cache, tmp_path, monkeypatch):
+    script = tmp_path / "portable-g++"
+    script.write_text('#!/bin/sh\nexec g++ -DHOST_CUDA_UCONTEXT "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    test_shuffle_reduction(order=2)
+
+
+@pytest.mark.parametrize("wrong", [{"build": "slow"}, {"order": -1}, {"workers": 0}, {"build": "asan", "workers": 2}])
+def test_bad_choices_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"host executor|order|worker"):
+        HostExecutor(**wrong)
+
+
+def test_what_the_executor_says_of_itself_fits_a_record():
+    facts = json.loads(json.dumps(HostExecutor(order=3, workers=2).describe()))
+    assert (facts["build"], facts["order"], facts["workers"]) == ("fast", 3, 2)
+    assert facts["compiler"] and "-O2" in facts["flags"] and facts["cpu"]
+
+
+# ---- AddressSanitizer ------------------------------------------------------------------------------------------------
+
+OVERRUNS = {
+    "global_read": r"reads 4 bytes, 0 bytes beyond a buffer of 128 bytes, at overruns.cu:8",
+    "global_write": r"writes 4 bytes, 0 bytes beyond a buffer of 128 bytes, at overruns.cu:12",
+    "static_shared": r"writes 4 bytes, 0 bytes beyond shared or constant array tile of 128 bytes, at overruns.cu:18",
+    "dynamic_shared": r"writes 4 bytes, 0 bytes beyond dynamic shared memory of 128 bytes, at overruns.cu:26",
+    "local": r"reads 4 bytes, 0 bytes beyond local array window of 32 bytes, at overruns.cu:36",
+}
+
+ALL_OVERRUNS = """
+from test_host_executor import *
+overruns = HostExecutor(build="asan").compile(KERNELS / "overruns.cu", {}, OVERRUNS)
+said = {}
+for entry in OVERRUNS:
+    for beyond in (0, 1, 0):
+        (x, _), (y, result) = on_device(np.arange(32, dtype="f4")), on_device(np.full(32, -1, "f4"))
+        try:
+            overruns.launch(entry, (3, 1, 1), (32, 1, 1), 128, [x, y, beyond])
+            said.setdefault(entry, []).append(None)
+        except LaunchError as error:
+            said.setdefault(entry, []).append(str(error))
+assert overruns.static_shared("static_shared") >= 128
+print(json.dumps(said))
+"""
+
+
+def process_environment(**more):
+    """Variables for a process that imports this file."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(KERNELS.parent), str(KERNELS.parent.parent)]), **more}
+
+
+def in_new_process(code, *arguments, **environment):
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=process_environment(**environment), check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_overruns_of_all_memories_are_found_and_the_process_lives_on():
+    said = json.loads(in_new_process(ALL_OVERRUNS, **asan_environment()))
+    for entry, message in OVERRUNS.items():
+        before, overrun, after = said[entry]
+        assert before is None and after is None
+        assert overrun.startswith(f"{entry}: block (") and overrun.endswith(message), overrun
+
+
+def test_asan_needs_a_process_that_was_started_for_it():
+    with pytest.raises(MissingTool, match=r": LD_PRELOAD=\S*asan"):
+        HostExecutor(build="asan")

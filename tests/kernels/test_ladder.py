@@ -1,0 +1,229 @@
+"""The ladder's table and the kernel files say the same, and every launch that it gives is one that CUDA takes."""
+
+import re
+import subprocess
+import sys
+from math import ceil
+
+import pytest
+
+from alexconv.compiling.sources import source_files
+from alexconv.kernels.geometry import MAX_SHARED
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES, outputs_per_thread
+from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, MAX_BLOCK, Rung
+from alexconv.measuring.checks import PRECISIONS
+from alexconv.measuring.launches import configure, outside_limits, turns
+from alexconv.measuring.transfers import TRANSFERS
+from alexconv.shapes import WORKLOADS, Conv
+
+LAYERS = {
+    f"{workload.name}-{number}": layer
+    for workload in WORKLOADS.values()
+    for number, layer in enumerate(workload.layers, start=1)
+}
+ODD = {
+    "one pixel": Conv(C=1, H=1, W=1, M=1, R=1, S=1),
+    "more taps than threads": Conv(C=3, H=12, W=12, M=2, R=11, S=11),
+    "filter as large as the plane": Conv(C=7, H=9, W=9, M=5, R=9, S=9),
+    "wide, stride 3": Conv(C=5, H=13, W=70, M=3, R=4, S=2, U=3),
+    "tall, stride 2": Conv(C=5, H=70, W=13, M=3, R=2, S=4, U=2),
+    "one row": Conv(C=2, H=1, W=3000, M=2, R=1, S=7),
+    "a full block": Conv(C=3, H=34, W=34, M=2, R=3, S=3),
+    "large plane": Conv(C=3, H=512, W=640, M=4, R=5, S=5),
+    "many channels, large filters": Conv(C=1024, H=20, W=20, M=8, R=15, S=15),
+}
+STUDY = (
+    *("mcpy", "um", "rla2m", "rswbdla2m", "rswmtla2m", "swso", "half"),
+    *("mk", "mk-sw-mt", "mk-sw-mt-si-c", "mk-sw-mt-si-c-vec", "mk-sw-mt-si-c-half", "exp-mk-sw-mt-si-c-vec"),
+)
+
+STUDY_RUNGS = [rung for rung in LADDER if rung.alias in STUDY]
+
+each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+
+
+def test_every_kernel_file_is_one_rung_and_every_rung_a_file():
+    files = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.cu"))
+    assert sorted(rung.file for rung in LADDER) == files
+    assert all(rung.path.parent.name == rung.family for rung in LADDER)
+
+
+def test_names_and_aliases_are_unique():
+    names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES]
+    assert len(RUNGS) == len(ALIASES) == len(LADDER)
+    assert len(names) == len(set(names))
+    both = {rung.family for rung in LADDER} & {*names}  # such a word means the family
+    assert all(RUNGS[word].family == word for word in both)
+
+
+def test_a_rung_comes_after_its_parent():
+    seen: set[str | None] = {None}
+    for rung in LADDER:
+        assert rung.parent in seen, rung.name
+        seen.add(rung.name)
+
+
+def test_the_abbreviations_of_the_alexnet_study_all_resolve():
+    assert len(STUDY) == 13
+    for abbreviation in STUDY:
+        rung, transfer = TRANSFER_ALIASES.get(abbreviation) or (ALIASES[abbreviation], "pageable")
+        assert rung in RUNGS
+        assert transfer in TRANSFERS
+
+
+@each_rung
+def test_the_file_opens_with_the_rungs_name_and_parent(rung: Rung):
+    text = rung.path.read_text()
+    assert text.startswith(f"// {rung.name}: ")
+    opening = text[: text.index("#include")]
+    assert rung.parent is None or re.search(rf"// Parent: {rung.parent}[ ,.:;]", opening)
+
+
+@each_rung
+def test_the_launches_are_the_files_kernels(rung: Rung):
+    kernel = r'extern "C" __global__ void\s+(?:[A-Z]\w*\s+)?(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\((.*?)\)\s*\{'
+    found = {name: arguments.count(",") + 1 for name, arguments in re.findall(kernel, uncommented(rung), re.DOTALL)}
+    launches = (*rung.prepare, *rung.launches)
+    assert found == {launch.entry: len(launch.args) for launch in launches}
+    passed = {"x", "w", "y", *(array.name for array in (*rung.scratch, *rung.prepared, *rung.maps))}
+    read = {array.array for array in rung.maps}  # what a map describes may not be passed otherwise
+    if rung.constant_symbol:  # the filters come in constant memory, not as an argument
+        passed.remove("w")
+        assert re.search(rf"__constant__ .*\b{rung.constant_symbol}\[", uncommented(rung))
+    arguments = {name for launch in launches for name in launch.args} - {BATCH}
+    assert passed - read <= arguments <= passed
+
+
+def uncommented(rung: Rung) -> str:
+    return re.sub(r"//.*", "", rung.path.read_text())
+
+
+@each_rung
+def test_the_kernel_uses_every_constant(rung: Rung):
+    source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
+    names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE, IMAGES_AT_A_TIME}  # of its launches
+    assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
+
+
+@each_rung
+def test_what_may_start_early_waits_for_what_came_before(rung: Rung):
+    source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
+    assert any(launch.early for launch in rung.launches) == ("wait_for_launches_before();" in source)
+    assert not any(launch.early for launch in rung.prepare), "what prepares the filters has nothing to do before x"
+
+
+@each_rung
+def test_precision_and_types_agree(rung: Rung):
+    assert rung.precision in PRECISIONS
+    assert (rung.dtype == "float16") == (rung.precision in ("half", "fp16"))
+    assert "__half" in uncommented(rung) or rung.dtype == "float32"
+
+
+@each_rung
+@pytest.mark.parametrize("name", [*LAYERS, *ODD])
+def test_every_launch_is_within_the_limits_or_refused(rung: Rung, name: str):
+    conv = {**LAYERS, **ODD}[name]
+    constants = rung.resolve(conv, {})
+    if reason := rung.refuses(conv, constants):
+        assert rung not in STUDY_RUNGS or name in ODD, f"{rung.name} must take {name}: {reason}"
+        assert re.search(r"\d", reason), "a refusal says how much is too much"
+        return
+    for launch in configure(rung, conv, 128, constants):
+        assert outside_limits(launch) is None
+        assert launch.dynamic_shared <= MAX_SHARED
+
+
+def test_images_taken_at_a_time_share_scratch_and_launches():
+    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-tf32"]
+    few, all_at_once = (rung.resolve(conv, {IMAGES_AT_A_TIME: images}) for images in (64, 0))
+    assert turns(150, few) == [(0, 64), (64, 64), (128, 22)]
+    assert turns(64, few) == [(0, 64)]
+    assert turns(150, all_at_once) == turns(150, {}) == [(0, 150)]
+    assert configure(rung, conv, 150, few) == configure(rung, conv, 64, all_at_once)
+    assert rung.scratch_bytes(conv, 150, few) == rung.scratch_bytes(conv, 64, all_at_once)
+    assert rung.scratch_bytes(conv, 20, few) == rung.scratch_bytes(conv, 20, all_at_once)
+
+
+@pytest.mark.parametrize("rung", STUDY_RUNGS, ids=lambda rung: rung.name)
+@pytest.mark.parametrize("name", [*LAYERS, *ODD])
+def test_a_block_of_the_alexnet_study_covers_the_plane(rung: Rung, name: str):
+    conv = {**LAYERS, **ODD}[name]
+    constants = rung.resolve(conv, {})
+    for launch in configure(rung, conv, 1, constants):
+        columns, rows, _ = launch.block
+        assert 0 <= columns * constants["OUTPUTS"] - conv.F < constants["OUTPUTS"]
+        assert 0 <= rows * constants["OUTPUTS"] - conv.E < constants["OUTPUTS"]
+
+
+def test_the_alexnet_study_refuses_only_a_filter_beyond_shared_memory():
+    refused = {
+        (rung.name, name)
+        for rung in STUDY_RUNGS
+        for name, conv in ODD.items()
+        if rung.refuses(conv, rung.resolve(conv, {}))
+    }
+    whole_filter = ("direct-filter-one-thread", "direct-filter-shared", "direct-sum-shared")
+    assert refused == {(name, "many channels, large filters") for name in whole_filter}
+
+
+@pytest.mark.parametrize("name", ["channels-plane-shared", "channels-vector", "channels-half", "channels-atomic"])
+def test_planes_go_to_shared_memory_where_every_gpu_has_it(name: str):
+    rung, layers = RUNGS[name], WORKLOADS["alexnet"].layers
+    assert [rung.resolve(conv, {})["PLANE_SHARED"] for conv in layers] == [0, 1, 1, 1, 1]
+    large = rung.resolve(layers[0], {"PLANE_SHARED": 1})
+    assert rung.refuses(layers[0], large) is None
+    larger = ODD["large plane"]
+    reason = rung.refuses(larger, rung.resolve(larger, {"PLANE_SHARED": 1}))
+    assert reason and "shared memory" in reason and str(MAX_SHARED) in reason
+
+
+def test_a_block_too_large_is_refused():
+    conv = LAYERS["alexnet-1"]
+    reason = RUNGS["direct"].refuses(conv, RUNGS["direct"].resolve(conv, {"OUTPUTS": 1}))
+    assert reason == "a block of 55 x 55 threads exceeds 1024"
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(55, 55), (1, 1), (1, 3000), (508, 636), (33, 31), (2000, 3)])
+def test_a_thread_has_as_few_outputs_as_cover_the_plane(rows: int, columns: int):
+    conv = Conv(C=1, H=rows, W=columns, M=1, R=1, S=1)
+    fewest = next(k for k in range(1, 99) if ceil(rows / k) * ceil(columns / k) <= MAX_BLOCK)
+    assert outputs_per_thread(conv) == fewest
+
+
+def test_a_huge_plane_is_shared_out_at_once():
+    script = (
+        "from alexconv.kernels.ladder import outputs_per_thread; from alexconv.shapes import Conv\n"
+        "for H, W in ((10**20, 10**20), (1, 10**20), (10**20, 10**19)):\n"
+        "    print(outputs_per_thread(Conv(C=1, H=H, W=W, M=1, R=1, S=1)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert [int(line) for line in done.stdout.split()][:2] == [10**20 // 32, -(-(10**20) // 1024)]
+
+
+def test_a_constant_is_kept_where_it_matters_only():
+    rung, conv = RUNGS["channels-vector"], LAYERS["alexnet-2"]
+    assert rung.resolve(conv, {"COALESCED": 0})["COALESCED"] == 1, "one output per thread: both mappings are the same"
+    assert rung.resolve(conv, {"COALESCED": 0, "OUTPUTS": 4})["COALESCED"] == 0
+    with pytest.raises(ValueError, match="COALESCED of channels-vector is 0, 1, not 2"):
+        rung.resolve(conv, {"COALESCED": 2})
+    with pytest.raises(ValueError, match="OUTPUTS of channels-vector is 1 or more, not 0"):
+        rung.resolve(conv, {"OUTPUTS": 0})
+
+
+def test_partial_planes_take_the_studys_memory():
+    conv = LAYERS["alexnet-4"]
+    bytes_of = {
+        name: RUNGS[name].scratch_bytes(conv, 128, RUNGS[name].resolve(conv, {}))
+        for name in ("channels", "channels-half", "channels-atomic")
+    }
+    assert bytes_of["channels"] == 384 * 128 * 384 * 13 * 13 * 4
+    assert bytes_of["channels-half"] == bytes_of["channels"] // 2
+    assert bytes_of["channels-atomic"] == 0
+
+
+@pytest.mark.parametrize("layer", range(1, 6))
+@pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.family == "mma"], ids=lambda rung: rung.name)
+def test_one_image_is_cut_into_a_block_for_nearly_every_multiprocessor(rung: Rung, layer: int):
+    conv = WORKLOADS["alexnet"].layer(layer)
+    (launch,) = configure(rung, conv, 1, rung.resolve(conv, {}))
+    assert 90 <= launch.grid[0] <= 132

@@ -1,0 +1,57 @@
+"""Rungs that multiply floats as halves are as right where the floats are beyond the range of halves."""
+
+import numpy as np
+import pytest
+from rung_runs import run_once, whole
+
+from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.rung import Rung
+from alexconv.measuring.checks import PRECISIONS, MaxError
+from alexconv.shapes import Conv
+
+SCALED = [rung for rung in LADDER if any(array.name == "filter_exponent" for array in rung.prepared)]
+# Two channels share a half's word, or two columns.
+CONVS = {
+    "even channels": (Conv(C=10, H=9, W=9, M=20, R=3, S=3), {"CHANNELS": 2, "SPLITS": 2}),
+    "odd channels": (Conv(C=3, H=23, W=23, M=20, R=5, S=5, U=2), {"CHANNELS": 1, "SPLITS": 1}),
+}
+MAGNITUDES = {
+    "usual": np.ones(8),
+    "small": np.full(8, 1e-3),
+    "tiny": np.full(8, 1e-35),
+    "large": np.full(8, 1e5),
+    "huge": np.full(8, 1e30),
+    "growing": np.array([0, 0, 1e-30, 1e-10, 1e-3, 1, 1e5, 1e20]),
+    "growing at once": np.array([1e-10, 1e20, 1e-3, 1, 1e5, 0, 1e10, 1e10]),
+    "shrinking": np.array([1e20, 1e5, 1, 1e-3, 1e-10, 1e-30, 0, 0]),
+    "zero": np.zeros(8),
+}
+
+
+def error(rung: Rung, conv: Conv, constants: dict[str, int], x: np.ndarray, w: np.ndarray) -> MaxError:
+    y = run_once(choose_executor("host"), rung, conv, x, w, whole(rung, conv, len(x), **constants))
+    found = MaxError()
+    found.add(y, reference(conv, x, w), patch_norms(conv, x), filter_norms(w))
+    return found
+
+
+def takes(rung: Rung, shape: str) -> bool:
+    conv, constants = CONVS[shape]
+    return rung.refuses(conv, rung.resolve(conv, constants)) is None
+
+
+@pytest.mark.parametrize(
+    "rung, shape",
+    [pytest.param(rung, shape, id=f"{rung.name}-{shape}") for rung in SCALED for shape in CONVS if takes(rung, shape)],
+)
+@pytest.mark.parametrize("filters", [1.0, 1e-6, 1e4])
+@pytest.mark.parametrize("inputs", MAGNITUDES)
+def test_errors_are_within_the_class_whatever_the_range(rung: Rung, shape: str, filters: float, inputs: str):
+    conv, constants = CONVS[shape]
+    generator = np.random.default_rng(0)
+    magnitudes = np.resize(MAGNITUDES[inputs], (conv.C, 1, 1))
+    x = (generator.uniform(-1, 1, conv.x_shape(2)) * magnitudes).astype(np.float32)
+    w = (generator.uniform(-1, 1, conv.w_shape()) * filters).astype(np.float32)
+    assert error(rung, conv, constants, x, w).passes(PRECISIONS[rung.precision].tolerance(conv.K))

@@ -1,0 +1,186 @@
+"""Every rung on the host executor: against the cached reference, exactly on integers, and with planted bugs.
+
+Sources are the ladder's own; nothing here names a rung, so a new one is tested by being there.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from rung_runs import run_once, whole
+
+from alexconv.compiling.sources import source_files
+from alexconv.cpu_reference.reference import reference
+from alexconv.executors import choose_executor
+from alexconv.kernels import ladder
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.rung import FOLDER, IMAGES_AT_A_TIME, Rung
+from alexconv.measuring.checks import PRECISIONS, exact_inputs
+from alexconv.measuring.launches import turns
+from alexconv.measuring.planner import Plan, device_bytes
+from alexconv.measuring.points import Point
+from alexconv.measuring.runner import Layer, Runner, Settings
+from alexconv.shapes import WORKLOADS, Conv
+
+HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]
+AT_A_TIME = [rung for rung in LADDER if IMAGES_AT_A_TIME in {constant.name for constant in rung.constants}]
+ORDERS = (0, 1, 7, 8, 9)  # forward, reverse, three random orders of a block's threads
+
+
+@pytest.fixture(scope="module")
+def host():
+    return choose_executor("host")
+
+
+@pytest.mark.parametrize("layer", range(1, 6))
+@pytest.mark.parametrize("rung", HOST_RUNGS, ids=lambda rung: rung.name)
+def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
+    conv = WORKLOADS["alexnet"].layer(layer)
+    point = Point("alexnet", layer, 1, rung.name, "pageable", rung.precision, rung.resolve(conv, {}))
+    record = Runner(host, [point], Settings(baseline=False)).record(point)
+    if reason := rung.refuses(conv, point.constants):
+        assert (record["status"], record["reason"]) == ("skipped", reason)
+        return
+    assert record["status"] == "ok", record["reason"]
+    assert 0 < record["error"]["scaled"] <= record["error"]["tolerance"]
+    assert "samples" not in record or not record["samples"]
+
+
+@pytest.mark.parametrize("rung", AT_A_TIME, ids=lambda rung: rung.name)
+def test_images_taken_in_turns_come_out_as_all_at_once(host, rung):
+    conv = Conv(C=3, H=11, W=11, M=5, R=3, S=3)
+    x, w = exact_inputs(conv, 70, PRECISIONS[rung.precision], seed=4)
+    cut = whole(rung, conv, 70, IMAGES_AT_A_TIME=32)
+    assert len(turns(70, cut.constants)) == 3
+    y = run_once(host, rung, conv, x, w, cut)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+
+
+@st.composite
+def odd_convolutions(draw) -> Conv:
+    R, S, U = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(st.sampled_from((1, 1, 2, 3)))
+    H, W = R + draw(st.integers(0, 14)), S + draw(st.integers(0, 14))
+    C = draw(st.integers(1, 5) | st.sampled_from((8, 16)))  # some rungs take multiples of eight only
+    return Conv(C=C, H=H, W=W, M=draw(st.integers(1, 4)), R=R, S=S, U=U)
+
+
+@pytest.mark.parametrize("rung", HOST_RUNGS, ids=lambda rung: rung.name)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(conv=odd_convolutions(), N=st.integers(1, 3), data=st.data())
+def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
+    chosen = {
+        constant.name: data.draw(st.sampled_from(constant.choices) if constant.choices else st.integers(1, 3))
+        for constant in rung.constants
+        if data.draw(st.booleans())
+    }
+    constants = rung.resolve(conv, chosen)
+    assume(rung.refuses(conv, constants) is None)  # where it refused them all, the test would fail
+    images = data.draw(st.integers(1, N))
+    cut = Plan(N, images, constants, device_bytes(rung, conv, images, constants))
+    x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
+    y = run_once(host, rung, conv, x, w, cut)
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+
+
+@pytest.mark.parametrize("rung", [rung for rung in HOST_RUNGS if not rung.order_varies], ids=lambda rung: rung.name)
+def test_the_order_of_threads_changes_nothing(rung):
+    several = [Conv(C=channels, H=38, W=37, M=3, R=4, S=3) for channels in (5, 8)]
+    conv = next(conv for conv in several if not rung.refuses(conv, rung.resolve(conv, {})))
+    x, w = (
+        np.random.default_rng(0).uniform(-1, 1, conv.x_shape(2)),
+        np.random.default_rng(1).uniform(-1, 1, conv.w_shape()),
+    )
+    outputs = [
+        run_once(choose_executor("host", host_order=order), rung, conv, x, w, whole(rung, conv, 2, CHANNELS=2))
+        for order in ORDERS
+    ]
+    for other in outputs[1:]:
+        np.testing.assert_array_equal(outputs[0], other)
+
+
+# A planted bug: a rung, the text that it replaces in the rung's file or a header, and by what.
+BUGS = {
+    "dropped tap": ("direct-register", "r < R;", "r < R - (blockIdx.y == 0);"),
+    "dropped channel": ("channels", "end_channel(); ++c", "end_channel() - (blockIdx.z == 1); ++c"),
+    "off by one": ("direct-register", "+ f * U + s]", "+ f * U + s + 1]"),
+    "wrong filter": ("channels", "w += (size_t)m * C", "w += (size_t)(m ^ 1) * C"),
+    "unwritten output": ("direct-register", "if (e < E && f < F) body(e, f);", "if (e < E && f && f < F) body(e, f);"),
+    "NaN": ("direct-register", "float sum = 0;", "float sum = blockIdx.y == 1 ? NAN : 0;"),
+    "missing barrier": ("direct-filter-shared", "__syncthreads();", ""),
+    "missing second barrier": ("channels-plane-shared", "if (c > first) __syncthreads();", ""),
+    "lost part": ("channels", "part < PARTS;", "part < PARTS - 1;"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught_by_both_checks(host, tmp_path, bug):
+    name, right, wrong = BUGS[bug]
+    rung = RUNGS[name]
+    found = 0
+    for file in source_files(rung.path):
+        found += right in file.read_text()
+        copy = tmp_path / file.relative_to(FOLDER)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(file.read_text().replace(right, wrong))
+    assert found, "no file of the rung has the text that this bug changes"
+    planted = replace(rung, file=str(tmp_path / rung.file))
+    layer = Layer("alexnet", 3, WORKLOADS["alexnet"].layer(3), 1, seed=0)
+    chosen = {"CHANNELS": 2}
+    y = run_once(host, planted, layer.conv, layer.x, layer.w, whole(planted, layer.conv, 1, **chosen))
+    assert not layer.error(y).passes(PRECISIONS[rung.precision].tolerance(layer.conv.K))
+    conv = Conv(C=5, H=9, W=8, M=4, R=3, S=2)
+    x, w = exact_inputs(conv, 2, PRECISIONS[rung.precision], seed=2)
+    y = run_once(host, planted, conv, x, w, whole(planted, conv, 2, **chosen))
+    assert not np.array_equal(y, reference(conv, x, w))
+
+
+def takes(rung: Rung, layer: int) -> bool:
+    """Whether a rung computes a layer of AlexNet."""
+    conv = WORKLOADS["alexnet"].layer(layer)
+    return rung.refuses(conv, rung.resolve(conv, {})) is None
+
+
+@pytest.mark.parametrize(
+    "workload, layers, rungs",
+    [
+        ("lenet-86-k7", "1-2", [rung for rung in LADDER if rung.family != "wgmma"]),
+        ("alexnet", "1-1", [rung for rung in LADDER if rung.family == "wgmma" and takes(rung, 1)]),
+        ("alexnet", "3-3", [rung for rung in LADDER if rung.family == "wgmma" and not takes(rung, 1)]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_all_rungs_are_clean_under_address_sanitizer(tmp_path, workload, layers, rungs):
+    names = ",".join(rung.name for rung in rungs)
+    arguments = ["--workload", workload, "--layers", layers, "--rungs", names, "--N", "1", "--host-build", "asan"]
+    arguments += ["--out", str(tmp_path / "r.jsonl")]
+    command = [sys.executable, "-m", "alexconv.run", "--backend", "host", "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    first, last = map(int, layers.split("-"))
+    assert len(records) == (last - first + 1) * len(rungs), done.stderr
+    assert [record["reason"] for record in records if record["status"] not in ("ok", "skipped")] == []
+    assert {record["point"]["rung"] for record in records if record["status"] == "ok"} >= {
+        rung.name for rung in rungs if not rung.gpu_only
+    }
+
+
+def test_the_rung_that_the_guide_adds_computes_what_it_should(host, tmp_path):
+    guide = (Path(__file__).parent.parent.parent / "docs" / "adding-a-rung.md").read_text()
+    (cuda,), (entry,) = (re.findall(rf"```{language}\n(.*?)```", guide, re.DOTALL) for language in ("cuda", "python"))
+    rung = eval(entry, {**vars(ladder)})
+    assert rung.name not in RUNGS
+    assert cuda.startswith(f"// {rung.name}: ")
+    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    (tmp_path / rung.file).write_text(cuda)
+    rung = replace(rung, file=str(tmp_path / rung.file))
+    for conv in (Conv(C=3, H=23, W=19, M=5, R=4, S=3, U=2), Conv(C=5, H=9, W=40, M=4, R=3, S=3)):
+        x, w = exact_inputs(conv, 2, PRECISIONS[rung.precision], seed=3)
+        np.testing.assert_array_equal(run_once(host, rung, conv, x, w, whole(rung, conv, 2)), reference(conv, x, w))

@@ -1,0 +1,71 @@
+"""Winograd tiles on the host executor: every size of tile and filter, uneven shapes, tiles that blocks share."""
+
+import numpy as np
+import pytest
+from rung_runs import run_once, whole
+
+from alexconv.cpu_reference.reference import reference
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring.checks import PRECISIONS, exact_inputs
+from alexconv.shapes import Conv
+
+RUNG = RUNGS["wgmma-winograd"]
+FP32 = PRECISIONS["fp32"]
+
+
+def outputs(conv: Conv, N: int, x: np.ndarray, w: np.ndarray, **chosen: int) -> np.ndarray:
+    return run_once(choose_executor("host"), RUNG, conv, x, w, whole(RUNG, conv, N, **chosen))
+
+
+@pytest.mark.parametrize("size, S", [(size, S) for size in (2, 3, 4, 5, 6) for S in range(2, 8) if size + S <= 9])
+def test_every_size_of_tile_is_exact_on_integers(size, S):
+    conv = Conv(C=5, H=4, W=S + 10, M=3, R=2, S=S)
+    x, w = exact_inputs(conv, 2, FP32, seed=size)
+    np.testing.assert_array_equal(outputs(conv, 2, x, w, OUTPUTS=size), reference(conv, x, w))
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Conv(C=100, H=4, W=8, M=70, R=3, S=3),  # two groups of channels, two of filters
+        Conv(C=3, H=3, W=150, M=9, R=2, S=3),  # an input row longer than a block's, outputs in several spans
+        Conv(C=8, H=40, W=7, M=130, R=5, S=5),  # more filters than a tile has, several blocks of rows
+    ],
+    ids=str,
+)
+def test_shapes_that_do_not_come_out_even(conv):
+    x, w = exact_inputs(conv, 2, FP32, seed=3)
+    np.testing.assert_array_equal(outputs(conv, 2, x, w), reference(conv, x, w))
+
+
+@pytest.mark.parametrize("N, blocks", [(2, 1), (2, 2), (2, 3), (2, 5), (2, 7), (5, 3), (5, 5), (5, 7)])
+def test_tiles_that_blocks_share(N, blocks):
+    """Seven stages a tile, 8 or 12 tiles: blocks begin and end inside of tiles, some after whole ones.
+
+    With five images and five blocks there are three tiles of rows at a point, in bands of two and of one.
+    """
+    conv = Conv(C=112, H=14, W=14, M=64, R=4, S=3)
+    x, w = exact_inputs(conv, N, FP32, seed=4)
+    chosen = {"OUTPUTS": 2, "TILE_PIXELS": 128, "TILE_FILTERS": 64, "STAGES": 2, "BLOCKS": blocks}
+    np.testing.assert_array_equal(outputs(conv, N, x, w, **chosen), reference(conv, x, w))
+
+
+@pytest.mark.parametrize("channels, size", [(8, 2), (40, 4), (128, 6)])
+def test_the_usual_tile_is_as_large_as_its_errors_allow(channels, size):
+    assert RUNG.resolve(Conv(C=channels, H=8, W=26, M=4, R=3, S=3), {})["OUTPUTS"] == size
+
+
+@pytest.mark.parametrize(
+    "conv, reason",
+    [
+        (Conv(C=3, H=19, W=19, M=4, R=3, S=3, U=2), "a stride of 2"),
+        (Conv(C=3, H=9, W=9, M=4, R=3, S=1), "filters of 1 columns"),
+        (Conv(C=3, H=9, W=19, M=4, R=3, S=8), "9 points"),
+        (Conv(C=3, H=9, W=9, M=4, R=3, S=3), "for 80 taps or more, not for 27"),
+        (Conv(C=96, H=3, W=700, M=4, R=3, S=3), "bytes of shared memory"),
+    ],
+    ids=str,
+)
+def test_refuses_with_the_reason(conv, reason):
+    assert reason in (RUNG.refuses(conv, RUNG.resolve(conv, {})) or "")

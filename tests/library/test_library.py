@@ -1,0 +1,320 @@
+"""``alexconv.conv2d`` on the host: right on any shape, clear where arrays do not fit, and no copy where none is due."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import alexconv
+from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.errors import OutOfMemory
+from alexconv.executors.host.points import HostRungs
+from alexconv.library import convolution as library
+from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
+from alexconv.library.convolution import DTYPES, Terms, call_of, memory_of
+from alexconv.measuring.checks import PRECISIONS, MaxError
+from alexconv.shapes import Conv
+
+SHAPES = 25
+RANDOM = np.random.default_rng(0)
+
+
+def random_case(generator, largest=12):
+    """x ``[N][C][H][W]`` and filters in float32, the stride and the padding."""
+    R, S = generator.integers(1, 6, 2)
+    padding = tuple(int(size) for size in generator.integers(0, 4, 2))
+    H, W = (int(max(k - 2 * p, 1) + generator.integers(0, largest)) for k, p in zip((R, S), padding, strict=True))
+    N, C, M = generator.integers(1, 5, 3)
+    x = generator.uniform(-1, 1, (N, C, H, W)).astype(np.float32)
+    w = generator.uniform(-1, 1, (M, C, R, S)).astype(np.float32)
+    return x, w, int(generator.integers(1, 4)), padding
+
+
+def assert_right(y, x, w, stride, padding, precision):
+    """The max-error check of ``y`` ``[N][M][E][F]`` against the reference in float64."""
+    rows, columns = padding
+    planes = np.pad(x.astype(np.float32), ((0, 0), (0, 0), (rows, rows), (columns, columns)))
+    w = w.astype(np.float32)
+    N, C, H, W = planes.shape
+    M, _, R, S = w.shape
+    conv = Conv(C, H, W, M, R, S, stride)
+    assert y.shape == conv.y_shape(N)
+    error = MaxError()
+    error.add(y, reference(conv, planes, w), patch_norms(conv, planes), filter_norms(w))
+    assert error.passes(PRECISIONS[precision].tolerance(conv.K)), (conv, error)
+
+
+@pytest.mark.parametrize("number", range(SHAPES))
+def test_random_shapes_on_the_host(number):
+    x, w, stride, padding = random_case(np.random.default_rng(number))
+    precision = list(PRECISIONS)[number % len(PRECISIONS)] if number % 3 else "fp32"
+    x, w = (values.astype(DTYPES[precision]) for values in (x, w))
+    if number % 2:
+        y = alexconv.conv2d(x, w, stride, padding, precision, backend="host")
+    else:
+        turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        y = alexconv.conv2d(turned, w, stride, padding, precision, layout="nhwc", backend="host").transpose(0, 3, 1, 2)
+    assert y.dtype == DTYPES[precision]
+    assert_right(y, x, w, stride, padding, precision)
+
+
+def case(shape=(2, 3, 7, 6), filters=(4, 3, 3, 2), dtype=np.float32):
+    return RANDOM.uniform(-1, 1, shape).astype(dtype), RANDOM.uniform(-1, 1, filters).astype(dtype)
+
+
+def test_any_strides_will_do_and_out_is_returned():
+    x, w = case((6, 7, 3, 2))
+    x, w = x.transpose(3, 2, 1, 0)[:, :, ::-1], w[:, :, ::-1]
+    out = np.empty((4, 5, 5, 2), np.float32).transpose(3, 0, 2, 1)
+    y = alexconv.conv2d(x, w, out=out, backend="host")
+    assert y is out
+    assert_right(out, x, w, 1, (0, 0), "fp32")
+
+
+def test_a_conv2d_serves_several_shapes_and_an_empty_batch():
+    x, w = case()
+    layer = alexconv.Conv2d(w, padding=1, backend="host")
+    assert_right(layer(x), x, w, 1, (1, 1), "fp32")
+    assert_right(layer(x[:1, :, :4]), x[:1, :, :4], w, 1, (1, 1), "fp32")
+    assert layer(x[:0]).shape == (0, 4, 7, 7)
+
+
+def test_dlpack_in_host_memory_is_numpys():
+    class Lender:
+        def __dlpack_device__(self):
+            return 1, 0
+
+        def __dlpack__(self, **options):
+            return x.__dlpack__(**options)
+
+    x, w = case()
+    assert_right(alexconv.conv2d(Lender(), w, backend="host"), x, w, 1, (0, 0), "fp32")
+
+
+X, W = np.zeros((2, 3, 7, 6), np.float32), np.zeros((4, 3, 3, 2), np.float32)
+READ_ONLY = np.zeros((2, 4, 5, 5), np.float32)
+READ_ONLY.flags.writeable = False
+ERRORS = {
+    "x has 3 dimensions (3, 7, 6), not 4": {"x": X[0]},
+    "filters has 2 dimensions (3, 2), not 4": {"filters": W[0, 0]},
+    "x has 3 channels, the filters have 2": {"filters": W[:, :2]},
+    "x is float64, but precision fp32 takes float32": {"x": X.astype(np.float64)},
+    "x is >f4, but": {"x": X.astype(">f4")},
+    "filters is float16, but precision tf32 takes float32": {"filters": W.astype(np.float16), "precision": "tf32"},
+    "filters is float32, but precision fp16 takes float16": {"precision": "fp16"},
+    "a filter of 3 x 2 is larger than the padded plane of 2 x 6": {"x": X[:, :, :2]},
+    "a filter of 3 x 2 is larger than the padded plane of 7 x 1": {"x": X[..., :1]},
+    "an array is empty: x has shape (2, 0, 7, 6)": {"x": X[:, :0]},
+    "padding is a whole number of 0 or more, or two of them, not -1": {"padding": -1},
+    "padding is a whole number of 0 or more, or two of them, not (1, -1)": {"padding": (1, -1)},
+    "padding is a whole number of 0 or more, or two of them, not 0.5": {"padding": 0.5},
+    "stride is a whole number of 1 or more, or two of them, not 0": {"stride": 0},
+    "stride is a whole number of 1 or more, or two of them, not (1, 1, 1)": {"stride": (1, 1, 1)},
+    "strides along rows and columns must be equal, not 1 and 2": {"stride": (1, 2)},
+    "unknown precision 'bf16': choose from fp32, tf32, fp16, half": {"precision": "bf16"},
+    "unknown precision ['fp32']: choose from fp32, tf32, fp16, half": {"precision": ["fp32"]},
+    "unknown layout 'chwn': choose from nchw, nhwc": {"layout": "chwn"},
+    "unknown backend 'gpu': choose from auto, cuda, host": {"backend": "gpu"},
+    "out has shape (2, 4, 5, 4), the output has (2, 4, 5, 5)": {"out": np.zeros((2, 4, 5, 4), np.float32)},
+    "out has shape (2, 4, 5, 5), the output has (2, 3, 3, 4)": {
+        "x": np.zeros((2, 5, 4, 3), np.float32),
+        "layout": "nhwc",
+        "out": np.zeros((2, 4, 5, 5), np.float32),
+    },
+    "out is float16, but precision fp32 takes float32": {"out": np.zeros((2, 4, 5, 5), np.float16)},
+    "out is read-only": {"out": READ_ONLY},
+    "out has several elements in one place": {
+        "out": np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (2, 4, 5, 5), (0, 0, 0, 0))
+    },
+}
+
+
+@pytest.mark.parametrize("message", ERRORS)
+def test_what_does_not_fit_is_said_in_one_line(message):
+    arguments = {"x": X, "filters": W, "backend": "host", **ERRORS[message]}
+    with pytest.raises(ValueError) as caught:
+        alexconv.conv2d(**arguments)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_array_is_said():
+    with pytest.raises(TypeError, match="x is a list, which is no array"):
+        alexconv.conv2d([[[[1.0]]]], W)
+
+
+class OnDevice:
+    """Claims to lie on a GPU."""
+
+    def __init__(self, **changed):
+        self.__cuda_array_interface__ = {
+            **{"version": 3, "shape": X.shape, "typestr": "<f4", "strides": None, "data": (4096, False), "stream": 7},
+            **changed,
+        }
+
+
+class Lent:
+    """Claims through DLPack to lie on a device of some kind; the memory is NumPy's."""
+
+    def __init__(self, values, kind=2):
+        self.values, self.kind, self.stream = values, kind, None
+
+    def __dlpack_device__(self):
+        return self.kind, 3
+
+    def __dlpack__(self, stream=None):
+        self.stream = stream
+        return self.values.__dlpack__()
+
+
+def test_the_cuda_array_interface_is_read():
+    seen = view(OnDevice(), "x")
+    assert seen == View(4096, Descriptor(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0), 7)
+    assert view(OnDevice(stream=None), "x").stream == 1
+    assert not view(OnDevice(data=(4096, True)), "out").descriptor.writable
+    assert not view(OnDevice(data=(4104, False)), "x").descriptor.aligned
+    assert view(OnDevice(strides=(504, 4, 72, 12)), "x").descriptor.lies("nhwc")
+
+
+def test_dlpack_is_read():
+    values = np.zeros((5, 7, 6, 3), np.float16)[1:].transpose(0, 3, 1, 2)
+    lent = Lent(values)
+    seen = view(lent, "x")
+    found = seen.descriptor
+    assert (seen.address, found.shape, found.dtype) == (values.ctypes.data, values.shape, np.float16)
+    assert (found.device, seen.stream, lent.stream, seen.waits) == (3, 1, 1, True)
+    assert found.lies("nhwc") and not found.lies("nchw")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (OnDevice(mask=OnDevice()), "x has a mask"),
+        (np.ma.MaskedArray(X), "x has a mask"),
+        (OnDevice(stream=0), "stream 0"),
+        (OnDevice(shape=(2, 3), strides=None), "x has 2 dimensions"),
+        (OnDevice(strides=(504, 168, 24, 3)), "no whole elements of 4 bytes"),
+        (Lent(X.astype(np.int32)), "x has elements of DLPack's type"),
+        (Lent(X, kind=10), "a device of DLPack's type 10"),
+    ],
+)
+def test_device_arrays_that_cannot_be_used(values, message):
+    with pytest.raises(ValueError, match=message):
+        view(values, "x")
+
+
+def test_what_memory_cannot_hold_is_said_with_the_figures(monkeypatch):
+    monkeypatch.setattr(HostRungs, "memory_budget", lambda self: 1000)
+    library.chosen.cache_clear()
+    with pytest.raises(OutOfMemory, match=r"direct-register: .* the budget is 0\.0"):
+        alexconv.conv2d(X, W, backend="host")
+    library.chosen.cache_clear()
+
+
+def test_device_and_host_arrays_do_not_mix():
+    with pytest.raises(ValueError, match="x lies in host memory, the filters on GPU 0"):
+        alexconv.conv2d(X, OnDevice(shape=W.shape))
+    with pytest.raises(ValueError, match="x lies on GPU 3, the filters on GPU 0"):
+        alexconv.conv2d(Lent(X), OnDevice(shape=W.shape))
+    with pytest.raises(ValueError, match="x lies in host memory, out on GPU 0"):
+        alexconv.conv2d(X, W, out=OnDevice(shape=(2, 4, 5, 5)))
+    with pytest.raises(ValueError, match="x lies on GPU 0, but backend host"):
+        alexconv.conv2d(OnDevice(), W, backend="host")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.zeros((2, 3, 4, 5), "f4"), "nchw"),
+        (np.zeros((2, 4, 5, 3), "f4").transpose(0, 3, 1, 2), "nhwc"),
+        (np.zeros((2, 1, 4, 5), "f4"), "nchw"),
+        (np.zeros((2, 3, 4, 10), "f4")[..., ::2], "nchw"),
+    ],
+)
+def test_the_layout_of_memory_follows_from_strides(values, expected):
+    assert memory_of(view(values, "x").descriptor) == expected
+
+
+def test_what_lies_as_a_rung_wants_it_is_not_copied():
+    def lies(values, layout, aligned=True):
+        return in_place(view(values, "x").descriptor._replace(aligned=aligned), layout)
+
+    assert lies(X, "nchw") and not lies(X, "nhwc")
+    assert lies(X[1:], "nchw")
+    assert lies(np.zeros((2, 7, 6, 3), "f4").transpose(0, 3, 1, 2), "nhwc")
+    assert not lies(X[:, :2], "nchw") and not lies(X[:, :, ::-1], "nchw")
+    assert not lies(X, "nchw", aligned=False)
+
+
+def test_images_of_a_batch_are_a_view_whose_alignment_is_their_own():
+    found = Descriptor((5, 1, 3, 3), packed_strides((5, 1, 3, 3), "nchw"), np.dtype("f4"), 0)
+    part = View(4096, found, 7, True).images(1, 5)
+    assert part == View(4096 + 36, found._replace(shape=(4, 1, 3, 3), aligned=False), 7, True)
+    assert View(4096, found).images(4, 5).descriptor.aligned
+
+
+INPUT = Descriptor(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0)
+FILTERS = Descriptor(W.shape, packed_strides(W.shape, "nchw"), np.dtype("f4"), 0)
+OUTPUT = Descriptor((2, 4, 5, 5), packed_strides((2, 4, 5, 5), "nchw"), np.dtype("f4"), 0)
+TERMS = Terms(stride=1, padding=(0, 0), precision="fp32", layout="nchw")
+
+
+def test_calls_with_the_same_descriptors_are_one():
+    call = call_of(TERMS, FILTERS, INPUT, OUTPUT)
+    same = Descriptor(*INPUT)
+    assert same is not INPUT
+    assert call_of(Terms(*TERMS), FILTERS, same, OUTPUT) is call
+    assert (call.conv, call.N, call.x, call.y) == (Conv(3, 7, 6, 4, 3, 2), 2, INPUT, OUTPUT)
+    assert call_of(TERMS, FILTERS, INPUT, None).y == OUTPUT
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (TERMS._replace(padding=(1, 1)), FILTERS, INPUT, None),
+        (TERMS._replace(precision="tf32"), FILTERS, INPUT, OUTPUT),
+        (TERMS, FILTERS, INPUT._replace(aligned=False), OUTPUT),
+        (TERMS, FILTERS, INPUT, OUTPUT._replace(aligned=False)),
+        (TERMS, FILTERS, INPUT._replace(strides=(126, 1, 18, 3)), OUTPUT),
+        (TERMS, FILTERS._replace(device=None), INPUT, OUTPUT),
+    ],
+)
+def test_a_call_with_another_descriptor_is_another(changed):
+    assert call_of(*changed) is not call_of(TERMS, FILTERS, INPUT, OUTPUT)
+
+
+@pytest.mark.parametrize(
+    ("x", "out", "message"),
+    [
+        (INPUT._replace(device=1), OUTPUT._replace(device=1), "x lies on GPU 1, the filters on GPU 0"),
+        (INPUT, OUTPUT._replace(device=1), "x lies on GPU 0, out on GPU 1"),
+        (INPUT, OUTPUT._replace(writable=False), "out is read-only"),
+        (INPUT._replace(dtype=np.dtype("f2")), OUTPUT, "x is float16"),
+        (INPUT, OUTPUT._replace(strides=(100, 0, 5, 1)), "several elements in one place"),
+    ],
+)
+def test_arrays_that_do_not_fit_do_not_fit_the_next_time_either(x, out, message):
+    call_of(TERMS, FILTERS, INPUT, OUTPUT)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            call_of(TERMS, FILTERS, x, out)
+
+
+def test_a_call_in_nhwc_names_axes_as_the_study_does():
+    x, out = (
+        Descriptor((2, H, V, C), packed_strides((2, H, V, C), "nchw"), INPUT.dtype, 0)
+        for H, V, C in ((7, 6, 3), (5, 5, 4))
+    )
+    call = call_of(TERMS._replace(layout="nhwc"), FILTERS, x, out)
+    assert (call.memory, call.x.shape, call.y.shape) == ("nhwc", INPUT.shape, OUTPUT.shape)
+    assert in_place(call.x, "nhwc") and in_place(call.y, "nhwc")
+    assert call_of(TERMS._replace(layout="nhwc"), FILTERS, x, None).y == call.y
+
+
+def test_importing_alexconv_imports_nothing_heavy():
+    program = "import sys, alexconv; print([n for n in ('numpy', 'pycuda', 'alexconv.library') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    with pytest.raises(AttributeError, match="no attribute 'conv3d'"):
+        alexconv.conv3d  # noqa: B018

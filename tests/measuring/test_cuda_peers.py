@@ -1,0 +1,67 @@
+"""Peers on a real GPU: right, timed, and leaving torch and the device as they were."""
+
+import pytest
+
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring import peers
+from alexconv.measuring.points import TOGETHER, Point
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.shapes import WORKLOADS
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # what torch warns of is its own affair
+
+N = 3
+DIRECT, LAYERS = RUNGS["direct"], WORKLOADS["alexnet"].layers
+POINTS = [
+    Point("alexnet", number, N, "direct", "pageable", "fp32", DIRECT.resolve(conv, {}))
+    for number, conv in enumerate(LAYERS, start=1)
+]
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    pytest.importorskip("torch")
+    return choose_executor("cuda")
+
+
+@pytest.fixture(scope="module")
+def runner(cuda):
+    return peers.PeerRunner(peers.import_torch(cuda), cuda, Runner(cuda, POINTS, Settings(seconds=0.0)))
+
+
+@pytest.mark.parametrize("point", peers.peer_points(POINTS), ids=lambda point: f"{point.rung}-{point.layer}")
+def test_a_peer_is_right_and_timed(runner, point):
+    record = runner.record(point)
+    assert record["status"] == "ok", record["reason"]
+    assert {"kernel", "kernel_cold"} == set(record["samples"])
+    assert all(min(values) > 0 for values in record["samples"].values())
+
+
+@pytest.mark.parametrize("joint", peers.joint_points(POINTS), ids=lambda joint: joint.rung)
+def test_layers_together_take_longer_than_any_of_them(runner, joint):
+    record = runner.record(joint)
+    assert record["status"] == "ok", record["reason"]
+    first = runner.record(Point(**joint.points()[0].axes() | {"rung": joint.rung.removesuffix(TOGETHER)}))
+    assert min(record["samples"]["kernel"]) > min(first["samples"]["kernel"])
+
+
+def test_torchs_flags_and_the_devices_memory_are_given_back(cuda, runner):
+    import torch
+
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+
+    def flags():
+        return cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision
+
+    point = peers.peer_points(POINTS)[0]
+    runner.record(point)
+    before, free = flags(), cuda.driver.mem_get_info()[0]
+    runner.record(point)
+    assert flags() == before
+    assert cuda.driver.mem_get_info()[0] == pytest.approx(free, abs=64 << 20)
+
+
+def test_rungs_still_run_after_peers(cuda, runner):
+    runner.record(peers.peer_points(POINTS)[0])
+    assert Runner(cuda, POINTS, Settings(seconds=0.0, baseline=False)).record(POINTS[2])["status"] == "ok"

@@ -1,0 +1,73 @@
+"""Layers together on a real GPU: as one graph and as one pipeline."""
+
+import numpy as np
+import pytest
+
+from alexconv.executors import choose_executor
+from alexconv.executors.cuda.graphs import Graph
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring import together
+from alexconv.measuring.points import choose_rungs, expand
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.measuring.transfers import transfer_named
+
+pytestmark = pytest.mark.gpu
+
+ALL = (1, 2, 3, 4, 5)
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    return choose_executor("cuda")
+
+
+def record(cuda, rung: str, N: int, transfer: str) -> dict:
+    points = expand("alexnet", ALL, [N], choose_rungs(rung), [transfer_named(transfer)], {})
+    (joint,) = together.joint_rungs(points)
+    return together.TogetherRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(joint)
+
+
+@pytest.mark.parametrize("rung", ["direct-register", "mma-tf32", "mma-scaled", "mma-split", "mma-half"])
+@pytest.mark.parametrize("N", [1, 3])
+def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
+    if reason := RUNGS[rung].unsuited(cuda.capability):
+        pytest.skip(reason)
+    found = record(cuda, rung, N, "pageable")
+    assert found["status"] == "ok", found["reason"]
+    assert set(found["samples"]) == {"kernel", "kernel_cold"}
+    assert all(min(values) > 0 for values in found["samples"].values())
+    assert [layer["layer"] for layer in found["layers"]] == list(ALL)
+
+
+@pytest.mark.parametrize("streams", [1, 3, 8])
+@pytest.mark.parametrize("rung", ["direct-register", "tiled-half", "mma-tf32"])
+def test_a_pipeline_of_all_layers_is_right_and_timed(cuda, monkeypatch, rung, streams):
+    if reason := RUNGS[rung].unsuited(cuda.capability):
+        pytest.skip(reason)
+    monkeypatch.setattr(together, "PIECE_BYTES", 10**6)
+    found = record(cuda, rung, 5, f"streamed:{streams}")
+    assert found["status"] == "ok", found["reason"]
+    assert set(found["samples"]) == {"total"}
+    assert min(found["samples"]["total"]) > 0
+    assert len(found["timeline"]) == 3 * found["pieces"]
+    assert found["pieces"] > len(ALL)
+
+
+def test_what_is_freed_during_a_recording_does_not_spoil_it(cuda):
+    pycuda = pytest.importorskip("pycuda.driver")
+    garbage = [pycuda.pagelocked_empty(1000, np.float32), pycuda.mem_alloc(1000)]
+    target = pycuda.mem_alloc(4)
+    pycuda.memset_d32(target, 0, 1)
+
+    def enqueue():
+        garbage.clear()
+        pycuda.memset_d32_async(target, 7, 1, cuda.stream)
+
+    graph = Graph(enqueue, cuda.stream)
+    graph.launch()
+    cuda.stream.synchronize()
+    found = np.zeros(1, np.uint32)
+    pycuda.memcpy_dtoh(found, target)
+    graph.close()
+    assert not garbage
+    assert found[0] == 7

@@ -1,0 +1,393 @@
+"""Peers without a GPU: which there are, what they need, and what they record, with a small stand-in for torch."""
+
+import json
+import sys
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from report_records import record, write
+
+from alexconv import compare, run
+from alexconv.cpu_reference.reference import reference
+from alexconv.errors import MissingTool, UsageError
+from alexconv.executors.host.points import HostRungs
+from alexconv.measuring import peers
+from alexconv.measuring.points import Joint, Point, layer_range
+from alexconv.measuring.runner import Runner, Settings, finished
+from alexconv.records.store import identity, read
+from alexconv.reports.evidence import evidence
+from alexconv.shapes import WORKLOADS, Conv
+
+CONVOLUTIONS = [f"torch-{layout}-{precision}" for precision in ("fp32", "tf32", "fp16") for layout in ("nchw", "nhwc")]
+
+
+def point(layer: int = 3, N: int = 1, rung: str = "torch-nchw-fp32", precision: str = "fp32") -> Point:
+    return Point("alexnet", layer, N, rung, "pageable", precision, {})
+
+
+class Tensor:
+    """As much of a tensor as peers use, on an array."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+        self.mul_ = partial(self._in_place, np.multiply)
+        self.sub_ = partial(self._in_place, np.subtract)
+
+    def _in_place(self, operation: np.ufunc, other: float) -> "Tensor":
+        operation(self.values, other, out=self.values, casting="unsafe")
+        return self
+
+    def fill_(self, value: float) -> None:
+        self.values.fill(value)
+
+    def to(self, device: str) -> "Tensor":
+        assert device == "cuda"
+        return self
+
+    def contiguous(self, *, memory_format: str) -> "Tensor":
+        assert memory_format in ("contiguous", "last")
+        return self
+
+    def index_select(self, axis: int, index: "Tensor") -> "Tensor":
+        return Tensor(self.values.take(index.values, axis))
+
+    def cpu(self) -> "Tensor":
+        return self
+
+    def numpy(self) -> np.ndarray:
+        return self.values
+
+
+class Torch:
+    """As much of torch as peers use; what is enqueued during a capture runs when the graph is replayed."""
+
+    __version__ = "2.11.0+test"
+    version = SimpleNamespace(cuda="13.0")
+    contiguous_format, channels_last = "contiguous", "last"
+    no_grad = nullcontext
+    from_numpy = Tensor
+
+    def __init__(self) -> None:
+        self.captured: list | None = None
+        self.seen: list[tuple[bool, str, str]] = []  # flags, as each operation finds them
+        self.paddings: list[int] = []
+        self.spoil = 0.0
+        self.backends = SimpleNamespace(
+            cudnn=SimpleNamespace(
+                is_available=lambda: True,
+                version=lambda: 91900,
+                benchmark=False,
+                conv=SimpleNamespace(fp32_precision="none"),
+            ),
+            cuda=SimpleNamespace(matmul=SimpleNamespace(fp32_precision="none")),
+        )
+        self.nn = SimpleNamespace(functional=SimpleNamespace(conv2d=self.conv2d))
+        self.cuda = SimpleNamespace(
+            OutOfMemoryError=type("OutOfMemoryError", (RuntimeError,), {}),
+            init=lambda: None,
+            is_available=lambda: True,
+            empty_cache=lambda: None,
+            ExternalStream=lambda handle, device: SimpleNamespace(synchronize=lambda: None),
+            device=lambda number: nullcontext(),
+            stream=lambda stream: nullcontext(),
+            CUDAGraph=self.Graph,
+            graph=self.graph,
+        )
+
+    class Graph:
+        def __init__(self) -> None:
+            self.operations: list = []
+
+        def replay(self) -> None:
+            for operation in self.operations:
+                operation()
+
+        def reset(self) -> None:
+            self.operations.clear()
+
+    @contextmanager
+    def graph(self, graph: Graph, *, stream: object, capture_error_mode: str):
+        self.captured = graph.operations
+        yield
+        self.captured = None
+
+    def flags(self) -> tuple[bool, str, str]:
+        cudnn, matmul = self.backends.cudnn, self.backends.cuda.matmul
+        return cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision
+
+    def _enqueue(self, shape: tuple[int, ...], values) -> Tensor:
+        self.seen.append(self.flags())
+        y = Tensor(np.zeros(shape, np.float32))
+
+        def operation() -> None:
+            y.values[:] = values() + self.spoil
+
+        operation() if self.captured is None else self.captured.append(operation)
+        return y
+
+    def conv2d(self, x: Tensor, w: Tensor, *, stride: int, padding: int) -> Tensor:
+        self.paddings.append(padding)
+        N, C, H, W = x.values.shape
+        M, _, R, S = w.values.shape
+        conv = Conv(C, H + 2 * padding, W + 2 * padding, M, R, S, stride, padding)
+        border = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+        arrays = np.pad(x.values.astype(np.float32), border), w.values.astype(np.float32)
+        return self._enqueue((N, M, conv.E, conv.F), lambda: reference(conv, *arrays))
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        return self._enqueue((a.values.shape[0], b.values.shape[1]), lambda: a.values @ b.values)
+
+    def Generator(self, device: str) -> SimpleNamespace:
+        made = SimpleNamespace()
+        made.manual_seed = lambda seed: setattr(made, "random", np.random.default_rng(seed))
+        return made
+
+    def rand(self, shape: tuple[int, int], *, generator: SimpleNamespace, device: str) -> Tensor:
+        return Tensor(generator.random.random(shape, np.float32))
+
+
+class Executor:
+    """A GPU whose clock ticks once per event."""
+
+    name, number, measures = "cuda", 0, True
+
+    def __init__(self) -> None:
+        self.stream = SimpleNamespace(handle=7, synchronize=lambda: None)
+        self.now = 0.0
+        self.errors = lambda what: nullcontext()
+        self.budget = 1 << 30
+
+    def flush(self) -> None:
+        pass
+
+    def mark(self, stream: object) -> SimpleNamespace:
+        self.now += 1.0
+        return SimpleNamespace(now=self.now, time_since=partial(lambda now, other: now - other.now, self.now))
+
+    def health(self) -> dict:
+        return {"sm_clock_mhz": 1980}
+
+    def header(self) -> dict:
+        return {"backend": "cuda", "name": "GPU"}
+
+    def memory_budget(self) -> int:
+        return self.budget
+
+
+@pytest.fixture
+def torch() -> Torch:
+    return Torch()
+
+
+def runner_of(torch: Torch, *points: Point, **settings) -> peers.PeerRunner:
+    executor = Executor()
+    return peers.PeerRunner(torch, executor, Runner(executor, points, Settings(seconds=0.0, **settings)))
+
+
+def test_every_layer_and_batch_has_its_peers_once():
+    points = [
+        Point("alexnet", layer, N, rung, "pageable", "fp32", {})
+        for layer, N in ((3, 1), (4, 8))
+        for rung in ("direct", "channels")
+    ]
+    found = peers.peer_points(points)
+    assert [(each.layer, each.N) for each in found] == [(3, 1)] * 7 + [(4, 8)] * 7
+    assert [each.rung for each in found[:7]] == [*CONVOLUTIONS, "torch-gemm-fp32"]
+    assert {each.precision for each in peers.peer_points(points, ["tf32"])} == {"tf32"}
+    assert peers.peer_points(points, ["half"]) == []
+
+
+def test_layers_together_are_one_point_per_workload_and_batch():
+    points = [Point("alexnet", layer, N, "direct", "pageable", "fp32", {}) for N in (1, 8) for layer in range(1, 6)]
+    found = peers.joint_points(points)
+    assert len(found) == 2 * 6
+    assert found[0].axes() == point().axes() | {"layer": "1-5", "rung": "torch-nchw-fp32-together"}
+    assert [each.layer for each in found[0].points()] == [1, 2, 3, 4, 5]
+    assert peers.joint_points(points[:1]) == []
+    assert [layer_range(layers) for layers in ((2,), (1, 3), (2, 3), (3, 2))] == ["2", "1,3", "2-3", "3,2"]
+
+
+@pytest.mark.parametrize("layer", [1, 3])
+@pytest.mark.parametrize(
+    ("rung", "precision", "conv"), [(CONVOLUTIONS[0], "fp32", "ieee"), (CONVOLUTIONS[5], "fp16", "tf32")]
+)
+def test_a_convolution_is_checked_timed_and_recorded_as_a_rung_is(torch, rung, precision, conv, layer):
+    asked = point(layer, rung=rung, precision=precision)
+    found = runner_of(torch, asked).record(asked)
+    assert (found["status"], found["reason"]) == ("ok", None)
+    assert set(found) >= {"time", "key", "error", "health", "throttled", "device_bytes", "pieces", "launches"}
+    assert found["point"] == asked.axes()
+    assert set(found["samples"]) == {"kernel", "kernel_cold"}
+    assert found["error"]["scaled"] <= found["error"]["tolerance"]
+    versions = {"torch": "2.11.0+test", "cudnn": "9.19.0", "cuda": "13.0"}
+    assert found["peer"].items() >= versions.items()
+    borders = {0, WORKLOADS["alexnet"].layer(layer).pad}
+    assert set(torch.paddings) == borders
+    assert len(found["peer"]["variants"]) == len(borders)
+    assert set(torch.seen) == {(True, conv, "ieee")}
+    assert torch.flags() == (False, "none", "none")
+    json.dumps(found)
+
+
+def test_the_faster_variant_is_the_peers_time():
+    times = {True: [2.0], False: [1.0]}
+    facts = {padded: {"status": "ok", "samples": {"kernel": times[padded]}} for padded in times}
+    assert min(facts, key=lambda padded: peers.rank(facts[padded])) is False
+    facts[False]["status"] = "wrong"
+    assert min(facts, key=lambda padded: peers.rank(facts[padded])) is True
+
+
+def test_a_wrong_peer_has_no_time(torch):
+    for spoil in (0.1, np.nan):
+        torch.spoil = spoil
+        found = runner_of(torch, point()).record(point())
+        assert found["status"] == "wrong"
+        assert "samples" not in found
+        json.dumps(found, allow_nan=False)
+
+
+def test_the_product_is_of_the_layers_size_and_checked(torch):
+    asked = point(5, rung=peers.GEMM)
+    conv = asked.conv
+    found = runner_of(torch, asked).record(asked)
+    assert found["status"] == "ok"
+    pixels = conv.E * conv.F
+    assert found["device_bytes"] == 4 * (conv.M * conv.K + conv.K * pixels + conv.M * pixels)
+    assert found["error"]["tolerance"] == peers.PRECISIONS["fp32"].tolerance(conv.K)
+    torch.spoil = 0.01
+    assert runner_of(torch, asked).record(asked)["status"] == "wrong"
+
+
+def test_layers_together_are_recorded_as_one(torch):
+    joint = peers.together("alexnet", (3, 5), 1, "fp16", "nhwc")
+    found = runner_of(torch, *joint.points()).record(joint)
+    assert found["status"] == "ok"
+    assert found["point"]["layer"] == "3,5"
+    assert len(torch.paddings) == 2 * 2 * (peers.WARM_UPS + 1)
+
+
+def test_verify_only_times_nothing_and_what_does_not_fit_is_skipped(torch):
+    assert runner_of(torch, point(), timed=False).record(point())["samples"] == {}
+    for budget, said in ((1 << 20, "1.0"), (0, "0.0")):
+        found = runner_of(torch, point(), memory_budget=budget).record(point())
+        assert found["status"] == "skipped"
+        assert f"the budget is {said}" in found["reason"]
+
+
+@pytest.mark.parametrize(("error", "status"), [("OutOfMemoryError", "out-of-memory"), (None, "launch-error")])
+def test_a_fault_of_torch_is_a_status_in_one_line(torch, monkeypatch, error, status):
+    kind = getattr(torch.cuda, error) if error else RuntimeError
+
+    def fails(*arguments, **options):
+        raise kind("no engine\nfor a long time")
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", fails)
+    found = runner_of(torch, point()).record(point())
+    assert (found["status"], found["reason"]) == (status, "torch-nchw-fp32: no engine")
+    assert torch.flags() == (False, "none", "none")
+
+
+def test_the_key_knows_the_versions_and_the_settings(torch):
+    joint = peers.together("alexnet", (1, 3), 1, "fp32", "nchw")
+    for asked in (point(), joint):
+        key = runner_of(torch, point(1), point(3)).key(asked)
+        assert key == runner_of(Torch(), point(1), point(3)).key(asked)
+        newer = Torch()
+        newer.backends.cudnn.version = lambda: 92000
+        assert key != runner_of(newer, point(1), point(3)).key(asked)
+        assert key != runner_of(torch, point(1), point(3), seed=1).key(asked)
+        previous = {identity(asked.axes()): {"key": key, "status": "ok"}}
+        assert finished(asked, key, previous, retry=True)
+
+
+def test_missing_pieces_are_one_clear_line(torch, monkeypatch):
+    with pytest.raises(UsageError, match="needs an NVIDIA GPU"):
+        peers.import_torch(SimpleNamespace(name="host"))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingTool, match=r"pip install 'alexconv\[peers\]'"):
+        peers.import_torch(Executor())
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert peers.import_torch(Executor()) is torch
+    del torch.backends.cudnn.conv
+    with pytest.raises(MissingTool, match="this is torch 2"):
+        peers.import_torch(Executor())
+    torch.cuda.is_available = lambda: False
+    with pytest.raises(MissingTool, match="no CUDA device"):
+        peers.import_torch(Executor())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--peers", "torch"], "--peers torch needs an NVIDIA GPU"),
+        (["--together"], "--together needs an NVIDIA GPU"),
+        (["--peers", "tensorflow"], "invalid choice"),
+    ],
+)
+def test_bad_usage_says_so_before_anything_runs(tmp_path, capsys, arguments, says):
+    out = tmp_path / "r.jsonl"
+    try:
+        status = run.main(["--backend", "host", *arguments, "--out", str(out)])
+    except SystemExit as exit_:
+        status = exit_.code
+    assert status == 2
+    assert says in capsys.readouterr().err
+    assert not out.exists()
+
+
+def jobs(arguments: list[str], *points: Point) -> list[run.Job]:
+    return run.jobs_of("rungs", points, run.parser().parse_args(arguments), "peers")
+
+
+def test_peers_run_after_the_rungs_of_their_layer_and_batch():
+    own = [Point("alexnet", layer, 1, "direct", "pageable", "fp32", {}) for layer in (2, 1)]
+    found = jobs(["--peers", "torch", "--together"], *own)
+    expected = ["rungs", *["peers"] * 7]
+    assert [job.recorder for job in found] == expected * 2 + ["peers"] * 6
+    assert [job.point.layer for job in found[:16]] == [2] * 8 + [1] * 8
+    assert all(isinstance(job.point, Joint) for job in found[16:])
+    with pytest.raises(UsageError, match="two layers or more"):
+        jobs(["--peers", "torch", "--together"], own[0])
+    with pytest.raises(UsageError, match="no peer is left"):
+        jobs(["--peers", "torch", "--precision", "half"], own[0])
+
+
+class Host(Executor, HostRungs):
+    """Rungs run on the CPU, peers on the stand-in."""
+
+    name, header, memory_budget = HostRungs.name, HostRungs.header, HostRungs.memory_budget
+    measures = HostRungs.measures
+
+    def __init__(self) -> None:
+        HostRungs.__init__(self, "fast", 0, None)
+        Executor.__init__(self)
+
+
+def test_the_whole_run_lists_records_resumes_and_shows_peers(tmp_path, capsys, monkeypatch, torch):
+    monkeypatch.setattr(run, "choose_executor", lambda *arguments: Host())
+    monkeypatch.setattr(peers, "import_torch", lambda executor: torch)
+    out = tmp_path / "r.jsonl"
+    arguments = ["--layers", "3,5", "--N", "1", "--rungs", "direct-register", "--no-baseline", "--peers", "torch"]
+    arguments += ["--together", "--seconds", "0", "--precision", "fp32", "--out", str(out)]
+    assert run.main([*arguments, "--dry-run"]) == 0
+    assert "peer: alexnet layers 3,5 N=1 torch-nhwc-fp32-together pageable" in capsys.readouterr().out
+    assert run.main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "10 points: 10 ok" in shown
+    assert "torch-nchw-fp32-together pageable: ok, kernel" in shown
+    assert [each["point"]["layer"] for each in read([out]).points] == [3] * 4 + [5] * 4 + ["3,5"] * 2
+    assert run.main([*arguments, "--resume"]) == 0
+    assert "10 of 10 points are already in" in capsys.readouterr().out
+
+
+def test_reports_leave_layers_together_out_and_compare_reads_them(tmp_path, capsys):
+    own = record("alexnet", 3, 1, "direct")
+    joint = peers.together("alexnet", (1, 2, 3), 1, "fp32", "nchw")
+    both = [own, record("alexnet", 3, 1, "torch-nchw-fp32") | {"peer": {}}, own | {"point": joint.axes()}]
+    file = write(tmp_path / "r.jsonl", both)
+    assert {each.series.rung for each in evidence(read([file])).points} == {"direct", "torch-nchw-fp32"}
+    assert compare.main([str(file), str(file)]) == 0
+    assert "alexnet layer 1-3 N=1 torch-nchw-fp32-together" in capsys.readouterr().out

@@ -1,0 +1,72 @@
+"""Memory is planned before it is allocated (promise 3)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.measuring.planner import DoesNotFit, device_bytes, plan, plan_on
+from alexconv.shapes import WORKLOADS
+
+MIB = 2**20
+LAYERS = [(name, number) for name, workload in WORKLOADS.items() for number in range(1, len(workload.layers) + 1)]
+
+
+@given(
+    st.sampled_from(LAYERS),
+    st.sampled_from(LADDER),
+    st.integers(1, 2048),
+    st.integers(1, 1000 * MIB),
+    st.integers(1, 4),
+    st.integers(1, 8),
+)
+def test_pieces_cover_the_batch_once_and_fit(layer, rung, N, budget, copies, at_least):
+    conv = WORKLOADS[layer[0]].layer(layer[1])
+    constants = rung.resolve(conv, {})
+    try:
+        cut = plan(rung, conv, N, constants, budget, copies, at_least)
+    except DoesNotFit:
+        raised = {c.name: c.ceiling(conv) for c in rung.constants if c.ceiling}
+        assert device_bytes(rung, conv, 1, constants | raised, copies) > budget
+        return
+    assert [image for first, last in cut.pieces for image in range(first, last)] == list(range(N))
+    assert max(last - first for first, last in cut.pieces) == cut.images
+    assert device_bytes(rung, conv, cut.images, cut.constants, copies) == cut.device_bytes <= budget
+    if at_least <= N and N % at_least == 0:
+        assert len(cut.pieces) >= at_least
+
+
+def test_multi_kernel_layer_4_at_128_needs_what_the_study_says():
+    conv, rung = WORKLOADS["alexnet"].layer(4), RUNGS["channels"]
+    constants = rung.resolve(conv, {})
+    assert rung.scratch_bytes(conv, 128, constants) == 384 * 128 * 384 * 13 * 13 * 4
+    assert plan(rung, conv, 128, constants, 80 * 2**30).pieces == [(0, 128)]
+    assert len(plan(rung, conv, 128, constants, 8 * 2**30).pieces) == 2
+
+
+def test_scratch_of_images_taken_in_turns_makes_no_pieces():
+    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-tf32"]
+    constants = rung.resolve(conv, {"IMAGES_AT_A_TIME": 32})
+    budget = device_bytes(rung, conv, 128, constants)
+    assert len(plan(rung, conv, 128, constants, budget).pieces) == 1
+    assert len(plan(rung, conv, 128, constants, budget - 1).pieces) == 2
+
+
+def test_a_small_budget_raises_the_channels_of_a_block():
+    conv, rung = WORKLOADS["alexnet"].layer(2), RUNGS["channels"]
+    cut = plan(rung, conv, 128, rung.resolve(conv, {}), 64 * MIB)
+    assert cut.constants["CHANNELS"] == 2
+    assert cut.device_bytes <= 64 * MIB
+
+
+def test_a_budget_of_nothing_is_not_the_executors_own():
+    conv, rung = WORKLOADS["alexnet"].layer(3), RUNGS["direct"]
+    with pytest.raises(DoesNotFit, match=r"the budget is 0\.0"):
+        plan_on(choose_executor("host"), rung, conv, 1, rung.resolve(conv, {}), budget=0)
+
+
+def test_what_cannot_fit_is_said_with_the_figures():
+    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["direct"]
+    with pytest.raises(DoesNotFit, match=r"one image needs 1\.8 MiB of device memory, the budget is 1\.0"):
+        plan(rung, conv, 1, rung.resolve(conv, {}), MIB)

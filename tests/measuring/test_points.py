@@ -1,0 +1,88 @@
+"""What the user asks for becomes exactly the points that it names."""
+
+import pytest
+
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.measuring.points import (
+    changed_in,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_constants,
+    refuse_unused,
+    rung_label,
+)
+from alexconv.shapes import WORKLOADS
+
+
+def names(text: str) -> list[str]:
+    return [rung.name for rung, _ in choose_rungs(text)]
+
+
+def test_rungs_by_name_alias_family_and_all():
+    assert names("all") == [rung.name for rung in LADDER]
+    assert names("mcpy,direct") == ["direct"]
+    assert names("mk,direct-register") == ["channels", "direct-register"]
+    assert names("multi") == [rung.name for rung in LADDER if rung.family == "multi"]
+    with pytest.raises(UsageError, match="unknown rung 'fast'"):
+        names("fast")
+
+
+def test_um_is_the_direct_rung_under_the_managed_transfer():
+    points = expand("alexnet", [2], [1], choose_rungs("um,mcpy"), choose_transfers("pinned"), {})
+    assert [(point.rung, point.transfer) for point in points] == [("direct", "managed"), ("direct", "pinned")]
+
+
+def test_transfers():
+    assert [t.streams for t in choose_transfers("pinned,streamed,streamed:8")] == [1, 4, 8]
+    for bad in ("pined", "streamed:0", "streamed:x", "pinned:2", ""):
+        with pytest.raises(UsageError):
+            choose_transfers(bad)
+
+
+def test_a_constant_that_does_not_matter_makes_no_second_point():
+    constants = parse_constants(["COALESCED=0,1"])
+    one, two = (
+        expand("alexnet", [layer], [1], choose_rungs("direct-register"), choose_transfers("pinned"), constants)
+        for layer in (1, 2)
+    )
+    assert [point.constants["COALESCED"] for point in one] == [0, 1]
+    assert len(two) == 1
+
+
+def test_bad_constants_are_usage_errors():
+    for text in ("NOPE=1", "COALESCED", "COALESCED=x"):
+        with pytest.raises(UsageError):
+            parse_constants([text])
+    with pytest.raises(UsageError, match="COALESCED of direct is 0, 1, not 2"):
+        expand("alexnet", [1], [1], choose_rungs("direct"), choose_transfers("pinned"), {"COALESCED": [2]})
+
+
+def test_values_of_a_constant_named_twice_add_up():
+    chosen = parse_constants(["TILE=16,8", "COALESCED=0", "TILE=8,32"])
+    assert chosen == {"TILE": [16, 8, 32], "COALESCED": [0]}
+
+
+def test_a_constant_that_no_rung_has_is_a_usage_error():
+    rungs, transfers = choose_rungs("direct,tiled"), choose_transfers("pinned")
+    constants = parse_constants(["TILE=8"])
+    refuse_unused(constants, expand("alexnet", [1], [1], rungs, transfers, constants))
+    with pytest.raises(UsageError, match="TILE: no constant of direct"):
+        refuse_unused(constants, expand("alexnet", [1], [1], rungs[:1], transfers, constants))
+
+
+def test_labels_name_what_differs_from_the_default():
+    conv = WORKLOADS["alexnet"].layer(1)
+    assert rung_label("direct", RUNGS["direct"].resolve(conv, {}), conv) == "direct"
+    assert rung_label("direct", RUNGS["direct"].resolve(conv, {"COALESCED": 0}), conv) == "direct [COALESCED=0]"
+
+
+def test_what_a_record_calls_changed_outlives_the_defaults_of_its_day():
+    (point,) = expand("alexnet", [1], [1], choose_rungs("direct"), choose_transfers("pageable"), {"COALESCED": (0,)})
+    record = {"point": point.axes(), "changed": point.changed()}
+    assert record["changed"] == ["COALESCED"]
+    assert changed_in(record) == {"COALESCED": 0}
+    assert changed_in(record | {"changed": []}) == {}
+    del record["changed"]  # of a version that did not say
+    assert changed_in(record) == {"COALESCED": 0}

@@ -1,0 +1,329 @@
+"""The main command as a user types it: what it prints, what it records, what it refuses (promises 1, 2, 7, 8)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from alexconv import run as run_module
+from alexconv.errors import MissingTool
+from alexconv.executors import cuda
+from alexconv.kernels.ladder import LADDER
+from alexconv.measuring import runner as runner_module
+from alexconv.records.store import read
+
+QUICK = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "alexconv.run", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+
+
+def test_a_study_prints_its_backend_a_table_and_its_record_file(tmp_path):
+    done = run(*QUICK, "--out", tmp_path / "r.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("backend host: CUDA kernels compiled for and run on the CPU")
+    assert "there are no GPU times" in done.stdout
+    assert "2 points: 2 ok" in done.stdout
+    records = read([tmp_path / "r.jsonl"])
+    assert [record["status"] for record in records.points] == ["ok", "ok"]
+    assert {header["type"] for header in records.headers.values()} == {"device", "host", "run"}
+    assert all(not record["samples"] for record in records.points)
+
+
+def test_json_goes_to_standard_output_alone(tmp_path):
+    done = run(*QUICK, "--json", "--out", tmp_path / "r.jsonl")
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [record["point"]["rung"] for record in records] == ["direct-register", "channels"]
+    assert "backend host" in done.stderr
+
+
+def test_list_as_json_has_every_rung():
+    rungs = json.loads(run("--list", "--json").stdout)
+    assert [rung["name"] for rung in rungs] == [rung.name for rung in LADDER]
+    assert all({"alias", "family", "precision", "idea", "file", "gpu_only"} <= set(rung) for rung in rungs)
+
+
+def test_list_and_dry_run_run_nothing(tmp_path):
+    assert "mk-sw-mt" in run("--list", COLUMNS="200").stdout
+    done = run(*QUICK, "--dry-run", "--memory-budget", "64MiB", "--out", tmp_path / "r.jsonl", COLUMNS="200")
+    assert done.returncode == 0
+    assert "1x384x128 of 13x13x1" in done.stdout  # N x M x C/2: with CHANNELS raised to 2 it fits
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_resume_runs_only_what_is_missing(tmp_path):
+    out = tmp_path / "r.jsonl"
+    run(*QUICK[:3], "direct-register", *QUICK[4:], "--out", out)
+    done = run(*QUICK, "--resume", "--out", out)
+    assert "1 of 2 points are already in" in done.stdout
+    assert [record["point"]["rung"] for record in read([out]).points] == ["direct-register", "channels"]
+    assert "0 points: nothing to do" in run(*QUICK, "--resume", "--out", out).stdout
+
+
+def test_resume_runs_again_what_has_changed(tmp_path):
+    out = tmp_path / "r.jsonl"
+    run(*QUICK, "--out", out)
+    assert "0 of 2 points are already in" in run(*QUICK, "--seed", "1", "--resume", "--out", out).stdout
+
+
+def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
+    out = tmp_path / "r.jsonl"
+    arguments = ["--layers", "3-5", "--rungs", "single,multi", *QUICK[4:], "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "alexconv.run", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and (not out.exists() or out.read_bytes().count(b'"point"') < 4):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = read([out]).points
+    assert before
+    done = run(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    points = [json.dumps(record["point"]) for record in read([out]).points]
+    assert len(points) == len(set(points)) == 3 * len([rung for rung in LADDER if rung.family in ("single", "multi")])
+    assert points[: len(before)] == [json.dumps(record["point"]) for record in before]
+
+
+def test_a_small_memory_budget_gives_the_same_outputs_in_pieces(tmp_path):
+    common = ["--workload", "lenet-70-k5", "--layers", "2", "--N", "24", "--rungs", "channels", "--backend", "host"]
+    for name, budget in (("whole", "1GiB"), ("pieces", "4MiB")):
+        done = run(*common, "--no-baseline", "--memory-budget", budget, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    whole, pieces = (read([tmp_path / name]).points[0] for name in ("whole", "pieces"))
+    assert (whole["pieces"], pieces["status"]) == (1, "ok")
+    assert pieces["pieces"] > 1
+    assert pieces["device_bytes"] <= 4 * 2**20
+    assert pieces["error"] == whole["error"]
+
+
+def test_what_cannot_fit_is_skipped_with_the_figure(tmp_path):
+    done = run(*QUICK, "--memory-budget", "1KiB", "--out", tmp_path / "r.jsonl")
+    assert done.returncode == 0
+    records = read([tmp_path / "r.jsonl"]).points
+    assert {record["status"] for record in records} == {"skipped"}
+    assert all("the budget is 0.0" in record["reason"] for record in records)
+
+
+def one_line_error(done: subprocess.CompletedProcess[str], status: int) -> str:
+    assert done.returncode == status, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert "Traceback" not in done.stderr
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--layers", "6"], "1 to 5"),
+        (["--layers", "x"], "1 to 5"),
+        (["--N", "0"], "whole numbers from 1"),
+        (["--N", "-1"], "whole numbers from 1"),
+        (["--rungs", "fastest"], "unknown rung 'fastest'"),
+        (["--workload", "vgg"], "unknown workload 'vgg'"),
+        (["--transfer", "carrier-pigeon"], "unknown transfer"),
+        (["--precision", "fp8"], "unknown precision fp8"),
+        (["--set", "COALESCED=2"], "is 0, 1, not 2"),
+        (["--memory-budget", "lots"], "invalid size value"),
+        (["--memory-budget", "infGB"], "invalid size value"),
+        (["--memory-budget", "0"], "invalid size value"),
+        (["--memory-budget", "-5"], "invalid size value"),
+        (["--host-order", "-1"], "--host-order: a whole number from 0, not '-1'"),
+        (["--device", "-1"], "--device: a whole number from 0"),
+        (["--seconds", "-1"], "--seconds: seconds are a number from 0"),
+        (["--seconds", "nan"], "--seconds: seconds are a number from 0"),
+        (["--time-limit", "0"], "--time-limit: a number above 0"),
+        (["--N", ""], "--N: words with commas between them"),
+        (["--rungs", ""], "--rungs: words with commas between them"),
+        (["--rungs", "direct,"], "--rungs: words with commas between them"),
+        (["--precision", ""], "--precision: words with commas between them"),
+        (["--mix", ""], "--mix: words with commas between them"),
+        (["--mix", "1=direct"], "--mix needs an NVIDIA GPU"),
+        (["--together"], "--together needs an NVIDIA GPU"),
+        (["--rungs", "direct", "--set", "TILE=8,16"], "TILE: no constant of direct"),
+        (["--study", ""], "unknown study"),
+        (["--study", "ece408-2019", "--layers", "1"], "--layers: not with --study"),
+        (["--study", "ece408-2019", "--rungs", "x", "--set", "TILE=8", "--tuned"], "--rungs, --set, --tuned: not with"),
+        (["--host-order", "2", "--backend", "cuda"], "--host-order: not with --backend cuda"),
+        (["--backend", "tpu"], "invalid choice"),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(tmp_path, arguments, says):
+    done = run("--backend", "host", *arguments, "--out", tmp_path / "r.jsonl")
+    assert says in one_line_error(done, 2)
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+@pytest.mark.parametrize("options", [["--host-order", "2"], ["--host-build", "asan"]])
+def test_options_of_the_host_executor_ask_for_it(monkeypatch, options):
+    asked = []
+
+    def choose(*arguments):
+        asked.append(arguments[0])
+        raise MissingTool("enough")
+
+    monkeypatch.setattr(run_module, "choose_executor", choose)
+    monkeypatch.setattr(run_module, "restart_under_asan", lambda arguments: None)
+    assert run_module.main(options) == 1
+    assert run_module.main([]) == 1
+    assert asked == ["host", "auto"]
+
+
+def test_a_gpu_has_a_number_that_is_there(monkeypatch):
+    driver = SimpleNamespace(Device=SimpleNamespace(count=lambda: 2))
+    monkeypatch.setattr(cuda, "import_driver", lambda: driver)
+    monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
+    for number in (-1, 2):
+        with pytest.raises(MissingTool, match=f"no GPU number {number}"):
+            cuda.CudaExecutor(number)
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m alexconv.run --list --json | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+# A command whose direct-register rung has another source.
+WITH_SOURCE = """
+import sys
+from dataclasses import replace
+from alexconv import run
+from alexconv.kernels.ladder import RUNGS
+name, source, *arguments = sys.argv[1:]
+RUNGS[name] = replace(RUNGS[name], file=source)
+sys.exit(run.main(arguments))
+"""
+
+
+def run_with_source(source: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITH_SOURCE, "direct-register", str(source), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def statuses(out: Path) -> list[tuple[str, str]]:
+    return [(record["point"]["rung"], record["status"]) for record in read([out]).points]
+
+
+def test_a_header_that_is_not_there_fails_its_points_alone(tmp_path):
+    source, out = tmp_path / "mine.cu", tmp_path / "r.jsonl"
+    source.write_text('#include "tpyo.cuh"\n')
+    done = run_with_source(source, *QUICK, "--out", out)
+    assert done.returncode == 1
+    assert statuses(out) == [("direct-register", "compile-error"), ("channels", "ok")]
+    assert "mine.cu" in read([out]).points[0]["reason"]
+    assert "tpyo.cuh: No such file" in read([out]).points[0]["reason"]
+
+
+def test_a_kernel_without_end_is_recorded_and_the_rest_runs_on_resume(tmp_path):
+    source, out = tmp_path / "endless.cu", tmp_path / "r.jsonl"
+    source.write_text(
+        'extern "C" __global__ void direct_register(float const* x, float const* w, float* y)\n'
+        "{\n    for (y[0] = x[0] + w[0];;) __syncthreads();\n}\n"
+    )
+    assert run(*QUICK, "--seed", "1", "--out", out).returncode == 0
+    done = run_with_source(source, *QUICK, "--json", "--time-limit", "1", "--out", out)
+    assert done.returncode == 1
+    assert "channels" not in done.stderr, "what the file has of another seed is no result of this run"
+    assert "Traceback" not in done.stderr
+    assert "timeout: not at its end after 1 s" in done.stderr
+    assert "run again with --resume" in done.stderr
+    assert "1 points: 1 timeout" in done.stderr
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["timeout"]
+    assert statuses(out)[2:] == [("direct-register", "timeout")]
+    for left in ("1 of 2 points", "2 of 2 points"):
+        done = run_with_source(source, *QUICK, "--resume", "--time-limit", "60", "--out", out)
+        assert left in done.stdout
+        assert done.returncode == 1, "a point of the job has no result"
+        assert statuses(out)[2:] == [("direct-register", "timeout"), ("channels", "ok")]
+
+
+SLOW_REFERENCE = """
+import sys, time
+from alexconv import run
+from alexconv.measuring import runner
+computed = runner.ensure
+runner.ensure = lambda *arguments: time.sleep(3) or computed(*arguments)
+sys.exit(run.main(sys.argv[1:]))
+"""
+
+
+def test_the_time_limit_is_not_for_the_cpus_part(tmp_path):
+    command = [sys.executable, "-c", SLOW_REFERENCE, *QUICK, "--time-limit", "2", "--out", str(tmp_path / "r.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_time_limit_ends_the_process_whatever_happens_then():
+    script = (
+        "import time; from alexconv.cli.watchdog import time_limit\n"
+        "def expired(): raise ValueError('unforeseen')\n"
+        "with time_limit(0.1, expired): time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+    assert "unforeseen" in done.stderr
+
+
+def test_what_the_hosts_memory_cannot_hold_is_skipped_with_the_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner_module, "available_memory", lambda: 2**20)
+    out = tmp_path / "r.jsonl"
+    assert run_module.main([*QUICK, "--N", "1,10000000", "--out", str(out)]) == 0
+    assert [record["status"] for record in read([out]).points] == ["ok", "ok", "skipped", "skipped"]
+    assert "MiB of host memory, 1.0 are available" in read([out]).points[-1]["reason"]
+
+
+@pytest.mark.parametrize(("redirection", "status", "says"), [("> /dev/full", 1, "No space left"), (">&-", 0, "")])
+def test_an_output_that_takes_nothing_is_one_line(redirection, status, says):
+    command = f"{sys.executable} -m alexconv.run --list {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == status
+
+
+def test_an_unwritable_place_for_records_or_cache_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot write the record file" in one_line_error(run(*QUICK, "--out", tmp_path / "file" / "r"), 2)
+    done = run(*QUICK, "--out", tmp_path / "r", ALEXCONV_CACHE_DIR=str(tmp_path / "file" / "cache"))
+    assert "cannot create the cache folder" in one_line_error(done, 2)
+
+
+def test_a_missing_compiler_is_one_line(tmp_path):
+    done = run(*QUICK, "--out", tmp_path / "r", CXX="no-such-compiler")
+    assert "no-such-compiler" in one_line_error(done, 1)
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has an NVIDIA driver")
+def test_a_missing_gpu_is_one_line_and_auto_takes_the_host(tmp_path):
+    assert "--backend host" in one_line_error(run("--backend", "cuda", "--out", tmp_path / "r"), 1)
+    done = run(*QUICK[:6], "--backend", "auto", "--no-baseline", "--out", tmp_path / "r")
+    assert done.returncode == 0
+    assert "No GPU is used because" in done.stdout
+
+
+def test_a_damaged_reference_is_noticed_said_and_rebuilt(tmp_path, cache):
+    assert run(*QUICK, "--out", tmp_path / "r").returncode == 0
+    (file,) = cache.glob("reference/*/*.h5")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    done = run(*QUICK, "--out", tmp_path / "r")
+    assert done.returncode == 0, done.stderr
+    assert "damaged" in done.stderr
+    assert {record["status"] for record in read([tmp_path / "r"]).points} == {"ok"}
+
+
+def test_a_torn_record_is_told_and_left(tmp_path):
+    (tmp_path / "r").write_text('{"torn')
+    done = run(*QUICK, "--out", tmp_path / "r")
+    assert "1 unreadable line(s)" in done.stdout
+    assert (tmp_path / "r").read_text().startswith('{"torn\n')

@@ -1,0 +1,223 @@
+"""Layers together without a GPU: which there are, the order of their pieces, and what they record."""
+
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+import numpy as np
+import pytest
+
+from alexconv import run
+from alexconv.errors import UsageError
+from alexconv.executors.host.points import HostRungs
+from alexconv.measuring import together
+from alexconv.measuring.planner import Plan
+from alexconv.measuring.points import Joint, Point, choose_rungs, expand
+from alexconv.measuring.runner import Runner, Settings, finished
+from alexconv.measuring.transfers import transfer_named
+from alexconv.records.store import identity
+
+
+def points(
+    rungs: str = "direct-register", transfer: str = "pageable", layers=(3, 5), **constants: list[int]
+) -> list[Point]:
+    return expand("alexnet", layers, [1], choose_rungs(rungs), [transfer_named(transfer)], constants)
+
+
+def test_each_rung_transfer_and_batch_is_one_joint():
+    found = together.joint_rungs(
+        [*points("direct-register,tiled"), *points(transfer="streamed:3"), *points(transfer="managed")]
+    )
+    names = [(joint.rung, joint.transfer) for joint in found]
+    assert names == [
+        ("direct-register-together", "pageable"),
+        ("tiled-together", "pageable"),
+        ("direct-register-together", "streamed:3"),
+    ]
+    assert found[0].axes() == {
+        **points()[0].axes(),
+        "layer": "3,5",
+        "rung": "direct-register-together",
+        "constants": {},
+    }
+    assert together.joint_rungs(points(layers=(3,))) == []
+
+
+def test_what_does_not_go_together_is_bad_usage():
+    with pytest.raises(UsageError, match="one value of each constant"):
+        together.joint_rungs(points("tiled", TILE=[8, 16]))
+    with pytest.raises(UsageError, match="one precision, not fp32 and half"):
+        together.joint([*points(layers=(3,)), *points("tiled-half", layers=(5,))], together.MIXED)
+
+
+def test_a_mix_has_a_rung_and_constants_for_every_layer():
+    arguments = "alexnet", [1, 2], [transfer_named("pageable")], None
+    found = together.mixed("3=direct-register,5=tiled:TILE=8:UNROLL=1", *arguments)
+    assert [(joint.rung, joint.N, joint.layers) for joint in found] == [
+        ("mixed-together", 1, (3, 5)),
+        ("mixed-together", 2, (3, 5)),
+    ]
+    assert [point.rung for point in found[0].points()] == ["direct-register", "tiled"]
+    assert found[0].points()[1].constants == {"TILE": 8, "RESTRICT": 0, "UNROLL": 1}
+    for wrong, says in [
+        ("tiled", "a layer of a mix"),
+        ("3=nothing", "unknown rung"),
+        ("3=tiled:TILE=x", "whole numbers"),
+        ("3=direct:TILE=8", "TILE: no constant of direct"),
+        ("9=direct", "no layers '9' in alexnet"),
+        ("3=direct,3=tiled", "layers together have one rung each"),
+    ]:
+        with pytest.raises(UsageError, match=says):
+            together.mixed(wrong, *arguments)
+
+
+def cut(pieces: int) -> Plan:
+    return Plan(pieces, 1, {}, 0)
+
+
+def test_pieces_with_more_output_come_first_and_layers_are_interleaved():
+    found = together.turns([cut(2), cut(4), cut(2)], [True, True, False])
+    assert found == [(1, 0), (0, 0), (1, 1), (1, 2), (0, 1), (1, 3), (2, 0), (2, 1)]
+    assert together.turns([cut(3)], [False]) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("outweigh", [[True] * 5, [True, True, True, False, False]])
+def test_every_piece_has_one_turn_and_those_of_a_layer_keep_their_order(outweigh):
+    cuts = [cut(pieces) for pieces in (26, 16, 6, 8, 8)]
+    found = together.turns(cuts, outweigh)
+    assert sorted(found) == [(layer, piece) for layer, each in enumerate(cuts) for piece in range(each.N)]
+    for layer, each in enumerate(cuts):
+        assert [piece for which, piece in found if which == layer] == list(range(each.N))
+
+
+class Device(HostRungs):
+    """The host executor in a GPU's place: a launch of the graph runs the rungs and times nothing."""
+
+    name, measures, transfers = "cuda", True, ("pageable", "streamed")
+    spoils = False
+    early: tuple[bool, ...] = ()  # of the points that were enqueued
+
+    def errors(self, what):
+        return nullcontext()
+
+    @contextmanager
+    def recorded(self, enqueue):
+        yield lambda: enqueue(None)
+
+    def open(self, *arguments):
+        opened = super().open(*arguments)
+        opened.pointers, opened.stream = opened.buffers, None
+        opened.fill = lambda pointers, stream: opened.y.fill(np.nan)
+        opened.enqueue = partial(self.enqueue, opened)
+        opened.download = lambda: opened.y
+        return opened
+
+    def enqueue(self, opened, *, early):
+        self.early += (early,)
+        if not self.spoils:
+            opened.outputs()
+
+
+class Pipeline:
+    """Runs its points one after the other."""
+
+    def __init__(self, executor, points, turns, streams) -> None:
+        self.points, self.turns, self.streams = points, turns, streams
+
+    def run(self, *, fill: bool = False) -> float:
+        for point in self.points:
+            point.outputs()
+        return 1.0
+
+    def forget(self) -> None:
+        for point in self.points:
+            point.y.fill(np.nan)
+
+    @contextmanager
+    def recorded(self):
+        yield self.run
+
+    def timeline(self):
+        return [{"piece": number} for number, _ in enumerate(self.turns)]
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.setattr(together, "time_on_device", lambda *arguments: {"kernel": [1.0], "kernel_cold": [2.0]})
+    monkeypatch.setattr(together, "Pipeline", Pipeline)
+    return Device()
+
+
+def record(device, joint: Joint, **settings) -> dict:
+    runner = Runner(device, joint.points(), Settings(seconds=0.0, baseline=False, **settings))
+    return together.TogetherRunner(device, runner).record(joint)
+
+
+def test_a_graph_of_layers_is_one_record(device):
+    (joint,) = together.joint_rungs(points())
+    found = record(device, joint)
+    assert found["status"] == "ok", found["reason"]
+    assert found["point"]["layer"] == "3,5"
+    assert found["samples"] == {"kernel": [1.0], "kernel_cold": [2.0]}
+    assert [(layer["layer"], layer["rung"]) for layer in found["layers"]] == [
+        (3, "direct-register"),
+        (5, "direct-register"),
+    ]
+    assert found["error"]["scaled"] == max(layer["error"]["scaled"] for layer in found["layers"])
+    assert found["pieces"] == 2
+    assert device.early == (False, True)  # the second layer may start before the first one's end
+    assert record(device, joint, timed=False)["samples"] == {}
+
+
+def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
+    monkeypatch.setattr(together, "PIECE_BYTES", 10**5)
+    (joint,) = together.joint_rungs(
+        expand("alexnet", (3, 5), [3], choose_rungs("tiled"), [transfer_named("streamed:4")], {})
+    )
+    found = record(device, joint)
+    assert found["status"] == "ok", found["reason"]
+    assert set(found["samples"]) == {"total"}
+    assert [layer["pieces"] for layer in found["layers"]] == [3, 3]
+    assert len(found["timeline"]) == 6
+
+
+def test_outputs_that_nothing_wrote_have_no_times(device):
+    device.spoils = True
+    (joint,) = together.joint_rungs(points())
+    found = record(device, joint)
+    assert found["status"] == "wrong"
+    assert "samples" not in found
+
+
+def test_layers_that_do_not_fit_together_are_skipped(device):
+    (joint,) = together.joint_rungs(points())
+    one = 4 * (384 * 256 * 9 + 256 * 15 * 15 + 384 * 13 * 13)
+    found = record(device, joint, memory_budget=one + 200_000)
+    assert found["status"] == "skipped"
+    assert "device memory together" in found["reason"]
+    (joint,) = together.joint_rungs(
+        expand("alexnet", (3, 5), [3], choose_rungs("direct"), [transfer_named("pageable")], {})
+    )
+    assert "takes whole batches" in record(device, joint, memory_budget=one + 400_000)["reason"]
+
+
+def test_the_key_knows_every_layers_rung_and_constants(device):
+    (first,), (second,) = (together.joint_rungs(points("tiled", TILE=[tile])) for tile in (8, 16))
+    runner = together.TogetherRunner(device, Runner(device, first.points(), Settings()))
+    assert identity(first.axes()) == identity(second.axes())
+    previous = {identity(first.axes()): {"key": runner.key(first), "status": "ok"}}
+    assert finished(first, runner.key(first), previous, retry=False)
+    assert not finished(second, runner.key(second), previous, retry=False)
+
+
+def test_the_run_records_layers_together(device, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(run, "choose_executor", lambda *arguments: device)
+    monkeypatch.setattr(run.Runner, "record", lambda self, point: pytest.fail("no single point was asked for"))
+    out = ["--out", str(tmp_path / "r.jsonl"), "--seconds", "0", "--no-baseline", "--N", "1"]
+    assert run.main(["--mix", "3=direct-register,5=tiled", *out]) == 0
+    assert "alexnet layers 3,5 N=1 mixed-together pageable: ok, kernel 1.000 ms" in capsys.readouterr().out
+    assert run.main(["--mix", "3=direct-register,5=tiled", "--resume", *out]) == 0
+    assert "1 of 1 points are already in" in capsys.readouterr().out
+    assert run.main(["--together", "--layers", "3", "--rungs", "direct", *out]) == 2
+    assert "two layers or more" in capsys.readouterr().err
+    assert run.main(["--together", "--layers", "3,5", "--rungs", "direct", "--dry-run", *out]) == 0
+    assert "together: alexnet layers 3,5 N=1 direct-together pageable" in capsys.readouterr().out

@@ -1,0 +1,123 @@
+"""What the commands have in common, and what they keep apart."""
+
+import importlib
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import alexconv
+from alexconv import ceilings, profile, reference
+from alexconv.cli.display import Progress
+from alexconv.cli.options import command_line
+from alexconv.records.store import read
+
+HEADERS = ("device", "host", "run")
+COMMANDS = [
+    f"alexconv.{path.stem}"
+    for path in sorted(Path(alexconv.__file__).parent.glob("*.py"))
+    if '__name__ == "__main__"' in path.read_text()
+]
+REPORTS = ["alexconv.reports.__main__", "alexconv.reports.readme", "alexconv.reports.frontier"]
+
+IMPORTED = """
+import importlib, json, sys
+importlib.import_module(sys.argv[1])
+own = {name: module for name, module in sys.modules.items() if name.startswith("alexconv")}
+print(json.dumps({name: hasattr(module, "main") for name, module in own.items()}))
+"""
+
+
+def imported_by(module: str) -> dict[str, bool]:
+    """The package's modules that a module needs, and whether each is a command."""
+    done = subprocess.run([sys.executable, "-c", IMPORTED, module], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_needs_neither_another_command_nor_the_reports(command):
+    found = imported_by(command)
+    assert [name for name, is_command in found.items() if is_command] == [command]
+    assert not [name for name in found if name.startswith("alexconv.reports")]
+
+
+@pytest.mark.parametrize("command", REPORTS)
+def test_reports_need_no_executor(command):
+    found = imported_by(command)
+    assert command in found
+    assert not [name for name in found if name.startswith(("alexconv.executors", "alexconv.runner"))]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *REPORTS])
+def test_every_command_takes_its_arguments_from_a_caller_too(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(command).main(["--help"])
+    assert ended.value.code == 0
+    assert "--help" in capsys.readouterr().out
+
+
+def test_a_command_line_can_be_typed_again(monkeypatch):
+    words = ["--out", "a file", "--set", "TILE=8"]
+    assert command_line("python -m alexconv.run", words) == "python -m alexconv.run --out 'a file' --set TILE=8"
+    monkeypatch.setattr("sys.argv", ["alexconv", *words])
+    assert shlex.split(command_line("alexconv", None)) == ["alexconv", *words]
+
+
+def test_profiles_name_their_device_host_and_command(tmp_path):
+    out = tmp_path / "a file"
+    chosen = ["--workload", "lenet-70-k5", "--layers", "2", "--rungs", "direct", "--blocks", "1"]
+    words = ["--backend", "host", *chosen, "--out", str(out)]
+    assert profile.main(words) == 0
+    (found,) = recorded(out, "profile")
+    assert shlex.split(found["run"]["command"]) == ["python", "-m", "alexconv.profile", *words]
+
+
+def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
+    class Gpu:
+        def __init__(self, number):
+            self.describe, self.header = lambda: "made up", lambda: {"backend": "cuda", "number": number}
+
+    rates = dict.fromkeys(("copy_bytes_per_s", "h2d_bytes_per_s", "d2h_bytes_per_s"), 1e9)
+    monkeypatch.setattr(ceilings, "CudaExecutor", Gpu)
+    monkeypatch.setattr(ceilings, "copy_rates", lambda executor: rates)
+    monkeypatch.setattr(ceilings, "arithmetic_rates", lambda executor: {"fp32": 1e12})
+    out = tmp_path / "ceilings.jsonl"
+    assert ceilings.main(["--device", "3", "--out", str(out)]) == 0
+    (found,) = recorded(out, "ceilings")
+    assert found["flops"] == {"fp32": 1e12}
+    assert found["device"]["number"] == 3
+    assert found["host"]["cores"] >= 1
+    assert found["run"]["command"] == f"python -m alexconv.ceilings --device 3 --out {out}"
+
+
+def recorded(path, kind):
+    """The records of a type, with the headers that they name in the names' place."""
+    headers = read([path]).headers
+    found = [header for header in headers.values() if header["type"] == kind]
+    named = [{name: headers[header[name]] for name in HEADERS} for header in found]
+    assert all(header["type"] == name for each in named for name, header in each.items())
+    return [header | each for header, each in zip(found, named, strict=True)]
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_reference_counts_the_images_of_all_layers(monkeypatch, capsys):
+    heard: list[int | str] = []
+
+    class Heard(Progress):
+        def start(self, what: str) -> None:
+            heard.append(what)
+
+        def reach(self, done: int) -> None:
+            heard.append(done)
+
+    monkeypatch.setattr(reference, "Progress", Heard)
+    assert reference.main(["--workload", "lenet-86-k7", "--layers", "1-2", "--N", "3"]) == 0
+    first, second = heard.index("lenet-86-k7 layer 1"), heard.index("lenet-86-k7 layer 2")
+    assert (first, heard[second - 1], heard[-1]) == (0, 3, 6)
+    counts = [count for count in heard if isinstance(count, int)]
+    assert counts == sorted(counts)
+    assert all(count > 3 for count in heard[second + 1 :])
+    assert capsys.readouterr().out.splitlines()[3].split()[:3] == ["all", "3", "6"]

@@ -1,0 +1,339 @@
+"""The frontier page: goals, tables and floors from made records, and that the page is what the results say."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_records import GPU, record, samples, write
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.records.store import RecordFile
+from alexconv.reports import frontier
+from alexconv.reports.contest import CONTRACTS, Frontier, gather
+from alexconv.reports.generated import markers, updated
+from alexconv.reports.goals import Goal, goals
+from alexconv.shapes import WORKLOADS
+
+ROOT = Path(__file__).parent.parent.parent
+LAYERS = range(1, 6)
+OURS = {"fp32": "wgmma-split", "tf32": "wgmma-tf32", "fp16": "wgmma-half-blocked"}
+H200 = GPU | {"name": "NVIDIA H200"}
+
+
+def point(rung: str, layer: int, N: int, ms: float, error: float = 1e-7, **constants: int) -> dict[str, Any]:
+    """A finished point of a rung or a peer."""
+    precision = RUNGS[rung].precision if rung in RUNGS else rung.rpartition("-")[2]
+    found = record("alexnet", layer, N, rung, precision=precision, **constants)
+    found["samples"] |= {"kernel": samples(ms), "kernel_cold": samples(2 * ms)}
+    return found | {"error": found["error"] | {"scaled": error}}
+
+
+def together(
+    name: str, ms: float, layers: Iterable[str] = (), transfer: str = "pageable", N: int = 1
+) -> dict[str, Any]:
+    """All layers as one sequence: of rungs, or of a peer."""
+    layers = list(layers)
+    precision = RUNGS[layers[0]].precision if layers else name.split("-")[2]
+    axes = {"workload": "alexnet", "layer": "1-5", "N": N, "rung": f"{name}-together", "transfer": transfer}
+    figure = "kernel" if transfer == "pageable" else "total"
+    rungs = (
+        {"layers": [{"layer": layer, "rung": rung} for layer, rung in zip(LAYERS, layers, strict=True)]}
+        if layers
+        else {}
+    )
+    base = record("alexnet", 1, N, "direct")
+    return base | rungs | {"point": axes | {"precision": precision, "constants": {}}, "samples": {figure: samples(ms)}}
+
+
+def comparison(N: int = 128, ours: float = 0.4, **other: float) -> list[dict[str, Any]]:
+    """Every class at 1 ms a layer for cuDNN in the class's layout and ``ours`` for us, unless ``fp32_3`` says more."""
+    found = []
+    for layer in LAYERS:
+        for contract in CONTRACTS:
+            ms = other.get(f"{contract.name}_{layer}", ours)
+            found += [point(OURS[contract.name], layer, N, ms, 2e-7), point(contract.peer, layer, N, 1.0, 4e-7)]
+            other_layout = next(name for name in contract.peers if name != contract.peer)
+            found.append(point(other_layout, layer, N, 2.0 if layer > 1 else 0.5))
+        plain = (("direct-register", 9.0, 3e-7), ("igemm", 4.0, 1e-7))
+        found += [point(rung, layer, N, ms * max(N / 128, 0.1), error) for rung, ms, error in plain]
+        found.append(point("torch-gemm-fp32", layer, N, 3.8))
+    return found
+
+
+def gathered(tmp_path: Path, *files: Iterable[dict[str, Any]], device: dict[str, Any] = GPU) -> Frontier:
+    paths = [write(tmp_path / f"file-{i}.jsonl", records, device) for i, records in enumerate(files)]
+    return gather(paths)
+
+
+def goal(found: Frontier, number: int, text: str = "") -> Goal:
+    """The one goal with that number whose text has all these words."""
+    (only,) = [
+        each for each in goals(found) if each.number == number and all(word in each.what for word in text.split())
+    ]
+    return only
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    """The cells of a Markdown table by column."""
+    head, _, *body = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[:1] == "|"
+    ]
+    return [dict(zip(head, cells, strict=True)) for cells in body]
+
+
+def test_the_summary_has_each_class_beside_its_peer(tmp_path: Path) -> None:
+    table = rows(frontier.summary_part(gathered(tmp_path, comparison(ours=0.4))))
+    assert [row["N=128, ms"] for row in table] == ["2.000"] * 3
+    assert [row["cuDNN, ms"] for row in table] == ["5.000"] * 3
+    assert {row["N=1, one graph"] for row in table} == {"–"}
+    assert frontier.summary_part(gathered(tmp_path / "none", [point("igemm", 1, 128, 0.1)])) == "Not measured."
+
+
+# Which points count
+
+
+def test_sums_are_compared_with_the_class_s_own_layout_and_with_the_faster_ones(tmp_path: Path) -> None:
+    found = goal(gathered(tmp_path, comparison(fp32_1=0.7)), 1, "five layers")
+    assert (found.ours, found.peer) == ("2.300 ms", "5.000 ms")
+    assert found.ratio == pytest.approx(2.3 / 5)
+    assert found.best_layout == pytest.approx(2.3 / 4.5)
+    assert found.met is False
+
+
+@pytest.mark.parametrize(("ours", "verdicts"), [(0.39, [True] * 3), (0.44, [True, False, True]), (0.46, [False] * 3)])
+def test_each_class_has_its_own_bound(tmp_path: Path, ours: float, verdicts: list[bool]) -> None:
+    data = gathered(tmp_path, comparison(ours=ours))
+    assert [goal(data, number, "five layers").met for number in (1, 2, 3)] == verdicts
+
+
+def test_ours_and_the_peer_come_from_one_file(tmp_path: Path) -> None:
+    records = comparison()
+    ours = [each for each in records if each["point"]["rung"] in RUNGS]
+    peers = [each for each in records if each["point"]["rung"] not in RUNGS]
+    apart = gathered(tmp_path, ours, peers)
+    assert [each.met for each in goals(apart)] == [None] * len(goals(apart))
+    faster = [point("wgmma-split", layer, 128, 0.001) for layer in LAYERS]
+    assert goal(gathered(tmp_path / "more", records, faster), 1, "five layers").ours == "2.000 ms"
+
+
+def test_of_files_with_equal_comparisons_the_last_by_name_counts(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{name}.jsonl", comparison(ours=ours)) for name, ours in (("b", 0.3), ("a", 0.1))]
+    for order in (paths, paths[::-1]):
+        assert goal(gather(order), 1, "five layers").ours == "1.500 ms"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        point("mma-half", 1, 128, 0.01),  # another class and layout
+        point("wgmma-tf32", 1, 128, 0.4) | {"status": "wrong", "samples": {"kernel": [0.01] * 10}},
+        point("wgmma-split", 1, 1, 0.01),
+    ],
+)
+def test_points_of_other_contracts_and_wrong_ones_do_not_count(tmp_path: Path, other: dict[str, Any]) -> None:
+    data = gathered(tmp_path, [*comparison(fp16_1=0.005), other])
+    assert goal(data, 1, "five layers").ours == "2.000 ms"
+    wrong = other["status"] != "ok"
+    assert goal(data, 2, "five layers").ours == (None if wrong else "2.000 ms")
+
+
+def test_the_fastest_constants_and_rung_of_a_layer_count(tmp_path: Path) -> None:
+    chosen = {"WARPS_DOWN": 1, "THREAD_ROWS": 4}
+    tuned = point("igemm", 2, 128, 0.1, **chosen)
+    data = gathered(tmp_path, [*comparison(), tuned])
+    assert goal(data, 1, "five layers").ours == "1.700 ms"
+    row = rows(frontier.class_part(data, CONTRACTS[0]))[1]
+    assert row["rung"] == "igemm"
+    assert "WARPS_DOWN=1" in row["constants"]
+    assert float(row["ms, cold"]) == pytest.approx(0.2)
+    assert float(row["TFLOP/s"].replace(",", "")) == pytest.approx(
+        2 * WORKLOADS["alexnet"].layer(2).macs(128) / 0.1e9, rel=1e-3
+    )
+
+
+def test_a_missing_layer_leaves_a_goal_unmeasured(tmp_path: Path) -> None:
+    def kept(each: dict[str, Any]) -> bool:
+        return (each["point"]["rung"], each["point"]["layer"]) != ("wgmma-half-blocked", 3)
+
+    data = gathered(tmp_path, filter(kept, comparison()))
+    assert goal(data, 3).row()[-1] == "not measured"
+    assert goal(data, 5).met is None
+    assert goal(data, 2, "five layers").met is True
+
+
+# Goals
+
+
+def test_errors_are_compared_over_all_layers(tmp_path: Path) -> None:
+    good = gathered(tmp_path, comparison())
+    assert goal(good, 1, "error").ratio == pytest.approx(2 / 3)
+    assert goal(good, 2, "error").ratio == pytest.approx(2 / 4)
+    bad = [point("wgmma-split", 4, 128, 0.3, 3.1e-7), point("wgmma-tf32", 4, 128, 0.3, 4.1e-7)]
+    data = gathered(tmp_path / "bad", [*comparison(), *bad])
+    assert [goal(data, number, "error").met for number in (1, 2)] == [False, False]
+
+
+def test_the_first_layer_has_a_bound_of_its_own(tmp_path: Path) -> None:
+    data = gathered(tmp_path, comparison(fp32_1=0.19, tf32_1=0.21))
+    assert [goal(data, 4, name).met for name in ("fp32", "tf32", "fp16")] == [True, False, False]
+
+
+def test_the_slowest_layer_of_all_classes_is_named(tmp_path: Path) -> None:
+    found = goal(gathered(tmp_path, comparison(tf32_4=1.01, fp16_2=0.9)), 5)
+    assert "layer 4, tf32" in found.what
+    assert (found.ratio, found.met) == (pytest.approx(1.01), False)
+    assert goal(gathered(tmp_path / "less", comparison(tf32_4=0.99)), 5).met is True
+
+
+GRAPHS = [together(f"torch-{layout}-fp32", ms) for layout, ms in (("nchw", 1.0), ("nhwc", 0.8))]
+
+
+@pytest.mark.parametrize(
+    ("ours", "ratio"),
+    [
+        ([together("mma-split", 0.2, ["mma-split"] * 5)], 0.25),
+        ([together("mixed", 0.16, ["igemm", *["mma-split"] * 4])], 0.2),
+        ([together("mma-split", 0.2, ["mma-split"] * 5), together("igemm", 0.3, ["igemm"] * 5)], 0.25),
+        ([together("mma-tf32", 0.1, ["mma-tf32"] * 5)], None),  # another class
+        ([together("igemm", 0.1, ["igemm"] * 5, N=128)], None),
+        ([together("igemm", 0.1, ["igemm"] * 5) | {"status": "wrong"}], None),
+    ],
+)
+def test_one_graph_is_compared_with_the_faster_layout(tmp_path: Path, ours: list, ratio: float | None) -> None:
+    data = gathered(tmp_path, [*comparison(), *GRAPHS, *ours])
+    found = goal(data, 6, "fp32")
+    assert found.ratio == (ratio and pytest.approx(ratio))
+    assert found.met is (None if ratio is None else True)
+    row = next(row for row in rows(frontier.one_image_part(data)) if row["layer"] == "one graph") if ratio else None
+    assert row is None or float(row["ms"]) == pytest.approx(0.8 * ratio)
+
+
+def test_the_cuda_cores_are_compared_with_cublas_on_layers_2_to_5(tmp_path: Path) -> None:
+    found = goal(gathered(tmp_path, comparison()), 7)
+    assert (found.ratio, found.met) == (pytest.approx(3.8 / 4), True)
+    slow = [point("igemm", 3, 128, 6.0), point("igemm", 1, 128, 99.0)]
+    assert goal(gathered(tmp_path / "slow", [*comparison(), *slow]), 7).ratio == pytest.approx(15.2 / 18)
+
+
+@pytest.mark.parametrize(("ms", "met"), [(7.4, True), (7.6, False)])
+def test_a_pipeline_of_all_layers_has_a_bound_in_ms(tmp_path: Path, ms: float, met: bool) -> None:
+    streamed = together("igemm", ms, ["igemm"] * 5, "streamed:8", 128)
+    data = gathered(tmp_path, [*comparison(), streamed, together("direct", 1.0, ["direct"] * 5, "streamed:8", 1)])
+    assert goal(data, 8, "fp32").met is met
+    assert goal(data, 8, "tf32").met is None
+
+
+def test_an_image_of_a_large_batch_is_compared_with_one_of_the_usual(tmp_path: Path) -> None:
+    large = [*comparison(128, 0.4), *comparison(2048, 6.3, tf32_1=8.0)]
+    data = gathered(tmp_path, large, comparison(128, 0.1))
+    assert goal(data, 9, "fp32").ratio == pytest.approx(6.3 / 16 / 0.4)
+    assert goal(data, 9, "fp32").met is True
+    assert goal(data, 9, "tf32").met is False
+    table = rows(frontier.scaling_part(data))
+    assert [row["N"] for row in table] == ["128", "2048"]
+    assert float(table[1]["fp32, µs"]) == pytest.approx(5 * 6.3 / 2048 * 1000, rel=1e-3)
+
+
+# Tables
+
+
+def test_gains_are_over_the_layers_that_both_computed(tmp_path: Path) -> None:
+    more = [point("wgmma-half", layer, 128, 0.8) for layer in (2, 3, 4, 5)]
+    more += [point("igemm-async", layer, 128, 2.0) for layer in LAYERS]
+    table = {row["rung"]: row for row in rows(frontier.ladder_part(gathered(tmp_path, [*comparison(), *more])))}
+    assert table["`igemm-async`"]["gain over the parent"] == "2.000×"
+    assert table["`wgmma-half-blocked`"]["gain over the parent"] == "2.000× (layers 2-5)"
+    assert table["`wgmma-half`"]["sum, ms"] == "–"
+    assert table["`igemm`"]["gain over the parent"] == "–"
+    assert list(table) == [f"`{name}`" for name, rung in RUNGS.items() if rung.family in frontier.FAMILIES]
+
+
+@pytest.mark.parametrize(
+    ("device", "rates", "ms"),
+    [(GPU, {"fp16": 5e14}, 0.2297), (H200, {}, 0.1161), (GPU, {}, None)],
+)
+def test_floors_are_at_measured_rates_or_the_data_sheet_s(
+    tmp_path: Path, device: dict[str, Any], rates: dict[str, float], ms: float | None
+) -> None:
+    file = write(tmp_path / "floors.jsonl", comparison(), device)
+    records = RecordFile(file)
+    key = next(key for key, header in records.previous.headers.items() if header["type"] == "device")
+    flops = {"fp32": 5e13, **rates}
+    records.header("ceilings", {"device": key, "copy_bytes_per_s": 2e12, "flops": flops})
+    data = gather([file])
+    cuda = rows(frontier.cuda_floors_part(data))[1]
+    macs = WORKLOADS["alexnet"].layer(2).macs(128)
+    assert float(cuda["arithmetic, ms"]) == pytest.approx(2 * macs / 5e13 * 1e3, rel=1e-3)
+    assert float(cuda["fastest rung, ms"]) == 4
+    tensor = next(
+        row for row in rows(frontier.tensor_floors_part(data)) if (row["class"], row["layer"]) == ("fp32", "3")
+    )
+    assert tensor["arithmetic, ms"] == (f"{ms:.4f}" if ms else "–")
+    assert float(tensor["fastest rung, ms"]) == pytest.approx(0.4)
+    sizes = [WORKLOADS["alexnet"].layer(3).x_shape(128), WORKLOADS["alexnet"].layer(3).y_shape(128)]
+    megabytes = 4 * (sum(n * c * h * w for n, c, h, w in sizes) + 384 * 256 * 9) / 1e6
+    assert float(tensor["MB"]) == pytest.approx(megabytes, rel=1e-3)
+    assert float(tensor["bytes, ms"]) == pytest.approx(megabytes / 2e6 * 1e3, abs=1e-4)
+
+
+def test_tables_say_where_they_are_from(tmp_path: Path) -> None:
+    slow = point("igemm", 1, 128, 4.0) | {"throttled": True, "peer": {"torch": "2.9", "cudnn": "9.1.0", "cuda": "13"}}
+    text = frontier.goals_part(gathered(tmp_path, [*comparison(), slow]))
+    assert "From `file-0.jsonl`: NVIDIA Test 9000, driver 580.1, CUDA 13.0, torch 2.9 with cuDNN 9.1.0." in text
+    assert "Clocks dropped during 1 of its" in text
+
+
+# The page
+
+
+def test_the_page_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) -> None:
+    results = sorted(str(path) for path in (ROOT / "results").glob("*.jsonl"))
+    command = [*results, str(ROOT / "docs" / "frontier.md"), "--check"]
+    assert frontier.main(command) == 0, capsys.readouterr().err
+
+
+def test_the_page_is_written_between_markers_and_a_stale_one_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "frontier.md"
+    page.write_text(
+        "before\n" + "\nmiddle\n".join("\noutdated\n".join(markers(name)) for name in frontier.PARTS) + "\nafter\n"
+    )
+    file = write(tmp_path / "records.jsonl", comparison())
+    command = [str(file), str(page)]
+    assert frontier.main([*command, "--check"]) == 1
+    assert f"run python -m alexconv.reports.frontier {file} {page}" in capsys.readouterr().err
+    assert "outdated" in page.read_text()
+    assert frontier.main(command) == 0
+    assert frontier.main([*command, "--check"]) == 0
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "outdated" not in text
+    assert text.count("middle") == len(frontier.PARTS) - 1
+    write(file, [point("wgmma-split", 1, 128, 0.9)])
+    assert frontier.main([*command, "--check"]) == 1
+
+
+def test_records_without_comparisons_give_a_page_that_says_so(tmp_path: Path) -> None:
+    data = gathered(tmp_path, [record("alexnet", layer, N, "direct") for layer in LAYERS for N in (1, 128, 2048)])
+    assert all(each.met is None for each in goals(data))
+    parts: dict[str, Callable[[Frontier], str]] = frontier.PARTS
+    unmeasured = {name for name, part in parts.items() if part(data) == frontier.NOT_MEASURED}
+    assert unmeasured == set(parts) - {"goals", "cuda-cores-floors", "tensor-cores-floors"}
+
+
+def test_a_page_without_markers_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "frontier.md"
+    page.write_text("nothing")
+    file = write(tmp_path / "records.jsonl", comparison())
+    assert frontier.main([str(file), str(page)]) == 2
+    assert "has no markers" in capsys.readouterr().err
+
+
+def test_parts_are_replaced_one_by_one() -> None:
+    text = "\n".join(["a", *markers("one"), "b", *markers("two"), "c"])
+    once = updated(text, {"one": "1", "two": "2"})
+    assert once == updated(once, {"one": "1", "two": "2"})
+    assert once.replace("\n2\n", "\n3\n") == updated(once, {"two": "3"})

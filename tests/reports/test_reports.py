@@ -1,0 +1,441 @@
+"""Reports from record files: what they contain, what they say about what is missing, and that they do not change."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_records import GPU, kernel_ms, record, whole_report, write
+
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.records.store import RecordFile, read
+from alexconv.reports import published, readme
+from alexconv.reports.__main__ import main
+from alexconv.reports.alexnet import linear_fit
+from alexconv.reports.beyond import kendall_tau, measured_bytes, reversals
+from alexconv.reports.contest import gather
+from alexconv.reports.elements import exact, shown
+from alexconv.reports.evidence import Evidence, evidence
+from alexconv.reports.generated import markers, updated
+from alexconv.reports.mapping import plane, sectors_per_store
+from alexconv.reports.page import FIGURES, MARKDOWN, PAGE, TABLES, compose, csv_text, markdown
+from alexconv.reports.published import Series
+from alexconv.reports.style import look, styles_once
+from alexconv.shapes import WORKLOADS
+
+ROOT = Path(__file__).parent.parent.parent
+MOST_BYTES = 5_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of everything."""
+    return whole_report(tmp_path_factory.getbasetemp())
+
+
+def found(tmp_path: Path, *records: dict) -> Evidence:
+    return evidence(read([write(tmp_path / "few.jsonl", records)]))
+
+
+def cells(folder: Path, table: str) -> list[dict[str, str]]:
+    with (folder / "tables" / f"{table}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# The whole report
+
+
+def test_every_table_and_figure_of_the_study_is_there(folder: Path) -> None:
+    tables = {path.stem for path in (folder / "tables").glob("*.csv")}
+    assert {f"table-{number}" for number in range(3, 12)} <= tables
+    figures = {path.stem for path in (folder / "figures").glob("*.svg")}
+    letters = {**dict.fromkeys(range(3, 8), "ab"), 8: "abc", 12: "abc", 13: "ab", 14: "ab", 15: "ab"}
+    expected = {f"fig-{number}{letter}" for number, each in letters.items() for letter in each}
+    assert expected | {"fig-9", "fig-10", "fig-11", "fig-16"} <= figures
+    more = ("waterfall", "roofline", "roofline-dram", "accuracy", "peers-1", "transfers", "per-image", "timeline")
+    assert {f"alexnet-{name}" for name in (*more, "ablations", "sweep-channels-vector")} <= figures
+    assert figures == {path.stem for path in (folder / "figures").glob("*.png")}
+
+
+def test_tables_hold_ours_beside_the_published_figures(folder: Path) -> None:
+    rows = cells(folder, "table-4")
+    row = next(row for row in rows if (row["layer"], row["N"]) == ("2", "128"))
+    assert float(row["direct-register"]) == pytest.approx(kernel_ms("alexnet", 2, 128, 1), rel=1e-5)
+    assert float(row["rla2m"]) == 299
+    assert float(row["CPU study (s)"]) == 432
+    table_3 = next(row for row in cells(folder, "table-3") if (row["layer"], row["N"]) == ("5", "128"))
+    assert [float(table_3[name]) for name in ("memcpy", "memcpy half", "memcpy mk", "memcpy mk half")] == [
+        12,
+        10,
+        14,
+        10.3,
+    ]
+    with (folder / "tables" / "table-8.csv").open(newline="") as file:
+        mapped = next(row for row in csv.reader(file) if row[:2] == ["channels-filter-shared", "32"])
+    assert mapped[3:6:2] == ["887", "1088"]
+
+
+def test_the_page_is_one_small_file_that_loads_nothing(folder: Path) -> None:
+    text = (folder / "index.html").read_text()
+    assert len(text.encode()) < MOST_BYTES
+    assert "Content-Security-Policy" in text
+    assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', text)
+    assert "url(http" not in text
+    for fact in (
+        "NVIDIA Test 9000",
+        "580.1",
+        "CUDA 13.0",
+        "1980 MHz",
+        "abc1234",
+        "python -m alexconv.run --layers 1-5",
+    ):
+        assert fact in text
+    assert "one core of Test CPU" in text
+
+
+class Ids(HTMLParser):
+    """Collects ids and what refers to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.references: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value or "")
+            self.references |= set(re.findall(r"url\(#([^)]+)\)", value or ""))
+            if name.endswith("href") and (value or "").startswith("#"):
+                self.references.add((value or "")[1:])
+
+
+def test_ids_are_unique_and_references_lead_somewhere(folder: Path) -> None:
+    page = Ids()
+    page.feed((folder / "index.html").read_text())
+    assert len(page.ids) == len(set(page.ids))
+    assert page.references <= set(page.ids)
+
+
+def test_what_failed_is_listed_with_its_reason_and_has_no_time(folder: Path) -> None:
+    rows = cells(folder, "problems")
+    assert [(row["status"], row["reason"]) for row in rows] == [
+        ("wrong", "error 3.1 exceeds the tolerance"),
+        ("skipped", "needs <999> GiB | no room"),
+    ]
+    assert "needs &lt;999&gt; GiB | no room" in (folder / "index.html").read_text()
+    assert r"needs <999> GiB \| no room" in (folder / "report.md").read_text()
+    layers = [row for row in cells(folder, "alexnet-layers") if row["N"] == "64"]
+    assert {row["kernel (ms)"] + row["total (ms)"] + row["speedup, serial (×)"] for row in layers} == {""}
+
+
+def test_a_wrong_point_has_no_time_even_if_its_record_holds_samples(tmp_path: Path) -> None:
+    wrong = record("alexnet", 1, 1, "direct") | {"status": "wrong", "reason": "error nan"}
+    assert found(tmp_path, wrong).points[0].time("kernel") is None
+
+
+def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
+    file = write(tmp_path / "few.jsonl", [record("alexnet", 2, 128, name) for name in ("direct", "channels-half")])
+    outputs = []
+    for name in ("one", "two"):
+        assert main([str(file), "-o", str(tmp_path / name)]) == 0
+        outputs.append(
+            {path.relative_to(tmp_path / name): path.read_bytes() for path in (tmp_path / name).rglob("*.*")}
+        )
+    assert outputs[0] == outputs[1]
+
+
+def test_host_records_make_a_useful_report_without_times(tmp_path: Path) -> None:
+    points = [record("alexnet", 3, 1, name) | {"samples": {}, "cpu": {}} for name in RUNGS]
+    file = write(tmp_path / "host.jsonl", points, {"backend": "host", "compiler": "g++ 13"})
+    assert main([str(file), "-o", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "nothing in this report is a GPU time" in text
+    tables = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
+    assert tables == {"correctness", "launches", "memory"}
+    assert len(cells(tmp_path / "out", "correctness")) == len(LADDER)
+    assert "(ms)" not in text
+
+
+def test_two_gpus_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = record("alexnet", 1, 1, "direct")
+    slow["samples"]["kernel"] = [9.0] * 10
+    write(tmp_path / "both.jsonl", [record("alexnet", 1, 1, "direct")])
+    file = write(tmp_path / "both.jsonl", [slow], GPU | {"name": "Other GPU"})
+    assert main([str(file), "-o", str(tmp_path / "out")]) == 2
+    assert "choose one with --device" in capsys.readouterr().err
+    chosen = evidence(read([file]), "Other GPU")
+    assert [point.median("kernel") for point in chosen.points] == [9.0]
+
+
+def test_ceilings_count_whatever_machine_the_gpu_was_in(tmp_path: Path) -> None:
+    file = write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct")])
+    elsewhere = RecordFile(tmp_path / "ceilings.jsonl")
+    for name, rate in ((GPU["name"], 3.0e12), ("Other GPU", 1.0e12)):
+        device = elsewhere.header("device", GPU | {"name": name, "uuid": "GPU-2"})
+        elsewhere.header("ceilings", {"device": device, "copy_bytes_per_s": rate})
+    ceilings = evidence(read([file, elsewhere.path])).ceilings
+    assert ceilings is not None
+    assert ceilings["copy_bytes_per_s"] == 3.0e12
+
+
+def test_the_device_is_that_of_the_last_record(tmp_path: Path) -> None:
+    file = tmp_path / "few.jsonl"
+    for layer, driver in enumerate(("580.1", "580.2", "580.3", "580.4", "580.5"), start=1):
+        write(file, [record("alexnet", layer, 1, "direct")], GPU | {"driver": driver})
+    write(file, [record("alexnet", 1, 32, "direct")], GPU | {"driver": "580.3"})
+    assert evidence(read([file])).device["driver"] == "580.3"
+
+
+A, B = "channels", "reduce_channels"  # the kernels of a rung
+PROFILED = {
+    "each kernel of a run": ([{"entry": A}, {"entry": B, "bytes": 10.0}], 11.0),
+    "profiled again": ([{"run": "1"}, {"entry": B, "run": "1"}, {"bytes": 5.0}, {"entry": B, "bytes": 6.0}], 11.0),
+    "the last run has other kernels": ([{"entry": "of-old", "run": "1"}, {"bytes": 5.0}], 5.0),
+    "the same command again": ([{}, {"entry": B}, {"bytes": 5.0}, {"entry": B, "bytes": 6.0}], 11.0),
+    "a kernel launched twice": ([{"entry": "twice", "bytes": 5.0}, {"entry": "twice", "bytes": 6.0}], 11.0),
+    "another GPU": ([{"bytes": 5.0}, {"device": "Other GPU"}], 5.0),
+    "no device and no run": ([{"bytes": 5.0, "device": None, "run": None}], 5.0),
+    "a piece of the batch": ([{"images": 32}, {"entry": B, "images": 64}], 6.0),
+    "another source": ([{"bytes": 5.0}, {"source": "driver", "bytes": None, "run": "3"}], 5.0),
+}
+
+
+@pytest.mark.parametrize(("profiles", "expected"), PROFILED.values(), ids=PROFILED)
+def test_measured_bytes_are_those_of_the_last_run_on_the_gpu_for_the_whole_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profiles: list[dict], expected: float
+) -> None:
+    rung = RUNGS["channels"]
+    twice = [replace(rung.launches[0], entry="twice")] * 2
+    monkeypatch.setitem(RUNGS, "channels", replace(rung, launches=(*rung.launches, *twice)))
+    one = record("alexnet", 1, 128, "channels")
+    file = RecordFile(write(tmp_path / "few.jsonl", [one]))
+    for given in profiles:
+        said = {"entry": A, "source": "ncu", "run": "2", "bytes": 1.0, "device": GPU["name"]} | given
+        metrics = {"dram_read_bytes": moved} if (moved := said.pop("bytes")) else {}
+        if said["device"]:
+            said["device"] = file.header("device", GPU | {"name": said["device"], "uuid": "GPU-2"})
+        known = {key: value for key, value in said.items() if value}
+        file.header("profile", {"point": one["point"], "metrics": metrics, **known})
+    found = measured_bytes(evidence(read([file.path])))
+    assert list(found.values()) == [expected]
+
+
+def test_lines_without_their_fields_are_counted_and_the_others_reported(tmp_path: Path) -> None:
+    late = record("alexnet", 1, 1, "direct") | {"samples": {}, "status": "timeout", "reason": "not at its end"}
+    file = write(tmp_path / "few.jsonl", [record("alexnet", 3, 1, "direct"), late])
+    alone = {"schema": 1, "type": "point", **record("alexnet", 2, 1, "direct")}  # of no device, so of no report
+    lines = [{"schema": 1, "type": "device"}, {"schema": 1, "type": "ceilings", "key": "k"}, {**alone, "point": {}}]
+    with file.open("a") as opened:
+        opened.writelines(json.dumps(line) + "\n" for line in [alone, *lines])
+    assert main([str(file), "-o", str(tmp_path / "out")]) == 0
+    assert "2 lines of the record files could not be read" in (tmp_path / "out" / "report.md").read_text()
+    assert [(row["layer"], row["status"]) for row in cells(tmp_path / "out", "problems")] == [("1", "timeout")]
+    assert [point.layer for source in gather([file]).sources for point in source.points] == [3, 1]
+
+
+def test_nothing_to_report_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(write(tmp_path / "none.jsonl", [])), "-o", str(tmp_path / "out")]) == 2
+    assert "no points" in capsys.readouterr().err
+
+
+# Figures behind the figures
+
+
+def test_medians_speedups_and_sums(tmp_path: Path) -> None:
+    layers = [record("alexnet", layer, 128, "direct") for layer in range(1, 6)]
+    data = found(tmp_path, *layers)
+    expected = sum(kernel_ms("alexnet", layer, 128, 0) for layer in range(1, 6))
+    whole = data.time("alexnet", None, 128, Series("direct"), "kernel")
+    assert whole and whole.median == pytest.approx(expected)
+    assert whole.low < whole.median < whole.high
+    one = data.time("alexnet", 1, 128, Series("direct"), "total")
+    speedup = data.speedup("alexnet", 1, 128, Series("direct"))
+    assert one and speedup and speedup.median == pytest.approx(12800 / one.median)
+    assert speedup.low < speedup.median < speedup.high
+
+
+@pytest.mark.parametrize(("cpu", "speedup"), [({}, 50), (None, 50), ({"serial_ms": 80.0}, 40)])
+def test_a_later_record_without_a_cpu_time_takes_over_the_one_before_it(
+    tmp_path: Path, cpu: dict | None, speedup: float
+) -> None:
+    first, other = record("alexnet", 1, 1, "direct"), record("alexnet", 2, 1, "direct") | {"cpu": {}}
+    again = record("alexnet", 1, 1, "direct") | {"cpu": cpu}
+    first["cpu"], again["samples"]["total"] = {"serial_ms": 100.0}, [2.0] * 10
+    data = found(tmp_path, first, again, other)
+    measured = data.speedup("alexnet", 1, 1, Series("direct"))
+    assert measured and measured.median == pytest.approx(speedup)
+    assert data.speedup("alexnet", 2, 1, Series("direct")) is None
+
+
+def test_a_cpu_time_that_is_taken_over_brings_the_name_of_its_host(tmp_path: Path) -> None:
+    file = write(tmp_path / "first.jsonl", [record("alexnet", 1, 1, "direct")])
+    later = RecordFile(tmp_path / "later.jsonl")
+    keys = {kind: later.header(kind, data) for kind, data in (("device", GPU), ("host", {"cpu": "Another CPU"}))}
+    later.point(record("alexnet", 1, 1, "direct") | {"cpu": {}} | keys)
+    hosts = evidence(read([file, later.path])).of_type("host")
+    assert [host["cpu"] for host in hosts] == ["Test CPU"]
+
+
+def test_a_sum_over_layers_needs_all_of_them(tmp_path: Path) -> None:
+    data = found(tmp_path, *(record("alexnet", layer, 128, "direct") for layer in range(1, 5)))
+    assert data.time("alexnet", None, 128, Series("direct"), "kernel") is None
+
+
+def test_published_figures_are_found_by_the_ladders_names() -> None:
+    direct, vector = Series("direct"), Series(ALIASES["mk-sw-mt-si-c-vec"])
+    assert published.kernel_ms("alexnet", 1, 128, direct) == 149
+    assert published.kernel_ms("alexnet", 1, 128, Series("direct", "managed")) == 183.73
+    assert published.kernel_ms("alexnet", 1, 128, Series("direct", "pinned")) is None
+    assert published.copies_ms("alexnet", None, 128, vector) == 60 + 42 + 26 + 17 + 14
+    assert published.speedup("alexnet", None, 128, vector) == 2490
+    assert published.kernel_ms("alexnet", 3, 2048, Series(ALIASES["rswmtla2m"])) == 3028
+
+
+def test_every_variant_of_the_alexnet_study_is_a_rung_or_a_copy_or_the_cpu() -> None:
+    variants = {figure.variant.partition("/")[0] for figure in published.figures() if figure.study == "purdue-2020"}
+    assert variants - {*ALIASES, *TRANSFER_ALIASES} == {
+        "cpu-serial",
+        "memcpy",
+        "memcpy-half",
+        "memcpy-mk",
+        "memcpy-mk-half",
+    }
+
+
+@pytest.mark.parametrize("coalesced", [0, 1])
+def test_the_mapping_gives_each_output_to_one_thread(coalesced: int) -> None:
+    conv = WORKLOADS["alexnet"].layer(1)
+    threads, turns = plane(conv, {"OUTPUTS": 2, "COALESCED": coalesced})
+    assert threads.min() == 0
+    assert threads.max() == 28 * 28 - 1
+    assert len({(t, k) for t, k in zip(threads.ravel(), turns.ravel(), strict=True)}) == conv.E * conv.F
+    right = 28 if coalesced else 1
+    assert threads[0, 0] == threads[0, right] == threads[right, 0] == 0
+    assert threads[0, 1] == coalesced
+
+
+def test_coalesced_stores_touch_fewer_sectors() -> None:
+    conv = WORKLOADS["alexnet"].layer(1)
+    apart, side_by_side = (sectors_per_store(conv, {"OUTPUTS": 2, "COALESCED": value}) for value in (0, 1))
+    assert side_by_side < 6 < apart
+
+
+def test_sectors_of_neighbouring_stores() -> None:
+    small = WORKLOADS["alexnet"].layer(3)  # 169 outputs: five full warps of 4 sectors, and 9 threads with 2
+    assert sectors_per_store(small, {"OUTPUTS": 1, "COALESCED": 1}) == pytest.approx(22 / 6)
+    assert sectors_per_store(small, {"OUTPUTS": 1, "COALESCED": 1}, itemsize=2) == pytest.approx(11 / 6)
+
+
+def test_linear_fit_and_its_bend() -> None:
+    batches = [1, 32, 128, 512]
+    fixed, slope, worst = linear_fit(batches, [0.5 + 0.01 * N for N in batches])
+    assert (fixed, slope) == pytest.approx((0.5, 0.01))
+    assert worst < 1e-9
+    assert linear_fit(batches, [0.5 + 0.01 * N + (N == 32) for N in batches])[2] > 0.1
+
+
+def test_kendalls_tau_and_reversals() -> None:
+    ours = {Series(name): float(cost) for name, cost in zip("abcd", (1, 2, 3, 4), strict=True)}
+    assert kendall_tau(ours, ours) == 1
+    assert kendall_tau(ours, {series: -cost for series, cost in ours.items()}) == -1
+    swapped = ours | {Series("a"): 2.0, Series("b"): 1.0}
+    assert reversals(ours, swapped) == [("a", "b")]
+    assert kendall_tau(ours, swapped) == pytest.approx(4 / 6)
+    tied = ours | {Series("b"): 1.0}
+    assert kendall_tau(ours, tied) == pytest.approx(5 / np.sqrt(30))
+    assert reversals(ours, tied) == []
+
+
+def test_two_styles_of_a_page_never_have_one_name() -> None:
+    first, second = "stroke-width: 1.47", "stroke-width: 7.67"  # the first 6 hex digits of both digests are the same
+    svg = styles_once(f'<svg><path style="{first}"/><path style="{second}"/></svg>')
+    assert len(set(re.findall(r'class="(\w+)"', svg))) == 2
+
+
+def test_rungs_look_different_from_each_other() -> None:
+    looks = [tuple(look(rung.name).values()) for rung in LADDER]
+    assert len(set(looks)) == len(looks)
+
+
+@pytest.mark.parametrize(
+    ("cell", "text", "program"),
+    [
+        (None, "–", ""),
+        (128, "128", "128"),
+        (0.12345678, "0.1235", "0.123457"),
+        (12.3456, "12.35", "12.3456"),
+        (12345.6, "12,346", "12345.6"),
+        (1.234e-7, "1.2e-07", "1.234e-07"),
+        (0.0, "0.0000", "0"),
+        ("a|b", "a|b", "a|b"),
+    ],
+)
+def test_cells(cell: str | int | float | None, text: str, program: str) -> None:
+    assert shown(cell) == text
+    assert exact(cell) == program
+
+
+# What the repository holds
+
+
+def test_the_report_is_what_the_results_say() -> None:
+    results, folder = sorted((ROOT / "results").glob("*.jsonl")), ROOT / "docs" / "report"
+    report = compose(evidence(read(results)))
+    stale = [table.key for table in report.tables() if csv_of(folder, table.key) != csv_text(table)]
+    assert not stale, "make report writes them anew"
+    assert (folder / MARKDOWN).read_text() == markdown(report), "make report writes it anew"
+    assert {path.stem for path in (folder / FIGURES).glob("*.svg")} == {plot.key for plot in report.plots()}
+    assert (folder / PAGE).stat().st_size < MOST_BYTES
+
+
+def csv_of(folder: Path, key: str) -> str:
+    path = folder / TABLES / f"{key}.csv"
+    return path.read_text() if path.exists() else ""
+
+
+def test_the_readme_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) -> None:
+    results = sorted(str(path) for path in (ROOT / "results").glob("*.jsonl"))
+    if results:
+        assert readme.main([*results, str(ROOT / "README.md"), "--check"]) == 0, capsys.readouterr().err
+    else:
+        begin, end = markers(readme.RESULTS)
+        between = (ROOT / "README.md").read_text().partition(begin)[2].partition(end)[0]
+        assert not between.strip(), "the README has a table, but results/ has no records to make it from"
+
+
+def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_path: Path) -> None:
+    marks = [markers(name) for name in (readme.RESULTS, readme.FIGURES, readme.FRONTIER)]
+    page = tmp_path / "README.md"
+    page.write_text("before\n" + "\nmiddle\n".join(f"{begin}\nold\n{end}" for begin, end in marks) + "\nafter\n")
+    names = ("direct", "direct-register")
+    points = [record("alexnet", layer, N, name) for layer in range(1, 6) for N in (1, 128) for name in names]
+    file = write(tmp_path / "records.jsonl", points)
+    command = [str(file), str(page)]
+    assert readme.main([*command, "--check"]) == 1
+    assert readme.main(command) == 0
+    assert readme.main([*command, "--check"]) == 0
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    total = sum(kernel_ms("alexnet", layer, 128, 1) for layer in range(1, 6))
+    assert shown(total) in next(line for line in text.splitlines() if line.startswith("| direct-register"))
+    drawing = tmp_path / "docs" / "figures" / "waterfall.svg"
+    assert drawing.is_file()
+    changed = record("alexnet", 1, 128, "direct")
+    changed["samples"]["h2d"] = [99.0] * 10
+    write(file, [changed])
+    page.write_text(updated(page.read_text(), {readme.RESULTS: readme.table(evidence(read([file])))}))
+    assert readme.main([*command, "--check"]) == 1, "a figure is stale"
+
+
+def test_a_readme_without_markers_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "README.md").write_text("nothing")
+    file = write(tmp_path / "records.jsonl", [record("alexnet", 1, 1, "direct")])
+    assert readme.main([str(file), str(tmp_path / "README.md")]) == 2
+    assert "has no markers" in capsys.readouterr().err
