@@ -15,7 +15,7 @@ from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.points import GEMM, layer_range
 from alexconv.reports.alexnet import WORKLOAD
-from alexconv.reports.contest import (
+from alexconv.reports.comparison import (
     CONTRACTS,
     FP32,
     LAYERS,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from alexconv.measuring.points import GEMM
-from alexconv.reports.contest import (
+from alexconv.reports.comparison import (
     CONTRACTS,
     FP32,
     LAYERS,

@@ -10,7 +10,7 @@ import jinja2
 import matplotlib
 
 from alexconv.errors import UsageError
-from alexconv.reports import alexnet, beyond, details, lenet, overview
+from alexconv.reports import alexnet, details, ladder_sections, lenet, overview
 from alexconv.reports.elements import Cell, Plot, Section, Table, exact, shown
 from alexconv.reports.evidence import Evidence
 from alexconv.reports.style import RC, save_png, settle, svg_text
@@ -41,8 +41,8 @@ class Report:
 
 def compose(evidence: Evidence) -> Report:
     """The sections that the records have something for; the list of problems always comes last."""
-    found = [overview.section(evidence), alexnet.section(evidence), lenet.section(evidence), *beyond.sections(evidence)]
-    found += details.sections(evidence)
+    found = [overview.section(evidence), alexnet.section(evidence), lenet.section(evidence)]
+    found += [*ladder_sections.sections(evidence), *details.sections(evidence)]
     kept = [section for section in found if section.items]
     title = f"Convolution on {overview.device_line(evidence.device).partition(',')[0]}"
     bases = overview.bases(evidence) if evidence.timed else []

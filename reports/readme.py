@@ -16,12 +16,12 @@ from alexconv.errors import UsageError
 from alexconv.records.store import digest, read
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD, breakdown_plot
-from alexconv.reports.beyond import steps
-from alexconv.reports.contest import gather
+from alexconv.reports.comparison import gather
 from alexconv.reports.elements import Cell, Plot, shown
 from alexconv.reports.evidence import Evidence, evidence
 from alexconv.reports.frontier import summary_part
 from alexconv.reports.generated import check, updated
+from alexconv.reports.ladder_sections import steps
 from alexconv.reports.overview import device_line
 from alexconv.reports.page import markdown_table
 from alexconv.reports.style import RC, settle, svg_text

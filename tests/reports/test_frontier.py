@@ -10,7 +10,7 @@ from report_records import GPU, record, samples, write
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records.store import RecordFile
 from alexconv.reports import frontier
-from alexconv.reports.contest import CONTRACTS, Frontier, gather
+from alexconv.reports.comparison import CONTRACTS, Frontier, gather
 from alexconv.reports.generated import markers, updated
 from alexconv.reports.goals import Goal, goals
 from alexconv.shapes import WORKLOADS

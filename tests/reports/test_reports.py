@@ -16,11 +16,11 @@ from alexconv.records.store import RecordFile, read
 from alexconv.reports import published, readme
 from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import linear_fit
-from alexconv.reports.beyond import kendall_tau, measured_bytes, reversals
-from alexconv.reports.contest import gather
+from alexconv.reports.comparison import gather
 from alexconv.reports.elements import exact, shown
 from alexconv.reports.evidence import Evidence, evidence
 from alexconv.reports.generated import markers, updated
+from alexconv.reports.ladder_sections import kendall_tau, measured_bytes, reversals
 from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.page import FIGURES, MARKDOWN, PAGE, TABLES, compose, csv_text, markdown
 from alexconv.reports.published import Series
