@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from compilers import needs_gcc
 from test_host_executor import ONE, ORDERS, in_new_process, on_device
-from test_profile import needs_gcc
 
 from alexconv.errors import LaunchError
 from alexconv.executors.host.executor import HostExecutor, asan_environment

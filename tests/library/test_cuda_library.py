@@ -12,7 +12,7 @@ from test_library import assert_right, random_case
 import alexconv
 from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
-from alexconv.executors import cuda_streams
+from alexconv.executors.cuda import streams as cuda_streams
 from alexconv.executors.cuda.streams import Job
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import IMAGES_AT_A_TIME

@@ -13,7 +13,7 @@ import pytest
 
 from alexconv import run as run_module
 from alexconv.errors import MissingTool
-from alexconv.executors import cuda
+from alexconv.executors.cuda import executor as cuda
 from alexconv.kernels.ladder import LADDER
 from alexconv.measuring import runner as runner_module
 from alexconv.records.store import read

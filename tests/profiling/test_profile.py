@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from compilers import needs_gcc
 
 from alexconv import profile
-from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx
+from alexconv.compiling.toolchain import CXX_VARIABLE
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.cuda.points import CopiedPoint
@@ -35,8 +36,6 @@ ENTRIES = (
     *RACES,
 )
 RAW_CSV = Path(__file__).parent.parent / "data" / "ncu_raw.csv"
-
-needs_gcc = pytest.mark.skipif("clang" in compiler_version(find_cxx()), reason="the trace build needs g++")
 
 
 def traced(entry, *numbers, arrays=2, fixed=0, order=0, threads=32, blocks=1, shared=0):
