@@ -11,7 +11,7 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import mapping, published
 from alexconv.reports.charts import DIRECTIONS, Dot, Line, Stack, dots, layer_marker, lines, one, stacks
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.evidence import Evidence, Measured, layer_numbers
+from alexconv.reports.measurements import Measured, Measurements, layer_numbers
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, Series, variant_of
 from alexconv.shapes import WORKLOADS
 
@@ -25,27 +25,27 @@ STUDY_SCALING = (1, 32, 128, 256, 512, 1024, 2048)  # batch sizes
 Fit = tuple[float, float, float]  # fixed part and slope in ms, largest relative deviation
 
 
-def section(evidence: Evidence) -> Section:
+def section(measurements: Measurements) -> Section:
     """Everything of the study for which there are points."""
     items: list[Table | Plot] = []
-    if WORKLOAD in evidence.workloads:
-        if evidence.timed:
-            items += result_tables(evidence)
-            items += layer_figures(evidence)
-        items += mapping_figures(evidence)
-        if evidence.timed:
-            items += coalescing(evidence)
-            items += breakdowns(evidence)
-            items += layerwise(evidence)
+    if WORKLOAD in measurements.workloads:
+        if measurements.timed:
+            items += result_tables(measurements)
+            items += layer_figures(measurements)
+        items += mapping_figures(measurements)
+        if measurements.timed:
+            items += coalescing(measurements)
+            items += breakdowns(measurements)
+            items += layerwise(measurements)
             for figure, table, variant in SCALED:
-                items += scaling(evidence, figure, table, Series(ALIASES[variant]))
-            items += pair(evidence)
+                items += scaling(measurements, figure, table, Series(ALIASES[variant]))
+            items += pair(measurements)
     text = (
         f"The figures of the study {ALEXNET_STUDY}, in its order and numbering, measured here, with what it published "
         f"for its {ALEXNET_GPU} beside them. Columns headed by a rung's name are ours; columns headed by the study's "
         "abbreviation are the study's. Speedups are over each one's own serial CPU run and include the copies."
     )
-    if not evidence.timed:
+    if not measurements.timed:
         text = f"What of the study {ALEXNET_STUDY} needs no GPU, in its numbering."
     return Section("alexnet-study", "The AlexNet study", text, items)
 
@@ -53,44 +53,54 @@ def section(evidence: Evidence) -> Section:
 # Tables 3 to 9
 
 
-def result_tables(evidence: Evidence) -> list[Table | Plot]:
+def result_tables(measurements: Measurements) -> list[Table | Plot]:
     """Tables 3 to 7."""
-    single = members(evidence, lambda rung: rung.family == "single")
-    multi = members(evidence, lambda rung: rung.family == "multi" and not rung.order_varies)
-    kernel = partial(evidence.time, figure="kernel")
+    single = members(measurements, lambda rung: rung.family == "single")
+    multi = members(measurements, lambda rung: rung.family == "multi" and not rung.order_varies)
+    kernel = partial(measurements.time, figure="kernel")
     both = "with the copies, over the serial CPU run"
     return [
-        *copies_table(evidence),
+        *copies_table(measurements),
         *pairs(
-            evidence, "table-4", "Table 4: kernel time, one kernel a layer (ms)", single, kernel, published.kernel_ms
+            measurements,
+            "table-4",
+            "Table 4: kernel time, one kernel a layer (ms)",
+            single,
+            kernel,
+            published.kernel_ms,
         ),
         *pairs(
-            evidence,
+            measurements,
             "table-5",
             f"Table 5: speedup {both}, one kernel a layer",
             single,
-            evidence.speedup,
+            measurements.speedup,
             published.speedup,
         ),
         *pairs(
-            evidence, "table-6", "Table 6: kernel time, channels in parallel (ms)", multi, kernel, published.kernel_ms
+            measurements,
+            "table-6",
+            "Table 6: kernel time, channels in parallel (ms)",
+            multi,
+            kernel,
+            published.kernel_ms,
         ),
         *pairs(
-            evidence,
+            measurements,
             "table-7",
             f"Table 7: speedup {both}, channels in parallel",
             multi,
-            evidence.speedup,
+            measurements.speedup,
             published.speedup,
         ),
     ]
 
 
-def members(evidence: Evidence, chosen: Callable[[Rung], bool]) -> list[Series]:
+def members(measurements: Measurements, chosen: Callable[[Rung], bool]) -> list[Series]:
     """The series that the study has a name for and whose rung is chosen."""
     return [
         series
-        for series in evidence.series(WORKLOAD)
+        for series in measurements.series(WORKLOAD)
         if series.rung in RUNGS and chosen(RUNGS[series.rung]) and known_to_study(series)
     ]
 
@@ -100,14 +110,14 @@ def known_to_study(series: Series) -> bool:
     return any(published.kernel_ms(WORKLOAD, 1, N, series) for N in WORKLOADS[WORKLOAD].batches)
 
 
-def study_points(evidence: Evidence) -> list[tuple[int, int]]:
+def study_points(measurements: Measurements) -> list[tuple[int, int]]:
     """Layers and batch sizes that are both in the study's tables and in the records."""
-    batches = [N for N in WORKLOADS[WORKLOAD].batches if N in evidence.batches(WORKLOAD)]
-    return [(layer, N) for layer in evidence.layers(WORKLOAD) for N in batches]
+    batches = [N for N in WORKLOADS[WORKLOAD].batches if N in measurements.batches(WORKLOAD)]
+    return [(layer, N) for layer in measurements.layers(WORKLOAD) for N in batches]
 
 
 def pairs(
-    evidence: Evidence,
+    measurements: Measurements,
     key: str,
     title: str,
     series: Sequence[Series],
@@ -115,13 +125,13 @@ def pairs(
     theirs: Callable[[str, int | None, int, Series], float | None],
 ) -> list[Table | Plot]:
     """A table with two columns per series, ours and the study's."""
-    if not series or not study_points(evidence):
+    if not series or not study_points(measurements):
         return []
     heads = [head for each in series for head in (each.label, variant_of(each) or "")]
     rows: list[tuple[Cell, ...]] = []
-    for layer, N in study_points(evidence):
+    for layer, N in study_points(measurements):
         cells: list[Cell] = [
-            seconds(evidence.serial(WORKLOAD, layer, N)),
+            seconds(measurements.serial(WORKLOAD, layer, N)),
             seconds(published.serial_ms(WORKLOAD, layer, N)),
         ]
         for each in series:
@@ -137,15 +147,15 @@ def seconds(ms: float | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-def copies_table(evidence: Evidence) -> list[Table | Plot]:
+def copies_table(measurements: Measurements) -> list[Table | Plot]:
     """Table 3: copies of the first rung of each family and precision."""
     chosen = [Series(ALIASES[alias]) for alias in ("mcpy", "half", "mk", "mk-sw-mt-si-c-half")]
     names = ("memcpy", "memcpy half", "memcpy mk", "memcpy mk half")
     rows = []
-    for layer, N in study_points(evidence):
+    for layer, N in study_points(measurements):
         cells: list[Cell] = []
         for each in chosen:
-            own = evidence.time(WORKLOAD, layer, N, each, "copies")
+            own = measurements.time(WORKLOAD, layer, N, each, "copies")
             cells += [own.median if own else None, published.copies_ms(WORKLOAD, layer, N, each)]
         rows.append((layer, N, *cells))
     heads = [head for each, name in zip(chosen, names, strict=True) for head in (each.rung, name)]
@@ -157,24 +167,24 @@ def copies_table(evidence: Evidence) -> list[Table | Plot]:
 # Figures 3a to 8c
 
 
-def layer_figures(evidence: Evidence) -> list[Table | Plot]:
+def layer_figures(measurements: Measurements) -> list[Table | Plot]:
     """Speedup and breakdown of each layer, and the overall speedups."""
     items: list[Table | Plot] = []
-    N = evidence.main_batch(WORKLOAD)
-    batches = [N for N in WORKLOADS[WORKLOAD].batches if N in evidence.batches(WORKLOAD)] or [N]
-    for layer in evidence.layers(WORKLOAD):
+    N = measurements.main_batch(WORKLOAD)
+    batches = [N for N in WORKLOADS[WORKLOAD].batches if N in measurements.batches(WORKLOAD)] or [N]
+    for layer in measurements.layers(WORKLOAD):
         title = f"Fig. {layer + 2}a: speedup of layer {layer}"
-        items.append(speedup_plot(evidence, f"fig-{layer + 2}a", title, layer, batches))
+        items.append(speedup_plot(measurements, f"fig-{layer + 2}a", title, layer, batches))
         title = f"Fig. {layer + 2}b: kernels and copies of layer {layer}, N={N}"
-        items.append(breakdown_plot(evidence, f"fig-{layer + 2}b", title, layer, N))
-    if evidence.layers(WORKLOAD) == list(layer_numbers(WORKLOAD)):
+        items.append(breakdown_plot(measurements, f"fig-{layer + 2}b", title, layer, N))
+    if measurements.layers(WORKLOAD) == list(layer_numbers(WORKLOAD)):
         for letter, batch in zip("abc", batches, strict=False):
             title = f"Fig. 8{letter}: overall speedup of all layers, N={batch}"
-            items.append(speedup_plot(evidence, f"fig-8{letter}", title, None, [batch]))
+            items.append(speedup_plot(measurements, f"fig-8{letter}", title, None, [batch]))
     return items
 
 
-def speedup_plot(evidence: Evidence, key: str, title: str, layer: int | None, batches: Sequence[int]) -> Plot:
+def speedup_plot(measurements: Measurements, key: str, title: str, layer: int | None, batches: Sequence[int]) -> Plot:
     """Speedup over the serial CPU, copies included, one panel per batch size."""
     panels = [
         (
@@ -183,10 +193,10 @@ def speedup_plot(evidence: Evidence, key: str, title: str, layer: int | None, ba
                 Dot(
                     series.label,
                     series.rung,
-                    evidence.speedup(WORKLOAD, layer, N, series),
+                    measurements.speedup(WORKLOAD, layer, N, series),
                     published.speedup(WORKLOAD, layer, N, series),
                 )
-                for series in evidence.series(WORKLOAD)
+                for series in measurements.series(WORKLOAD)
             ],
         )
         for N in batches
@@ -197,13 +207,15 @@ def speedup_plot(evidence: Evidence, key: str, title: str, layer: int | None, ba
     return Plot(key, title, caption, partial(dots, panels, "speedup (×)"))
 
 
-def stack(evidence: Evidence, workload: str, layer: int | None, N: int, series: Series, label: str = "") -> Stack:
+def stack(
+    measurements: Measurements, workload: str, layer: int | None, N: int, series: Series, label: str = ""
+) -> Stack:
     """A bar of kernels and copies with the published pair."""
-    copies = {name: evidence.time(workload, layer, N, series, name) for name in DIRECTIONS}
+    copies = {name: measurements.time(workload, layer, N, series, name) for name in DIRECTIONS}
     return Stack(
         label or series.label,
         series.rung,
-        evidence.time(workload, layer, N, series, "kernel"),
+        measurements.time(workload, layer, N, series, "kernel"),
         {name: time.median for name, time in copies.items() if time},
         published_kernel=published.kernel_ms(workload, layer, N, series),
         published_copies=published.copies_ms(workload, layer, N, series),
@@ -211,10 +223,10 @@ def stack(evidence: Evidence, workload: str, layer: int | None, N: int, series: 
 
 
 def breakdown_plot(
-    evidence: Evidence, key: str, title: str, layer: int | None, N: int, workload: str = WORKLOAD
+    measurements: Measurements, key: str, title: str, layer: int | None, N: int, workload: str = WORKLOAD
 ) -> Plot:
     """Stacked kernels and copies of every rung."""
-    bars = [stack(evidence, workload, layer, N, series) for series in evidence.series(workload, N)]
+    bars = [stack(measurements, workload, layer, N, series) for series in measurements.series(workload, N)]
     panels = [(f"N={N}", [bar for bar in bars if bar.kernel])]
     caption = "Medians; the whisker is the 95 % interval of the kernels' median. Lower is faster."
     return Plot(key, title, caption, partial(stacks, panels, "ms per batch"))
@@ -223,7 +235,7 @@ def breakdown_plot(
 # Figures 9 to 11, table 8
 
 
-def mapping_figures(evidence: Evidence) -> list[Table | Plot]:
+def mapping_figures(measurements: Measurements) -> list[Table | Plot]:
     """Figures 9 and 10, from the constants of layer 1 as a rung resolves them."""
     rung, conv = RUNGS[ALIASES["rla2m"]], WORKLOADS[WORKLOAD].layer(1)
     items: list[Table | Plot] = []
@@ -240,11 +252,11 @@ def mapping_figures(evidence: Evidence) -> list[Table | Plot]:
     return items
 
 
-def coalescing(evidence: Evidence) -> list[Table | Plot]:
+def coalescing(measurements: Measurements) -> list[Table | Plot]:
     """Table 8 and figure 11: layer 1 with both mappings, where both were measured."""
     rows: list[tuple[Cell, ...]] = []
     dots_by_batch: dict[int, list[Dot]] = {}
-    for rung, N, by_value in mapped_twice(evidence):
+    for rung, N, by_value in mapped_twice(measurements):
         speedups = {value: own_speedup(point) for value, point in by_value.items()}
         theirs = {value: published_mapping(rung, N, value) for value in (0, 1)}
         cells: list[Cell] = [speedup.median if (speedup := speedups[value]) else None for value in (0, 1)]
@@ -268,11 +280,11 @@ def coalescing(evidence: Evidence) -> list[Table | Plot]:
     return [Table("table-8", title, caption, columns, rows), *([plot] if panels else [])]
 
 
-def mapped_twice(evidence: Evidence) -> list[tuple[str, int, dict[int, Measured]]]:
+def mapped_twice(measurements: Measurements) -> list[tuple[str, int, dict[int, Measured]]]:
     """Rung, batch and the points by their value of COALESCED, no other constant changed."""
     found: dict[tuple[str, int], dict[int, Measured]] = {}
-    for point in evidence.points:
-        layer_one = (point.workload, point.layer, point.series.transfer) == (WORKLOAD, 1, evidence.transfer)
+    for point in measurements.points:
+        layer_one = (point.workload, point.layer, point.series.transfer) == (WORKLOAD, 1, measurements.transfer)
         value = point.record["point"]["constants"].get("COALESCED")
         if layer_one and value is not None and all(name == "COALESCED" for name, _ in point.changed):
             found.setdefault((point.series.rung, point.N), {})[value] = point
@@ -300,12 +312,12 @@ def published_mapping(rung: str, N: int, coalesced: int) -> float | None:
 # Table 9, figures 12 to 16
 
 
-def breakdowns(evidence: Evidence) -> list[Table | Plot]:
+def breakdowns(measurements: Measurements) -> list[Table | Plot]:
     """Table 9 and figures 12a to c: kernels beside copies in every layer."""
-    N = evidence.main_batch(WORKLOAD)
+    N = measurements.main_batch(WORKLOAD)
     items: list[Table | Plot] = []
     best = Series(ALIASES[BREAKDOWNS[0]])
-    bars = {layer: stack(evidence, WORKLOAD, layer, N, best) for layer in evidence.layers(WORKLOAD)}
+    bars = {layer: stack(measurements, WORKLOAD, layer, N, best) for layer in measurements.layers(WORKLOAD)}
     rows = [
         (layer, bar.kernel.median, bar.published_kernel, sum(bar.copies.values()), bar.published_copies)
         for layer, bar in bars.items()
@@ -317,7 +329,9 @@ def breakdowns(evidence: Evidence) -> list[Table | Plot]:
         items.append(Table("table-9", title, f"Study: {BREAKDOWNS[0]} on {ALEXNET_GPU}.", columns, rows))
     for letter, alias in zip("abc", BREAKDOWNS, strict=True):
         series = Series(ALIASES[alias])
-        own = [stack(evidence, WORKLOAD, layer, N, series, f"layer {layer}") for layer in evidence.layers(WORKLOAD)]
+        own = [
+            stack(measurements, WORKLOAD, layer, N, series, f"layer {layer}") for layer in measurements.layers(WORKLOAD)
+        ]
         panels = [(f"{series.rung}, N={N}", [bar for bar in own if bar.kernel])]
         if panels[0][1]:
             title = f"Fig. 12{letter}: copies and kernels in all layers, {series.rung}"
@@ -326,14 +340,14 @@ def breakdowns(evidence: Evidence) -> list[Table | Plot]:
     return items
 
 
-def layerwise(evidence: Evidence) -> list[Table | Plot]:
+def layerwise(measurements: Measurements) -> list[Table | Plot]:
     """Figures 13a and b: a rung's speedup layer by layer at each batch size."""
     items: list[Table | Plot] = []
-    batches = sorted({N for _, N in study_points(evidence)})
+    batches = sorted({N for _, N in study_points(measurements)})
     for number, alias in LAYERWISE:
         series = Series(ALIASES[alias])
         panels = [
-            (f"N={N}", [speedup_dot(evidence, layer, N, series) for layer in evidence.layers(WORKLOAD)])
+            (f"N={N}", [speedup_dot(measurements, layer, N, series) for layer in measurements.layers(WORKLOAD)])
             for N in batches
         ]
         if any(dot.ours for _, row in panels for dot in row):
@@ -343,20 +357,20 @@ def layerwise(evidence: Evidence) -> list[Table | Plot]:
     return items
 
 
-def speedup_dot(evidence: Evidence, layer: int, N: int, series: Series) -> Dot:
+def speedup_dot(measurements: Measurements, layer: int, N: int, series: Series) -> Dot:
     """A layer's line in figures 13."""
-    ours, theirs = evidence.speedup(WORKLOAD, layer, N, series), published.speedup(WORKLOAD, layer, N, series)
+    ours, theirs = measurements.speedup(WORKLOAD, layer, N, series), published.speedup(WORKLOAD, layer, N, series)
     return Dot(f"layer {layer}", series.rung, ours, theirs)
 
 
-def scaling(evidence: Evidence, figure: str, table: str, series: Series) -> list[Table | Plot]:
+def scaling(measurements: Measurements, figure: str, table: str, series: Series) -> list[Table | Plot]:
     """Tables 10 and 11, figures 14 and 15: time and speedup against the batch, with a linear fit."""
-    batches, layers = evidence.batches(WORKLOAD), evidence.layers(WORKLOAD)
+    batches, layers = measurements.batches(WORKLOAD), measurements.layers(WORKLOAD)
     times = {
         (layer, N): time
         for layer in layers
         for N in batches
-        if (time := evidence.time(WORKLOAD, layer, N, series, "kernel"))
+        if (time := measurements.time(WORKLOAD, layer, N, series, "kernel"))
     }
     if len({N for _, N in times}) < 2:
         return []
@@ -365,7 +379,7 @@ def scaling(evidence: Evidence, figure: str, table: str, series: Series) -> list
         (
             layer,
             N,
-            seconds(evidence.serial(WORKLOAD, layer, N)),
+            seconds(measurements.serial(WORKLOAD, layer, N)),
             seconds(published.serial_ms(WORKLOAD, layer, N)),
             time.median,
             published.kernel_ms(WORKLOAD, layer, N, series),
@@ -377,8 +391,10 @@ def scaling(evidence: Evidence, figure: str, table: str, series: Series) -> list
     caption = f"The study's {alias} on {ALEXNET_GPU}."
     fitted = {layer: fit for layer in layers if (fit := fit_of(layer, times))}
     fits = fit_table(f"table-{table}-fit", series, fitted)
-    time_lines = curves(layers, series, batches, partial(evidence.time, figure="kernel"), published.kernel_ms, fitted)
-    speed_lines = curves(layers, series, batches, evidence.speedup, published.speedup, {})
+    time_lines = curves(
+        layers, series, batches, partial(measurements.time, figure="kernel"), published.kernel_ms, fitted
+    )
+    speed_lines = curves(layers, series, batches, measurements.speedup, published.speedup, {})
     return [
         Table(f"table-{table}", title, caption, columns, rows),
         *fits,
@@ -453,17 +469,17 @@ def linear_fit(batches: Sequence[int], times: Sequence[float]) -> Fit:
     return float(fixed), float(slope), float(np.abs((fixed + slope * N) / t - 1).max())
 
 
-def pair(evidence: Evidence) -> list[Table | Plot]:
+def pair(measurements: Measurements) -> list[Table | Plot]:
     """Figure 16: partial planes against atomics."""
-    N = evidence.main_batch(WORKLOAD)
+    N = measurements.main_batch(WORKLOAD)
     rows = [
         Dot(
             f"layer {layer}, {series.rung}",
             series.rung,
-            evidence.speedup(WORKLOAD, layer, N, series),
+            measurements.speedup(WORKLOAD, layer, N, series),
             published.speedup(WORKLOAD, layer, N, series),
         )
-        for layer in evidence.layers(WORKLOAD)
+        for layer in measurements.layers(WORKLOAD)
         for series in (Series(ALIASES[alias]) for alias in PAIR)
     ]
     if not any(row.ours for row in rows):

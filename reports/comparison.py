@@ -16,15 +16,15 @@ from alexconv.measuring.transfers import transfer_named
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
-from alexconv.reports.evidence import (
+from alexconv.reports.measurements import (
     Measured,
-    evidence,
     latest,
     layer_numbers,
     measured,
+    measurements,
     sum_or_none,
 )
-from alexconv.reports.evidence import name_of as device_name
+from alexconv.reports.measurements import name_of as device_name
 from alexconv.shapes import WORKLOADS
 
 LAYERS = tuple(layer_numbers(WORKLOAD))
@@ -313,11 +313,11 @@ def larger_batches(source: Source) -> list[tuple[Contract, int]]:
 
 
 def gather(files: Sequence[Path]) -> Frontier:
-    """What the files say about one device; raises UsageError as ``evidence`` does, which chooses it."""
+    """What the files say about one device; raises UsageError as ``measurements`` does, which chooses it."""
     by_file = [(path.name, read([path])) for path in sorted(files)]
     headers = {key: header for _, records in by_file for key, header in records.headers.items()}
     everything = Records(headers, [point for _, records in by_file for point in records.points])
-    name = device_name(evidence(everything).device)
+    name = device_name(measurements(everything).device)
     same = {key for key, header in headers.items() if header["type"] == "device" and device_name(header) == name}
     ceilings = [header for header in headers.values() if header["type"] == "ceilings" and header.get("device") in same]
     sources = [

@@ -36,9 +36,9 @@ from alexconv.reports.comparison import (
     rate,
 )
 from alexconv.reports.elements import Cell, shown
-from alexconv.reports.evidence import Measured, sum_or_none
 from alexconv.reports.generated import check, updated
 from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, goals, graph
+from alexconv.reports.measurements import Measured, sum_or_none
 from alexconv.reports.overview import device_line, once
 from alexconv.reports.page import markdown_table
 from alexconv.shapes import WORKLOADS

@@ -22,7 +22,7 @@ from alexconv.reports.comparison import (
     total,
 )
 from alexconv.reports.elements import Cell, shown
-from alexconv.reports.evidence import Measured
+from alexconv.reports.measurements import Measured
 
 SUMS = {"fp32": 0.45, "tf32": 0.40, "fp16": 0.45}  # goals 1 to 3: all layers, of cuDNN's time
 FIRST_LAYER = 0.20  # goal 4

@@ -13,7 +13,7 @@ from alexconv.records.store import Record, identity
 from alexconv.reports import charts, published
 from alexconv.reports.charts import DIRECTIONS, Dot, Line, Mark, Stack, Step
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.evidence import Evidence, Measured, layer_numbers, sum_or_none
+from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
 from alexconv.reports.published import Series
 from alexconv.reports.roofline import intensity_figure
 
@@ -21,43 +21,43 @@ MS = 1000  # in a second
 Ours = dict[Series, float]
 
 
-def sections(evidence: Evidence) -> list[Section]:
+def sections(measurements: Measurements) -> list[Section]:
     """All of them; those without items are dropped by the page."""
-    if not evidence.timed:
+    if not measurements.timed:
         return []
-    found = evidence.workloads
+    found = measurements.workloads
     return [
         Section(
             "ladder",
             "The ladder, step by step",
             "Each rung starts from its parent's time: a bar to the left is a gain. Times are the kernels alone.",
-            [item for workload in found for item in ladder(evidence, workload)],
+            [item for workload in found for item in ladder(measurements, workload)],
         ),
         Section(
             "orderings",
             "The order of the rungs, here and in the study",
             "Ranks by kernel time, then by speedup with the copies; 1 is the fastest. Kendall's tau-b is 1 for "
             "the same order and -1 for the opposite one; a reversal is a pair that one side orders the other way.",
-            [item for workload in found for item in orderings(evidence, workload)],
+            [item for workload in found for item in orderings(measurements, workload)],
         ),
         Section(
             "roofline",
             "Roofline",
             "Achieved arithmetic against arithmetic intensity. A multiply-add counts as two operations.",
-            [item for workload in found for item in rooflines(evidence, workload)],
+            [item for workload in found for item in rooflines(measurements, workload)],
         ),
         Section(
             "accuracy",
             "Speed and error",
             "The error is the largest deviation from the float64 reference, divided by the norms of the input "
             "patch and the filter; each precision has its tolerance.",
-            [item for workload in found for item in accuracy(evidence, workload)],
+            [item for workload in found for item in accuracy(measurements, workload)],
         ),
         Section(
             "peers",
             "Rungs and peers",
             "Peers are other people's implementations, timed in the same way.",
-            [item for workload in found for item in peers(evidence, workload)],
+            [item for workload in found for item in peers(measurements, workload)],
         ),
         Section(
             "transfers",
@@ -65,13 +65,13 @@ def sections(evidence: Evidence) -> list[Section]:
             "What share of the total the copies take under each transfer. With unified memory the kernel's time "
             "includes the pages that it moves; with several streams copies and kernels overlap, so that only the total "
             "is theirs alone. The floor is the bytes of all arrays over the bus's measured rates, if recorded.",
-            [item for workload in found for item in transfers(evidence, workload)],
+            [item for workload in found for item in transfers(measurements, workload)],
         ),
         Section(
             "batches",
             "Time per image",
             "A GPU that is full takes the same time for every image; below that, larger batches are cheaper.",
-            [item for workload in found for item in per_image(evidence, workload)],
+            [item for workload in found for item in per_image(measurements, workload)],
         ),
     ]
 
@@ -81,33 +81,33 @@ def label(layer: int | None) -> str:
     return "all layers" if layer is None else f"layer {layer}"
 
 
-def slices(evidence: Evidence, workload: str, *, overall: bool = True) -> list[int | None]:
+def slices(measurements: Measurements, workload: str, *, overall: bool = True) -> list[int | None]:
     """The layers there are, and None for their sum if they are all there."""
-    layers: list[int | None] = [*evidence.layers(workload)]
+    layers: list[int | None] = [*measurements.layers(workload)]
     return [*layers, None] if overall and layers == list(layer_numbers(workload)) else layers
 
 
 # The ladder
 
 
-def ladder(evidence: Evidence, workload: str) -> list[Table | Plot]:
+def ladder(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """The waterfall of all layers (or of each, if some are missing), and a table of gains by layer."""
-    N = evidence.main_batch(workload)
+    N = measurements.main_batch(workload)
     items: list[Table | Plot] = []
-    for layer in slices(evidence, workload)[-1:]:
-        found = steps(evidence, workload, layer, N)
+    for layer in slices(measurements, workload)[-1:]:
+        found = steps(measurements, workload, layer, N)
         if found:
             title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
             draw = partial(charts.waterfall, found, "kernel time (ms per batch)")
             caption = "Right margin: the rung's time, and how many times faster than its parent it is."
             items.append(Plot(f"{workload}-waterfall", title, caption, draw))
-    layers = slices(evidence, workload)
+    layers = slices(measurements, workload)
     rows: list[tuple[Cell, ...]] = []
-    for series in evidence.series(workload, N):
+    for series in measurements.series(workload, N):
         rung = RUNGS.get(series.rung)
-        if rung and rung.parent and series.transfer == evidence.transfer:
+        if rung and rung.parent and series.transfer == measurements.transfer:
             parent = Series(rung.parent, series.transfer)
-            gains = [ratio(evidence, workload, layer, N, parent, series) for layer in layers]
+            gains = [ratio(measurements, workload, layer, N, parent, series) for layer in layers]
             rows.append((series.rung, rung.parent, rung.idea, *gains))
     columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers))
     table = Table(
@@ -120,64 +120,68 @@ def ladder(evidence: Evidence, workload: str) -> list[Table | Plot]:
     return [*items, table] if rows else items
 
 
-def steps(evidence: Evidence, workload: str, layer: int | None, N: int) -> list[Step]:
+def steps(measurements: Measurements, workload: str, layer: int | None, N: int) -> list[Step]:
     """The ladder's rungs with their own and their parents' kernel times."""
     found = []
     for rung in RUNGS.values():
-        series = Series(rung.name, evidence.transfer)
-        own = evidence.time(workload, layer, N, series, "kernel")
-        parent = rung.parent and evidence.time(workload, layer, N, Series(rung.parent, evidence.transfer), "kernel")
+        series = Series(rung.name, measurements.transfer)
+        own = measurements.time(workload, layer, N, series, "kernel")
+        parent = rung.parent and measurements.time(
+            workload, layer, N, Series(rung.parent, measurements.transfer), "kernel"
+        )
         if own:
             known = published.kernel_ms(workload, layer, N, Series(rung.name))
             found.append(Step(rung.name, own, parent.median if parent else None, known))
     return found
 
 
-def ratio(evidence: Evidence, workload: str, layer: int | None, N: int, slow: Series, fast: Series) -> float | None:
+def ratio(
+    measurements: Measurements, workload: str, layer: int | None, N: int, slow: Series, fast: Series
+) -> float | None:
     """How many times less time the second series takes."""
-    times = [evidence.time(workload, layer, N, series, "kernel") for series in (slow, fast)]
+    times = [measurements.time(workload, layer, N, series, "kernel") for series in (slow, fast)]
     return times[0].median / times[1].median if times[0] and times[1] else None
 
 
 # Orderings
 
 
-def orderings(evidence: Evidence, workload: str) -> list[Table | Plot]:
+def orderings(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """Ranks by layer, ours and the study's, and how far they agree."""
-    N = evidence.main_batch(workload)
+    N = measurements.main_batch(workload)
     items: list[Table | Plot] = []
     for what in ("kernel time", "speedup"):
         ranked: dict[int | None, tuple[Ours, Ours]] = {}
-        for layer in slices(evidence, workload):
-            ours, theirs = comparable(evidence, workload, layer, N, what)
+        for layer in slices(measurements, workload):
+            ours, theirs = comparable(measurements, workload, layer, N, what)
             if len(ours) > 1:
                 ranked[layer] = ours, theirs
         if ranked:
             key = f"{workload}-order-{what.split()[0]}"
             items += [
-                rank_table(key, f"{workload}: order by {what}, N={N}", ranked, evidence),
+                rank_table(key, f"{workload}: order by {what}, N={N}", ranked, measurements),
                 agreement(key, what, ranked),
             ]
     return items
 
 
-def comparable(evidence: Evidence, workload: str, layer: int | None, N: int, what: str) -> tuple[Ours, Ours]:
+def comparable(measurements: Measurements, workload: str, layer: int | None, N: int, what: str) -> tuple[Ours, Ours]:
     """Costs of the series that both sides have: smaller is better."""
     ours: Ours = {}
     theirs: Ours = {}
-    for series in evidence.series(workload, N):
+    for series in measurements.series(workload, N):
         if what == "speedup":
-            own, known = evidence.speedup(workload, layer, N, series), published.speedup(workload, layer, N, series)
+            own, known = measurements.speedup(workload, layer, N, series), published.speedup(workload, layer, N, series)
             costs = (1 / own.median if own else None), (1 / known if known else None)
         else:
-            own = evidence.time(workload, layer, N, series, "kernel")
+            own = measurements.time(workload, layer, N, series, "kernel")
             costs = (own.median if own else None), published.kernel_ms(workload, layer, N, series)
         if costs[0] is not None and costs[1] is not None:
             ours[series], theirs[series] = costs[0], costs[1]
     return ours, theirs
 
 
-def rank_table(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]], evidence: Evidence) -> Table:
+def rank_table(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]], measurements: Measurements) -> Table:
     """Rank here and rank published, for each layer and in all."""
     every = {series: None for ours, _ in ranked.values() for series in ours}
     rows: list[tuple[Cell, ...]] = []
@@ -185,7 +189,7 @@ def rank_table(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]]
         cells = [cell for pair in ranked.values() for cell in (rank(side, series) for side in pair)]
         rows.append((series.label, *cells))
     columns = ("rung", *(f"{label(layer)}, {who}" for layer in ranked for who in ("here", "study")))
-    caption = f"Here: {evidence.device['name']}. Equal figures share a rank."
+    caption = f"Here: {measurements.device['name']}. Equal figures share a rank."
     return Table(key, title, caption, columns, rows)
 
 
@@ -230,16 +234,18 @@ def reversals(ours: Ours, theirs: Ours) -> list[tuple[str, str]]:
 # Roofline
 
 
-def rooflines(evidence: Evidence, workload: str) -> list[Table | Plot]:
+def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """With compulsory bytes, and with measured ones where there are profiles; the figures as a table."""
-    N = evidence.main_batch(workload)
-    points = [point for point in evidence.of(workload) if point.N == N and point.series.transfer == evidence.transfer]
+    N = measurements.main_batch(workload)
+    points = [
+        point for point in measurements.of(workload) if point.N == N and point.series.transfer == measurements.transfer
+    ]
     points = [point for point in points if point.median("kernel")]
     if not points:
         return []
     least = [float(point.compulsory_bytes) for point in points]
-    measured = measured_bytes(evidence)
-    ceilings = evidence.ceilings
+    measured = measured_bytes(measurements)
+    ceilings = measurements.ceilings
     known = "Lines: ceilings measured on this GPU." if ceilings else "No ceilings were measured for this GPU."
     items: list[Table | Plot] = [
         Plot(
@@ -295,13 +301,13 @@ def roofline_row(point: Measured, dram: float | None, ceilings: Record | None) -
     )
 
 
-def measured_bytes(evidence: Evidence) -> dict[str, float]:
+def measured_bytes(measurements: Measurements) -> dict[str, float]:
     """DRAM bytes of all profiled kernels of a point for its whole batch, by the point's name.
 
     Of a point that is run in pieces one was profiled: the others move as much per image.
     """
     found: dict[str, float] = defaultdict(float)
-    for profile in evidence.of_type("profile"):
+    for profile in measurements.of_type("profile"):
         point, moved = profile["point"], dram_bytes(profile["metrics"])
         if moved:
             found[identity(point)] += moved * point["N"] / profile.get("images", point["N"])
@@ -320,16 +326,18 @@ def dram_bytes(metrics: dict[str, float]) -> float | None:
 # Accuracy
 
 
-def accuracy(evidence: Evidence, workload: str) -> list[Table | Plot]:
+def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """Worst error over the layers against time per image, of every rung and peer."""
-    N = evidence.main_batch(workload)
+    N = measurements.main_batch(workload)
     marks: list[Mark] = []
     rows: list[tuple[Cell, ...]] = []
-    for series in evidence.series(workload, N):
-        points = [point for layer in evidence.layers(workload) if (point := evidence.find(workload, layer, N, series))]
-        timed = evidence.time(workload, slices(evidence, workload)[-1], N, series, "kernel")
+    for series in measurements.series(workload, N):
+        points = [
+            point for layer in measurements.layers(workload) if (point := measurements.find(workload, layer, N, series))
+        ]
+        timed = measurements.time(workload, slices(measurements, workload)[-1], N, series, "kernel")
         errors = [point.error for point in points if point.error is not None]
-        if series.transfer != evidence.transfer or not timed or not errors:
+        if series.transfer != measurements.transfer or not timed or not errors:
             continue
         per_image = Summary(timed.median / N, timed.low / N, timed.high / N, timed.count)
         if max(errors) > 0:
@@ -338,7 +346,7 @@ def accuracy(evidence: Evidence, workload: str) -> list[Table | Plot]:
         rows.append((series.rung, points[0].precision, max(errors), tolerance, per_image.median))
     if not rows:
         return []
-    what = label(slices(evidence, workload)[-1])
+    what = label(slices(measurements, workload)[-1])
     x, y = "largest error over norms", f"kernel time, {what} (ms per image)"
     columns = ("rung", "precision", "largest error", "its tolerance", "ms per image")
     title = f"{workload}: speed against error, {what}, N={N}"
@@ -351,26 +359,28 @@ def accuracy(evidence: Evidence, workload: str) -> list[Table | Plot]:
 # Peers
 
 
-def peers(evidence: Evidence, workload: str) -> list[Table | Plot]:
+def peers(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """The fastest rungs beside every peer, layer by layer."""
-    N = evidence.main_batch(workload)
-    series = [each for each in evidence.series(workload, N) if each.transfer == evidence.transfer]
+    N = measurements.main_batch(workload)
+    series = [each for each in measurements.series(workload, N) if each.transfer == measurements.transfer]
     others = [each for each in series if each.rung not in RUNGS]
     if not others:
         return []
-    layers = slices(evidence, workload)
-    times = {(layer, each): evidence.time(workload, layer, N, each, "kernel") for layer in layers for each in series}
+    layers = slices(measurements, workload)
+    times = {
+        (layer, each): measurements.time(workload, layer, N, each, "kernel") for layer in layers for each in series
+    }
     panels = []
     rows: list[tuple[Cell, ...]] = []
     for layer in layers:
         panels.append((label(layer), [Dot(each.rung, each.rung, times[layer, each]) for each in series]))
         for peer in others:
-            time, precision = times[layer, peer], precision_of(evidence, workload, peer)
+            time, precision = times[layer, peer], precision_of(measurements, workload, peer)
             rivals = [
                 (own.median, each.rung)
                 for each in series
                 if each not in others
-                and precision_of(evidence, workload, each) == precision
+                and precision_of(measurements, workload, each) == precision
                 and (own := times[layer, each])
             ]
             if time:
@@ -397,17 +407,17 @@ def peers(evidence: Evidence, workload: str) -> list[Table | Plot]:
     return [*items, table]
 
 
-def precision_of(evidence: Evidence, workload: str, series: Series) -> str:
+def precision_of(measurements: Measurements, workload: str, series: Series) -> str:
     """The precision of a series' points."""
-    return next(point.precision for point in evidence.of(workload) if point.series == series)
+    return next(point.precision for point in measurements.of(workload) if point.series == series)
 
 
 # Transfers
 
 
-def transfers(evidence: Evidence, workload: str) -> list[Table | Plot]:
+def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """Every rung with two transfers or more, at the largest batch with most of them."""
-    points = evidence.of(workload)
+    points = measurements.of(workload)
     by_rung: dict[tuple[str, int], set[str]] = {}
     for point in points:
         by_rung.setdefault((point.series.rung, point.N), set()).add(point.series.transfer)
@@ -415,13 +425,13 @@ def transfers(evidence: Evidence, workload: str) -> list[Table | Plot]:
     if not compared:
         compared = {key: names for key, names in by_rung.items() if len(names) > 1}
     chosen = [point for point in points if (point.series.rung, point.N) in compared]
-    rows = [row for point in chosen if (row := transfer_row(evidence, point))]
+    rows = [row for point in chosen if (row := transfer_row(measurements, point))]
     if not rows:
         return []
     N = max(N for _, N in compared)
     layers = sorted({point.layer for point in chosen if point.N == N})
     bars = [
-        transfer_bar(evidence, workload, layers, N, Series(rung, name))
+        transfer_bar(measurements, workload, layers, N, Series(rung, name))
         for rung in dict.fromkeys(rung for rung, batch in compared if batch == N)
         for name in sorted(compared[rung, N], key=transfer_place)
     ]
@@ -451,20 +461,20 @@ def transfer_place(name: str) -> tuple[int, str]:
     return list(TRANSFERS).index(transfer_named(name).kind), name
 
 
-def transfer_row(evidence: Evidence, point: Measured) -> tuple[Cell, ...] | None:
+def transfer_row(measurements: Measurements, point: Measured) -> tuple[Cell, ...] | None:
     """A point's times and shares; None without a total."""
     kernel, h2d, d2h, copies, total = map(point.median, ("kernel", *DIRECTIONS, "copies", "total"))
     if total is None:
         return None
     shares = [100 * copies / total if copies is not None else None]
     shares.append(100 * max(total - kernel, 0.0) / total if kernel is not None else None)
-    floor = copy_floor(evidence, point)
+    floor = copy_floor(measurements, point)
     return point.layer, point.N, point.series.rung, point.series.transfer, kernel, h2d, d2h, total, *shares, floor
 
 
-def copy_floor(evidence: Evidence, point: Measured) -> float | None:
+def copy_floor(measurements: Measurements, point: Measured) -> float | None:
     """Least time of both copies in ms, from the bus's measured rates."""
-    ceilings = evidence.ceilings
+    ceilings = measurements.ceilings
     if not ceilings or not ceilings.get("h2d_bytes_per_s") or not ceilings.get("d2h_bytes_per_s"):
         return None
     back = point.N * point.conv.M * point.conv.E * point.conv.F * point.itemsize
@@ -472,9 +482,9 @@ def copy_floor(evidence: Evidence, point: Measured) -> float | None:
     return float(MS * (there / ceilings["h2d_bytes_per_s"] + back / ceilings["d2h_bytes_per_s"]))
 
 
-def transfer_bar(evidence: Evidence, workload: str, layers: Sequence[int], N: int, series: Series) -> Stack:
+def transfer_bar(measurements: Measurements, workload: str, layers: Sequence[int], N: int, series: Series) -> Stack:
     """The sum over the layers that were measured, for one rung under one transfer."""
-    points = [point for layer in layers if (point := evidence.find(workload, layer, N, series))]
+    points = [point for layer in layers if (point := measurements.find(workload, layer, N, series))]
     complete = len(points) == len(layers)
 
     def total(figure: str) -> float | None:
@@ -482,7 +492,7 @@ def transfer_bar(evidence: Evidence, workload: str, layers: Sequence[int], N: in
 
     kernel, whole = total("kernel"), total("total")
     copies = {name: value for name in DIRECTIONS if (value := total(name)) is not None}
-    floor = sum_or_none([copy_floor(evidence, point) for point in points]) if complete else None
+    floor = sum_or_none([copy_floor(measurements, point) for point in points]) if complete else None
     bar = charts.one(kernel) if kernel is not None else None
     return Stack(f"{series.rung}, {series.transfer}", series.rung, bar, copies, whole, floor=floor)
 
@@ -490,16 +500,16 @@ def transfer_bar(evidence: Evidence, workload: str, layers: Sequence[int], N: in
 # Batches
 
 
-def per_image(evidence: Evidence, workload: str) -> list[Table | Plot]:
+def per_image(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """Kernel time of one image against the batch, all layers if they are there, and the same with the copies."""
-    batches = evidence.batches(workload)
+    batches = measurements.batches(workload)
     if len(batches) < 2:
         return []
-    layer = slices(evidence, workload)[-1]
-    series = [each for each in evidence.series(workload) if each.transfer == evidence.transfer]
+    layer = slices(measurements, workload)[-1]
+    series = [each for each in measurements.series(workload) if each.transfer == measurements.transfer]
 
     def line(each: Series, figure: str) -> Line:
-        times = [evidence.time(workload, layer, N, each, figure) for N in batches]
+        times = [measurements.time(workload, layer, N, each, figure) for N in batches]
         scaled = [
             Summary(t.median / N, t.low / N, t.high / N, t.count) if t else None
             for N, t in zip(batches, times, strict=True)

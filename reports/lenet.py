@@ -6,7 +6,7 @@ from alexconv.reports import published
 from alexconv.reports.alexnet import breakdown_plot
 from alexconv.reports.charts import Line, lines
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.evidence import Evidence
+from alexconv.reports.measurements import Measurements
 from alexconv.shapes import WORKLOADS
 
 PREFIX = "lenet"
@@ -15,16 +15,16 @@ HERE = "here"
 CURVES = 6  # rungs in one figure
 
 
-def section(evidence: Evidence) -> Section:
+def section(measurements: Measurements) -> Section:
     """One table for each workload, and its figures."""
     items: list[Table | Plot] = []
-    for workload in evidence.workloads:
-        if workload.startswith(PREFIX) and evidence.timed:
-            items.append(op_times(evidence, workload))
-            N = evidence.main_batch(workload)
+    for workload in measurements.workloads:
+        if workload.startswith(PREFIX) and measurements.timed:
+            items.append(op_times(measurements, workload))
+            N = measurements.main_batch(workload)
             title = f"{workload}: kernels and copies of both layers, N={N}"
-            items.append(breakdown_plot(evidence, f"{workload}-breakdown", title, None, N, workload))
-            items += curves(evidence, workload)
+            items.append(breakdown_plot(measurements, f"{workload}-breakdown", title, None, N, workload))
+            items += curves(measurements, workload)
             items += swept(workload)
     text = (
         "Op time is the time of one layer's kernels. Rows of 'here' are ours; the other rows are what the studies "
@@ -33,15 +33,15 @@ def section(evidence: Evidence) -> Section:
     return Section("lenet-studies", "The LeNet-style studies", text, items)
 
 
-def op_times(evidence: Evidence, workload: str) -> Table:
+def op_times(measurements: Measurements, workload: str) -> Table:
     """Rows: our rungs, then the published variants; columns: layer by batch."""
     layers = range(1, len(WORKLOADS[workload].layers) + 1)
     found = [figure for figure in published.figures() if figure.workload == workload and figure.quantity in OP_TIMES]
-    batches = sorted({*evidence.batches(workload), *(figure.N for figure in found)})
+    batches = sorted({*measurements.batches(workload), *(figure.N for figure in found)})
     rows: list[tuple[Cell, ...]] = []
-    for series in evidence.series(workload):
-        own = [evidence.time(workload, layer, N, series, "kernel") for layer in layers for N in batches]
-        rows.append((HERE, evidence.device["name"], series.label, *(time.median if time else None for time in own)))
+    for series in measurements.series(workload):
+        own = [measurements.time(workload, layer, N, series, "kernel") for layer in layers for N in batches]
+        rows.append((HERE, measurements.device["name"], series.label, *(time.median if time else None for time in own)))
     for study, gpu, variant, quantity in dict.fromkeys((f.study, f.gpu, f.variant, f.quantity) for f in found):
         values = {
             (f.layer, f.N): f.value
@@ -55,12 +55,14 @@ def op_times(evidence: Evidence, workload: str) -> Table:
     return Table(f"{workload}-op-times", f"{workload}: op times", caption, columns, rows)
 
 
-def curves(evidence: Evidence, workload: str) -> list[Table | Plot]:
+def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
     """Op time against the batch, for the fastest rungs."""
-    batches, N = evidence.batches(workload), evidence.main_batch(workload)
+    batches, N = measurements.batches(workload), measurements.main_batch(workload)
     if len(batches) < 2:
         return []
-    totals = {series: evidence.time(workload, None, N, series, "kernel") for series in evidence.series(workload)}
+    totals = {
+        series: measurements.time(workload, None, N, series, "kernel") for series in measurements.series(workload)
+    }
     ranked = sorted((time.median, series) for series, time in totals.items() if time)[:CURVES]
     panels = [
         (
@@ -70,12 +72,12 @@ def curves(evidence: Evidence, workload: str) -> list[Table | Plot]:
                     series.label,
                     series.rung,
                     batches,
-                    [evidence.time(workload, layer, batch, series, "kernel") for batch in batches],
+                    [measurements.time(workload, layer, batch, series, "kernel") for batch in batches],
                 )
                 for _, series in ranked
             ],
         )
-        for layer in evidence.layers(workload)
+        for layer in measurements.layers(workload)
     ]
     title = f"{workload}: op time against the batch"
     caption = f"The {len(ranked)} fastest of {len(totals)} rungs at N={N}; the table has them all."

@@ -5,23 +5,23 @@ from collections.abc import Iterable
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.evidence import Evidence, name_of
+from alexconv.reports.measurements import Measurements, name_of
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
 
 KILO, GIBIBYTE = 1000, 2**30
 
 
-def facts(evidence: Evidence) -> list[tuple[str, str]]:
+def facts(measurements: Measurements) -> list[tuple[str, str]]:
     """Name and value of everything that the records say about machine and software."""
-    device = evidence.device
+    device = measurements.device
     found = [("Device", device_line(device))]
     found += [("Driver", str(device["driver"]))] if device.get("driver") else []
     found += [("Toolkit", f"CUDA {device['toolkit']}")] if device.get("toolkit") else []
     found += [("Clocks", clocks(device))] if device.get("clock_khz") else []
     found += [("Compiler", str(device["compiler"]))] if device.get("compiler") else []
-    for host in evidence.of_type("host"):
+    for host in measurements.of_type("host"):
         found.append(("CPU", f"{host.get('cpu', '?')}, {host.get('cores', '?')} cores, {host.get('system', '')}"))
-    runs = evidence.of_type("run")
+    runs = measurements.of_type("run")
     found += [("Commit", text) for text in once(commit(run) for run in runs)]
     found += [("Packages", text) for text in once(packages(run) for run in runs)]
     return found + [("Command", text) for text in once(str(run.get("command", "?")) for run in runs)]
@@ -61,12 +61,14 @@ def packages(run: Record) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
-def bases(evidence: Evidence) -> list[tuple[str, str]]:
+def bases(measurements: Measurements) -> list[tuple[str, str]]:
     """What every speedup in the report is relative to."""
-    hosts = " or ".join(once(str(host.get("cpu", "")) for host in evidence.of_type("host"))) or "an unnamed CPU"
-    cores = " or ".join(once(str(host.get("cores", "")) for host in evidence.of_type("host"))) or "all"
-    scaled = sum("serial_scaled_from" in (point.record.get("cpu") or {}) for point in evidence.points)
-    note = f" In {scaled} of {len(evidence.points)} points it is scaled up from fewer images than N." if scaled else ""
+    hosts = " or ".join(once(str(host.get("cpu", "")) for host in measurements.of_type("host"))) or "an unnamed CPU"
+    cores = " or ".join(once(str(host.get("cores", "")) for host in measurements.of_type("host"))) or "all"
+    scaled = sum("serial_scaled_from" in (point.record.get("cpu") or {}) for point in measurements.points)
+    note = (
+        f" In {scaled} of {len(measurements.points)} points it is scaled up from fewer images than N." if scaled else ""
+    )
     return [
         ("Serial CPU", f"a plain seven-loop C++ convolution, -O2, one core of {hosts}.{note}"),
         ("BLAS", f"im2col and matrix product in float32 on all {cores} cores of {hosts}"),
@@ -75,13 +77,13 @@ def bases(evidence: Evidence) -> list[tuple[str, str]]:
     ]
 
 
-def section(evidence: Evidence) -> Section:
+def section(measurements: Measurements) -> Section:
     """The main table of every workload: sums over the layers, then layer by layer."""
     items: list[Table | Plot] = []
-    for workload in evidence.workloads:
-        found = [row for row in rows(point.record for point in evidence.points) if row.workload == workload]
+    for workload in measurements.workloads:
+        found = [row for row in rows(point.record for point in measurements.points) if row.workload == workload]
         whole = [row for row in found if row.layer is None]
-        if evidence.timed and whole:
+        if measurements.timed and whole:
             items.append(
                 Table(
                     f"{workload}-overview",
@@ -94,7 +96,7 @@ def section(evidence: Evidence) -> Section:
                     ],
                 )
             )
-        if evidence.timed:
+        if measurements.timed:
             items.append(
                 Table(
                     f"{workload}-layers",

@@ -10,9 +10,9 @@ import jinja2
 import matplotlib
 
 from alexconv.errors import UsageError
-from alexconv.reports import alexnet, details, ladder_sections, lenet, overview
+from alexconv.reports import alexnet, diagnostics, ladder_sections, lenet, overview
 from alexconv.reports.elements import Cell, Plot, Section, Table, exact, shown
-from alexconv.reports.evidence import Evidence
+from alexconv.reports.measurements import Measurements
 from alexconv.reports.style import RC, save_png, settle, svg_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -39,14 +39,16 @@ class Report:
         return (item for section in self.sections for item in section.items if isinstance(item, Plot))
 
 
-def compose(evidence: Evidence) -> Report:
+def compose(measurements: Measurements) -> Report:
     """The sections that the records have something for; the list of problems always comes last."""
-    found = [overview.section(evidence), alexnet.section(evidence), lenet.section(evidence)]
-    found += [*ladder_sections.sections(evidence), *details.sections(evidence)]
+    found = [overview.section(measurements), alexnet.section(measurements), lenet.section(measurements)]
+    found += [*ladder_sections.sections(measurements), *diagnostics.sections(measurements)]
     kept = [section for section in found if section.items]
-    title = f"Convolution on {overview.device_line(evidence.device).partition(',')[0]}"
-    bases = overview.bases(evidence) if evidence.timed else []
-    return Report(title, overview.facts(evidence), bases, [*kept, details.problems(evidence)], evidence.timed)
+    title = f"Convolution on {overview.device_line(measurements.device).partition(',')[0]}"
+    bases = overview.bases(measurements) if measurements.timed else []
+    return Report(
+        title, overview.facts(measurements), bases, [*kept, diagnostics.problems(measurements)], measurements.timed
+    )
 
 
 def write(report: Report, folder: Path) -> Path:

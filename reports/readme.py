@@ -18,10 +18,10 @@ from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD, breakdown_plot
 from alexconv.reports.comparison import gather
 from alexconv.reports.elements import Cell, Plot, shown
-from alexconv.reports.evidence import Evidence, evidence
 from alexconv.reports.frontier import summary_part
 from alexconv.reports.generated import check, updated
 from alexconv.reports.ladder_sections import steps
+from alexconv.reports.measurements import Measurements, measurements
 from alexconv.reports.overview import device_line
 from alexconv.reports.page import markdown_table
 from alexconv.reports.style import RC, settle, svg_text
@@ -31,7 +31,7 @@ RESULTS, FIGURES, FRONTIER = "results", "figures", "frontier"  # names of the ma
 FOLDER = Path("docs", "figures")  # beside the README
 
 
-def table(found: Evidence) -> str:
+def table(found: Measurements) -> str:
     """Rungs by batch: kernels and total of all five layers in ms, speedup of the total; the largest error."""
     batches = [N for N in WORKLOADS[WORKLOAD].batches if N in found.batches(WORKLOAD)]
     columns = [
@@ -58,7 +58,7 @@ def table(found: Evidence) -> str:
     return "\n".join([*markdown_table(columns, rows), "", caption(found, partly)])
 
 
-def caption(found: Evidence, partly: Sequence[str]) -> str:
+def caption(found: Measurements, partly: Sequence[str]) -> str:
     """Where the figures come from and what the columns mean; ``partly`` are rungs that have not all layers."""
     device, host = found.device, found.of_type("host")
     scaled = any("serial_scaled_from" in (point.record.get("cpu") or {}) for point in found.points)
@@ -73,7 +73,7 @@ def caption(found: Evidence, partly: Sequence[str]) -> str:
     )
 
 
-def plots(found: Evidence) -> list[Plot]:
+def plots(found: Measurements) -> list[Plot]:
     """The waterfall and the breakdown of all five layers at the study's largest batch."""
     N = found.main_batch(WORKLOAD)
     fall = steps(found, WORKLOAD, None, N)
@@ -85,7 +85,7 @@ def plots(found: Evidence) -> list[Plot]:
     return [waterfall, breakdown_plot(found, "breakdown", f"Kernels and copies, all five layers, N={N}", None, N)]
 
 
-def drawn_from(found: Evidence) -> str:
+def drawn_from(found: Measurements) -> str:
     """A digest of what the figures show: it does not change with the version of the drawing library."""
     N = found.main_batch(WORKLOAD)
     figures = ("kernel", "h2d", "d2h")
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("readme", type=Path, metavar="README")
     parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if something is stale")
     options = parser.parse_args(arguments)
-    found = evidence(read(options.files))
+    found = measurements(read(options.files))
     drawings, mark = plots(found), drawn_from(found)
     links = "\n\n".join(f"![{plot.title}]({(FOLDER / plot.key).as_posix()}.svg)" for plot in drawings)
     try:

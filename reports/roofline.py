@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
 from alexconv.reports.charts import Mark, layer_marker, scatter
-from alexconv.reports.evidence import Measured
+from alexconv.reports.measurements import Measured
 
 MS = 1000  # in a second
 TERA = 1e12

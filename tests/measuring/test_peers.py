@@ -18,7 +18,7 @@ from alexconv.measuring import peers
 from alexconv.measuring.points import Joint, Point, layer_range
 from alexconv.measuring.runner import Runner, Settings, finished
 from alexconv.records.store import identity, read
-from alexconv.reports.evidence import evidence
+from alexconv.reports.measurements import measurements
 from alexconv.shapes import WORKLOADS, Conv
 
 CONVOLUTIONS = [f"torch-{layout}-{precision}" for precision in ("fp32", "tf32", "fp16") for layout in ("nchw", "nhwc")]
@@ -388,6 +388,6 @@ def test_reports_leave_layers_together_out_and_compare_reads_them(tmp_path, caps
     joint = peers.together("alexnet", (1, 2, 3), 1, "fp32", "nchw")
     both = [own, record("alexnet", 3, 1, "torch-nchw-fp32") | {"peer": {}}, own | {"point": joint.axes()}]
     file = write(tmp_path / "r.jsonl", both)
-    assert {each.series.rung for each in evidence(read([file])).points} == {"direct", "torch-nchw-fp32"}
+    assert {each.series.rung for each in measurements(read([file])).points} == {"direct", "torch-nchw-fp32"}
     assert compare.main([str(file), str(file)]) == 0
     assert "alexnet layer 1-3 N=1 torch-nchw-fp32-together" in capsys.readouterr().out

@@ -18,10 +18,10 @@ from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import linear_fit
 from alexconv.reports.comparison import gather
 from alexconv.reports.elements import exact, shown
-from alexconv.reports.evidence import Evidence, evidence
 from alexconv.reports.generated import markers, updated
 from alexconv.reports.ladder_sections import kendall_tau, measured_bytes, reversals
 from alexconv.reports.mapping import plane, sectors_per_store
+from alexconv.reports.measurements import Measurements, measurements
 from alexconv.reports.page import FIGURES, MARKDOWN, PAGE, TABLES, compose, csv_text, markdown
 from alexconv.reports.published import Series
 from alexconv.reports.style import look, styles_once
@@ -37,8 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return whole_report(tmp_path_factory.getbasetemp())
 
 
-def found(tmp_path: Path, *records: dict) -> Evidence:
-    return evidence(read([write(tmp_path / "few.jsonl", records)]))
+def found(tmp_path: Path, *records: dict) -> Measurements:
+    return measurements(read([write(tmp_path / "few.jsonl", records)]))
 
 
 def cells(folder: Path, table: str) -> list[dict[str, str]]:
@@ -168,7 +168,7 @@ def test_two_gpus_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     file = write(tmp_path / "both.jsonl", [slow], GPU | {"name": "Other GPU"})
     assert main([str(file), "-o", str(tmp_path / "out")]) == 2
     assert "choose one with --device" in capsys.readouterr().err
-    chosen = evidence(read([file]), "Other GPU")
+    chosen = measurements(read([file]), "Other GPU")
     assert [point.median("kernel") for point in chosen.points] == [9.0]
 
 
@@ -178,7 +178,7 @@ def test_ceilings_count_whatever_machine_the_gpu_was_in(tmp_path: Path) -> None:
     for name, rate in ((GPU["name"], 3.0e12), ("Other GPU", 1.0e12)):
         device = elsewhere.header("device", GPU | {"name": name, "uuid": "GPU-2"})
         elsewhere.header("ceilings", {"device": device, "copy_bytes_per_s": rate})
-    ceilings = evidence(read([file, elsewhere.path])).ceilings
+    ceilings = measurements(read([file, elsewhere.path])).ceilings
     assert ceilings is not None
     assert ceilings["copy_bytes_per_s"] == 3.0e12
 
@@ -188,7 +188,7 @@ def test_the_device_is_that_of_the_last_record(tmp_path: Path) -> None:
     for layer, driver in enumerate(("580.1", "580.2", "580.3", "580.4", "580.5"), start=1):
         write(file, [record("alexnet", layer, 1, "direct")], GPU | {"driver": driver})
     write(file, [record("alexnet", 1, 32, "direct")], GPU | {"driver": "580.3"})
-    assert evidence(read([file])).device["driver"] == "580.3"
+    assert measurements(read([file])).device["driver"] == "580.3"
 
 
 A, B = "channels", "reduce_channels"  # the kernels of a rung
@@ -221,7 +221,7 @@ def test_measured_bytes_are_those_of_the_last_run_on_the_gpu_for_the_whole_batch
             said["device"] = file.header("device", GPU | {"name": said["device"], "uuid": "GPU-2"})
         known = {key: value for key, value in said.items() if value}
         file.header("profile", {"point": one["point"], "metrics": metrics, **known})
-    found = measured_bytes(evidence(read([file.path])))
+    found = measured_bytes(measurements(read([file.path])))
     assert list(found.values()) == [expected]
 
 
@@ -277,7 +277,7 @@ def test_a_cpu_time_that_is_taken_over_brings_the_name_of_its_host(tmp_path: Pat
     later = RecordFile(tmp_path / "later.jsonl")
     keys = {kind: later.header(kind, data) for kind, data in (("device", GPU), ("host", {"cpu": "Another CPU"}))}
     later.point(record("alexnet", 1, 1, "direct") | {"cpu": {}} | keys)
-    hosts = evidence(read([file, later.path])).of_type("host")
+    hosts = measurements(read([file, later.path])).of_type("host")
     assert [host["cpu"] for host in hosts] == ["Test CPU"]
 
 
@@ -385,7 +385,7 @@ def test_cells(cell: str | int | float | None, text: str, program: str) -> None:
 
 def test_the_report_is_what_the_results_say() -> None:
     results, folder = sorted((ROOT / "results").glob("*.jsonl")), ROOT / "docs" / "report"
-    report = compose(evidence(read(results)))
+    report = compose(measurements(read(results)))
     stale = [table.key for table in report.tables() if csv_of(folder, table.key) != csv_text(table)]
     assert not stale, "make report writes them anew"
     assert (folder / MARKDOWN).read_text() == markdown(report), "make report writes it anew"
@@ -430,7 +430,7 @@ def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_pa
     changed = record("alexnet", 1, 128, "direct")
     changed["samples"]["h2d"] = [99.0] * 10
     write(file, [changed])
-    page.write_text(updated(page.read_text(), {readme.RESULTS: readme.table(evidence(read([file])))}))
+    page.write_text(updated(page.read_text(), {readme.RESULTS: readme.table(measurements(read([file])))}))
     assert readme.main([*command, "--check"]) == 1, "a figure is stale"
 
 

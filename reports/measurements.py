@@ -100,7 +100,7 @@ def measured(record: Record) -> Measured:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Measurements:
     """The latest records of one device, in the order of workload, layer, N and ladder, and what surrounds them."""
 
     device: Record
@@ -220,7 +220,7 @@ def sum_or_none(values: Sequence[float | None]) -> float | None:
     return None if None in values else sum(value for value in values if value is not None)
 
 
-def evidence(records: Records, device: str | None = None) -> Evidence:
+def measurements(records: Records, device: str | None = None) -> Measurements:
     """The records of one device: the named one, or else the only GPU, or else the host executor.
 
     Raises UsageError when there is nothing to report, or when two GPUs are there and none is named.
@@ -253,7 +253,7 @@ def evidence(records: Records, device: str | None = None) -> Evidence:
         if header["type"] == "profile" and ("device" not in header or header["device"] in keys)
     )
     last = [record["device"] for record in of_layers if record.get("device") in keys][-1]
-    return Evidence(devices[last], tuple(headers), tuple(points), records.unreadable)
+    return Measurements(devices[last], tuple(headers), tuple(points), records.unreadable)
 
 
 def latest(records: Iterable[Record]) -> list[Record]:

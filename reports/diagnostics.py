@@ -10,7 +10,7 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.evidence import Evidence, Measured
+from alexconv.reports.measurements import Measured, Measurements
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",
@@ -21,29 +21,29 @@ LEAST_CELLS = 4  # of a sweep that deserves a heat map
 Group = tuple[str, str, str, int, int]  # workload, rung, transfer, N, layer
 
 
-def sections(evidence: Evidence) -> list[Section]:
+def sections(measurements: Measurements) -> list[Section]:
     """Those with items are shown; the list of problems always is."""
     return [
         Section(
             "constants",
             "Constants: ablations and sweeps",
             "One constant changed at a time against the rung's default, and pairs of constants swept together.",
-            [*ablations(evidence), *sweeps(evidence)] if evidence.timed else [],
+            [*ablations(measurements), *sweeps(measurements)] if measurements.timed else [],
         ),
-        Section("streams", "Streams", "What each stream did when.", timelines(evidence)),
-        Section("profiles", "Profiles", "Counters of the kernels, by source.", profiles(evidence)),
+        Section("streams", "Streams", "What each stream did when.", timelines(measurements)),
+        Section("profiles", "Profiles", "Counters of the kernels, by source.", profiles(measurements)),
         Section(
             "correctness",
             "Correctness",
             "Every output is compared with the float64 reference; a point passes if its error is at most the tolerance "
             "of its precision.",
-            [correctness(evidence), *([spread(evidence)] if spread(evidence).rows else [])],
+            [correctness(measurements), *([spread(measurements)] if spread(measurements).rows else [])],
         ),
         Section(
             "launches",
             "Launches and memory",
             "What was launched, and the memory that was planned for it before it was allocated.",
-            [launches(evidence), memory(evidence)],
+            [launches(measurements), memory(measurements)],
         ),
     ]
 
@@ -60,11 +60,11 @@ def groups(points: Iterable[Measured]) -> dict[Group, list[Measured]]:
     return {key: members for key, members in found.items() if len(members) > 1}
 
 
-def ablations(evidence: Evidence) -> list[Table | Plot]:
+def ablations(measurements: Measurements) -> list[Table | Plot]:
     """Points with one changed constant against the default; the figure at the largest batch that has any."""
     rows: list[tuple[Cell, ...]] = []
     bars: dict[tuple[str, int], list[Dot]] = defaultdict(list)
-    for (workload, rung, _, N, layer), members in groups(evidence.points).items():
+    for (workload, rung, _, N, layer), members in groups(measurements.points).items():
         default = next((point for point in members if not point.changed), None)
         for point in members:
             if default and len(point.changed) == 1:
@@ -75,7 +75,7 @@ def ablations(evidence: Evidence) -> list[Table | Plot]:
                 rows.append((workload, layer, N, rung, name, base.median, own.median, ratio.median))
                 bars[workload, N].append(Dot(f"{rung}, layer {layer}, {name}", rung, ratio))
     items: list[Table | Plot] = []
-    for workload in evidence.workloads:
+    for workload in measurements.workloads:
         batches = [N for name, N in bars if name == workload]
         if batches:
             N = max(batches)
@@ -87,10 +87,10 @@ def ablations(evidence: Evidence) -> list[Table | Plot]:
     return [*items, table] if rows else []
 
 
-def sweeps(evidence: Evidence) -> list[Table | Plot]:
+def sweeps(measurements: Measurements) -> list[Table | Plot]:
     """A heat map of the two constants with the most values, for each layer of a rung, at its largest batch."""
     grids: dict[tuple[str, str, int], list[Grid]] = defaultdict(list)
-    for (workload, rung, _, N, layer), members in groups(evidence.points).items():
+    for (workload, rung, _, N, layer), members in groups(measurements.points).items():
         grid = swept(members, f"layer {layer}")
         if grid:
             grids[workload, rung, N].append(grid)
@@ -125,11 +125,11 @@ def swept(members: Sequence[Measured], title: str) -> Grid | None:
 # Streams and profiles
 
 
-def timelines(evidence: Evidence) -> list[Table | Plot]:
+def timelines(measurements: Measurements) -> list[Table | Plot]:
     """The fastest streamed point of each layer as a figure; the overlap of all of them as a table."""
-    points = [point for point in evidence.points if point.record.get("timeline") and point.record["status"] == "ok"]
+    points = [point for point in measurements.points if point.record.get("timeline") and point.record["status"] == "ok"]
     items: list[Table | Plot] = []
-    for workload in evidence.workloads:
+    for workload in measurements.workloads:
         own = [point for point in points if point.workload == workload]
         N = max((point.N for point in own), default=0)
         fastest: dict[int, Measured] = {}
@@ -156,10 +156,10 @@ def overlap_row(point: Measured) -> tuple[Cell, ...]:
     return point.workload, point.layer, point.N, name, streams, float(busy), float(elapsed), float(busy / elapsed)
 
 
-def profiles(evidence: Evidence) -> list[Table | Plot]:
+def profiles(measurements: Measurements) -> list[Table | Plot]:
     """One table per source, one row per kernel, one column per counter."""
     items: list[Table | Plot] = []
-    found = evidence.of_type("profile")
+    found = measurements.of_type("profile")
     for source in sorted({profile["source"] for profile in found}):
         own = [profile for profile in found if profile["source"] == source]
         names = sorted({name for profile in own for name in profile["metrics"]})
@@ -177,10 +177,10 @@ def profiles(evidence: Evidence) -> list[Table | Plot]:
 # Every point
 
 
-def correctness(evidence: Evidence) -> Table:
+def correctness(measurements: Measurements) -> Table:
     """Errors beside their tolerances."""
     rows = []
-    for point in evidence.points:
+    for point in measurements.points:
         error = point.record.get("error") or {}
         known = [
             None if error.get(name) is None else float(error[name]) for name in ("absolute", "scaled", "tolerance")
@@ -204,20 +204,20 @@ def correctness(evidence: Evidence) -> Table:
     return Table("correctness", "Errors of every point", caption, columns, rows, long=True)
 
 
-def spread(evidence: Evidence) -> Table:
+def spread(measurements: Measurements) -> Table:
     """Run-to-run variation of rungs whose order of additions varies."""
-    points = [point for point in evidence.points if point.record.get("spread") is not None]
+    points = [point for point in measurements.points if point.record.get("spread") is not None]
     rows = [(point.workload, point.layer, point.N, point.label, float(point.record["spread"])) for point in points]
     columns = ("workload", "layer", "N", "rung", "spread")
     caption = "Largest absolute difference between the outputs of repeated runs, for rungs that add in no fixed order."
     return Table("spread", "Run-to-run variation", caption, columns, rows)
 
 
-def launches(evidence: Evidence) -> Table:
+def launches(measurements: Measurements) -> Table:
     """Every launch of every point."""
     rows = [
         (point.workload, point.layer, point.N, point.label, *launch_cells(launch))
-        for point in evidence.points
+        for point in measurements.points
         for launch in point.record.get("launches") or ()
     ]
     columns = (
@@ -253,11 +253,11 @@ def launch_cells(launch: dict[str, object]) -> tuple[Cell, ...]:
     return str(launch["entry"]), *sizes, whole("registers"), shared, whole("local"), share
 
 
-def memory(evidence: Evidence) -> Table:
+def memory(measurements: Measurements) -> Table:
     """Planned bytes, pieces, and what the mapping of threads predicts for stores; from the ladder, not from a GPU."""
     rows = []
     sectors: dict[tuple[object, ...], float] = {}
-    for point in evidence.points:
+    for point in measurements.points:
         constants = point.record.get("planned_constants") or point.record["point"]["constants"]
         predicted = None
         if point.rung and {"OUTPUTS", "COALESCED"} <= set(constants):
@@ -306,9 +306,9 @@ def memory(evidence: Evidence) -> Table:
 # What went wrong
 
 
-def problems(evidence: Evidence) -> Section:
+def problems(measurements: Measurements) -> Section:
     """Failed and skipped points with their reasons, and measurements to distrust."""
-    failed = [point for point in evidence.points if point.record["status"] != "ok"]
+    failed = [point for point in measurements.points if point.record["status"] != "ok"]
     rows = [
         (point.workload, point.layer, point.N, point.label, point.record["status"], point.record.get("reason") or "")
         for point in failed
@@ -320,18 +320,19 @@ def problems(evidence: Evidence) -> Section:
         items.append(Table("problems", "Points without a result", caption, (*where, "status", "reason"), rows))
     doubtful = [
         (point.workload, point.layer, point.N, point.label, flags)
-        for point in evidence.points
+        for point in measurements.points
         if (flags := doubts(point))
     ]
     if doubtful:
         caption = "Kept in all tables and figures. Noisy: a confidence interval wider than a tenth of the median."
         items.append(Table("doubts", "Measurements to distrust", caption, (*where, "why"), doubtful, long=True))
-    missing = [rung for rung in RUNGS if all(point.series.rung != rung for point in evidence.points)]
-    text = f"{len(evidence.points)} points: {len(evidence.points) - len(failed)} ok, {len(failed)} failed or skipped."
+    missing = [rung for rung in RUNGS if all(point.series.rung != rung for point in measurements.points)]
+    points = len(measurements.points)
+    text = f"{points} points: {points - len(failed)} ok, {len(failed)} failed or skipped."
     if missing:
         text += f" Rungs of the ladder that these records do not have: {', '.join(missing)}."
-    if evidence.unreadable:
-        text += f" {evidence.unreadable} lines of the record files could not be read."
+    if measurements.unreadable:
+        text += f" {measurements.unreadable} lines of the record files could not be read."
     return Section("problems", "Failed, skipped and doubtful points", text, items)
 
 
