@@ -78,7 +78,7 @@ def filter_and_plane_bytes(itemsize: int) -> SharedBytes:
 
 
 def vector_bytes(conv: Conv, constants: Constants) -> int:
-    """The same in rows padded for vector loads: TAPS_PITCH, PLANE_ROWS and PLANE_PITCH as in ``vectors.cuh``."""
+    """The same in rows padded for vector loads: FILTER_FLOATS and PLANE_FLOATS in ``vectors.cuh``."""
     outputs = constants["OUTPUTS"]
     block_columns, block_rows, _ = plane_block(conv, constants)
     step = conv.U * (1 if constants["COALESCED"] else outputs)

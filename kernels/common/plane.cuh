@@ -1,8 +1,11 @@
-// Which outputs of an E x F plane a thread computes, when one block covers the plane.
+// One block per output plane: which of the E x F outputs a thread computes.
 //
-// A block has at most 1024 threads, so a thread takes OUTPUTS x OUTPUTS outputs of a larger plane.  COALESCED = 1: they
-// lie a block apart, and the threads of a warp touch neighbouring addresses.  COALESCED = 0: they lie side by side, and
-// neighbouring threads are OUTPUTS addresses apart.
+// Gives: BLOCK_ROWS x BLOCK_COLUMNS = THREADS; output_row, output_column; for_each_output; stage.
+// Needs: OUTPUTS and COALESCED, constants of the rung.
+//
+// A block has at most 1024 threads, so in a larger plane a thread computes OUTPUTS x OUTPUTS outputs.  COALESCED = 1:
+// they lie a block apart, and the threads of a warp access neighbouring addresses.  COALESCED = 0: they are neighbours,
+// and neighbouring threads are OUTPUTS addresses apart.
 #pragma once
 #include "shape.cuh"
 
@@ -24,7 +27,7 @@ __device__ __forceinline__ int output_column(int j)
     return COALESCED ? j * BLOCK_COLUMNS + threadIdx.x : threadIdx.x * OUTPUTS + j;
 }
 
-// Calls body(e, f) for each of the thread's outputs, one after the other.
+// Calls body(e, f) for each of the thread's outputs, one at a time.
 template <class Body>
 __device__ __forceinline__ void for_each_output(Body body)
 {
@@ -35,7 +38,7 @@ __device__ __forceinline__ void for_each_output(Body body)
         }
 }
 
-// Calls body(e, f, sum) for each of the thread's outputs.  Unrolled, so that the sums can live in registers.
+// Calls body(e, f, sum) for each of the thread's outputs.  Unrolled, so that the accumulators can stay in registers.
 template <class Sum, class Body>
 __device__ __forceinline__ void for_each_output(Sum (&sums)[OUTPUTS][OUTPUTS], Body body)
 {
@@ -48,7 +51,7 @@ __device__ __forceinline__ void for_each_output(Sum (&sums)[OUTPUTS][OUTPUTS], B
         }
 }
 
-// Copies `count` neighbouring elements to shared memory, with all threads of the block.
+// Copies `count` contiguous elements to shared memory with all threads of the block.
 template <class T>
 __device__ __forceinline__ void stage(T* __restrict__ shared, const T* __restrict__ from, int count)
 {

@@ -1,9 +1,10 @@
-// A layer as a product of matrices: filters [M][K] times the unrolled input [K][PIXELS] of an image is its output
-// [M][PIXELS].
+// Convolution as GEMM: filters [M][K] times the im2col matrix [K][PIXELS] of an image gives its output [M][PIXELS].
 //
-// Column p of the unrolled input has the inputs of output pixel p = e*F + f, row k = (c*R + r)*S + s those that tap
-// (c, r, s) of every filter meets.  (Chellapilla, Puri, Simard, "High performance convolutional neural networks for
-// document processing", 2006.)
+// Gives: K, PIXELS; output_tile (the block's tile of the output matrix); unroll_input (im2col).
+//
+// Column p of the im2col matrix, the unrolled input, holds the inputs of output pixel p = e*F + f; row
+// k = (c*R + r)*S + s those that meet tap (c, r, s) of every filter.  (Chellapilla, Puri, Simard, "High performance
+// convolutional neural networks for document processing", 2006.)
 #pragma once
 #include "shape.cuh"
 
@@ -15,8 +16,8 @@ struct OutputTile {
     int n, row, column;
 };
 
-// The block's tile of rows x columns outputs.  All tiles of a batch stand in one row of blocks, because only x may count
-// beyond 65535; those of one image are neighbours, so that blocks that run together find its inputs in the L2 cache.
+// The block's tile of rows x columns outputs.  The grid is one-dimensional because only x may exceed 65535; the tiles of
+// an image follow each other, so that blocks that run at the same time find its inputs in the L2 cache.
 template <int rows, int columns>
 __device__ __forceinline__ OutputTile output_tile()
 {
@@ -25,8 +26,8 @@ __device__ __forceinline__ OutputTile output_tile()
     return {int(blockIdx.x / (down * across)), tile / across * rows, tile % across * columns};
 }
 
-// Writes the unrolled input.  Block (n, c, part) writes the R*S rows of channel c in image n for some of the pixels; a
-// thread writes one pixel's part of these rows, and neighbouring threads write neighbouring addresses.
+// im2col.  Block (n, c, z) writes the R*S rows of channel c in image n for blockDim.x pixels; a thread writes these rows
+// at one pixel, so stores are coalesced.
 __device__ __forceinline__ void unroll_input(const float* __restrict__ x,   // [N][C][H][W]
                                              float* __restrict__ unrolled)  // [N][K][PIXELS]
 {

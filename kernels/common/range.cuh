@@ -1,7 +1,10 @@
-// Floats brought into the range of halves by powers of two, which round nothing.
+// Exact scaling of floats into the range of fp16, by powers of two.
 //
-// A half reaches from 2^-24 to 2^16.  Where the largest absolute value is near 1, as it is in most networks, 2^10
-// leaves room above and keeps the rests, 11 bits below, clear of the lower end.
+// Gives: scaling_exponent, power_of_two; largest_of (block-wide maximum); find_range_of_filters and
+// exponent_of_filters, the two steps that choose one exponent for all filters.
+//
+// fp16 reaches from 2^-24 to 2^16.  Where the largest absolute value is near 1, as in most networks, a factor of 2^10
+// leaves room above and keeps the low halves of split values, 11 bits below, clear of the lower end.
 #pragma once
 #include "shape.cuh"
 
@@ -10,7 +13,7 @@ constexpr float LEAST_USUAL = 1.0f / 32, MOST_USUAL = 32;
 
 constexpr int LARGEST_EXPONENT = 14, FLOAT_BIAS = 127, FLOAT_MANTISSA = 23;
 
-// The exponent of the power of two for values of which this is the largest.
+// The exponent of the scaling factor for values whose largest absolute value is `largest`.
 __device__ __forceinline__ int scaling_exponent(float largest)
 {
     if (largest == 0 || (largest >= LEAST_USUAL && largest < MOST_USUAL)) return USUAL_EXPONENT;
@@ -24,7 +27,7 @@ __device__ __forceinline__ float power_of_two(int exponent)
     return __int_as_float((exponent + FLOAT_BIAS) << FLOAT_MANTISSA);
 }
 
-// The largest of what the threads of a block have, handed to every thread.
+// Block-wide maximum of the threads' values, returned to every thread: warp shuffles, then shared memory.
 template <int threads>
 __device__ __forceinline__ float largest_in_block(float largest)
 {
@@ -34,12 +37,13 @@ __device__ __forceinline__ float largest_in_block(float largest)
     for (int distance = lanes / 2; distance > 0; distance /= 2)
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
     if (threadIdx.x % lanes == 0) of_warp[threadIdx.x / lanes] = largest;
-    __syncthreads();  // all warps have written their largest value before anybody reads
+    __syncthreads();  // all warps have written their largest value before any thread reads
 #pragma unroll
     for (int warp = 0; warp < threads / lanes; ++warp) largest = fmaxf(largest, of_warp[warp]);
     return largest;
 }
 
+// Block-wide maximum of |values[i]| over i = first, first + step, ... below count; first differs from thread to thread.
 template <int threads>
 __device__ __forceinline__ float largest_of(const float* __restrict__ values, size_t first, size_t count, size_t step)
 {
@@ -49,7 +53,7 @@ __device__ __forceinline__ float largest_of(const float* __restrict__ values, si
     return largest_in_block<threads>(largest);
 }
 
-// Block i of FILTER_RANGES writes the largest absolute value of its share of the filters.
+// Block i of FILTER_RANGES writes the largest absolute value of its chunk of the filters.
 constexpr int FILTER_RANGES = 128, RANGE_THREADS = 256;
 
 __device__ __forceinline__ void find_range_of_filters(const float* __restrict__ w,   // [M][C][R][S]
@@ -60,7 +64,7 @@ __device__ __forceinline__ void find_range_of_filters(const float* __restrict__ 
     if (threadIdx.x == 0) ranges[blockIdx.x] = largest;
 }
 
-// The exponent for all filters, noted by the first block.  Every block has RANGE_THREADS threads, which all call this.
+// The exponent for all filters; the first block stores it.  All RANGE_THREADS threads of each block call this.
 __device__ __forceinline__ int exponent_of_filters(const float* __restrict__ ranges,  // [FILTER_RANGES]
                                                    int* __restrict__ exponent)        // [1]
 {

@@ -1,4 +1,8 @@
-// The convolution that this kernel is compiled for, and the two words that nvcc and the host executor spell apart.
+// The convolution that a kernel is compiled for, and dynamic shared memory.
+//
+// Gives: C, H, W, M, R, S, U, E, F as numbers; DYNAMIC_SHARED(type, name), which declares the block's dynamic shared
+// memory for nvcc and for the host executor.
+// Needs: CONV_C to CONV_F, which the ladder passes with -D for every rung.
 #pragma once
 
 constexpr int C = CONV_C, H = CONV_H, W = CONV_W;  // input plane, zero padding included

@@ -1,7 +1,10 @@
-// Which output a thread computes, when a block covers a tile of an output plane.
+// One block per TILE x TILE tile of an output plane: which output a thread computes.
 //
-// A block has TILE x TILE threads, whatever the plane's size, and blockIdx.z says which of the plane's tiles is its own,
-// row by row.  At the plane's lower and right edge the tiles reach beyond it, and so do some threads.
+// Gives: THREADS; tile_row, tile_column; output_row, output_column; clear_output.
+// Needs: TILE, a constant of the rung.
+//
+// blockIdx.z counts the tiles of a plane row by row.  Tiles at the lower and right edge reach beyond the plane, and so
+// do some of their threads.
 #pragma once
 #include "shape.cuh"
 
@@ -28,4 +31,11 @@ __device__ __forceinline__ int output_row()
 __device__ __forceinline__ int output_column()
 {
     return tile_column() + threadIdx.x;
+}
+
+// Zeroes the block's tile of the plane (blockIdx.x, blockIdx.y), for rungs that accumulate in y with atomics.
+__device__ __forceinline__ void clear_output(float* __restrict__ y)  // [N][M][E][F]
+{
+    const int e = output_row(), f = output_column();
+    if (e < E && f < F) y[((size_t)blockIdx.x * M + blockIdx.y) * E * F + e * F + f] = 0;
 }

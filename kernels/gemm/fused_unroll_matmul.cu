@@ -1,11 +1,15 @@
-// fused-unroll-matmul: the product of matrices, its unrolled input never written.
+// fused-unroll-matmul: the matrix product without a stored im2col matrix.
+//
+// Technique: implicit GEMM (fused im2col); shared-memory tiling of both operands.
+// Read next: igemm/igemm.cu, the same idea with register tiling and reordered filters.
+// Run: alexconv run --rungs fused-unroll-matmul --layers 2
 //
 // Parent: unroll-matmul, which writes the unrolled input to global memory and reads it back.  A block can find any of
-// its values in the input itself, so it fills its tile from there: one kernel instead of two, no memory beside x, w and
-// y, and the repeated reads of an input are left to the caches.  The price is index arithmetic at every load, with
-// divisions by numbers that the compiler knows.  A block computes TILE filters at TILE pixels of an image; a thread
-// computes one output.
-#include "../common/ablation.cuh"
+// its values in the input itself, so it fills its tile from there: one kernel instead of two, no memory besides x, w
+// and y, and the repeated reads of an input are left to the caches.  The price is index arithmetic at every load, with
+// divisions by compile-time constants.  A block computes TILE filters at TILE pixels of an image; a thread computes one
+// output.
+#include "../common/hints.cuh"
 #include "../common/product.cuh"
 
 constexpr int THREADS = TILE * TILE;
@@ -25,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int first = 0; first < K; first += TILE) {
         const int filter_tap = first + threadIdx.x, input_tap = first + threadIdx.y;
         const int c = input_tap / (R * S), r = input_tap / S % R, s = input_tap % S;
-        if (first > 0) __syncthreads();  // no thread still reads the tiles before, which are now overwritten
+        if (first > 0) __syncthreads();  // every thread is done with the previous tiles before they are overwritten
         filters[threadIdx.y][threadIdx.x] = m < M && filter_tap < K ? w[m * K + filter_tap] : 0;
         inputs[threadIdx.y][threadIdx.x] = input_tap < K && pixel < PIXELS ? x[(c * H + r) * W + s] : 0;
         __syncthreads();  // all threads have written their value of both tiles before any thread reads them

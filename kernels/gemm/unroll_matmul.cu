@@ -1,12 +1,17 @@
-// unroll-matmul: the input unrolled into a matrix, then a product of matrices with tiles in shared memory.
+// unroll-matmul: the input unrolled into a matrix, then a matrix product with tiles in shared memory.
 //
-// Parent: tiled.  As a product of matrices the convolution gets the standard treatment of one: a tile of each factor
-// goes to shared memory, where every value serves TILE outputs, so that a product costs 2/TILE loads from global memory
-// instead of two, whatever the shapes of plane and filter.  The price is the unrolled input, R*S/U^2 times as large as
-// the input, which is written and read again.
+// Technique: im2col + tiled matmul (explicit GEMM); shared-memory tiling of both operands.
+// Read next: common/product.cuh (im2col, and the block's output tile), then gemm/unroll_matmul_constant.cu.
+// Run: alexconv run --rungs unroll-matmul --layers 2
 //
-// unroll: block (n, c, part) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
-// pixel.  multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
+// Parent: tiled.  As a matrix product the convolution gets the standard treatment of one: a tile of each operand is
+// copied to shared memory, where every value serves TILE outputs, so that a multiply-add costs 2/TILE loads from global
+// memory instead of two, whatever the shapes of plane and filter.  The price is the unrolled input, R*S/U^2 times as
+// large as the input, which is written and read again.
+//
+// unroll: block (n, c, z) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
+// pixel.
+// multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
 #include "../common/product.cuh"
 
 constexpr int THREADS = TILE * TILE;
@@ -30,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum = 0;
     for (int first = 0; first < K; first += TILE) {
         const int filter_tap = first + threadIdx.x, input_tap = first + threadIdx.y;
-        if (first > 0) __syncthreads();  // no thread still reads the tiles before, which are now overwritten
+        if (first > 0) __syncthreads();  // every thread is done with the previous tiles before they are overwritten
         filters[threadIdx.y][threadIdx.x] = m < M && filter_tap < K ? w[m * K + filter_tap] : 0;
         inputs[threadIdx.y][threadIdx.x] =
             input_tap < K && pixel < PIXELS ? unrolled[(size_t)input_tap * PIXELS + pixel] : 0;

@@ -1,13 +1,18 @@
 // unroll-matmul-constant: the same product, its filters from constant memory.
 //
-// Parent: unroll-matmul, whose tile of filters takes a load, a store and a place in shared memory.  Constant memory
-// needs none of them, and one of two tests for the matrices' edges is gone.  But the constant cache serves one address
-// at a time, and the threads of a warp ask for as many as it has rows of the block: one at TILE = 32, two at 16.  And
-// it is small, while the warps of a block walk along TILE filters at once.  Constant memory holds 64 KiB, so larger
-// filter sets are refused.
+// Technique: im2col + tiled matmul; filters in constant memory, im2col tile in shared memory.
+// Read next: gemm/unroll_register_matmul.cu.
+// Run: alexconv run --rungs unroll-matmul-constant --workload lenet-86-k7 --layers 2
 //
-// unroll: block (n, c, part) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
-// pixel.  multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
+// Parent: unroll-matmul, whose tile of filters takes a load, a store and room in shared memory.  Constant memory needs
+// none of them, and one of two tests for the matrices' edges is gone.  But the constant cache serves one address at a
+// time, and a warp asks for as many as it has rows of the block: one at TILE = 32, two at 16.  And it is small, while
+// the warps of a block read TILE filters at the same time.  Constant memory holds 64 KiB, so larger filter sets are
+// refused.
+//
+// unroll: block (n, c, z) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
+// pixel.
+// multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
 #include "../common/product.cuh"
 
 constexpr int THREADS = TILE * TILE;
@@ -32,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum = 0;
     for (int first = 0; first < K; first += TILE) {
         const int input_tap = first + threadIdx.y;
-        if (first > 0) __syncthreads();  // no thread still reads the tile before, which is now overwritten
+        if (first > 0) __syncthreads();  // every thread is done with the previous tile before it is overwritten
         if (input_tap < K && pixel < PIXELS)
             inputs[threadIdx.y][threadIdx.x] = unrolled[(size_t)input_tap * PIXELS + pixel];
         __syncthreads();  // all threads have written their value of the tile before any thread reads it

@@ -1,15 +1,20 @@
 // unroll-register-matmul: joint register and shared-memory tiling of the product.
 //
-// Parent: unroll-matmul, which reads two values of shared memory for every product.  Here a thread keeps ROWS sums in
-// registers: an input goes from global memory into a register, without a detour, and is multiplied with ROWS taps, which
-// lie side by side in shared memory, are the same for the whole block, and come four at a load.  So a product costs a
-// quarter of a load or less.  (Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra", SC 2008.)  Of the two
-// factors the filters are the one in shared memory because a layer has few of them and many pixels: it is the pixels
-// that give a block its threads.
+// Technique: im2col + tiled matmul; register tiling (ROWS accumulators per thread); vectorized shared-memory loads.
+// Read next: gemm/fused_unroll_matmul.cu.
+// Run: alexconv run --rungs unroll-register-matmul --layers 2
 //
-// unroll: block (n, c, part) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
-// pixel.  multiply: a block computes ROWS filters at COLUMNS pixels of an image, DEPTH taps at a time; a thread computes
-// all ROWS outputs of one pixel.
+// Parent: unroll-matmul, which reads two values of shared memory for every multiply-add.  Here a thread keeps ROWS
+// accumulators in registers: an input is loaded from global memory straight into a register and multiplied with ROWS
+// taps, which are contiguous in shared memory, the same for the whole block, and come four at a load.  So a
+// multiply-add costs a quarter of a load or less.  (Volkov and Demmel, "Benchmarking GPUs to tune dense linear
+// algebra", SC 2008.)  Of the two operands the filters are the one in shared memory because a layer has few of them and
+// many pixels: it is the pixels that give a block its threads.
+//
+// unroll: block (n, c, z) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
+// pixel.
+// multiply: a block computes ROWS filters at COLUMNS pixels of an image, DEPTH taps at a time; a thread computes all
+// ROWS outputs of one pixel.
 #include "../common/product.cuh"
 
 constexpr int VECTOR_BYTES = 16;  // of the widest load
@@ -31,12 +36,12 @@ extern "C" __global__ void __launch_bounds__(COLUMNS)
     unrolled += (size_t)tile.n * K * PIXELS;
     float sums[ROWS] = {};
     for (int first = 0; first < K; first += DEPTH) {
-        if (first > 0) __syncthreads();  // no thread still reads the taps before, which are now overwritten
+        if (first > 0) __syncthreads();  // every thread is done with the previous taps before they are overwritten
         for (int i = threadIdx.x; i < DEPTH * ROWS; i += COLUMNS) {
             const int m = tile.row + i / DEPTH, tap = first + i % DEPTH;
             filters[i % DEPTH][i / DEPTH] = m < M && tap < K ? w[m * K + tap] : 0;
         }
-        __syncthreads();  // all threads have written their share of the taps before any thread reads them
+        __syncthreads();  // all threads have written their part of the taps before any thread reads them
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
             const float input =

@@ -1,15 +1,19 @@
 // channels: the input channels run in parallel too, and a second kernel adds them up.
 //
-// Parent: direct-register.  Its grid N x M is small at N = 1 and each thread's loop over C is long; a grid of
-// N x M x C/CHANNELS blocks has C/CHANNELS times the parallelism and loops as much shorter.  The price is
-// C/CHANNELS partial planes per output plane, written here and read again by reduce_channels.  A block computes the
-// partial plane (n, m, part) from CHANNELS channels; a thread computes its outputs one after the other.
-#include "parts.cuh"
+// Technique: direct convolution; split over input channels with a reduction kernel (split-K); register accumulator.
+// Read next: multi/split_k.cuh (slices and their reduction), then multi/channels_filter_shared.cu.
+// Run: alexconv run --rungs channels --layers 2
+//
+// Parent: direct-register.  Its grid N x M is small at N = 1, and each thread loops over all of C.  A grid of N x M x
+// SLICES blocks, one for each slice of CHANNELS input channels, is SLICES times as large and its loops are as much
+// shorter.  The price is SLICES partial planes per output plane, written here and read by reduce_channels.  A block
+// computes the partial plane (n, m, slice) from CHANNELS channels; a thread computes its outputs one after the other.
+#include "split_k.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     channels(const float* __restrict__ x,  // [N][C][H][W]
              const float* __restrict__ w,  // [M][C][R][S]
-             float* __restrict__ partial)  // [N][M][PARTS][E][F]
+             float* __restrict__ partial)  // [N][M][SLICES][E][F]
 {
     const int n = blockIdx.x, m = blockIdx.y;
     x += (size_t)n * C * H * W;
@@ -26,8 +30,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce_channels(const float* __restrict__ partial,  // [N][M][PARTS][E][F]
+    reduce_channels(const float* __restrict__ partial,  // [N][M][SLICES][E][F]
                     float* __restrict__ y)              // [N][M][E][F]
 {
-    add_parts(partial, y);
+    add_slices(partial, y);
 }

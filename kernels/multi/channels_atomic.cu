@@ -1,10 +1,14 @@
-// channels-atomic: the channels add up in the output itself, and the partial planes are gone.
+// channels-atomic: the slices add up in the output itself, without partial planes.
 //
-// Parent: channels-vector, whose partial planes take C/CHANNELS times the memory of the output and are written and read
-// once more.  Here each block adds its sums to y with atomicAdd, so the only memory is y and the only second kernel the
+// Technique: direct convolution; split-K with atomics (atomicAdd) instead of a reduction kernel; vectorized loads.
+// Read next: tiles/tiled.cu.
+// Run: alexconv run --rungs channels-atomic --layers 2
+//
+// Parent: channels-vector, whose partial planes take SLICES times the memory of the output and are written and read
+// once more.  Here each block adds its sums to y with atomicAdd, so the only memory is y and the only other kernel the
 // one that clears it.  A plain read, add and write would lose what another block adds in between.  Blocks arrive in any
-// order, so the rounding of a sum varies from run to run.  A block adds the part (n, m, part) to the plane (n, m); a
-// thread computes its outputs together, their sums in registers.
+// order, so the rounding of a sum varies from run to run.  A block adds the slice (n, m, slice) to the plane (n, m); a
+// thread computes its outputs together, with their accumulators in registers.
 #include "vectors.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS) clear(float* __restrict__ y)  // [N][M][E][F]
@@ -19,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     float* __restrict__ y)        // [N][M][E][F], cleared
 {
     float sums[OUTPUTS][OUTPUTS] = {};
-    convolve_part(sums, x, w);
+    convolve_slice(sums, x, w);
     y += ((size_t)blockIdx.x * M + blockIdx.y) * E * F;
     for_each_output(sums, [&](int e, int f, float sum) { atomicAdd(&y[e * F + f], sum); });
 }

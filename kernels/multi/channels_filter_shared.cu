@@ -1,15 +1,19 @@
-// channels-filter-shared: the block's slice of the filter in shared memory.
+// channels-filter-shared: the filter values of the block's channels in shared memory.
 //
-// Parent: channels, where every thread of a block reads the same CHANNELS*R*S filter values from global memory.  They
-// move to shared memory once per block.  Unlike a whole filter in the single-kernel rungs, a slice is no more than R*S
-// values at CHANNELS = 1: one load for each of R*S threads, and shared memory for many blocks at a time.  A block
-// computes the partial plane (n, m, part); a thread computes its outputs one after the other.
-#include "parts.cuh"
+// Technique: direct convolution; split-K; filter in shared memory, cooperative coalesced load; register accumulator.
+// Read next: multi/channels_plane_shared.cu.
+// Run: alexconv run --rungs channels-filter-shared --layers 2
+//
+// Parent: channels, where every thread of a block reads the same CHANNELS*R*S filter values from global memory.  The
+// block copies them to shared memory once.  Unlike a whole filter in the single-kernel rungs, that is only R*S values
+// at CHANNELS = 1: one load for each of R*S threads, and little enough shared memory for many resident blocks.  A block
+// computes the partial plane (n, m, slice); a thread computes its outputs one after the other.
+#include "split_k.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     channels_filter_shared(const float* __restrict__ x,  // [N][C][H][W]
                            const float* __restrict__ w,  // [M][C][R][S]
-                           float* __restrict__ partial)  // [N][M][PARTS][E][F]
+                           float* __restrict__ partial)  // [N][M][SLICES][E][F]
 {
     DYNAMIC_SHARED(float, filter);  // [CHANNELS][R][S]
     const int n = blockIdx.x, m = blockIdx.y;
@@ -18,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     w += ((size_t)m * C + first) * R * S;
     partial = partial_plane(partial);
     stage(filter, w, count * R * S);
-    __syncthreads();  // all threads have written their share of the slice before any thread reads it
+    __syncthreads();  // all threads have written their part of the slice before any thread reads it
     for_each_output([&](int e, int f) {
         float sum = 0;
         for (int c = 0; c < count; ++c)
@@ -30,8 +34,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce_channels(const float* __restrict__ partial,  // [N][M][PARTS][E][F]
+    reduce_channels(const float* __restrict__ partial,  // [N][M][SLICES][E][F]
                     float* __restrict__ y)              // [N][M][E][F]
 {
-    add_parts(partial, y);
+    add_slices(partial, y);
 }

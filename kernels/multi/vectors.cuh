@@ -1,18 +1,21 @@
-// The convolution of channels-vector and channels-atomic: wide loads, and no loop along a filter row.
+// The convolution of channels-vector and channels-atomic: vectorized loads, and fully unrolled loops along filter rows.
 //
-// A thread takes filter rows into registers and multiplies each with a window of the input, a part of one row that
-// serves one output or several side by side.  Loads are as wide as their alignment is certain:
+// Gives: convolve_slice; split_k.cuh.
+// Needs: PLANE_SHARED, CHANNELS, OUTPUTS and COALESCED, constants of the rung.
 //
-// * Filter: it begins the shared memory, which is declared as vectors, and TAPS_PITCH is a multiple of VECTOR, so what
-//   a thread takes at a time starts on 16 bytes.
-// * Plane in shared memory: the filter before it ends on 16 bytes.  A window starts STEP or a multiple of it from its
-//   row's start, and rows are PLANE_PITCH apart; WIDTH divides both.  It is 4 or 2 where STEP is a multiple of that,
-//   as at stride 4.  At stride 1 with one output per window, windows start anywhere and WIDTH is 1.
-// * Global memory: a plane starts at (n*C + c)*H*W floats, which is sure to be a multiple of one only, and W puts the
-//   rows anywhere.  So planes are read float by float; where they are staged, a warp's loads are neighbours and fill
-//   whole sectors anyhow.  (A float3 is no wider: with the alignment of a float it becomes three loads.)
+// A thread loads filter rows into registers and multiplies each with a window of the input: the part of one row that
+// serves one output, or several adjacent ones.  Each load is as wide as its alignment is certain:
+//
+// * Filter: it begins the shared memory, which is declared as vectors, and FILTER_PITCH is a multiple of VECTOR, so what
+//   a thread loads at a time starts on 16 bytes.
+// * Plane in shared memory: the filter before it ends on 16 bytes.  A window starts a multiple of WINDOW_STRIDE from the
+//   start of its row, and rows are PLANE_PITCH apart; WINDOW_VECTOR divides both.  It is 4 or 2 if WINDOW_STRIDE is a
+//   multiple of that, as at stride 4.  At stride 1 with one output per window, windows start anywhere and it is 1.
+// * Global memory: a plane starts at (n*C + c)*H*W floats, which may be odd, and W puts the rows anywhere.  So planes are
+//   read float by float; where they are staged, a warp's loads are coalesced and fill whole sectors anyhow.  (A float3
+//   is no wider: with the alignment of a float it becomes three loads.)
 #pragma once
-#include "parts.cuh"
+#include "split_k.cuh"
 
 constexpr int VECTOR = 4;  // floats in the widest load
 constexpr int BANKS = 32;  // of shared memory, one float wide
@@ -22,36 +25,38 @@ constexpr int round_up(int count, int unit)
     return (count + unit - 1) / unit * unit;
 }
 
-// Outputs along F that share one window of the input: all of a thread's if they lie side by side.  In global memory
+// Outputs along F that share one window of the input: all outputs of a thread if they are adjacent.  In global memory
 // each has its own, because the window of outputs beyond the plane would reach beyond the array.
 constexpr int GROUP = PLANE_SHARED && !COALESCED ? OUTPUTS : 1;
 constexpr int WINDOW = (GROUP - 1) * U + S;
-constexpr int STEP = GROUP * U;  // columns from a thread's window to its neighbour's
-constexpr int WIDTH = !PLANE_SHARED ? 1 : STEP % 4 == 0 ? 4 : STEP % 2 == 0 ? 2 : 1;
+constexpr int WINDOW_STRIDE = GROUP * U;  // columns from a thread's window to its neighbour's
+constexpr int WINDOW_VECTOR = !PLANE_SHARED ? 1 : WINDOW_STRIDE % 4 == 0 ? 4 : WINDOW_STRIDE % 2 == 0 ? 2 : 1;
 
 // Filter rows that are in registers together: all of a small filter, so that fewer loads are cut short by a row's end
 // and neighbouring outputs share what they read of the plane; else one.
 constexpr int FILTER_REGISTERS = 32;
-constexpr int TAP_ROWS = R * S <= FILTER_REGISTERS ? R : 1;
-constexpr int TAPS = TAP_ROWS * S;
-constexpr int TAPS_PITCH = round_up(TAPS, VECTOR);
+constexpr int FILTER_ROWS = R * S <= FILTER_REGISTERS ? R : 1;
+constexpr int FILTER_TAPS = FILTER_ROWS * S;
+constexpr int FILTER_PITCH = round_up(FILTER_TAPS, VECTOR);
+constexpr int FILTER_FLOATS = R / FILTER_ROWS * FILTER_PITCH;
 
-// The shared plane has all that the block's threads read, also those whose outputs lie beyond E x F: their sums are
-// dropped, so what they read need not be written.
+// The shared plane covers all that the block's threads read, including outputs beyond E x F: their sums are dropped, so
+// what they read need not be written.
 constexpr int PLANE_ROWS = (BLOCK_ROWS * OUTPUTS - 1) * U + R;
-constexpr int PLANE_COLUMNS = round_up((BLOCK_COLUMNS * OUTPUTS - 1) * U + S, WIDTH);
+constexpr int PLANE_COLUMNS = round_up((BLOCK_COLUMNS * OUTPUTS - 1) * U + S, WINDOW_VECTOR);
 
-// A warp covers several rows of threads.  If their windows lie as many banks apart as the windows of BLOCK_COLUMNS
-// neighbours would, the warp's windows meet in a bank no more often than those of a single row.
+// Padding against bank conflicts.  A warp covers several rows of threads.  If their windows are as many banks apart as
+// the windows of BLOCK_COLUMNS neighbours would be, a warp has no more bank conflicts than a single row of threads.
 constexpr int plane_pitch()
 {
-    for (int pitch = PLANE_COLUMNS; pitch < PLANE_COLUMNS + BANKS; pitch += WIDTH)
-        if ((pitch - BLOCK_COLUMNS) * STEP % BANKS == 0) return pitch;
+    for (int pitch = PLANE_COLUMNS; pitch < PLANE_COLUMNS + BANKS; pitch += WINDOW_VECTOR)
+        if ((pitch - BLOCK_COLUMNS) * WINDOW_STRIDE % BANKS == 0) return pitch;
     return PLANE_COLUMNS;
 }
 constexpr int PLANE_PITCH = plane_pitch();
+constexpr int PLANE_FLOATS = PLANE_SHARED ? PLANE_ROWS * PLANE_PITCH : 0;
 
-// N floats that are loaded at once.
+// N floats in one load.
 template <int N>
 struct alignas(N * sizeof(float)) Vector {
     float at[N];
@@ -84,14 +89,14 @@ __device__ __forceinline__ void stage_rows(float* __restrict__ shared, const flo
         shared[i / COLUMNS * PITCH + i % COLUMNS] = from[i / COLUMNS * from_pitch + i % COLUMNS];
 }
 
-// Adds one channel to the sums of the thread's outputs.
+// Adds one channel to the accumulators of the thread's outputs.
 __device__ __forceinline__ void add_channel(float (&sums)[OUTPUTS][OUTPUTS],
-                                            const float* filter,  // [R / TAP_ROWS][TAPS_PITCH], shared
+                                            const float* filter,  // [R / FILTER_ROWS][FILTER_PITCH], shared
                                             const float* plane)   // [PLANE_ROWS][PLANE_PITCH] shared, or [H][W] global
 {
     constexpr int pitch = PLANE_SHARED ? PLANE_PITCH : W;
-    for (int first = 0; first < R; first += TAP_ROWS) {
-        const Row<TAPS, VECTOR> taps(filter + first / TAP_ROWS * TAPS_PITCH);
+    for (int first = 0; first < R; first += FILTER_ROWS) {
+        const Row<FILTER_TAPS, VECTOR> taps(filter + first / FILTER_ROWS * FILTER_PITCH);
 #pragma unroll
         for (int i = 0; i < OUTPUTS; ++i)
 #pragma unroll
@@ -99,8 +104,8 @@ __device__ __forceinline__ void add_channel(float (&sums)[OUTPUTS][OUTPUTS],
                 const int e = output_row(i), f = output_column(j);
                 if (!PLANE_SHARED && (e >= E || f >= F)) continue;
 #pragma unroll
-                for (int r = 0; r < TAP_ROWS; ++r) {
-                    const Row<WINDOW, WIDTH> window(plane + (e * U + first + r) * pitch + f * U);
+                for (int r = 0; r < FILTER_ROWS; ++r) {
+                    const Row<WINDOW, WINDOW_VECTOR> window(plane + (e * U + first + r) * pitch + f * U);
 #pragma unroll
                     for (int k = 0; k < GROUP; ++k)
 #pragma unroll
@@ -111,21 +116,21 @@ __device__ __forceinline__ void add_channel(float (&sums)[OUTPUTS][OUTPUTS],
 }
 
 // Sums of the thread's outputs over the block's channels.
-__device__ __forceinline__ void convolve_part(float (&sums)[OUTPUTS][OUTPUTS],
-                                              const float* __restrict__ x,  // [N][C][H][W]
-                                              const float* __restrict__ w)  // [M][C][R][S]
+__device__ __forceinline__ void convolve_slice(float (&sums)[OUTPUTS][OUTPUTS],
+                                               const float* __restrict__ x,  // [N][C][H][W]
+                                               const float* __restrict__ w)  // [M][C][R][S]
 {
     DYNAMIC_SHARED(Vector<VECTOR>, shared);
-    float* const filter = shared->at;                                // [R / TAP_ROWS][TAPS_PITCH]
-    float* const shared_plane = filter + R / TAP_ROWS * TAPS_PITCH;  // [PLANE_ROWS][PLANE_PITCH] if PLANE_SHARED
+    float* const filter = shared->at;                    // [R / FILTER_ROWS][FILTER_PITCH]
+    float* const shared_plane = filter + FILTER_FLOATS;  // [PLANE_ROWS][PLANE_PITCH] if PLANE_SHARED
     const int n = blockIdx.x, m = blockIdx.y;
     const int first = first_channel();
     for (int c = first; c < end_channel(); ++c) {
         const float* const global_plane = x + ((size_t)n * C + c) * H * W;
-        if (c > first) __syncthreads();  // no thread still reads the channel before, which is now overwritten
-        stage_rows<TAPS, TAPS_PITCH>(filter, w + ((size_t)m * C + c) * R * S, R / TAP_ROWS, TAPS);
+        if (c > first) __syncthreads();  // every thread is done with the previous channel before it is overwritten
+        stage_rows<FILTER_TAPS, FILTER_PITCH>(filter, w + ((size_t)m * C + c) * R * S, R / FILTER_ROWS, FILTER_TAPS);
         if (PLANE_SHARED) stage_rows<(F - 1) * U + S, PLANE_PITCH>(shared_plane, global_plane, (E - 1) * U + R, W);
-        __syncthreads();  // all threads have written their share of filter and plane before any thread reads them
+        __syncthreads();  // all threads have written their part of filter and plane before any thread reads them
         add_channel(sums, filter, PLANE_SHARED ? shared_plane : global_plane);
     }
 }

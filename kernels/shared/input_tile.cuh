@@ -1,4 +1,7 @@
-// The part of an input plane that the TILE x TILE outputs of a block need.
+// The tile of an input plane, halo included, that the TILE x TILE outputs of a block need.
+//
+// Gives: INPUT_ROWS, INPUT_COLUMNS; tile.cuh.
+// Needs: TILE, a constant of the rung.
 #pragma once
 #include "../common/tile.cuh"
 

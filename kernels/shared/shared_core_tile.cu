@@ -1,11 +1,15 @@
 // shared-core-tile: only the core of the input tile in shared memory, the halo from the caches.
 //
-// Parent: shared-output-tile.  Neighbouring blocks load overlapping tiles, and each keeps its own copy of the overlap in
-// shared memory.  Here a block keeps TILE*U x TILE*U inputs, which no other tile of the plane has: every thread loads as
-// many as every other, without an index to divide, and shared memory is smaller.  The halo is left to the L1 and L2
+// Technique: direct convolution; shared-memory tiling without halo, halo from the L1 and L2 caches.
+// Read next: shared/core_tile.cuh (the convolution), then shared/shared_core_tile_constant.cu.
+// Run: alexconv run --rungs shared-core-tile --layers 2
+//
+// Parent: shared-output-tile.  Neighbouring blocks load overlapping tiles, and each keeps its own copy of the overlap
+// in shared memory.  Here a block keeps TILE*U x TILE*U inputs that no other tile of the plane has: every thread loads
+// as many as every other, without index divisions, and shared memory is smaller.  The halo is left to the L1 and L2
 // caches, at the price of a test for every product.  Strategy 3 of Kirk and Hwu's "Programming Massively Parallel
-// Processors".  Block (n, m, tile) computes that tile of the plane (n, m), one channel after the other; a thread
-// computes one output.
+// Processors". Block (n, m, tile) computes that tile of the plane (n, m), one channel at a time; a thread computes one
+// output.
 #include "core_tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

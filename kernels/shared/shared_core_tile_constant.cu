@@ -1,10 +1,14 @@
 // shared-core-tile-constant: the core of the input tile in shared memory, the filters in constant memory.
 //
-// Parent: shared-core-tile.  All threads of a warp need the same tap at the same time: the constant cache hands it to
-// them at once, and the L1 cache is left to the halo.  But that cache is small, and the many small blocks of a
-// multiprocessor are each at another channel: where their taps do not fit together, every one is a miss.  Constant
-// memory holds 64 KiB, so larger filter sets are refused.  Block (n, m, tile) computes that tile of the plane (n, m),
-// one channel after the other; a thread computes one output.
+// Technique: direct convolution; shared-memory tiling without halo; filters in constant memory.
+// Read next: gemm/unroll_matmul.cu.
+// Run: alexconv run --rungs shared-core-tile-constant --workload lenet-86-k7 --layers 2
+//
+// Parent: shared-core-tile.  All threads of a warp need the same tap at the same time: the constant cache broadcasts
+// it, and the L1 cache is left to the halo.  But that cache is small, and the many small blocks of a multiprocessor are
+// each at another channel: if their taps do not fit together, every access misses.  Constant memory holds 64 KiB, so
+// larger filter sets are refused.  Block (n, m, tile) computes that tile of the plane (n, m), one channel at a time; a
+// thread computes one output.
 #include "core_tile.cuh"
 
 __constant__ float filters[M * C * R * S];  // [M][C][R][S]

@@ -1,11 +1,14 @@
 // shared-input-tile: the block is as large as its input tile, and some threads compute nothing.
 //
-// Parent: shared-output-tile, which loads an input tile in several steps with an index to divide at each.  Here there is
-// a thread for each input of the tile: loading is one step, without a loop or a division.  The price comes afterwards,
+// Technique: direct convolution; shared-memory tiling with halo, block = input tile.
+// Read next: shared/shared_core_tile.cu.
+// Run: alexconv run --rungs shared-input-tile --layers 2
+//
+// Parent: shared-output-tile, which loads an input tile in several steps with index divisions in each.  Here there is a
+// thread for each input of the tile: loading is one step, without a loop or a division.  The price comes afterwards,
 // when only TILE x TILE of the threads have an output to compute.  Strategy 2 of Kirk and Hwu's "Programming Massively
-// Parallel Processors".  CHANNELS_SHARED channels are loaded together, so that two barriers serve them all.  Block
-// (n, m, tile) computes that tile of the plane (n, m); a thread loads one input of each channel and computes at most one
-// output.
+// Parallel Processors".  CHANNELS_SHARED channels are loaded together and share the two barriers.  Block (n, m, tile)
+// computes that tile of the plane (n, m); a thread loads one input of each channel and computes at most one output.
 #include "input_tile.cuh"
 
 constexpr int LOADERS = INPUT_ROWS * INPUT_COLUMNS;
@@ -26,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(LOADERS)
     float sum = 0;
     for (int first = 0; first < C; first += CHANNELS_SHARED) {
         const int count = first + CHANNELS_SHARED < C ? CHANNELS_SHARED : C - first;
-        if (first > 0) __syncthreads();  // no thread still reads the channels before, which are now overwritten
+        if (first > 0) __syncthreads();  // every thread is done with the previous channels before they are overwritten
         if (row < H && column < W)
             for (int c = 0; c < count; ++c)
                 input[(c * INPUT_ROWS + threadIdx.y) * INPUT_COLUMNS + threadIdx.x] =

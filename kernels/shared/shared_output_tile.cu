@@ -1,10 +1,14 @@
 // shared-output-tile: input tile and filter in shared memory; the block is as large as its output tile.
 //
-// Parent: tiled, where neighbouring outputs read the same inputs again from the cache, up to R*S times each.  A block
-// here loads what its tile needs of a channel once.  That is more inputs than the block has threads, so loading takes
-// several steps, the last with some threads idle; then every thread computes.  Strategy 1 of Kirk and Hwu's "Programming
-// Massively Parallel Processors".  Block (n, m, tile) computes that tile of the plane (n, m), one channel after the
-// other; a thread computes one output.
+// Technique: direct convolution; shared-memory tiling with halo, block = output tile; filter in shared memory.
+// Read next: shared/input_tile.cuh (the size of an input tile), then shared/shared_input_tile.cu.
+// Run: alexconv run --rungs shared-output-tile --layers 2
+//
+// Parent: tiled, where neighbouring outputs read the same inputs from the cache up to R*S times each.  Here a block
+// loads what its tile needs of a channel once.  That is more inputs than the block has threads, so loading takes
+// several steps, the last with some threads idle; then every thread computes.  Strategy 1 of Kirk and Hwu's
+// "Programming Massively Parallel Processors".  Block (n, m, tile) computes that tile of the plane (n, m), one channel
+// at a time; a thread computes one output.
 #include "input_tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -23,13 +27,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     y += ((size_t)n * M + m) * E * F;
     float sum = 0;
     for (int c = 0; c < C; ++c) {
-        if (c > 0) __syncthreads();  // no thread still reads the channel before, which is now overwritten
+        if (c > 0) __syncthreads();  // every thread is done with the previous channel before it is overwritten
         for (int i = thread; i < R * S; i += THREADS) filter[i] = w[c * R * S + i];
         for (int i = thread; i < INPUT_ROWS * INPUT_COLUMNS; i += THREADS) {
             const int row = top + i / INPUT_COLUMNS, column = left + i % INPUT_COLUMNS;
             if (row < H && column < W) input[i] = x[(c * H + row) * W + column];
         }
-        __syncthreads();  // all threads have written their share of filter and input before any thread reads them
+        __syncthreads();  // all threads have written their part of filter and input before any thread reads them
         if (e < E && f < F)
             for (int r = 0; r < R; ++r)
                 for (int s = 0; s < S; ++s)

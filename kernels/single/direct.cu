@@ -1,8 +1,12 @@
 // direct: the naive convolution, one thread per output.
 //
-// The ladder starts here.  A block computes the plane (n, m); a thread computes its output by adding every product to
-// global memory, where the output lives from the first product to the last.  The pointers are not __restrict__, so the
-// compiler must assume that y overlaps the inputs and has to store each partial sum.
+// Technique: direct convolution; accumulator in global memory.
+// Read next: common/plane.cuh (which outputs a thread computes), then single/direct_register.cu.
+// Run: alexconv run --rungs direct --layers 2
+//
+// The ladder starts here.  A block computes the plane (n, m); a thread computes its outputs one after the other and
+// adds every product in global memory.  The pointers are not __restrict__, so the compiler must assume that y overlaps
+// the inputs and stores each partial sum.
 #include "../common/plane.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS) direct(const float* x,  // [N][C][H][W]

@@ -1,7 +1,11 @@
 // direct-filter-one-thread: the filter in shared memory, loaded by one thread.
 //
+// Technique: direct convolution; filter in shared memory; register accumulator.
+// Read next: single/direct_filter_shared.cu.
+// Run: alexconv run --rungs direct-filter-one-thread --layers 2
+//
 // Parent: direct-register, where every thread of a block reads the same C*R*S filter values from global memory.  Shared
-// memory answers sooner, so the values move there once per block.  One thread does it, the simplest way, and the price
+// memory has a lower latency, so the block copies them there once.  One thread does it, the simplest way, and the price
 // shows: C*R*S loads in one lane while all other threads wait at the barrier.  A block computes the plane (n, m); a
 // thread computes its outputs one after the other.
 #include "../common/plane.cuh"

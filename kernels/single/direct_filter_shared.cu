@@ -1,9 +1,13 @@
 // direct-filter-shared: the filter in shared memory, loaded by many threads.
 //
-// Parent: direct-filter-one-thread.  The loads are spread over R*S threads, each of which takes its tap of every
-// channel, or over C*R*S threads, one load each, where the block has that many.  The barrier then waits for C loads or
-// one instead of C*R*S, and neighbouring threads load neighbouring addresses.  A block computes the plane (n, m); a
-// thread computes its outputs one after the other.
+// Technique: direct convolution; cooperative, coalesced load of the filter into shared memory; register accumulator.
+// Read next: single/direct_sum_shared.cu.
+// Run: alexconv run --rungs direct-filter-shared --layers 2
+//
+// Parent: direct-filter-one-thread.  The loads are spread over R*S threads, each of which loads its tap of every
+// channel, or over C*R*S threads, one load each, if the block has that many.  The barrier then waits for C loads or one
+// instead of C*R*S, and neighbouring threads load neighbouring addresses (coalescing).  A block computes the plane (n,
+// m); a thread computes its outputs one after the other.
 #include "../common/plane.cuh"
 
 // A block smaller than the filter of one channel loads with all the threads that it has.

@@ -1,8 +1,13 @@
 // direct-half: the naive convolution in half precision.
 //
-// Parent: direct.  Half the bytes for each of its many accesses to global memory; the accesses are as many as before,
-// for the sum still lives in y.  Every product is added with one fused multiply-add, which rounds once, and the sum is
-// rounded to half each time.  A block computes the plane (n, m); a thread computes its outputs one after the other.
+// Technique: direct convolution in fp16; fp16 accumulator in global memory.
+// Read next: multi/channels.cu.
+// Run: alexconv run --rungs direct-half --layers 2
+//
+// Parent: direct.  Each of its many accesses to global memory moves half the bytes; there are as many as before,
+// because the accumulator stays in y.  Every product is added with one fused multiply-add, which rounds once, and the
+// sum is rounded to fp16 each time.  A block computes the plane (n, m); a thread computes its outputs one after the
+// other.
 #include <cuda_fp16.h>
 
 #include "../common/plane.cuh"

@@ -1,6 +1,10 @@
-// direct-register: the sum stays in a register and goes to global memory once.
+// direct-register: the accumulator is a register, stored once.
 //
-// Parent: direct, which stores every partial sum.  That store, and the wait for it, is gone: per output C*R*S stores
+// Technique: direct convolution; register accumulator.
+// Read next: single/direct_filter_one_thread.cu, multi/channels.cu or tiles/tiled.cu, which all start from here.
+// Run: alexconv run --rungs direct-register --layers 2
+//
+// Parent: direct, which stores every partial sum.  That store, and the wait for it, is gone: C*R*S stores per output
 // become one, and only the loads of x and w are left.  A block computes the plane (n, m); a thread computes its outputs
 // one after the other.
 #include "../common/plane.cuh"

@@ -1,10 +1,15 @@
-// direct-sum-shared: the sum lives in shared memory instead of a register.
+// direct-sum-shared: the accumulator in shared memory instead of a register.
+//
+// Technique: direct convolution; filter and accumulators in shared memory.
+// Read next: single/direct_half.cu.
+// Run: alexconv run --rungs direct-sum-shared --layers 2
 //
 // Parent: direct-filter-one-thread.  An experiment on what a register is worth: each product is added to the thread's
 // own word of shared memory.  That should be slower than the parent, by a load and a store per product, and faster than
-// direct, whose sums lie in global memory.  Only `volatile` keeps them there: a compiler that sees one thread alone use
-// a word may hold it in a register, but every read and write of a volatile object has to happen.  A block computes the
-// plane (n, m); a thread computes its outputs one after the other, and no barrier guards a word that nobody shares.
+// direct, whose accumulators are in global memory.  Only `volatile` keeps them in shared memory: a compiler may hold a
+// word that one thread alone uses in a register, but every read and write of a volatile object has to happen.  A block
+// computes the plane (n, m); a thread computes its outputs one after the other.  No barrier guards the accumulators,
+// because threads do not share them.
 #include "../common/plane.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

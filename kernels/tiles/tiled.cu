@@ -1,11 +1,15 @@
 // tiled: small blocks of one size, as many as a plane needs.
 //
-// Parent: direct-register, whose block is as large as the plane and whose threads take several outputs of a plane that
-// no block can hold.  Here a block covers a tile of TILE x TILE outputs and the grid has one for each tile: every thread
-// has one output, several blocks share a multiprocessor, and a small batch of large planes fills the GPU.  The price is
-// threads without an output where TILE divides neither E nor F.  Block (n, m, tile) computes that tile of the plane
-// (n, m); a thread computes one output.
-#include "../common/ablation.cuh"
+// Technique: direct convolution; two-dimensional thread-block tiles; register accumulator.
+// Read next: common/tile.cuh (which output a thread computes), then tiles/tiled_constant.cu.
+// Run: alexconv run --rungs tiled --layers 2
+//
+// Parent: direct-register, whose block is as large as the plane and whose threads compute several outputs if the plane
+// is too large for a block.  Here a block covers a tile of TILE x TILE outputs and the grid has one block per tile:
+// every thread has one output, several blocks share a multiprocessor, and a small batch of large planes fills the GPU.
+// The price is idle threads at the edges if TILE divides neither E nor F.  Block (n, m, tile) computes that tile of the
+// plane (n, m); a thread computes one output.
+#include "../common/hints.cuh"
 #include "../common/tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

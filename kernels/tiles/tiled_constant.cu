@@ -1,10 +1,14 @@
 // tiled-constant: the filters in constant memory.
 //
+// Technique: direct convolution; thread-block tiles; filters in constant memory.
+// Read next: tiles/tiled_channels_atomic.cu.
+// Run: alexconv run --rungs tiled-constant --workload lenet-86-k7 --layers 2
+//
 // Parent: tiled.  All threads of a block read the same tap at the same time, which is what the constant cache is made
-// for: it hands one word to a whole warp, as an operand of the multiply-add and without a load instruction.  The L1
-// cache and its load units are left to the input.  Constant memory holds 64 KiB, so larger filter sets are refused.
+// for: it broadcasts one word to a whole warp, as an operand of the multiply-add, without a load instruction.  The L1
+// cache and the load units are left to the input.  Constant memory holds 64 KiB, so larger filter sets are refused.
 // Block (n, m, tile) computes that tile of the plane (n, m); a thread computes one output.
-#include "../common/ablation.cuh"
+#include "../common/hints.cuh"
 #include "../common/tile.cuh"
 
 __constant__ float filters[M * C * R * S];  // [M][C][R][S]

@@ -1,11 +1,15 @@
 // tiled-half: the tiled convolution in half precision.
 //
+// Technique: direct convolution in fp16; thread-block tiles; fp16 register accumulator.
+// Read next: tiles/tiled_half2.cu.
+// Run: alexconv run --rungs tiled-half --layers 2
+//
 // Parent: tiled.  Input, filters and output take half the bytes, and every product is added with one fused multiply-add
-// in half precision, which rounds once.  A scalar half operation takes as long as one in float, so what can be won is
-// the traffic.  Block (n, m, tile) computes that tile of the plane (n, m); a thread computes one output.
+// in fp16, which rounds once.  A scalar fp16 operation takes as long as one in fp32, so only memory traffic can be
+// saved. Block (n, m, tile) computes that tile of the plane (n, m); a thread computes one output.
 #include <cuda_fp16.h>
 
-#include "../common/ablation.cuh"
+#include "../common/hints.cuh"
 #include "../common/tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

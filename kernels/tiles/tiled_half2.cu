@@ -1,13 +1,17 @@
-// tiled-half2: two filters at once, in pairs of halves.
+// tiled-half2: two filters at once, in pairs of fp16 values.
 //
-// Parent: tiled-half, whose multiply-add does one product where the same instruction on a pair does two.  The pair is
-// two filters at the same output: their taps meet the same input, so an input is loaded once for both and no pair in
-// the input has to start at an even address.  The taps of two filters lie far apart in memory; packing them for each
-// use would cost what the pair saves, so a block packs its two filters once, into shared memory.  Block (n, pair, tile)
-// computes that tile of two planes; a thread computes one output of each.
+// Technique: direct convolution in packed fp16 (half2); thread-block tiles; filters in shared memory.
+// Read next: shared/shared_output_tile.cu.
+// Run: alexconv run --rungs tiled-half2 --layers 2
+//
+// Parent: tiled-half, whose multiply-add computes one product where the same instruction on a half2 computes two.  The
+// pair is two filters at the same output: their taps meet the same input, so an input is loaded once for both and no
+// pair in the input has to start at an even address.  The taps of two filters are far apart in memory; packing them for
+// each use would cost what the pair saves, so a block packs its two filters once, into shared memory.  Block (n, pair,
+// tile) computes that tile of two planes; a thread computes one output of each.
 #include <cuda_fp16.h>
 
-#include "../common/ablation.cuh"
+#include "../common/hints.cuh"
 #include "../common/tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -17,12 +21,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     DYNAMIC_SHARED(__half2, filters);  // [C][R][S] pairs of taps
     const int n = blockIdx.x, first = 2 * blockIdx.y;
-    const int second = first + 1 < M ? first + 1 : first;  // an odd filter out is paired with itself
+    const int second = first + 1 < M ? first + 1 : first;  // the last of an odd number is paired with itself
     const int e = output_row(), f = output_column();
     x += (size_t)n * C * H * W;
     for (int i = threadIdx.y * TILE + threadIdx.x; i < C * R * S; i += THREADS)
         filters[i] = __halves2half2(w[(size_t)first * C * R * S + i], w[(size_t)second * C * R * S + i]);
-    __syncthreads();  // all threads have written their share of the pairs before any thread reads them
+    __syncthreads();  // all threads have written their part of the pairs before any thread reads them
     if (e >= E || f >= F) return;
     __half2 sums = __float2half2_rn(0);
     for (int c = 0; c < C; ++c)

@@ -64,8 +64,7 @@ def test_the_ladder_and_the_kernels_agree_on_the_shared_memory_of_vectors(tmp_pa
     source = tmp_path / "shared_memory.cu"
     source.write_text(
         f'#include "{FOLDER}/multi/vectors.cuh"\n'
-        "constexpr int FLOATS = R / TAP_ROWS * TAPS_PITCH + PLANE_SHARED * PLANE_ROWS * PLANE_PITCH;\n"
-        "static_assert(FLOATS * sizeof(float) == LADDER_BYTES);\n"
+        "static_assert((FILTER_FLOATS + PLANE_FLOATS) * sizeof(float) == LADDER_BYTES);\n"
     )
     rung = RUNGS["channels-vector"]
     cases = [

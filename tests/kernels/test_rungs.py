@@ -116,7 +116,7 @@ BUGS = {
     "NaN": ("direct-register", "float sum = 0;", "float sum = blockIdx.y == 1 ? NAN : 0;"),
     "missing barrier": ("direct-filter-shared", "__syncthreads();", ""),
     "missing second barrier": ("channels-plane-shared", "if (c > first) __syncthreads();", ""),
-    "lost part": ("channels", "part < PARTS;", "part < PARTS - 1;"),
+    "lost slice": ("channels", "slice < SLICES;", "slice < SLICES - 1;"),
 }
 
 

@@ -1,0 +1,70 @@
+"""Every kernel file opens with what a reader needs: name, technique, what to read next, how to run it, parent."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.rung import FOLDER, Rung
+from alexconv.shapes import WORKLOADS
+
+RUN = r"alexconv run --rungs (?P<rung>[\w-]+)(?: --workload (?P<workload>[\w-]+))? --layers (?P<layer>\d)(?: --N \d+)?"
+NEXT = r"[\w/]+\.cuh?\b"
+NOT_YET = ("igemm", "mma", "wgmma")
+
+described = [rung for rung in LADDER if rung.family not in NOT_YET]
+each_rung = pytest.mark.parametrize("rung", described, ids=lambda rung: rung.name)
+
+
+def opening(path: Path) -> list[str]:
+    """The comment that a file begins with, line by line."""
+    lines = path.read_text().splitlines()
+    end = next(i for i, line in enumerate(lines) if not line.startswith("//"))
+    return [line[2:].strip() for line in lines[:end]]
+
+
+def line_of(path: Path, title: str) -> str:
+    """What the one line ``// <title>: ...`` of an opening says."""
+    (found,) = [line for line in opening(path) if line.startswith(f"{title}: ")]
+    return found.removeprefix(f"{title}: ")
+
+
+def next_files(path: Path) -> list[Path]:
+    """The files that a kernel's opening says to read next: named from kernels/ or from the file's own folder."""
+    named = re.findall(NEXT, line_of(path, "Read next"))
+    return [
+        next((place / name for place in (FOLDER, path.parent) if (place / name).is_file()), Path()) for name in named
+    ]
+
+
+@each_rung
+def test_the_technique_is_named(rung: Rung):
+    assert len(line_of(rung.path, "Technique")) > 15
+
+
+@each_rung
+def test_what_to_read_next_is_there(rung: Rung):
+    files = next_files(rung.path)
+    assert files
+    assert all(file.is_file() for file in files), line_of(rung.path, "Read next")
+    assert rung.path not in files
+
+
+@each_rung
+def test_the_command_runs_this_rung_on_a_layer_that_it_takes(rung: Rung):
+    match = re.fullmatch(RUN, line_of(rung.path, "Run"))
+    assert match
+    assert match["rung"] == rung.name
+    conv = WORKLOADS[match["workload"] or "alexnet"].layer(int(match["layer"]))
+    assert rung.refuses(conv, rung.resolve(conv, {})) is None
+
+
+def test_reading_on_from_the_first_rung_reaches_every_rung():
+    reached, waiting = set(), [RUNGS["direct"].path]
+    while waiting:
+        path = waiting.pop()
+        if path.suffix == ".cu" and path not in reached and path in {rung.path for rung in described}:
+            reached.add(path)
+            waiting += next_files(path)
+    assert reached == {rung.path for rung in described}
