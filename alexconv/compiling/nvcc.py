@@ -50,7 +50,11 @@ def arch_name(compute_capability: tuple[int, int]) -> str:
 
 
 def cubin_key(source: Path, defines: Mapping[str, int], arch: str) -> str:
-    """Digest of everything that the cubin depends on."""
+    """Digest of everything that the machine code depends on.
+
+    Line numbers are not part of it: a cubin from the cache may tell Nsight Compute and compute-sanitizer the lines from
+    before a comment was edited.  An empty ALEXCONV_CACHE_DIR gives the current ones.
+    """
     return source_digest(source, defines, *FLAGS, arch, nvcc_version())
 
 

@@ -1,35 +1,171 @@
-"""What a compiled kernel depends on: its file and the project headers that it includes, directly or not."""
+"""What a compiled kernel depends on: the tokens of its file and of the project headers that it includes.
+
+Keys are made from what the compiler sees (translation phases 1 to 4, ISO C++ [lex.phases]): comments, white space, line
+breaks, and the names and folders of headers leave a key as it is; any changed token changes it.
+"""
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_SPLICE = r"\\[ \t\f\v\r]*\n"  # as g++ and clang take it; nvcc preprocesses with g++
+_SPLICES = f"(?:{_SPLICE})*"
+_IDENTIFIER = r"(?:[\w$\x80-\U0010ffff]|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8})+"
+_NUMBER = r"\.?[0-9](?:[eEpP][+-]|'?\w|\.)*"  # a preprocessing number; ' may separate digits
+
+# Comments and raw strings, and all that may contain what looks like their beginning.
+_COMMENT_OR_LITERAL = re.compile(
+    rf"""
+    (?P<comment>/{_SPLICES}/(?:{_SPLICE}|[^\n])*|/{_SPLICES}\*.*?\*{_SPLICES}/)
+    | (?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{{0,16}})\((?P<raw>.*?)\)(?P=delimiter)"
+    | include(?:[ \t\f\v\r]|{_SPLICE}|/\*.*?\*/)*(?P<header><[^>\n]*>) | {_NUMBER} | {_IDENTIFIER}
+    | "(?:{_SPLICE}|\\.|[^"\\\n])*" | '(?:{_SPLICE}|\\.|[^'\\\n])*'
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_TOKEN = re.compile(
+    rf"""
+    (?:(?:u8|[uUL])?R?"(?:\\.|[^"\\])*"|(?:u8|[uUL])?'(?:\\.|[^'\\])*')(?:{_IDENTIFIER})?
+    | {_NUMBER} | {_IDENTIFIER}
+    | <<<|>>>|<=>|<<=|>>=|->\*|\.\.\.|%:%:|::|->|\.\*|\+\+|--|<<|>>|&&|\|\||\#\#|<:(?!:)|:>|<%|%>|%:|[-+*/%&|^<>=!]=
+    | \S
+    """,
+    re.VERBOSE,
+)
+_HASH = r"\s*(?:#|%:)\s*"
+_INCLUDE = re.compile(rf'{_HASH}include\s*(?P<header><.*>|"(?P<name>.*)")')
+_FUNCTION_MACRO = re.compile(rf"{_HASH}define\s+(?P<name>{_IDENTIFIER})\(")
+_LINE_END = ""  # before and after a directive; no token is empty
+# Identifiers whose meaning depends on where they stand.
+_POSITIONAL = frozenset({"__LINE__", "__FILE__", "__builtin_LINE", "__builtin_FILE", "source_location", "assert"})
+
+
+class Include(NamedTuple):
+    """A directive that includes a file with quotes."""
+
+    name: str
+
+
+def source_digest(path: Path, defines: Mapping[str, int], *more: str, lines: bool = False) -> str:
+    """A key that changes with a token of the file or its headers, a macro, or one of ``more`` (flags, version).
+
+    With ``lines``, for builds that report source lines, it changes with every byte and with the files' names too.
+    """
+    digest = hashlib.sha256()
+    unit = translation_unit(path)
+    exact = lines or _sees_positions(unit)
+    if exact:
+        for file in source_files(path):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    else:
+        digest.update("\n".join(unit).encode(errors="surrogateescape"))
+    digest.update(repr((exact, sorted(defines.items()), more)).encode())
+    return digest.hexdigest()[:32]
 
 
 def source_files(path: Path) -> list[Path]:
-    """The file, then every file that it includes with quotes, each once, as far as they are there.
+    """The file, then every file that it includes with quotes, each once, as far as they exist.
 
-    A missing one is the compiler's to tell of, in its error for the line that names it.
+    Missing includes are left to the compiler to report.
     """
     found: list[Path] = []
 
     def visit(file: Path) -> None:
-        if file in found or not file.is_file():
-            return
         found.append(file)
-        for name in _INCLUDE.findall(file.read_text()):
-            visit((file.parent / name).resolve())
+        for header in _headers(file):
+            if header not in found:
+                visit(header)
 
-    visit(path.resolve())
+    if path.is_file():
+        visit(path.resolve())
     return found
 
 
-def source_digest(path: Path, defines: Mapping[str, int], *more: str) -> str:
-    """A key that changes when the file, a header, a macro or one of ``more`` (flags, compiler version) changes."""
-    digest = hashlib.sha256()
-    for file in source_files(path):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    digest.update(repr((sorted(defines.items()), more)).encode())
-    return digest.hexdigest()[:32]
+def translation_unit(path: Path) -> list[str]:
+    """The tokens of a file, those of the files that it includes with quotes in their places; none has a line break.
+
+    A file included again has no tokens there, only its number in the order of first inclusion.  An include whose name a
+    macro gives is not followed.
+    """
+    included: list[Path] = []
+
+    def visit(file: Path) -> Iterator[str]:
+        included.append(file)
+        for token in _tokens_of(file):
+            if isinstance(token, str):
+                yield token
+                continue
+            header = _included(file, token)
+            if header in included:
+                yield f"#include again {included.index(header)}"
+            elif header.is_file():
+                yield from visit(header)
+            else:
+                yield f'#include "{token.name}"'
+
+    return list(visit(path.resolve()))
+
+
+@lru_cache(maxsize=1024)
+def tokens(text: str) -> tuple[str | Include, ...]:
+    """The preprocessing tokens of a source text, directives between line ends.
+
+    A quoted include is one token, and so is ``#define NAME(``, whose bracket may not stand apart.
+    """
+    found: list[str | Include] = []
+    text = re.sub(_SPLICE, "", _COMMENT_OR_LITERAL.sub(_without_comments, text))
+    for line in text.split("\n"):
+        if line.lstrip().startswith(("#", "%:")):
+            found += [_LINE_END, *_directive(line), _LINE_END]
+        else:
+            found += _TOKEN.findall(line)
+    return tuple(found)
+
+
+def _without_comments(match: re.Match[str]) -> str:
+    """A comment is a space; a raw string's content, which may have line breaks, becomes hexadecimal digits."""
+    if match["comment"] is not None:
+        return " "
+    if match["header"] is not None:
+        return f"include {match['header']}"
+    if match["raw"] is None:
+        return match[0]
+    prefix = match[0].partition('"')[0]
+    return f'{prefix}"{match["raw"].encode(errors="surrogateescape").hex()}"'
+
+
+def _directive(line: str) -> Sequence[str | Include]:
+    if include := _INCLUDE.match(line):
+        return [f"#include {include['header']}" if include["name"] is None else Include(include["name"])]
+    if macro := _FUNCTION_MACRO.match(line):
+        return [f"#define {macro['name']}(", *_TOKEN.findall(line, macro.end())]
+    return _TOKEN.findall(line)
+
+
+def _sees_positions(unit: Sequence[str]) -> bool:
+    """Whether the compiler sees line numbers or, where a macro makes text of its arguments, white space."""
+    if not _POSITIONAL.isdisjoint(unit):
+        return True
+    in_macro = False
+    for token in unit:
+        if token.startswith("#define ") or token == _LINE_END:
+            in_macro = token != _LINE_END
+        elif in_macro and token == "#":
+            return True
+    return False
+
+
+def _tokens_of(file: Path) -> tuple[str | Include, ...]:
+    return tokens(file.read_bytes().decode(errors="surrogateescape"))
+
+
+def _included(file: Path, include: Include) -> Path:
+    return (file.parent / include.name).resolve()
+
+
+def _headers(file: Path) -> list[Path]:
+    headers = [_included(file, token) for token in _tokens_of(file) if isinstance(token, Include)]
+    return [header for header in headers if header.is_file()]

@@ -50,6 +50,11 @@ class _Build:
     kernel_flags: tuple[str, ...]  # not for the run-time
     stack_bytes: int
 
+    @property
+    def reports_lines(self) -> bool:
+        """Whether line numbers of the sources reach the user."""
+        return "-g" in self.flags
+
 
 # nvcc fuses multiply-adds too (--fmad=true) and knows neither errno nor traps in its functions.
 _FLAGS = (
@@ -248,7 +253,7 @@ class HostExecutor:
 
     def key(self, source: Path, defines: Mapping[str, int], entries: Sequence[str] = ()) -> str:
         """Digest of all that the compiled library depends on: sources, macros, run-time, compiler, flags, CPU."""
-        return source_digest(source, defines, *entries, self._toolchain_key())
+        return source_digest(source, defines, *entries, self._toolchain_key(), lines=BUILDS[self.build].reports_lines)
 
     def compile(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> HostModule:
         """The file's entry points, ready to launch; compiled unless the cache has them.
@@ -288,7 +293,8 @@ class HostExecutor:
         return (*build.kernel_flags, f"-Werror=frame-larger-than={frame}")
 
     def _toolchain_key(self) -> str:
-        text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, _cpu_features(), _runtime_digest()))
+        runtime = _runtime_digest(BUILDS[self.build].reports_lines)
+        text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, _cpu_features(), runtime))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _runtime(self) -> Path:
@@ -352,9 +358,9 @@ def _translation_unit(source: Path, defines: Mapping[str, int], entries: Sequenc
 
 
 @cache
-def _runtime_digest() -> str:
-    files = sorted(_RUNTIME.glob("*.[hc]*"))
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+def _runtime_digest(lines: bool) -> str:
+    digests = [source_digest(file, {}, lines=lines) for file in sorted(_RUNTIME.glob("*.[hc]*"))]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 @cache
