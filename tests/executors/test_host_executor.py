@@ -554,7 +554,8 @@ print(json.dumps(said))
 
 def process_environment(**more):
     """Variables for a process that imports this file."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(KERNELS.parent), str(KERNELS.parent.parent)]), **more}
+    folders = [Path(__file__).parent, KERNELS.parent, KERNELS.parent.parent]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **more}
 
 
 def in_new_process(code, *arguments, **environment):
