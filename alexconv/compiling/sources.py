@@ -21,7 +21,7 @@ _COMMENT_OR_LITERAL = re.compile(
     rf"""
     (?P<comment>/{_SPLICES}/(?:{_SPLICE}|[^\n])*|/{_SPLICES}\*.*?\*{_SPLICES}/)
     | (?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{{0,16}})\((?P<raw>.*?)\)(?P=delimiter)"
-    | include(?:[ \t\f\v\r]|{_SPLICE}|/\*.*?\*/)*(?P<header><[^>\n]*>) | {_NUMBER} | {_IDENTIFIER}
+    | include(?:[ \t\f\v\r]|{_SPLICE}|(?>/\*.*?\*/))*(?P<header><[^>\n]*>) | {_NUMBER} | {_IDENTIFIER}
     | "(?:{_SPLICE}|\\.|[^"\\\n])*" | '(?:{_SPLICE}|\\.|[^'\\\n])*'
     """,
     re.VERBOSE | re.DOTALL,
