@@ -17,7 +17,7 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from alexconv.cli import display
-from alexconv.cli.options import command_line, exits_cleanly, natural
+from alexconv.cli.options import command_line, exits_cleanly, natural, program
 from alexconv.digits.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
@@ -30,7 +30,7 @@ from alexconv.records import environment
 from alexconv.records.store import RecordFile
 
 DEFAULT_OUT = Path("study/accuracy.jsonl")
-PROGRAM = "python -m alexconv.accuracy"
+MODULE = "alexconv.accuracy"
 TRANSFER = "pageable"
 SAME_PREDICTIONS = ("fp32",)  # precisions that may change none
 
@@ -166,7 +166,7 @@ def run(options: argparse.Namespace, executor: Executor, command: str) -> list[A
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
     add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
     add("--images", type=int, default=HELD_OUT, help=f"held-out images (default, and most: {HELD_OUT})")
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say = display.console()
     executor = choose_executor(options.backend, options.device)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
-    results = run(options, executor, command_line(PROGRAM, arguments))
+    results = run(options, executor, command_line(MODULE, arguments))
     say.print(table(results))
     say.print(f"No score change below {results[0].reference_margin / 2:.1e} can change a prediction.")
     say.print(f"records: {options.out}", soft_wrap=True)

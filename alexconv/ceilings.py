@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from alexconv.cli.options import command_line, exits_cleanly, natural
+from alexconv.cli.options import command_line, exits_cleanly, natural, program
 from alexconv.compiling import nvcc
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 
-PROGRAM = "python -m alexconv.ceilings"
+MODULE = "alexconv.ceilings"
 SOURCE = Path(__file__).parent / "executors" / "cuda" / "ceilings.cu"
 COPY_BYTES = 4 << 30  # far beyond any L2 cache
 HOST_BYTES = 512 << 20
@@ -83,14 +83,14 @@ def arithmetic_rates(executor: CudaExecutor) -> dict[str, float]:
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and records the ceilings; returns the exit status."""
-    options = argparse.ArgumentParser(prog=PROGRAM, description="measure a GPU's ceilings")
+    options = argparse.ArgumentParser(prog=program(MODULE), description="measure a GPU's ceilings")
     options.add_argument("--out", type=Path, default=Path("study/records.jsonl"), help="record file, appended to")
     options.add_argument("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
     rates = {**copy_rates(executor), "flops": arithmetic_rates(executor)}
     file = RecordFile(chosen.out)
-    headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
+    headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
     file.header("ceilings", {**headers, **rates})
     print(f"{executor.describe()}")
     for name in ("copy", "h2d", "d2h"):

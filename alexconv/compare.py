@@ -1,4 +1,6 @@
-"""python -m alexconv.compare A B: what became faster or slower from one record file to another.
+"""What became faster or slower from one record file to another.
+
+python -m alexconv.compare A B
 
 For every point that both files hold, B's time over A's, with an interval made of the two medians' confidence intervals
 (order statistics, no distribution assumed; the ratio of their opposite ends holds the true ratio with at least 90 %
@@ -19,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alexconv.cli.options import exits_cleanly, positive
+from alexconv.cli.options import exits_cleanly, positive, program
 from alexconv.measuring.points import Point
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record, Records, identity, read
@@ -92,7 +94,7 @@ def devices(records: Records) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a line per point and a summary; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m alexconv.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program("alexconv.compare"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("before", type=Path, metavar="A")
     parser.add_argument("after", type=Path, metavar="B")

@@ -38,6 +38,7 @@ from alexconv.cli.options import (
     natural,
     parse_batches,
     parse_layers,
+    program,
     workload_named,
 )
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
@@ -67,7 +68,7 @@ from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity, read
 from alexconv.shapes import WORKLOADS
 
-PROGRAM = "python -m alexconv.profile"
+MODULE = "alexconv.profile"
 DEFAULT_OUT = Path("study/profile.jsonl")
 DEFAULT_BLOCKS = 3  # first, middle, last
 FILE_WIDTH = 160  # columns, where no terminal says how many there are
@@ -141,7 +142,7 @@ class Profile:
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
     add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
@@ -180,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.width = FILE_WIDTH
     console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     file = RecordFile(options.out)
-    headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
+    headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
     runner.build_all(points)
     if executor.name == "host":
         profiles = list(host_profiles(runner, points, options.blocks))

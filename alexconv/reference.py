@@ -1,4 +1,4 @@
-"""The command ``python -m alexconv.reference``: build or check the cache of reference outputs."""
+"""Builds or checks the cache of reference outputs."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from alexconv.cli.display import Progress
-from alexconv.cli.options import ALL_LAYERS, exits_cleanly, parse_batches, parse_layers, workload_named
+from alexconv.cli.options import ALL_LAYERS, exits_cleanly, parse_batches, parse_layers, program, workload_named
 from alexconv.cpu_reference.cache import CachedReference, ensure
 from alexconv.cpu_reference.machine import dgemm_flops
 from alexconv.shapes import WORKLOADS, Conv
@@ -28,9 +28,7 @@ class _Outcome:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m alexconv.reference", description="Builds or checks the cache of reference outputs."
-    )
+    parser = argparse.ArgumentParser(prog=program("alexconv.reference"), description=__doc__)
     parser.add_argument("--layers", default=ALL_LAYERS, help="like 1-5, 1,3 or all (default)")
     parser.add_argument("--N", default="128", help="images; of several batch sizes the largest counts (default 128)")
     parser.add_argument("--workload", default=next(iter(WORKLOADS)), help=", ".join(WORKLOADS))

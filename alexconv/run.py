@@ -31,6 +31,7 @@ from alexconv.cli.options import (
     parse_batches,
     parse_layers,
     positive,
+    program,
     workload_named,
 )
 from alexconv.cli.watchdog import TIME_LIMIT, time_limit
@@ -62,14 +63,14 @@ from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tuning import auto
 from alexconv.tuning import cache as tuning_cache
 
-PROGRAM = "python -m alexconv.run"
+MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
 OF_NO_STUDY = ("workload", "layers", "rungs", "transfer", "precision", "set", "tuned", "mix")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
     add("--study", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
     add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
@@ -391,7 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = [identity(job.point.axes()) for job in jobs]
         kept = {name: previous[name] for name in names if name not in again}
         say.print(f"{len(jobs) - len(todo)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
-    headers = environment.write_headers(file, executor.header(), command_line(PROGRAM, arguments))
+    headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
     finish = partial(conclude, say, options, jobs, kept)
     with Progress(len(todo)) as progress:
         progress.start("compiling")

@@ -40,6 +40,7 @@ from alexconv.cli.options import (
     parse_batches,
     parse_layers,
     positive,
+    program,
     workload_named,
 )
 from alexconv.cli.watchdog import TIME_LIMIT, time_limit
@@ -68,7 +69,7 @@ from alexconv.tuning.cache import Best
 from alexconv.tuning.search import Axes, Run, Search, axes, candidates, import_optuna, search
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
-PROGRAM = "python -m alexconv.tune"
+MODULE = "alexconv.tune"
 OF_A_SEARCH = ("constants", "set", "trials")
 MOST_ROWS = 40  # of a sweep table: beyond them, only what is among the best so many of a layer
 
@@ -93,7 +94,7 @@ Layers = list[dict[tuple[int, ...], Record]]  # a sweep: each layer's records by
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    options = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0] if __doc__ else "")
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
     add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
     add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
@@ -364,11 +365,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor = choose_executor(options.backend, options.device)
     console = display.console()
     if options.auto:
-        contests = compare(options, executor, command_line(PROGRAM, arguments))
+        contests = compare(options, executor, command_line(MODULE, arguments))
         console.print(contest_table(contests))
         console.print(f"records: {options.out}; --rungs auto and alexconv.conv2d use the fastest", soft_wrap=True)
         return 0 if all(contest.best for contest in contests) else 1
-    searches = tune(options, executor, command_line(PROGRAM, arguments))
+    searches = tune(options, executor, command_line(MODULE, arguments))
     show(console, searches)
     console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)
     return 0 if all(found.best or found.count("skipped") == len(found.records) for found in searches) else 1

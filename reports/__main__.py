@@ -1,11 +1,11 @@
-"""python -m alexconv.reports FILE... -o DIR: record files as tables, figures and one HTML page."""
+"""Tables, figures and one HTML page from record files."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from alexconv.cli.options import exits_cleanly
+from alexconv.cli.options import exits_cleanly, program
 from alexconv.records.store import read
 from alexconv.reports.measurements import measurements
 from alexconv.reports.page import compose, write
@@ -14,7 +14,7 @@ from alexconv.reports.page import compose, write
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the report; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reports", description=__doc__)
+    parser = argparse.ArgumentParser(prog=program("alexconv.reports"), description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files; later ones win")
     parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR", help="folder to write into")
     parser.add_argument("--device", metavar="NAME", help="which device's points, where the files hold several GPUs'")

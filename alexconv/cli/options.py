@@ -116,9 +116,15 @@ def _each_once(numbers: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
-def command_line(program: str, arguments: Sequence[str] | None) -> str:
+def program(module: str) -> str:
+    """The command as started: ``alexconv run`` where ``alexconv`` started it, else ``python -m`` and the module."""
+    started = sys.argv[0]
+    return started if started.startswith(("alexconv ", "python -m alexconv ")) else f"python -m {module}"
+
+
+def command_line(module: str, arguments: Sequence[str] | None) -> str:
     """The command as typed, such that a shell reads it; ``arguments`` None: those of this process."""
-    return f"{program} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
+    return f"{program(module)} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
 
 
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:

@@ -61,9 +61,9 @@ def test_every_command_takes_its_arguments_from_a_caller_too(command, capsys):
 
 def test_a_command_line_can_be_typed_again(monkeypatch):
     words = ["--out", "a file", "--set", "TILE=8"]
-    assert command_line("python -m alexconv.run", words) == "python -m alexconv.run --out 'a file' --set TILE=8"
-    monkeypatch.setattr("sys.argv", ["alexconv", *words])
-    assert shlex.split(command_line("alexconv", None)) == ["alexconv", *words]
+    assert command_line("alexconv.run", words) == "python -m alexconv.run --out 'a file' --set TILE=8"
+    monkeypatch.setattr("sys.argv", ["alexconv run", *words])
+    assert shlex.split(command_line("alexconv.run", None)) == ["alexconv", "run", *words]
 
 
 def test_profiles_name_their_device_host_and_command(tmp_path):

@@ -121,7 +121,9 @@ def test_imports_from_anywhere(
     assert seen["version"] == __version__
     if way != "checkout":
         assert seen["bare"] == []
-        assert run(environment.folder / "bin/alexconv", "--version", cwd=elsewhere) == f"alexconv {__version__}\n"
+        installed = environment.folder / "bin/alexconv"
+        assert run(installed, "--version", cwd=elsewhere) == f"alexconv {__version__}\n"
+        assert run(installed, "report", "--help", cwd=elsewhere).startswith("usage: alexconv report ")
 
 
 def test_wheel_has_every_file_and_no_other(sources: Path, wheel: Path) -> None:
