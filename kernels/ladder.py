@@ -11,7 +11,8 @@ from alexconv.kernels.geometry import FLOAT, HALF, PORTABLE_SHARED, SharedBytes,
 from alexconv.kernels.igemm.ladder import FRONTIER_RUNGS
 from alexconv.kernels.ladder_lenet import LENET_RUNGS
 from alexconv.kernels.mma.ladder import MMA_RUNGS
-from alexconv.kernels.rung import MAX_BLOCK, Array, Constant, Constants, Dims, Launch, Rung
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import MAX_BLOCK, Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
 from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
 from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
@@ -36,68 +37,70 @@ def outputs_per_thread(conv: Conv) -> int:
     return k
 
 
-def plane_block(conv: Conv, constants: Constants) -> Dims:
+def plane_block(p: Problem) -> Dims:
     """One block covers an output plane: E x F threads, or fewer with several outputs each."""
-    return ceil(conv.F / constants["OUTPUTS"]), ceil(conv.E / constants["OUTPUTS"]), 1
+    return ceil(p.conv.F / p["OUTPUTS"]), ceil(p.conv.E / p["OUTPUTS"]), 1
 
 
-def grid_nm(conv: Conv, N: int, constants: Constants) -> Dims:
+def grid_nm(p: Problem) -> Dims:
     """One block per output plane."""
-    return N, conv.M, 1
+    return p.N, p.conv.M, 1
 
 
-def parts(conv: Conv, constants: Constants) -> int:
+def parts(p: Problem) -> int:
     """Partial planes that the multi-kernel rungs write per output plane."""
-    return ceil(conv.C / constants["CHANNELS"])
+    return ceil(p.conv.C / p["CHANNELS"])
 
 
-def grid_nmc(conv: Conv, N: int, constants: Constants) -> Dims:
+def grid_nmc(p: Problem) -> Dims:
     """One block per partial plane."""
-    return N, conv.M, parts(conv, constants)
+    return p.N, p.conv.M, parts(p)
 
 
-def filter_bytes(conv: Conv, constants: Constants) -> int:
+def filter_bytes(p: Problem) -> int:
     """Shared memory for the filter of one output plane."""
-    return conv.K * FLOAT
+    return p.conv.K * FLOAT
 
 
-def filter_and_sums_bytes(conv: Conv, constants: Constants) -> int:
+def filter_and_sums_bytes(p: Problem) -> int:
     """Shared memory for a filter and a sum for each thread."""
-    x, y, _ = plane_block(conv, constants)
-    return filter_bytes(conv, constants) + x * y * FLOAT
+    x, y, _ = plane_block(p)
+    return filter_bytes(p) + x * y * FLOAT
 
 
-def slice_bytes(conv: Conv, constants: Constants) -> int:
+def slice_bytes(p: Problem) -> int:
     """Shared memory for the filter's values at the channels of one part."""
-    return min(constants["CHANNELS"], conv.C) * conv.R * conv.S * FLOAT
+    return min(p["CHANNELS"], p.conv.C) * p.conv.R * p.conv.S * FLOAT
 
 
 def filter_and_plane_bytes(itemsize: int) -> SharedBytes:
     """Shared memory for one channel's filter and, if PLANE_SHARED, its input plane."""
-    return lambda conv, constants: (conv.R * conv.S + constants["PLANE_SHARED"] * conv.H * conv.W) * itemsize
+    return lambda p: (p.conv.R * p.conv.S + p["PLANE_SHARED"] * p.conv.H * p.conv.W) * itemsize
 
 
-def vector_bytes(conv: Conv, constants: Constants) -> int:
+def vector_bytes(p: Problem) -> int:
     """The same in rows padded for vector loads: FILTER_FLOATS and PLANE_FLOATS in ``vectors.cuh``."""
-    outputs = constants["OUTPUTS"]
-    block_columns, block_rows, _ = plane_block(conv, constants)
-    step = conv.U * (1 if constants["COALESCED"] else outputs)
+    outputs = p["OUTPUTS"]
+    block_columns, block_rows, _ = plane_block(p)
+    step = p.conv.U * (1 if p["COALESCED"] else outputs)
     width = next(width for width in (4, 2, 1) if step % width == 0)
-    rows = (block_rows * outputs - 1) * conv.U + conv.R
-    columns = round_up((block_columns * outputs - 1) * conv.U + conv.S, width)
+    rows = (block_rows * outputs - 1) * p.conv.U + p.conv.R
+    columns = round_up((block_columns * outputs - 1) * p.conv.U + p.conv.S, width)
     candidates = range(columns, columns + BANKS, width)
     pitch = next((pitch for pitch in candidates if (pitch - block_columns) * step % BANKS == 0), columns)
-    taps = conv.R * conv.S
-    filter_floats = round_up(taps, VECTOR) if taps <= FILTER_REGISTERS else conv.R * round_up(conv.S, VECTOR)
-    return (filter_floats + constants["PLANE_SHARED"] * rows * pitch) * FLOAT
+    taps = p.conv.R * p.conv.S
+    filter_floats = round_up(taps, VECTOR) if taps <= FILTER_REGISTERS else p.conv.R * round_up(p.conv.S, VECTOR)
+    return (filter_floats + p["PLANE_SHARED"] * rows * pitch) * FLOAT
 
 
-def too_large(shared: SharedBytes = no_bytes) -> Callable[[Conv, Constants], str | None]:
+def too_large(shared: SharedBytes = no_bytes) -> Callable[[Problem], str | None]:
     """Refuses a shape, or a choice of constants, that asks more of a block than any GPU gives."""
     return outside_block(plane_block, shared)
 
 
-OUTPUTS = Constant("OUTPUTS", "outputs of one thread, along each axis of the plane", outputs_per_thread)
+OUTPUTS = Constant(
+    "OUTPUTS", "outputs of one thread, along each axis of the plane", lambda p: outputs_per_thread(p.conv)
+)
 
 
 def mapping(default: int) -> Constant:
@@ -105,33 +108,33 @@ def mapping(default: int) -> Constant:
     return Constant(
         "COALESCED",
         "1: a thread's outputs lie a block apart, a warp's side by side; 0: a thread's lie side by side",
-        lambda conv: default,
+        lambda p: default,
         choices=(0, 1),
-        matters=lambda conv, constants: constants["OUTPUTS"] > 1,
+        matters=lambda p: p["OUTPUTS"] > 1,
     )
 
 
 CHANNELS = Constant(
     "CHANNELS",
     "input channels that one block sums before it passes on a partial plane",
-    lambda conv: 1,
-    ceiling=lambda conv: conv.C,
+    lambda p: 1,
+    ceiling=lambda p: p.conv.C,
 )
 
 
 def plane_shared(shared: SharedBytes) -> Constant:
     """Where the input plane is read from; by default from shared memory wherever every GPU has enough of it."""
 
-    def fits(conv: Conv) -> int:
-        constants = {"OUTPUTS": outputs_per_thread(conv), "COALESCED": 1, "PLANE_SHARED": 1}
-        return int(shared(conv, constants) <= PORTABLE_SHARED)
+    def fits(p: Problem) -> int:
+        usual = p.having(OUTPUTS=outputs_per_thread(p.conv), COALESCED=1, PLANE_SHARED=1)
+        return int(shared(usual) <= PORTABLE_SHARED)
 
     return Constant("PLANE_SHARED", "1: input plane in shared memory; 0: in global memory", fits, choices=(0, 1))
 
 
 def partial_planes(itemsize: int) -> Array:
     """The scratch array between the two kernels of a multi-kernel rung."""
-    return Array("partial", lambda conv, N, constants: (N, conv.M, parts(conv, constants), conv.E, conv.F), itemsize)
+    return Array("partial", lambda p: (p.N, p.conv.M, parts(p), p.conv.E, p.conv.F), itemsize)
 
 
 REDUCE_CHANNELS = Launch("reduce_channels", ("partial", "y"), grid_nm, plane_block)
@@ -303,6 +306,7 @@ LADDER: tuple[Rung, ...] = (
 )
 RUNGS: dict[str, Rung] = {rung.name: rung for rung in LADDER}
 ALIASES: dict[str, str] = {rung.alias: rung.name for rung in LADDER}
+FORMER_NAMES: dict[str, str] = {name: rung.name for rung in LADDER for name in rung.formerly}
 
 # The study's abbreviations that name a rung under a transfer.
 TRANSFER_ALIASES: dict[str, tuple[str, str]] = {"um": ("direct", "managed")}

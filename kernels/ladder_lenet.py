@@ -15,7 +15,8 @@ from alexconv.kernels.geometry import (
     outside_block,
     outside_constant_memory,
 )
-from alexconv.kernels.rung import IMAGES_PER_PIECE, MAX_BLOCK, Array, Constant, Constants, Dims, Launch, Rung
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import IMAGES_PER_PIECE, MAX_BLOCK, Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
 TILES = (6, 8, 12, 16, 18, 20, 24, 32)  # tile sizes that the studies tried, or that lie between
@@ -28,39 +29,39 @@ ROWS = (4, 8, 12, 16, 24, 32)  # filters whose sums a thread can keep in registe
 # The tiled family, and shared memory
 
 
-def tile_block(conv: Conv, constants: Constants) -> Dims:
+def tile_block(p: Problem) -> Dims:
     """A thread per output of a tile."""
-    return constants["TILE"], constants["TILE"], 1
+    return p["TILE"], p["TILE"], 1
 
 
-def tiles(rows: int, columns: int, constants: Constants) -> int:
+def tiles(rows: int, columns: int, p: Problem) -> int:
     """Tiles that cover a plane."""
-    return ceil(rows / constants["TILE"]) * ceil(columns / constants["TILE"])
+    return ceil(rows / p["TILE"]) * ceil(columns / p["TILE"])
 
 
-def grid_tiles(conv: Conv, N: int, constants: Constants) -> Dims:
+def grid_tiles(p: Problem) -> Dims:
     """One block per tile of an output plane."""
-    return N, conv.M, tiles(conv.E, conv.F, constants)
+    return p.N, p.conv.M, tiles(p.conv.E, p.conv.F, p)
 
 
-def grid_tile_pairs(conv: Conv, N: int, constants: Constants) -> Dims:
+def grid_tile_pairs(p: Problem) -> Dims:
     """One block per tile of two output planes."""
-    return N, ceil(conv.M / 2), tiles(conv.E, conv.F, constants)
+    return p.N, ceil(p.conv.M / 2), tiles(p.conv.E, p.conv.F, p)
 
 
-def grid_tile_channels(conv: Conv, N: int, constants: Constants) -> Dims:
+def grid_tile_channels(p: Problem) -> Dims:
     """One block per input channel of each tile of an output plane."""
-    return N * conv.C, conv.M, tiles(conv.E, conv.F, constants)
+    return p.N * p.conv.C, p.conv.M, tiles(p.conv.E, p.conv.F, p)
 
 
-def grid_input_tiles(conv: Conv, N: int, constants: Constants) -> Dims:
+def grid_input_tiles(p: Problem) -> Dims:
     """One block per filter and tile of the input plane."""
-    return N, conv.M, tiles(conv.H, conv.W, constants)
+    return p.N, p.conv.M, tiles(p.conv.H, p.conv.W, p)
 
 
-def filter_pair_bytes(conv: Conv, constants: Constants) -> int:
+def filter_pair_bytes(p: Problem) -> int:
     """Shared memory for two filters in half precision."""
-    return 2 * conv.K * HALF
+    return 2 * p.conv.K * HALF
 
 
 def input_rows(conv: Conv, tile: int) -> int:
@@ -73,9 +74,9 @@ def input_columns(conv: Conv, tile: int) -> int:
     return (tile - 1) * conv.U + conv.S
 
 
-def input_block(conv: Conv, constants: Constants) -> Dims:
+def input_block(p: Problem) -> Dims:
     """A thread per input that a tile of outputs needs."""
-    return input_columns(conv, constants["TILE"]), input_rows(conv, constants["TILE"]), 1
+    return input_columns(p.conv, p["TILE"]), input_rows(p.conv, p["TILE"]), 1
 
 
 def input_bytes(conv: Conv, tile: int) -> int:
@@ -83,19 +84,19 @@ def input_bytes(conv: Conv, tile: int) -> int:
     return input_rows(conv, tile) * input_columns(conv, tile) * FLOAT
 
 
-def filter_and_input_bytes(conv: Conv, constants: Constants) -> int:
+def filter_and_input_bytes(p: Problem) -> int:
     """Shared memory for one channel of a filter and of a tile's input."""
-    return conv.R * conv.S * FLOAT + input_bytes(conv, constants["TILE"])
+    return p.conv.R * p.conv.S * FLOAT + input_bytes(p.conv, p["TILE"])
 
 
-def inputs_bytes(conv: Conv, constants: Constants) -> int:
+def inputs_bytes(p: Problem) -> int:
     """Shared memory for a tile's input in all channels that are loaded together."""
-    return constants["CHANNELS_SHARED"] * input_bytes(conv, constants["TILE"])
+    return p["CHANNELS_SHARED"] * input_bytes(p.conv, p["TILE"])
 
 
-def core_bytes(conv: Conv, constants: Constants) -> int:
+def core_bytes(p: Problem) -> int:
     """Shared memory for the core of a tile's input; CORE in ``core_tile.cuh``."""
-    core = constants["TILE"] * conv.U
+    core = p["TILE"] * p.conv.U
     return core * core * FLOAT
 
 
@@ -114,20 +115,20 @@ def channels_that_fit(conv: Conv) -> int:
     return max(1, min(conv.C, PORTABLE_SHARED // input_bytes(conv, largest_input_tile(conv))))
 
 
-def tile(default: Callable[[Conv], int] = lambda conv: TILE_OF_STUDIES, choices: tuple[int, ...] = TILES) -> Constant:
+def tile(default: Callable[[Problem], int] = lambda p: TILE_OF_STUDIES, choices: tuple[int, ...] = TILES) -> Constant:
     """Edge of a block's tile of outputs."""
     return Constant("TILE", "rows and columns of the outputs that one block computes", default, choices)
 
 
 def restrict(default: int = 0) -> Constant:
     """Whether the compiler is promised that arrays do not overlap."""
-    return Constant("RESTRICT", "1: pointers are __restrict__; 0: they are not", lambda conv: default, choices=(0, 1))
+    return Constant("RESTRICT", "1: pointers are __restrict__; 0: they are not", lambda p: default, choices=(0, 1))
 
 
 def unroll(loop: str, default: int, choices: tuple[int, ...] = (0, 1, 2, 3, 4)) -> Constant:
     """How far a loop is unrolled."""
     whole = "; 0: all" if 0 in choices else ""
-    return Constant("UNROLL", f"{loop} in one pass of their loop{whole}", lambda conv: default, choices)
+    return Constant("UNROLL", f"{loop} in one pass of their loop{whole}", lambda p: default, choices)
 
 
 TAPS = unroll("taps of a filter row", 0)
@@ -236,8 +237,10 @@ SHARED_RUNGS = (
         file="shared/shared_input_tile.cu",
         launches=(Launch("shared_input_tile", ("x", "w", "y"), grid_tiles, input_block, inputs_bytes),),
         constants=(
-            tile(largest_input_tile, INPUT_TILES),
-            Constant("CHANNELS_SHARED", "input channels in shared memory together", channels_that_fit),
+            tile(lambda p: largest_input_tile(p.conv), INPUT_TILES),
+            Constant(
+                "CHANNELS_SHARED", "input channels in shared memory together", lambda p: channels_that_fit(p.conv)
+            ),
         ),
         refuses=outside_block(input_block, inputs_bytes),
     ),
@@ -260,7 +263,7 @@ SHARED_RUNGS = (
         parent="shared-core-tile",
         file="shared/shared_core_tile_constant.cu",
         launches=(Launch("shared_core_tile_constant", ("x", "y"), grid_tiles, tile_block, core_bytes),),
-        constants=(tile(lambda conv: 8), restrict(1), unroll(CHANNELS, 2, choices=(1, 2, 3, 4))),
+        constants=(tile(lambda p: 8), restrict(1), unroll(CHANNELS, 2, choices=(1, 2, 3, 4))),
         refuses=outside_constant_memory(outside_block(tile_block, core_bytes)),
         constant_symbol="filters",
     ),
@@ -270,23 +273,23 @@ SHARED_RUNGS = (
 # The gemm family
 
 
-def product_grid(rows: str, columns: str) -> Callable[[Conv, int, Constants], Dims]:
+def product_grid(rows: str, columns: str) -> Callable[[Problem], Dims]:
     """One block per tile of an image's output matrix [M][E*F], whose edges are the named constants."""
-    return lambda conv, N, constants: (
-        N * ceil(conv.M / constants[rows]) * ceil(conv.E * conv.F / constants[columns]),
+    return lambda p: (
+        p.N * ceil(p.conv.M / p[rows]) * ceil(p.conv.E * p.conv.F / p[columns]),
         1,
         1,
     )
 
 
-def unroll_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def unroll_grid(p: Problem) -> Dims:
     """A block per image, channel and UNROLL_THREADS pixels."""
-    return N, conv.C, ceil(conv.E * conv.F / UNROLL_THREADS)
+    return p.N, p.conv.C, ceil(p.conv.E * p.conv.F / UNROLL_THREADS)
 
 
 def images_per_piece() -> Constant:
     """How the studies cut a batch."""
-    return Constant(IMAGES_PER_PIECE, "images computed at a time; 0: as many as memory holds", lambda conv: 0, least=0)
+    return Constant(IMAGES_PER_PIECE, "images computed at a time; 0: as many as memory holds", lambda p: 0, least=0)
 
 
 def tile_for_filters(conv: Conv) -> int:
@@ -294,8 +297,8 @@ def tile_for_filters(conv: Conv) -> int:
     return TILE_OF_STUDIES if conv.M <= TILE_OF_STUDIES else 24
 
 
-UNROLL_INPUT = Launch("unroll", ("x", "unrolled"), unroll_grid, lambda conv, constants: (UNROLL_THREADS, 1, 1))
-UNROLLED = Array("unrolled", lambda conv, N, constants: (N, conv.K, conv.E * conv.F))
+UNROLL_INPUT = Launch("unroll", ("x", "unrolled"), unroll_grid, lambda p: (UNROLL_THREADS, 1, 1))
+UNROLLED = Array("unrolled", lambda p: (p.N, p.conv.K, p.conv.E * p.conv.F))
 
 GEMM_RUNGS = (
     Rung(
@@ -324,7 +327,7 @@ GEMM_RUNGS = (
             UNROLL_INPUT,
             Launch("multiply", ("unrolled", "y"), product_grid("TILE", "TILE"), tile_block),
         ),
-        constants=(tile(lambda conv: 32), images_per_piece()),
+        constants=(tile(lambda p: 32), images_per_piece()),
         scratch=(UNROLLED,),
         refuses=outside_constant_memory(outside_block(tile_block)),
         constant_symbol="filters",
@@ -342,18 +345,18 @@ GEMM_RUNGS = (
                 "multiply",
                 ("w", "unrolled", "y"),
                 product_grid("ROWS", "COLUMNS"),
-                lambda conv, constants: (constants["COLUMNS"], 1, 1),
+                lambda p: (p["COLUMNS"], 1, 1),
             ),
         ),
         constants=(
             Constant(
                 "ROWS",
                 "filters whose sums a thread keeps in registers",
-                lambda conv: next((rows for rows in ROWS if rows >= conv.M), ROWS[-1]),
+                lambda p: next((rows for rows in ROWS if rows >= p.conv.M), ROWS[-1]),
                 choices=ROWS,
             ),
-            Constant("COLUMNS", "pixels, and threads, of a block", lambda conv: 128, choices=(32, 64, 128, 256)),
-            Constant("DEPTH", "taps in shared memory at a time", lambda conv: 16, choices=(4, 8, 16, 32)),
+            Constant("COLUMNS", "pixels, and threads, of a block", lambda p: 128, choices=(32, 64, 128, 256)),
+            Constant("DEPTH", "taps in shared memory at a time", lambda p: 16, choices=(4, 8, 16, 32)),
             images_per_piece(),
         ),
         scratch=(UNROLLED,),
@@ -367,7 +370,7 @@ GEMM_RUNGS = (
         file="gemm/fused_unroll_matmul.cu",
         launches=(Launch("fused_unroll_matmul", ("x", "w", "y"), product_grid("TILE", "TILE"), tile_block),),
         constants=(
-            tile(tile_for_filters),
+            tile(lambda p: tile_for_filters(p.conv)),
             restrict(1),
             unroll("products of a tile", 0),
             images_per_piece(),

@@ -1,19 +1,27 @@
-"""What the ladder says about a rung: data and small functions of the shape, no behaviour.
+"""What the ladder says about a rung: data and small functions of a ``Problem``, no behaviour.
 
 The same constants go to the compiler (as ``-D``) and to the functions that give grid, block and array sizes, so the
-kernel and its launch cannot disagree.
+kernel and its launch cannot disagree.  What those functions give goes to the compiler too, for one image, so that a
+kernel can assert it (``defines``):
+
+* ``LADDER_<ENTRY>_THREADS``, ``_BLOCK_X``, ``_BLOCK_Y``, ``_BLOCK_Z``: the block of the launch of an entry point;
+* ``LADDER_<ENTRY>_SHARED_BYTES``: its dynamic shared memory;
+* ``LADDER_<ENTRY>_GRID_X``, ``_GRID_Y``, ``_GRID_Z``: its grid where it is over one image;
+* ``LADDER_<ARRAY>_ELEMENTS``: elements of a scratch or prepared array for one image.
+
+Names are those of the ladder in capitals: ``static_assert(THREADS == LADDER_MULTIPLY_THREADS);``
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
+from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device, Problem
 from alexconv.shapes import Conv
 
-Constants = Mapping[str, int]
 Dims = tuple[int, int, int]
 
 FOLDER = Path(__file__).resolve().parent
@@ -28,20 +36,21 @@ IMAGES_AT_A_TIME = "IMAGES_AT_A_TIME"
 class Constant:
     """A compile-time number of a rung.
 
-    ``default`` gives the study's value for a shape.  ``choices`` are the values worth trying; empty means any from
-    ``least``.
+    ``default`` gives the study's value for a shape, batch and device.  ``choices`` are the values worth trying; empty
+    means any from ``least``.
     ``matters`` is false where every value gives the same kernel, given those of the rung's constants before this one.
     A constant with ``ceiling`` trades speed for memory: the planner may raise it up to that value where the scratch
-    arrays would not fit.
+    arrays would not fit.  ``formerly`` are the names that it has in older records.
     """
 
     name: str
     meaning: str
-    default: Callable[[Conv], int]
+    default: Callable[[Problem], int]
     choices: tuple[int, ...] = ()
-    matters: Callable[[Conv, Constants], bool] = lambda conv, constants: True
-    ceiling: Callable[[Conv], int] | None = None
+    matters: Callable[[Problem], bool] = lambda p: True
+    ceiling: Callable[[Problem], int] | None = None
     least: int = 1
+    formerly: tuple[str, ...] = ()
 
 
 def images_at_a_time(N: int, constants: Constants) -> int:
@@ -54,24 +63,23 @@ def images_at_a_time(N: int, constants: Constants) -> int:
 
 @dataclass(frozen=True)
 class Array:
-    """A scratch array on the device: its shape for N images taken at a time, and the type of its elements.
+    """A scratch or prepared array on the device: its shape for the images of one launch, and bytes of an element.
 
-    Whoever allots it makes all its bytes 0xff before the first run: NaNs, which show what nobody wrote, and for
-    counters a known beginning.
+    Filled with 0xFF before the first run, so unwritten floats read as NaN and counters begin at a known value.
     """
 
     name: str
-    shape: Callable[[Conv, int, Constants], tuple[int, ...]]
+    shape: Callable[[Problem], tuple[int, ...]]
     itemsize: int = 4
 
-    def nbytes(self, conv: Conv, N: int, constants: Constants) -> int:
+    def nbytes(self, p: Problem) -> int:
         """Bytes for N images, of which the launches may take fewer at a time."""
-        return prod(self.shape(conv, images_at_a_time(N, constants), constants)) * self.itemsize
+        return prod(self.shape(p.over(images_at_a_time(p.N, p.constants)))) * self.itemsize
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What the copy engine (TMA) is told of an array of two-byte elements; a launch takes it as an argument.
+    """A tensor map: what TMA is told of an array of two-byte elements; a launch takes it as an argument.
 
     ``dims`` gives its extents, innermost first, and ``strides`` the bytes from one element to the next along all but
     the innermost; they may overlap.  A tiled map brings boxes of ``box`` elements, innermost first.  An im2col map has
@@ -82,30 +90,30 @@ class TensorMap:
 
     name: str
     array: str
-    dims: Callable[[Conv, int, Constants], tuple[int, ...]]
-    strides: Callable[[Conv, int, Constants], tuple[int, ...]]
-    box: Callable[[Conv, Constants], tuple[int, ...]]
-    window: Callable[[Conv, Constants], tuple[int, int]] | None = None
+    dims: Callable[[Problem], tuple[int, ...]]
+    strides: Callable[[Problem], tuple[int, ...]]
+    box: Callable[[Problem], tuple[int, ...]]
+    window: Callable[[Problem], tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch over the N images that are taken at a time.  ``args`` name what it takes.
 
-    That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.  A kernel that
-    may start ``early``, while what precedes it on its stream still runs, waits for that (``wait_for_launches_before``)
-    before it touches anything but prepared arrays.
+    That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.  ``pdl`` stands
+    for programmatic dependent launch: the kernel may start while the one before it on its stream still runs, and waits
+    for it (griddepcontrol.wait) before it touches anything but prepared arrays.
     """
 
     entry: str
     args: tuple[str, ...]
-    grid: Callable[[Conv, int, Constants], Dims]
-    block: Callable[[Conv, Constants], Dims]
-    dynamic_shared: Callable[[Conv, Constants], int] = lambda conv, constants: 0
-    early: bool = False
+    grid: Callable[[Problem], Dims]
+    block: Callable[[Problem], Dims]
+    dynamic_shared: Callable[[Problem], int] = lambda p: 0
+    pdl: bool = False
 
 
-def everywhere(conv: Conv, constants: Constants) -> str | None:
+def everywhere(p: Problem) -> str | None:
     """A rung that takes every shape."""
     return None
 
@@ -118,12 +126,13 @@ class Rung:
     output.  ``layout`` says how input and output lie: ``nchw``, the study's, or ``nhwc``, channels innermost; filters
     are ``[M][C][R][S]`` always.  The launches of ``prepare`` bring the filters into the form that the rung wants, in
     ``prepared`` arrays, which do not grow with N; they run once for a set of filters, whatever the number of images.
-    ``maps`` are the tensor maps that launches take.  ``needs`` is the least compute capability that has the rung's
-    instructions; ``only`` that those of later generations do not have them.
+    ``maps`` are the tensor maps that launches take.  ``min_capability`` is the least compute capability that has the
+    rung's instructions; ``exact_capability`` says that no later generation has them.
     ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the
     host executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may
     change from run to run.  ``constant_symbol`` names the ``__constant__`` array ``[M][C][R][S]`` of the file that has
-    to hold the filters before a launch, for a rung whose launches do not take w.
+    to hold the filters before a launch, for a rung whose launches do not take w.  ``formerly`` are the rung's names in
+    older records.
     """
 
     name: str
@@ -137,7 +146,7 @@ class Rung:
     scratch: tuple[Array, ...] = ()
     precision: str = "fp32"
     dtype: str = "float32"
-    refuses: Callable[[Conv, Constants], str | None] = everywhere
+    refuses: Callable[[Problem], str | None] = everywhere
     gpu_only: str | None = None
     order_varies: bool = False
     constant_symbol: str | None = None
@@ -145,27 +154,34 @@ class Rung:
     prepare: tuple[Launch, ...] = ()
     prepared: tuple[Array, ...] = ()
     maps: tuple[TensorMap, ...] = ()
-    needs: tuple[int, int] = (0, 0)
-    only: bool = False
+    min_capability: tuple[int, int] = (0, 0)
+    exact_capability: bool = False
+    formerly: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path:
         """The rung's ``.cu`` file."""
         return FOLDER / self.file
 
-    def resolve(self, conv: Conv, chosen: Constants) -> dict[str, int]:
+    def resolve(self, conv: Conv, chosen: Constants, N: int = TYPICAL_BATCH, device: Device = H200) -> dict[str, int]:
         """Every constant's value for a shape: the chosen one where it matters there, else the default.
 
         Raises ValueError for a value outside a constant's choices.
         """
         values: dict[str, int] = {}
+        problem = Problem(conv, N, values, device)
         for constant in self.constants:
-            value = chosen.get(constant.name, constant.default(conv))
+            value = chosen.get(constant.name, constant.default(problem))
             if (value not in constant.choices) if constant.choices else value < constant.least:
                 allowed = ", ".join(map(str, constant.choices)) or f"{constant.least} or more"
                 raise ValueError(f"{constant.name} of {self.name} is {allowed}, not {value}")
-            values[constant.name] = value if constant.matters(conv, values) else constant.default(conv)
+            values[constant.name] = value if constant.matters(problem) else constant.default(problem)
         return values
+
+    def present_names(self, constants: Constants) -> dict[str, int]:
+        """Constants of an older record by the names that they have now."""
+        now = {name: constant.name for constant in self.constants for name in constant.formerly}
+        return {now.get(name, name): value for name, value in constants.items()}
 
     def x_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
         """The input array in the rung's layout."""
@@ -180,25 +196,43 @@ class Rung:
         itemsize = np.dtype(self.dtype).itemsize
         return {"x": prod(self.x_shape(conv, 1)) * itemsize, "y": prod(self.y_shape(conv, 1)) * itemsize}
 
-    def scratch_bytes(self, conv: Conv, N: int, constants: Constants) -> int:
+    def scratch_bytes(self, p: Problem) -> int:
         """Bytes of all scratch arrays for N images."""
-        return sum(array.nbytes(conv, N, constants) for array in self.scratch)
+        return sum(array.nbytes(p) for array in self.scratch)
 
-    def prepared_bytes(self, conv: Conv, constants: Constants) -> int:
-        """Bytes of all prepared arrays."""
-        return sum(array.nbytes(conv, 1, constants) for array in self.prepared)
+    def prepared_bytes(self, p: Problem) -> int:
+        """Bytes of all prepared arrays, whatever N."""
+        return sum(array.nbytes(p.over(1)) for array in self.prepared)
 
     def unsuited(self, capability: tuple[int, int]) -> str | None:
         """Why a GPU of this compute capability cannot run the rung, or None."""
-        wanted = ".".join(map(str, self.needs))
-        if capability < self.needs:
+        wanted = ".".join(map(str, self.min_capability))
+        if capability < self.min_capability:
             return f"needs compute capability {wanted}, this GPU has {'.'.join(map(str, capability))}"
-        if self.only and capability[0] != self.needs[0]:
+        if self.exact_capability and capability[0] != self.min_capability[0]:
             return f"needs the instructions of compute capability {wanted}, which {capability[0]}.x does not have"
         return None
 
 
-def defines(conv: Conv, constants: Constants) -> dict[str, int]:
-    """The macros that a kernel is compiled with: the shape as ``CONV_C`` to ``CONV_F``, then its constants."""
+def defines(rung: Rung, conv: Conv, constants: Constants, device: Device = H200) -> dict[str, int]:
+    """The macros that a rung is compiled with: the shape, its constants, its geometry on the device."""
     compiled = {name: value for name, value in constants.items() if name not in (IMAGES_PER_PIECE, IMAGES_AT_A_TIME)}
-    return {**{f"CONV_{letter}": size for letter, size in conv.sizes().items()}, **compiled}
+    return {**shape_macros(conv), **compiled, **geometry_macros(rung, Problem(conv, 1, constants, device))}
+
+
+def geometry_macros(rung: Rung, p: Problem) -> dict[str, int]:
+    """The macros ``LADDER_...`` of the module's text."""
+    macros = {
+        f"LADDER_{array.name.upper()}_ELEMENTS": prod(array.shape(p)) for array in (*rung.scratch, *rung.prepared)
+    }
+    for launch in (*rung.prepare, *rung.launches):
+        prefix, grid, block = f"LADDER_{launch.entry.upper()}", launch.grid(p), launch.block(p)
+        macros |= {f"{prefix}_THREADS": prod(block), f"{prefix}_SHARED_BYTES": launch.dynamic_shared(p)}
+        macros |= {f"{prefix}_BLOCK_{axis}": size for axis, size in zip("XYZ", block, strict=True)}
+        macros |= {f"{prefix}_GRID_{axis}": size for axis, size in zip("XYZ", grid, strict=True)}
+    return macros
+
+
+def shape_macros(conv: Conv) -> dict[str, int]:
+    """The macros ``CONV_C`` to ``CONV_F``."""
+    return {f"CONV_{letter}": size for letter, size in conv.sizes().items()}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.measuring.planner import MEBIBYTE
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
@@ -268,7 +269,7 @@ def memory(measurements: Measurements) -> Table:
         scratch = None
         if point.rung and point.rung.scratch:
             images = point.record.get("images_per_piece") or point.N
-            scratch = point.rung.scratch_bytes(point.conv, images, constants) / MEBIBYTE
+            scratch = point.rung.scratch_bytes(Problem(point.conv, images, constants)) / MEBIBYTE
         planned = point.record.get("device_bytes")
         rows.append(
             (

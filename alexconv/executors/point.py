@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from alexconv.kernels.rung import Constants, Rung
+from alexconv.kernels.problem import Constants, Device
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.layouts import from_study, to_study
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.transfers import Transfer
@@ -58,7 +59,7 @@ class Executor(Protocol):
     name: str
     transfers: tuple[str, ...]
     measures: bool  # whether its points have times
-    max_shared: int  # bytes of dynamic shared memory that a block may have
+    device: Device  # what the ladder has to know of it
 
     def describe(self) -> str:
         """One line for a reader: what will run the kernels."""

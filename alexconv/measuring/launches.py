@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from alexconv.kernels.rung import MAX_BLOCK, Constants, Dims, Launch, Rung, images_at_a_time
+from alexconv.kernels.problem import H200, Constants, Device, Problem
+from alexconv.kernels.rung import MAX_BLOCK, Dims, Launch, Rung, images_at_a_time
 from alexconv.shapes import Conv
 
 MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
@@ -14,7 +15,7 @@ MAX_BLOCK_AXES: Dims = (1024, 1024, 64)
 class Configured:
     """One launch: entry point, the arrays it takes by name, grid, block, bytes of dynamic shared memory.
 
-    ``early`` is Launch's.
+    ``pdl`` is Launch's.
     """
 
     entry: str
@@ -22,13 +23,13 @@ class Configured:
     grid: Dims
     block: Dims
     dynamic_shared: int
-    early: bool = False
+    pdl: bool = False
 
 
-def configure(rung: Rung, conv: Conv, N: int, constants: Constants) -> list[Configured]:
+def configure(rung: Rung, conv: Conv, N: int, constants: Constants, device: Device = H200) -> list[Configured]:
     """The rung's launches over N images, in order; where it takes fewer at a time, over the first of them."""
-    images = images_at_a_time(N, constants)
-    return [_configured(launch, conv, images, constants) for launch in rung.launches]
+    problem = Problem(conv, images_at_a_time(N, constants), constants, device)
+    return [_configured(launch, problem) for launch in rung.launches]
 
 
 def turns(N: int, constants: Constants) -> list[tuple[int, int]]:
@@ -42,19 +43,19 @@ def from_image(first: int, addresses: Mapping[str, int], image_bytes: Mapping[st
     return {**addresses, **{name: addresses[name] + first * nbytes for name, nbytes in image_bytes.items()}}
 
 
-def configure_preparation(rung: Rung, conv: Conv, constants: Constants) -> list[Configured]:
+def configure_preparation(rung: Rung, conv: Conv, constants: Constants, device: Device = H200) -> list[Configured]:
     """The launches that prepare the rung's filters, in order."""
-    return [_configured(launch, conv, 1, constants) for launch in rung.prepare]
+    return [_configured(launch, Problem(conv, 1, constants, device)) for launch in rung.prepare]
 
 
-def _configured(launch: Launch, conv: Conv, N: int, constants: Constants) -> Configured:
+def _configured(launch: Launch, p: Problem) -> Configured:
     return Configured(
         launch.entry,
         launch.args,
-        launch.grid(conv, N, constants),
-        launch.block(conv, constants),
-        launch.dynamic_shared(conv, constants),
-        launch.early,
+        launch.grid(p),
+        launch.block(p),
+        launch.dynamic_shared(p),
+        launch.pdl,
     )
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alexconv.kernels.rung import IMAGES_PER_PIECE, Constants, Rung
+from alexconv.kernels.problem import H200, Constants, Device, Problem
+from alexconv.kernels.rung import IMAGES_PER_PIECE, Rung
 from alexconv.measuring.launches import configure, configure_preparation, outside_limits
 from alexconv.shapes import Conv
 
@@ -39,17 +40,29 @@ class DoesNotFit(Exception):
     """The point cannot be computed there, or no cut of it fits the budget; the text says why, with the figures."""
 
 
-def device_bytes(rung: Rung, conv: Conv, images: int, constants: Constants, copies: int = 1) -> int:
+def device_bytes(
+    rung: Rung, conv: Conv, images: int, constants: Constants, copies: int = 1, device: Device = H200
+) -> int:
     """Bytes on the device for ``copies`` buffer sets of ``images`` images each, and one set of filters.
 
     The filters count twice where a rung prepares them.
     """
+    problem = Problem(conv, images, constants, device)
     per_set = images * sum(rung.image_bytes(conv).values())
-    filters = prod(conv.w_shape()) * np.dtype(rung.dtype).itemsize + rung.prepared_bytes(conv, constants)
-    return copies * (per_set + rung.scratch_bytes(conv, images, constants)) + filters
+    filters = prod(conv.w_shape()) * np.dtype(rung.dtype).itemsize + rung.prepared_bytes(problem)
+    return copies * (per_set + rung.scratch_bytes(problem)) + filters
 
 
-def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copies: int = 1, at_least: int = 1) -> Plan:
+def plan(
+    rung: Rung,
+    conv: Conv,
+    N: int,
+    constants: Constants,
+    budget: int,
+    copies: int = 1,
+    at_least: int = 1,
+    device: Device = H200,
+) -> Plan:
     """The fewest pieces (but ``at_least`` so many, if N allows) whose memory fits ``budget`` bytes.
 
     A rung's constant IMAGES_PER_PIECE bounds the pieces too.
@@ -57,23 +70,28 @@ def plan(rung: Rung, conv: Conv, N: int, constants: Constants, budget: int, copi
     Raises DoesNotFit.
     """
     values = dict(constants)
-    while device_bytes(rung, conv, 1, values, copies) > budget:
+    problem = Problem(conv, N, values, device)
+
+    def needed(images: int) -> int:
+        return device_bytes(rung, conv, images, values, copies, device)
+
+    while needed(1) > budget:
         raised = {
-            constant.name: min(2 * values[constant.name], constant.ceiling(conv))
+            constant.name: min(2 * values[constant.name], constant.ceiling(problem))
             for constant in rung.constants
-            if constant.ceiling and values[constant.name] < constant.ceiling(conv)
+            if constant.ceiling and values[constant.name] < constant.ceiling(problem)
         }
         if not raised:
-            need = device_bytes(rung, conv, 1, values, copies)
+            need = needed(1)
             raise DoesNotFit(
                 f"one image needs {need / MEBIBYTE:.1f} MiB of device memory, the budget is {budget / MEBIBYTE:.1f}"
             )
         values |= raised
-    most = bisect_right(range(1, N + 1), budget, key=lambda images: device_bytes(rung, conv, images, values, copies))
+    most = bisect_right(range(1, N + 1), budget, key=needed)
     if values.get(IMAGES_PER_PIECE):
         most = min(most, values[IMAGES_PER_PIECE])
     images = ceil(N / max(ceil(N / most), min(at_least, N)))
-    return Plan(N, images, values, device_bytes(rung, conv, images, values, copies))
+    return Plan(N, images, values, needed(images))
 
 
 def plan_on(
@@ -90,16 +108,22 @@ def plan_on(
 
     ``budget`` is the executor's own unless given.  Raises DoesNotFit.
     """
-    if reason := executor.unsuited(rung) or rung.refuses(conv, constants):
+    device = executor.device
+    if reason := executor.unsuited(rung) or rung.refuses(Problem(conv, N, constants, device)):
         raise DoesNotFit(reason)
-    cut = plan(rung, conv, N, constants, executor.memory_budget() if budget is None else budget, copies, at_least)
-    launches = configure(rung, conv, cut.images, cut.constants)
-    checked = launches + configure_preparation(rung, conv, cut.constants)
+    budget = executor.memory_budget() if budget is None else budget
+    cut = plan(rung, conv, N, constants, budget, copies, at_least, device)
+    launches = configure(rung, conv, cut.images, cut.constants, device)
+    checked = launches + configure_preparation(rung, conv, cut.constants, device)
     if reason := next(
-        filter(None, (rung.refuses(conv, cut.constants), *(outside_limits(launch) for launch in checked))), None
+        filter(
+            None,
+            (rung.refuses(Problem(conv, N, cut.constants, device)), *(outside_limits(launch) for launch in checked)),
+        ),
+        None,
     ):
         raise DoesNotFit(reason)
     largest = max(launch.dynamic_shared for launch in checked)
-    if largest > executor.max_shared:
-        raise DoesNotFit(f"a block needs {largest} bytes of shared memory, this device has {executor.max_shared}")
+    if largest > device.shared_per_block:
+        raise DoesNotFit(f"a block needs {largest} bytes of shared memory, this device has {device.shared_per_block}")
     return cut

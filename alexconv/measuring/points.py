@@ -6,9 +6,10 @@ from itertools import product
 from typing import Any
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES
+from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS
-from alexconv.kernels.rung import Constants, Rung
+from alexconv.kernels.problem import Constants
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.records.store import Record
 from alexconv.shapes import WORKLOADS, Conv
@@ -140,8 +141,8 @@ def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
         elif word in TRANSFER_ALIASES:
             name, transfer = TRANSFER_ALIASES[word]
             found = [(RUNGS[name], transfer)]
-        elif ALIASES.get(word, word) in RUNGS:
-            found = [(RUNGS[ALIASES.get(word, word)], None)]
+        elif (name := ALIASES.get(word) or FORMER_NAMES.get(word, word)) in RUNGS:
+            found = [(RUNGS[name], None)]
         else:
             known = ", ".join(["all", *sorted(families), *RUNGS, *ALIASES, *TRANSFER_ALIASES])
             raise UsageError(f"unknown rung {word!r}: choose from {known}")
@@ -160,9 +161,11 @@ def choose_transfers(text: str) -> list[Transfer]:
 def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
     """``NAME=V1,V2`` texts as lists of values by constant, each value once; raises UsageError."""
     known = {constant.name for rung in LADDER for constant in rung.constants}
+    former = {name: each.name for rung in LADDER for each in rung.constants for name in each.formerly}
     chosen: dict[str, list[int]] = {}
     for text in texts:
-        name, _, values = text.partition("=")
+        given, _, values = text.partition("=")
+        name = given if given in known else former.get(given, given)
         if name not in known:
             raise UsageError(f"no rung has a constant {name!r}: they are {', '.join(sorted(known))}")
         try:

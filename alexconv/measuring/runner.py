@@ -19,7 +19,8 @@ from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingToo
 from alexconv.executors.point import Executor, Samples, Values, open_rung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import Constants, Rung
+from alexconv.kernels.problem import Constants
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.checks import PRECISIONS, MaxError
 from alexconv.measuring.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.measuring.points import Joint, Point

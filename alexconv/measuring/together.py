@@ -224,7 +224,7 @@ class TogetherRunner:
 def enqueue_all(opened: Sequence[CopiedPoint]) -> None:
     """Puts the kernels of all layers on the executor's stream, in order."""
     for number, point in enumerate(opened):
-        point.enqueue(early=number > 0)
+        point.enqueue(pdl=number > 0)
 
 
 def graph_outputs(opened: Sequence[CopiedPoint], launch: Callable[[], None]) -> list[Values]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from alexconv.errors import UsageError
+from alexconv.records.names import in_present_names
 
 SCHEMA = 1
 
@@ -67,7 +68,7 @@ def read(paths: Iterable[Path]) -> Records:
             if not complete(record):
                 records.unreadable += 1
             elif kind == "point":
-                records.points.append(record)
+                records.points.append(in_present_names(record))
             else:
                 records.headers[record["key"]] = record
     return records

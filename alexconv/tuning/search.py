@@ -8,6 +8,7 @@ from typing import Any
 
 from alexconv.errors import MissingTool, UsageError
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import IMAGES_PER_PIECE, Constant
 from alexconv.measuring.points import Point
 from alexconv.records.statistics import median_of
@@ -68,11 +69,12 @@ def values_to_try(constant: Constant, conv: Conv, N: int) -> tuple[int, ...]:
     """
     if constant.choices:
         return constant.choices
-    default = constant.default(conv)
+    problem = Problem(conv, N)
+    default = constant.default(problem)
     if constant.name == IMAGES_PER_PIECE:
         values = {0, *(ceil(N / parts) for parts in PARTS)}
     elif constant.ceiling:
-        ceiling = constant.ceiling(conv)
+        ceiling = constant.ceiling(problem)
         values = {ceiling, *(2**power for power in range(ceiling.bit_length()))}
     else:
         values = {max(constant.least, round(default * scale)) for scale in SCALES}
@@ -95,7 +97,7 @@ def candidate(default: Point, chosen: Mapping[str, int]) -> Point | None:
         constants = rung.resolve(default.conv, {**default.constants, **chosen})
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return None if rung.refuses(default.conv, constants) else replace(default, constants=constants)
+    return None if rung.refuses(Problem(default.conv, default.N, constants)) else replace(default, constants=constants)
 
 
 def candidates(default: Point, space: Axes) -> list[Point]:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from math import ceil
 
-from alexconv.kernels.geometry import AMPERE, FLOAT, MULTIPROCESSORS, WARP, round_up
+from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, round_up
 from alexconv.kernels.preparation import flat_block
-from alexconv.kernels.rung import BATCH, Array, Constant, Constants, Dims, Launch, Rung
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
 LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_product.cuh
@@ -14,74 +15,74 @@ DEPTHS = (4, 8, 12, 16)
 PARTS_OF_BLOCK = 2  # tiles that a share of steps can touch
 
 
-def tile_rows(constants: Constants) -> int:
+def tile_rows(p: Problem) -> int:
     """Filters of a block; ROWS in ``implicit_product.cuh``."""
-    return constants["WARPS_DOWN"] * LANES_DOWN * constants["THREAD_ROWS"]
+    return p["WARPS_DOWN"] * LANES_DOWN * p["THREAD_ROWS"]
 
 
-def tile_columns(constants: Constants) -> int:
+def tile_columns(p: Problem) -> int:
     """Pixels of a block; COLUMNS in ``implicit_product.cuh``."""
-    return constants["WARPS_ACROSS"] * LANES_ACROSS * constants["THREAD_COLUMNS"]
+    return p["WARPS_ACROSS"] * LANES_ACROSS * p["THREAD_COLUMNS"]
 
 
-def steps(conv: Conv, constants: Constants) -> int:
+def steps(p: Problem) -> int:
     """Steps of DEPTH taps that cover a filter; STEPS in ``implicit_product.cuh``."""
-    depth = constants["DEPTH"]
-    row_together = conv.C % depth != 0 and 4 * conv.S >= 3 * depth >= 3 * conv.S
-    return conv.C * conv.R if row_together else ceil(conv.K / depth)
+    depth = p["DEPTH"]
+    row_together = p.conv.C % depth != 0 and 4 * p.conv.S >= 3 * depth >= 3 * p.conv.S
+    return p.conv.C * p.conv.R if row_together else ceil(p.conv.K / depth)
 
 
-def tiles_down(conv: Conv, constants: Constants) -> int:
+def tiles_down(p: Problem) -> int:
     """Tiles that cover the filters."""
-    return ceil(conv.M / tile_rows(constants))
+    return ceil(p.conv.M / tile_rows(p))
 
 
-def tiles(conv: Conv, N: int, constants: Constants) -> int:
+def tiles(p: Problem) -> int:
     """Tiles that cover the outputs of a batch."""
-    return ceil(N * conv.E * conv.F / tile_columns(constants)) * tiles_down(conv, constants)
+    return ceil(p.N * p.conv.E * p.conv.F / tile_columns(p)) * tiles_down(p)
 
 
-def block(conv: Conv, constants: Constants) -> Dims:
+def block(p: Problem) -> Dims:
     """WARPS_DOWN x WARPS_ACROSS warps."""
-    return WARP * constants["WARPS_DOWN"] * constants["WARPS_ACROSS"], 1, 1
+    return WARP * p["WARPS_DOWN"] * p["WARPS_ACROSS"], 1, 1
 
 
-def tiles_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def tiles_grid(p: Problem) -> Dims:
     """A block per tile."""
-    return tiles(conv, N, constants), 1, 1
+    return tiles(p), 1, 1
 
 
-def shares_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def shares_grid(p: Problem) -> Dims:
     """A block per tile of the full waves, and as many as the GPU holds for the tiles that remain."""
-    whole = tiles(conv, N, constants) // constants["SLOTS"] * constants["SLOTS"]
-    return whole + constants["SLOTS"], 1, 1
+    whole = tiles(p) // p["SLOTS"] * p["SLOTS"]
+    return whole + p["SLOTS"], 1, 1
 
 
-def parts_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def parts_grid(p: Problem) -> Dims:
     """A block per row of a thread's outputs, for each remaining tile; at least one."""
-    remaining = tiles(conv, N, constants) % constants["SLOTS"]
-    return max(1, remaining * constants["THREAD_ROWS"]), 1, 1
+    remaining = tiles(p) % p["SLOTS"]
+    return max(1, remaining * p["THREAD_ROWS"]), 1, 1
 
 
-def prepare_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def prepare_grid(p: Problem) -> Dims:
     """A block per step of each tile of filters."""
-    return tiles_down(conv, constants) * steps(conv, constants), 1, 1
+    return tiles_down(p) * steps(p), 1, 1
 
 
-def ring_bytes(conv: Conv, constants: Constants) -> int:
+def ring_bytes(p: Problem) -> int:
     """Shared memory for the steps that are on their way or in use."""
-    stage = constants["DEPTH"] * (tile_rows(constants) + tile_columns(constants))
-    return constants["STAGES"] * stage * FLOAT
+    stage = p["DEPTH"] * (tile_rows(p) + tile_columns(p))
+    return p["STAGES"] * stage * FLOAT
 
 
-def filters_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def filters_shape(p: Problem) -> tuple[int, ...]:
     """The filters in the order of the steps, with zeros beyond the last filter and tap."""
-    return tiles_down(conv, constants), steps(conv, constants), constants["DEPTH"], tile_rows(constants)
+    return tiles_down(p), steps(p), p["DEPTH"], tile_rows(p)
 
 
-def partial_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def partial_shape(p: Problem) -> tuple[int, ...]:
     """Sums of the cut tiles, by the threads that have them."""
-    return constants["SLOTS"], PARTS_OF_BLOCK, tile_rows(constants), tile_columns(constants)
+    return p["SLOTS"], PARTS_OF_BLOCK, tile_rows(p), tile_columns(p)
 
 
 def warps_down(conv: Conv, most: int) -> int:
@@ -89,7 +90,7 @@ def warps_down(conv: Conv, most: int) -> int:
     return most if LANES_DOWN * max(THREAD_ROWS) < conv.M else 1
 
 
-def warps(axis: str, default: Callable[[Conv], int]) -> Constant:
+def warps(axis: str, default: Callable[[Problem], int]) -> Constant:
     """Warps of a block along one axis."""
     what = "filters" if axis == "DOWN" else "pixels"
     return Constant(f"WARPS_{axis}", f"warps of a block that have different {what}", default, choices=(1, 2, 4))
@@ -98,10 +99,10 @@ def warps(axis: str, default: Callable[[Conv], int]) -> Constant:
 def thread_rows(most_warps: int, most: int) -> Constant:
     """As many filters for a thread as registers allow, if their tiles cover no more filters than smaller ones."""
 
-    def default(conv: Conv) -> int:
+    def default(p: Problem) -> int:
         def cost(rows: int) -> tuple[int, int]:
-            tile = warps_down(conv, most_warps) * LANES_DOWN * rows
-            return round_up(conv.M, tile), -rows
+            tile = warps_down(p.conv, most_warps) * LANES_DOWN * rows
+            return round_up(p.conv.M, tile), -rows
 
         return min((rows for rows in THREAD_ROWS if rows <= most), key=cost)
 
@@ -111,29 +112,27 @@ def thread_rows(most_warps: int, most: int) -> Constant:
 def tile_constants(most_warps: int, rows: int) -> tuple[Constant, ...]:
     """A block's tile."""
     return (
-        warps("DOWN", lambda conv: warps_down(conv, most_warps)),
-        warps("ACROSS", lambda conv: 2),
+        warps("DOWN", lambda p: warps_down(p.conv, most_warps)),
+        warps("ACROSS", lambda p: 2),
         thread_rows(most_warps, rows),
-        Constant("THREAD_COLUMNS", "pixels of a thread", lambda conv: 8, choices=(4, 8)),
+        Constant("THREAD_COLUMNS", "pixels of a thread", lambda p: 8, choices=(4, 8)),
     )
 
 
-BLOCKS = Constant(
-    "BLOCKS", "blocks of a multiprocessor, which share its registers", lambda conv: 2, choices=(1, 2, 3, 4)
-)
+BLOCKS = Constant("BLOCKS", "blocks of a multiprocessor, which share its registers", lambda p: 2, choices=(1, 2, 3, 4))
 
 
 def depth(most: int) -> Constant:
     """Taps of a step: the most that divide the channels, or hold a row of the filter, so that copies are simple."""
 
-    def default(conv: Conv) -> int:
-        fitting = [depth for depth in DEPTHS if depth <= most and conv.C % depth == 0]
-        return max(fitting) if fitting else next((depth for depth in DEPTHS if depth >= conv.S), min(DEPTHS))
+    def default(p: Problem) -> int:
+        fitting = [depth for depth in DEPTHS if depth <= most and p.conv.C % depth == 0]
+        return max(fitting) if fitting else next((depth for depth in DEPTHS if depth >= p.conv.S), min(DEPTHS))
 
     return Constant("DEPTH", "taps in shared memory as one step", default, choices=DEPTHS)
 
 
-STAGES = Constant("STAGES", "steps in shared memory, on their way or in use", lambda conv: 3, choices=(2, 3, 4))
+STAGES = Constant("STAGES", "steps in shared memory, on their way or in use", lambda p: 3, choices=(2, 3, 4))
 
 PREPARE = (Launch("prepare_filters", ("w", "filters"), prepare_grid, flat_block),)
 FILTERS = (Array("filters", filters_shape),)
@@ -163,7 +162,7 @@ FRONTIER_RUNGS: tuple[Rung, ...] = (
         constants=ASYNC_CONSTANTS,
         prepare=PREPARE,
         prepared=FILTERS,
-        needs=AMPERE,
+        min_capability=AMPERE,
     ),
     Rung(
         "igemm-even",
@@ -178,12 +177,12 @@ FRONTIER_RUNGS: tuple[Rung, ...] = (
         ),
         constants=(
             *ASYNC_CONSTANTS,
-            Constant("SLOTS", "blocks that the GPU holds at a time", lambda conv: 2 * MULTIPROCESSORS),
-            Constant("LEAST_STEPS", "steps of a part of a tile", lambda conv: 8),
+            Constant("SLOTS", "blocks that the GPU holds at a time", lambda p: 2 * p.device.multiprocessors),
+            Constant("LEAST_STEPS", "steps of a part of a tile", lambda p: 8),
         ),
         scratch=(Array("partial", partial_shape),),
         prepare=PREPARE,
         prepared=FILTERS,
-        needs=AMPERE,
+        min_capability=AMPERE,
     ),
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil
 
-from alexconv.kernels.geometry import AMPERE, FLOAT, MULTIPROCESSORS, WARP, beyond_shared, round_up
+from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, beyond_shared, round_up
 from alexconv.kernels.preparation import (
     FILTER_EXPONENT,
     PREPARATION_THREADS,
@@ -13,7 +13,8 @@ from alexconv.kernels.preparation import (
     flat_block,
     ranges_grid,
 )
-from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
 WORD = 4  # bytes
@@ -95,11 +96,12 @@ class Tile:
     down: int = 1
     inputs: int = 15 * 1024
 
-    def usual(self, conv: Conv) -> Usual:
+    def usual(self, p: Problem) -> Usual:
         """The constants that cut one image into as many blocks as there are multiprocessors, or nearly so.
 
         Of equal cuts the one with the fewest blocks for a tile.  An image with more tiles than that gets the largest.
         """
+        conv, multiprocessors = p.conv, p.device.multiprocessors
         sizes = [size for size in USUAL_FILTERS if size % (FRAGMENT_ROWS * self.down) == 0]
         even = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
         splits = [count for count in range(1, MOST_SPLITS + 1) if conv.C % count == 0]
@@ -112,7 +114,7 @@ class Tile:
         def quality(cut: tuple[int, int, int]) -> tuple[int, int]:
             pixels, filters, count = cut
             blocks = self.image_tiles(conv, pixels, filters) * count
-            return blocks if blocks <= MULTIPROCESSORS else -blocks, -count
+            return blocks if blocks <= multiprocessors else -blocks, -count
 
         pixels, filters, count = max(cuts, key=quality)
         channels = conv.C // count
@@ -138,94 +140,94 @@ class Tile:
         words = self.words(conv, channels, (output_rows - 1) * conv.U + conv.R)[1]
         return round_up(words, LANE_WORDS)
 
-    def chunks(self, conv: Conv, constants: Constants) -> int:
+    def chunks(self, p: Problem) -> int:
         """Chunks of the depth."""
-        return ceil(conv.C / constants["CHANNELS"])
+        return ceil(p.conv.C / p["CHANNELS"])
 
-    def split_blocks(self, conv: Conv, constants: Constants) -> int:
+    def split_blocks(self, p: Problem) -> int:
         """Blocks that share a tile: each has a chunk at least."""
-        return min(constants["SPLITS"], self.chunks(conv, constants))
+        return min(p["SPLITS"], self.chunks(p))
 
-    def tiles(self, conv: Conv, N: int, constants: Constants) -> int:
+    def tiles(self, p: Problem) -> int:
         """Tiles of N images."""
-        return N * self.image_tiles(conv, constants["TILE_PIXELS"], constants["TILE_FILTERS"])
+        return p.N * self.image_tiles(p.conv, p["TILE_PIXELS"], p["TILE_FILTERS"])
 
-    def grid(self, conv: Conv, N: int, constants: Constants) -> Dims:
+    def grid(self, p: Problem) -> Dims:
         """The blocks of a tile are neighbours; all tiles stand in one row, because only x may count beyond 65535."""
-        return self.tiles(conv, N, constants) * self.split_blocks(conv, constants), 1, 1
+        return self.tiles(p) * self.split_blocks(p), 1, 1
 
-    def block(self, conv: Conv, constants: Constants) -> Dims:
+    def block(self, p: Problem) -> Dims:
         """Some warps."""
-        return constants["WARPS"] * WARP, 1, 1
+        return p["WARPS"] * WARP, 1, 1
 
-    def shared_bytes(self, conv: Conv, constants: Constants) -> int:
+    def shared_bytes(self, p: Problem) -> int:
         """Inputs of one chunk or two, offsets of taps and the warps' filters, or the warps' sums in their place."""
-        channels, pixels, filters = constants["CHANNELS"], constants["TILE_PIXELS"], constants["TILE_FILTERS"]
-        buffers = min(2, ceil(self.chunks(conv, constants) / self.split_blocks(conv, constants)))
-        inputs = buffers * self.input_words(conv, channels, pixels) + self.steps(conv, channels) * STEP
-        along = constants["WARPS"] // constants["WARPS_DOWN"]
-        ring = along * constants["STAGES"] * filters * STEP * self.parts
+        channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
+        buffers = min(2, ceil(self.chunks(p) / self.split_blocks(p)))
+        inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * STEP
+        along = p["WARPS"] // p["WARPS_DOWN"]
+        ring = along * p["STAGES"] * filters * STEP * self.parts
         sums = along * self.sums(pixels, filters)
         return max(inputs + ring, sums) * WORD
 
-    def refuses(self, conv: Conv, constants: Constants) -> str | None:
+    def refuses(self, p: Problem) -> str | None:
         """Filters or warps that do not divide, too many sums for a thread's registers, too large inputs."""
-        warps, down, filters = (constants[name] for name in ("WARPS", "WARPS_DOWN", "TILE_FILTERS"))
+        warps, down, filters = (p[name] for name in ("WARPS", "WARPS_DOWN", "TILE_FILTERS"))
         if warps % down or filters % (down * FRAGMENT_ROWS):
             return f"{down} of {warps} warps cannot share {filters} filters, {FRAGMENT_ROWS} at a time"
-        sums = constants["TILE_PIXELS"] * filters // (WARP * down)
+        sums = p["TILE_PIXELS"] * filters // (WARP * down)
         if sums > MOST_SUMS:
             return f"a thread has {sums} sums, of which its registers hold {MOST_SUMS}"
-        return beyond_shared("a block needs", self.shared_bytes(conv, constants))
+        return beyond_shared(p.device, "a block needs", self.shared_bytes(p))
 
-    def fragments(self, conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+    def fragments(self, p: Problem) -> tuple[int, ...]:
         """The filters as fragments: tiles, chunks, words of a chunk."""
-        filters, chunks = constants["TILE_FILTERS"], self.chunks(conv, constants)
-        words = self.steps(conv, constants["CHANNELS"]) * filters * STEP * self.parts
-        return ceil(conv.M / filters), chunks, words
+        filters, chunks = p["TILE_FILTERS"], self.chunks(p)
+        words = self.steps(p.conv, p["CHANNELS"]) * filters * STEP * self.parts
+        return ceil(p.conv.M / filters), chunks, words
 
-    def fragments_grid(self, conv: Conv, N: int, constants: Constants) -> Dims:
+    def fragments_grid(self, p: Problem) -> Dims:
         """A thread for each word."""
-        tiles, chunks, words = self.fragments(conv, N, constants)
+        tiles, chunks, words = self.fragments(p)
         return ceil(tiles * chunks * words / PREPARATION_THREADS), 1, 1
 
     def constants(self) -> tuple[Constant, ...]:
         """The constants of a rung."""
         return (
-            Constant("TILE_PIXELS", "output pixels of a block", lambda conv: self.usual(conv).pixels, PIXEL_TILES),
-            Constant("TILE_FILTERS", "filters of a block", lambda conv: self.usual(conv).filters, FILTER_TILES),
-            Constant("CHANNELS", "input channels in shared memory together", lambda conv: self.usual(conv).channels),
+            Constant("TILE_PIXELS", "output pixels of a block", lambda p: self.usual(p).pixels, PIXEL_TILES),
+            Constant("TILE_FILTERS", "filters of a block", lambda p: self.usual(p).filters, FILTER_TILES),
+            Constant("CHANNELS", "input channels in shared memory together", lambda p: self.usual(p).channels),
             Constant(
                 "STAGES",
                 "steps of a warp whose filters are in shared memory or on their way",
-                lambda conv: self.stages,
+                lambda p: self.stages,
                 choices=(2, 3, 4, 6, 8),
             ),
             Constant(
                 "SPLITS",
                 "blocks at most that share a tile, each with some of the channels",
-                lambda conv: self.usual(conv).splits,
+                lambda p: self.usual(p).splits,
             ),
             Constant(
                 "WARPS",
                 "warps of a block, each with some of the filters and taps",
-                lambda conv: self.usual(conv).warps,
+                lambda p: self.usual(p).warps,
                 choices=(1, 2, 4, 8, 16),
             ),
-            Constant("WARPS_DOWN", "warps that share the filters of a tile", lambda conv: self.down, choices=(1, 2, 4)),
+            Constant("WARPS_DOWN", "warps that share the filters of a tile", lambda p: self.down, choices=(1, 2, 4)),
         )
 
     def scratch(self) -> tuple[Array, ...]:
         """The blocks' sums, and how many of a tile's blocks have come, for each warp; little where a tile has one."""
 
-        def partial(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
-            splits = self.split_blocks(conv, constants)
-            outputs = constants["TILE_PIXELS"] * constants["TILE_FILTERS"]
-            return (self.tiles(conv, N, constants), splits, outputs) if splits > 1 else (1,)
+        def partial(p: Problem) -> tuple[int, ...]:
+            splits = self.split_blocks(p)
+            outputs = p["TILE_PIXELS"] * p["TILE_FILTERS"]
+            return (self.tiles(p), splits, outputs) if splits > 1 else (1,)
 
-        def arrived(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
-            split = self.split_blocks(conv, constants) > 1
-            return (self.tiles(conv, N, constants), constants["WARPS"]) if split else (1,)
+        def arrived(p: Problem) -> tuple[int, ...]:
+            split = self.split_blocks(p) > 1
+            return (self.tiles(p), p["WARPS"]) if split else (1,)
 
         return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD)
 
@@ -260,7 +262,7 @@ def rung(
         family="mma",
         parent=parent,
         file=f"mma/{entry}.cu",
-        launches=(Launch(entry, arrays, tile.grid, tile.block, tile.shared_bytes, early=True),),
+        launches=(Launch(entry, arrays, tile.grid, tile.block, tile.shared_bytes, pdl=True),),
         constants=tile.constants(),
         scratch=tile.scratch(),
         refuses=tile.refuses,
@@ -269,7 +271,7 @@ def rung(
         precision=precision,
         dtype=dtype,
         layout=layout,
-        needs=AMPERE,
+        min_capability=AMPERE,
     )
 
 

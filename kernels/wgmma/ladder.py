@@ -8,16 +8,14 @@ from alexconv.kernels.geometry import (
     FLOAT,
     HALF,
     HOPPER,
-    L2_BYTES,
-    MAX_SHARED,
-    MULTIPROCESSORS,
     Refusal,
     SharedBytes,
     beyond_shared,
     round_up,
 )
 from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block, ranges_grid
-from alexconv.kernels.rung import IMAGES_AT_A_TIME, Array, Constant, Constants, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.problem import TYPICAL_BATCH, Problem
+from alexconv.kernels.rung import IMAGES_AT_A_TIME, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
 
 CHUNK = 8  # halves in 16 bytes: the unit of the copy engine's strides
@@ -29,7 +27,6 @@ WARPGROUP = 128
 UNIT = 64  # pixels in one product of a warpgroup
 SUM_REGISTERS = {2: 200, 3: 128}  # that a consumer's thread can spare, by the number of consumers
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
-TYPICAL_BATCH = 128
 
 
 @dataclass(frozen=True)
@@ -70,14 +67,14 @@ def run(conv: Conv) -> int:
     return blocked_rs(conv)[1] * blocked_c(conv)
 
 
-def pixels_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def pixels_shape(p: Problem) -> tuple[int, ...]:
     """The blocked input."""
-    return N, *blocked_hw(conv), blocked_c(conv)
+    return p.N, *blocked_hw(p.conv), blocked_c(p.conv)
 
 
-def filters_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def filters_shape(p: Problem) -> tuple[int, ...]:
     """The blocked filters."""
-    return conv.M, blocked_rs(conv)[0], run(conv)
+    return p.conv.M, blocked_rs(p.conv)[0], run(p.conv)
 
 
 def pixel_map(name: str, array: str) -> TensorMap:
@@ -89,14 +86,14 @@ def pixel_map(name: str, array: str) -> TensorMap:
     return TensorMap(
         name,
         array,
-        dims=lambda conv, N, constants: (run(conv), conv.F, blocked_hw(conv)[0], N),
-        strides=lambda conv, N, constants: (
-            blocked_c(conv) * HALF,
-            blocked_hw(conv)[1] * blocked_c(conv) * HALF,
-            blocked_hw(conv)[0] * blocked_hw(conv)[1] * blocked_c(conv) * HALF,
+        dims=lambda p: (run(p.conv), p.conv.F, blocked_hw(p.conv)[0], p.N),
+        strides=lambda p: (
+            blocked_c(p.conv) * HALF,
+            blocked_hw(p.conv)[1] * blocked_c(p.conv) * HALF,
+            blocked_hw(p.conv)[0] * blocked_hw(p.conv)[1] * blocked_c(p.conv) * HALF,
         ),
-        box=lambda conv, constants: (TAPS, constants["TILE_PIXELS"]),
-        window=lambda conv, constants: (1, blocked_rs(conv)[0]),
+        box=lambda p: (TAPS, p["TILE_PIXELS"]),
+        window=lambda p: (1, blocked_rs(p.conv)[0]),
     )
 
 
@@ -105,76 +102,76 @@ def filter_map(name: str, array: str) -> TensorMap:
     return TensorMap(
         name,
         array,
-        dims=lambda conv, N, constants: (run(conv), blocked_rs(conv)[0], conv.M),
-        strides=lambda conv, N, constants: (run(conv) * HALF, run(conv) * HALF * blocked_rs(conv)[0]),
-        box=lambda conv, constants: (TAPS, 1, constants["TILE_FILTERS"]),
+        dims=lambda p: (run(p.conv), blocked_rs(p.conv)[0], p.conv.M),
+        strides=lambda p: (run(p.conv) * HALF, run(p.conv) * HALF * blocked_rs(p.conv)[0]),
+        box=lambda p: (TAPS, 1, p["TILE_FILTERS"]),
     )
 
 
-def consumers(constants: Constants) -> int:
+def consumers(p: Problem) -> int:
     """Warpgroups that share the pixels of a tile."""
-    return 2 if constants["TILE_PIXELS"] % (2 * UNIT) == 0 else 3
+    return 2 if p["TILE_PIXELS"] % (2 * UNIT) == 0 else 3
 
 
-def stored_bytes(constants: Constants) -> int:
+def stored_bytes(p: Problem) -> int:
     """Shared memory through which the sums of all consumers leave in the study's order, four floats more a filter."""
-    return consumers(constants) * STORED_FILTERS * (UNIT + SKEW) * FLOAT
+    return consumers(p) * STORED_FILTERS * (UNIT + SKEW) * FLOAT
 
 
-def ring_bytes(factors: Factors, constants: Constants) -> int:
+def ring_bytes(factors: Factors, p: Problem) -> int:
     """Shared memory of the multiplication: stages, barriers, the way out, and what aligning them may cost."""
-    stage = (constants["TILE_PIXELS"] + constants["TILE_FILTERS"]) * ROW_BYTES * factors.parts
-    output = stored_bytes(constants) if factors.study else CHUNK
-    return constants["STAGES"] * (stage + BARRIER_BYTES) + output + ATOM_BYTES
+    stage = (p["TILE_PIXELS"] + p["TILE_FILTERS"]) * ROW_BYTES * factors.parts
+    output = stored_bytes(p) if factors.study else CHUNK
+    return p["STAGES"] * (stage + BARRIER_BYTES) + output + ATOM_BYTES
 
 
-def sums(factors: Factors, constants: Constants) -> int:
+def sums(factors: Factors, p: Problem) -> int:
     """Registers of a consumer's thread for sums; those of a stage come on top where there are two parts."""
-    units = constants["TILE_PIXELS"] // (UNIT * consumers(constants))
-    return (units + factors.parts - 1) * constants["TILE_FILTERS"] // 2
+    units = p["TILE_PIXELS"] // (UNIT * consumers(p))
+    return (units + factors.parts - 1) * p["TILE_FILTERS"] // 2
 
 
-def too_many_sums(factors: Factors, constants: Constants) -> str | None:
+def too_many_sums(factors: Factors, p: Problem) -> str | None:
     """Why the registers of a consumer's thread do not hold its sums, or None."""
-    registers, spare = sums(factors, constants), SUM_REGISTERS[consumers(constants)]
-    if factors.study and consumers(constants) > 2:
+    registers, spare = sums(factors, p), SUM_REGISTERS[consumers(p)]
+    if factors.study and consumers(p) > 2:
         spare -= STORE_REGISTERS * (2 - factors.parts)
     return f"a thread needs {registers} registers for its sums, it can spare {spare}" if registers > spare else None
 
 
-def tile_cost(conv: Conv, pixels: int, filters: int) -> int:
+def tile_cost(p: Problem, pixels: int, filters: int) -> int:
     """What a tile size costs at a usual batch: rounds of tiles over all multiprocessors, times products and loads."""
-    tiles = ceil(TYPICAL_BATCH * conv.E * conv.F / pixels) * ceil(conv.M / filters)
+    tiles = ceil(TYPICAL_BATCH * p.conv.E * p.conv.F / pixels) * ceil(p.conv.M / filters)
     load = 24  # products in the time in which one more pixel or filter is brought to a tile
-    return ceil(tiles / MULTIPROCESSORS) * (pixels * filters + load * (pixels + filters))
+    return ceil(tiles / p.device.multiprocessors) * (pixels * filters + load * (pixels + filters))
 
 
 PIXEL_TILES, FILTER_TILES = (128, 192, 256), (64, 96, 128, 192, 256)
 
 
-def best_tile(factors: Factors) -> Callable[[Conv], tuple[int, int]]:
+def best_tile(factors: Factors) -> Callable[[Problem], tuple[int, int]]:
     """The tile size with the least cost among those whose sums fit the registers."""
 
-    def found(conv: Conv) -> tuple[int, int]:
+    def found(p: Problem) -> tuple[int, int]:
         sizes = [
             (pixels, filters)
             for pixels in PIXEL_TILES
             for filters in FILTER_TILES
-            if not too_many_sums(factors, {"TILE_PIXELS": pixels, "TILE_FILTERS": filters})
+            if not too_many_sums(factors, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
         ]
-        fitting = [(pixels, filters) for pixels, filters in sizes if conv.M % filters == 0] or sizes
-        return min(fitting, key=lambda tile: tile_cost(conv, *tile))
+        fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.M % filters == 0] or sizes
+        return min(fitting, key=lambda tile: tile_cost(p, *tile))
 
     return found
 
 
-def most_stages(factors: Factors, tile: tuple[int, int]) -> int:
-    """Stages that fit shared memory."""
+def most_stages(factors: Factors, p: Problem, tile: tuple[int, int]) -> int:
+    """Stages that fit shared memory, at least as many as the kernel takes."""
     pixels, filters = tile
     fixed, one = (
-        ring_bytes(factors, {"TILE_PIXELS": pixels, "TILE_FILTERS": filters, "STAGES": stages}) for stages in (0, 1)
+        ring_bytes(factors, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters, STAGES=stages)) for stages in (0, 1)
     )
-    return min((MAX_SHARED - fixed) // (one - fixed), max(STAGES))
+    return max(min(STAGES), min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
 
 
 STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is under way
@@ -184,26 +181,26 @@ def tile_constants(factors: Factors) -> tuple[Constant, ...]:
     """The constants of a rung with such factors."""
     tile = best_tile(factors)
     return (
-        Constant("TILE_PIXELS", "output pixels of a tile", lambda conv: tile(conv)[0], choices=PIXEL_TILES),
-        Constant("TILE_FILTERS", "filters of a tile", lambda conv: tile(conv)[1], choices=FILTER_TILES),
+        Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=PIXEL_TILES),
+        Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
         Constant(
             "STAGES",
             "blocks of 64 taps on their way to the tensor cores",
-            lambda conv: most_stages(factors, tile(conv)),
+            lambda p: most_stages(factors, p, tile(p)),
             choices=STAGES,
         ),
-        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
+        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda p: p.device.multiprocessors),
     )
 
 
-def tiles_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def tiles_grid(p: Problem) -> Dims:
     """As many blocks as there are multiprocessors, each with several tiles."""
-    return constants["BLOCKS"], 1, 1
+    return p["BLOCKS"], 1, 1
 
 
-def tiles_block(conv: Conv, constants: Constants) -> Dims:
+def tiles_block(p: Problem) -> Dims:
     """A producer and the consumers, a warpgroup each."""
-    return WARPGROUP * (1 + consumers(constants)), 1, 1
+    return WARPGROUP * (1 + consumers(p)), 1, 1
 
 
 def block_c(conv: Conv) -> int:
@@ -227,63 +224,63 @@ def tiles_and_groups(conv: Conv) -> tuple[int, int]:
 
 def input_bytes(parts: int) -> SharedBytes:
     """Shared memory of ``prepare_input``: a tile in halves, two more for each pixel."""
-    return lambda conv, constants: parts * block_pixels(conv) * (block_c(conv) * conv.U**2 + 2) * HALF
+    return lambda p: parts * block_pixels(p.conv) * (block_c(p.conv) * p.conv.U**2 + 2) * HALF
 
 
-def input_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def input_grid(p: Problem) -> Dims:
     """One block per tile of the plane, group of channels, and image."""
-    return *tiles_and_groups(conv), N
+    return *tiles_and_groups(p.conv), p.N
 
 
-def images_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def images_grid(p: Problem) -> Dims:
     """One block per image."""
-    return 1, 1, N
+    return 1, 1, p.N
 
 
 def refuses(factors: Factors) -> Refusal:
     """What such a rung cannot take."""
 
-    def reason(conv: Conv, constants: Constants) -> str | None:
-        if reason := beyond_shared("a block needs", ring_bytes(factors, constants)):
+    def reason(p: Problem) -> str | None:
+        if reason := beyond_shared(p.device, "a block needs", ring_bytes(factors, p)):
             return reason
-        if reason := too_many_sums(factors, constants):
+        if reason := too_many_sums(factors, p):
             return reason
-        if blocked_rs(conv)[0] > LARGEST_WINDOW:
-            return f"a filter of {blocked_rs(conv)[0]} rows exceeds a tensor map's {LARGEST_WINDOW}"
-        if conv.E * conv.F > 1 << 22:
-            return f"an output plane of {conv.E * conv.F} pixels exceeds {1 << 22}"
-        return beyond_shared(f"a stride of {conv.U} needs", input_bytes(factors.parts)(conv, constants))
+        if blocked_rs(p.conv)[0] > LARGEST_WINDOW:
+            return f"a filter of {blocked_rs(p.conv)[0]} rows exceeds a tensor map's {LARGEST_WINDOW}"
+        if p.conv.E * p.conv.F > 1 << 22:
+            return f"an output plane of {p.conv.E * p.conv.F} pixels exceeds {1 << 22}"
+        return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(factors.parts)(p))
 
     return reason
 
 
-def refuses_unblocked(conv: Conv, constants: Constants) -> str | None:
+def refuses_unblocked(p: Problem) -> str | None:
     """What does not serve as it lies."""
-    if conv.U > 1 or conv.C % CHUNK:
-        return f"{conv.C} channels and a stride of {conv.U}: the copy engine takes multiples of {CHUNK} and 1"
-    return refuses(NATIVE)(conv, constants)
+    if p.conv.U > 1 or p.conv.C % CHUNK:
+        return f"{p.conv.C} channels and a stride of {p.conv.U}: the copy engine takes multiples of {CHUNK} and 1"
+    return refuses(NATIVE)(p)
 
 
-def filters_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def filters_grid(p: Problem) -> Dims:
     """One block per row of a blocked filter."""
-    return blocked_rs(conv)[0], conv.M, 1
+    return blocked_rs(p.conv)[0], p.conv.M, 1
 
 
 FILTERS = Array("filters", filters_shape, HALF)
 FILTERS_REST = Array("filters_rest", filters_shape, HALF)
 PIXELS = Array("pixels", pixels_shape, HALF)
 PIXELS_REST = Array("pixels_rest", pixels_shape, HALF)
-EXPONENTS = Array("exponents", lambda conv, N, constants: (N,))
-RANGES = Array("ranges", lambda conv, N, constants: (N, *reversed(tiles_and_groups(conv))))
+EXPONENTS = Array("exponents", lambda p: (p.N,))
+RANGES = Array("ranges", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
 
 
 def multiply(factors: Factors, *args: str) -> Launch:
     """The launch of the product itself."""
 
-    def shared_bytes(conv: Conv, constants: Constants) -> int:
-        return ring_bytes(factors, constants)
+    def shared_bytes(p: Problem) -> int:
+        return ring_bytes(factors, p)
 
-    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, early=True)
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True)
 
 
 def prepare_scaled(parts: int) -> tuple[Launch, ...]:
@@ -300,7 +297,7 @@ def scale_input(parts: int) -> tuple[Launch, ...]:
     blocked, shared = ("pixels", "pixels_rest")[:parts], input_bytes(parts)
     return (
         Launch("prepare_input", ("x", "ranges", *blocked), input_grid, flat_block, shared),
-        Launch("prepare_outliers", ("x", "ranges", "exponents", *blocked), images_grid, flat_block, shared, early=True),
+        Launch("prepare_outliers", ("x", "ranges", "exponents", *blocked), images_grid, flat_block, shared, pdl=True),
     )
 
 
@@ -310,27 +307,27 @@ IMAGES = (32, 64, 128, 256, 512, 1024)  # at a time: multiples of 32 keep the ne
 L2_SHARE = 2 / 3  # that the blocked input may fill: x and y pass through the cache too
 
 
-def window_bytes(factors: Factors, conv: Conv, constants: Constants) -> int:
+def window_bytes(factors: Factors, p: Problem) -> int:
     """Shared memory of the multiplication from windows: windows, all filters, barriers, the way out, alignment."""
-    R, S = blocked_rs(conv)
-    furthest = (R - 1) * blocked_hw(conv)[1] + S - 1
-    window = round_up(constants["TILE_PIXELS"] // 2 + furthest, BOX) * ROW_BYTES
-    filters = R * S * constants["TILE_FILTERS"] * ROW_BYTES
-    output = stored_bytes(constants) if factors.study else CHUNK
-    return constants["STAGES"] * (window + BARRIER_BYTES) + filters + 2 * BARRIER_BYTES + output + ATOM_BYTES
+    R, S = blocked_rs(p.conv)
+    furthest = (R - 1) * blocked_hw(p.conv)[1] + S - 1
+    window = round_up(p["TILE_PIXELS"] // 2 + furthest, BOX) * ROW_BYTES
+    filters = R * S * p["TILE_FILTERS"] * ROW_BYTES
+    output = stored_bytes(p) if factors.study else CHUNK
+    return p["STAGES"] * (window + BARRIER_BYTES) + filters + 2 * BARRIER_BYTES + output + ATOM_BYTES
 
 
 def refuses_window(factors: Factors) -> Refusal:
     """What a rung that works from windows cannot take."""
 
-    def reason(conv: Conv, constants: Constants) -> str | None:
-        if constants["TILE_FILTERS"] < conv.M:
-            return f"{conv.M} filters exceed a tile's {constants['TILE_FILTERS']}"
-        if blocked_c(conv) > TAPS:
-            return f"{blocked_c(conv)} channels exceed the {TAPS} of a row in shared memory"
-        if reason := beyond_shared("windows and filters need", window_bytes(factors, conv, constants)):
+    def reason(p: Problem) -> str | None:
+        if p["TILE_FILTERS"] < p.conv.M:
+            return f"{p.conv.M} filters exceed a tile's {p['TILE_FILTERS']}"
+        if blocked_c(p.conv) > TAPS:
+            return f"{blocked_c(p.conv)} channels exceed the {TAPS} of a row in shared memory"
+        if reason := beyond_shared(p.device, "windows and filters need", window_bytes(factors, p)):
             return reason
-        return refuses(factors)(conv, {**constants, "STAGES": min(STAGES)})
+        return refuses(factors)(p.having(STAGES=min(STAGES)))
 
     return reason
 
@@ -338,30 +335,31 @@ def refuses_window(factors: Factors) -> Refusal:
 def window_constants(factors: Factors) -> tuple[Constant, ...]:
     """The constants of a rung that works from windows: one tile has all filters."""
 
-    def filters(conv: Conv) -> int:
-        return next((size for size in FILTER_TILES if size >= conv.M), max(FILTER_TILES))
+    def filters(p: Problem) -> int:
+        return next((size for size in FILTER_TILES if size >= p.conv.M), max(FILTER_TILES))
 
-    def stages(conv: Conv) -> int:
+    def stages(p: Problem) -> int:
         fixed, one = (
-            window_bytes(factors, conv, {"TILE_PIXELS": WINDOW_TILE, "TILE_FILTERS": filters(conv), "STAGES": number})
+            window_bytes(factors, p.having(TILE_PIXELS=WINDOW_TILE, TILE_FILTERS=filters(p), STAGES=number))
             for number in (0, 1)
         )
-        return max(2, min((MAX_SHARED - fixed) // (one - fixed), max(STAGES)))
+        return max(2, min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
 
     return (
-        Constant("TILE_PIXELS", "positions of both consumers' tiles", lambda conv: WINDOW_TILE, choices=(128, 256)),
+        Constant("TILE_PIXELS", "positions of both consumers' tiles", lambda p: WINDOW_TILE, choices=(128, 256)),
         Constant("TILE_FILTERS", "filters of a tile", filters, choices=FILTER_TILES),
         Constant("STAGES", "windows on their way to the tensor cores", stages, choices=STAGES),
-        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
+        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda p: p.device.multiprocessors),
     )
 
 
 def images_in_cache() -> Constant:
     """The constant of a rung whose blocked input should lie in the L2 cache from one launch to the next."""
 
-    def images(conv: Conv) -> int:
-        image_bytes = prod(pixels_shape(conv, 1, {})) * HALF
-        return max((number for number in IMAGES if number * image_bytes <= L2_SHARE * L2_BYTES), default=min(IMAGES))
+    def images(p: Problem) -> int:
+        image_bytes = prod(pixels_shape(p.over(1))) * HALF
+        room = L2_SHARE * p.device.l2_bytes
+        return max((number for number in IMAGES if number * image_bytes <= room), default=min(IMAGES))
 
     return Constant(IMAGES_AT_A_TIME, "images taken at a time; 0: the whole batch", images, choices=(0, *IMAGES))
 
@@ -371,12 +369,12 @@ def position_map(name: str, array: str) -> TensorMap:
     return TensorMap(
         name,
         array,
-        dims=lambda conv, N, constants: (blocked_c(conv), N * prod(blocked_hw(conv)), 1),
-        strides=lambda conv, N, constants: (
-            blocked_c(conv) * HALF,
-            N * prod(blocked_hw(conv)) * blocked_c(conv) * HALF,
+        dims=lambda p: (blocked_c(p.conv), p.N * prod(blocked_hw(p.conv)), 1),
+        strides=lambda p: (
+            blocked_c(p.conv) * HALF,
+            p.N * prod(blocked_hw(p.conv)) * blocked_c(p.conv) * HALF,
         ),
-        box=lambda conv, constants: (TAPS, BOX, 1),
+        box=lambda p: (TAPS, BOX, 1),
     )
 
 
@@ -385,22 +383,22 @@ def tap_map(name: str, array: str) -> TensorMap:
     return TensorMap(
         name,
         array,
-        dims=lambda conv, N, constants: (blocked_c(conv), prod(blocked_rs(conv)), conv.M),
-        strides=lambda conv, N, constants: (
-            blocked_c(conv) * HALF,
-            prod(blocked_rs(conv)) * blocked_c(conv) * HALF,
+        dims=lambda p: (blocked_c(p.conv), prod(blocked_rs(p.conv)), p.conv.M),
+        strides=lambda p: (
+            blocked_c(p.conv) * HALF,
+            prod(blocked_rs(p.conv)) * blocked_c(p.conv) * HALF,
         ),
-        box=lambda conv, constants: (TAPS, 1, constants["TILE_FILTERS"]),
+        box=lambda p: (TAPS, 1, p["TILE_FILTERS"]),
     )
 
 
 def multiply_windows(factors: Factors, *args: str) -> Launch:
     """The launch of the product from windows."""
 
-    def shared_bytes(conv: Conv, constants: Constants) -> int:
-        return window_bytes(factors, conv, constants)
+    def shared_bytes(p: Problem) -> int:
+        return window_bytes(factors, p)
 
-    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, early=True)
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True)
 
 
 WGMMA_RUNGS: tuple[Rung, ...] = (
@@ -420,8 +418,8 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         prepared=(FILTERS,),
         maps=(pixel_map("pixel_map", "x"), filter_map("filter_map", "filters")),
         refuses=refuses_unblocked,
-        needs=HOPPER,
-        only=True,
+        min_capability=HOPPER,
+        exact_capability=True,
     ),
     Rung(
         "wgmma-half-blocked",
@@ -443,8 +441,8 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         prepared=(FILTERS,),
         maps=(pixel_map("pixel_map", "pixels"), filter_map("filter_map", "filters")),
         refuses=refuses(NATIVE),
-        needs=HOPPER,
-        only=True,
+        min_capability=HOPPER,
+        exact_capability=True,
     ),
     Rung(
         "wgmma-tf32",
@@ -464,8 +462,8 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS),
         maps=(pixel_map("pixel_map", "pixels"), filter_map("filter_map", "filters")),
         refuses=refuses(STUDY),
-        needs=HOPPER,
-        only=True,
+        min_capability=HOPPER,
+        exact_capability=True,
     ),
     Rung(
         "wgmma-split",
@@ -494,8 +492,8 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             filter_map("filter_rest_map", "filters_rest"),
         ),
         refuses=refuses(STUDY_SPLIT),
-        needs=HOPPER,
-        only=True,
+        min_capability=HOPPER,
+        exact_capability=True,
     ),
     Rung(
         "wgmma-window-half",
@@ -517,8 +515,8 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         prepared=(FILTERS,),
         maps=(position_map("position_map", "pixels"), tap_map("tap_map", "filters")),
         refuses=refuses_window(NATIVE),
-        needs=HOPPER,
-        only=True,
+        min_capability=HOPPER,
+        exact_capability=True,
     ),
     Rung(
         "wgmma-window-tf32",
@@ -538,7 +536,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS),
         maps=(position_map("position_map", "pixels"), tap_map("tap_map", "filters")),
         refuses=refuses_window(STUDY),
-        needs=HOPPER,
-        only=True,
+        min_capability=HOPPER,
+        exact_capability=True,
     ),
 )

@@ -2,9 +2,10 @@
 
 from math import ceil
 
-from alexconv.kernels.geometry import HALF, HOPPER, MAX_SHARED, MULTIPROCESSORS, beyond_shared, round_up
+from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block, ranges_grid
-from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import (
     BARRIER_BYTES,
     CHUNK,
@@ -33,68 +34,68 @@ def resident_stages(conv: Conv) -> int:
     return blocked_rs(conv)[0] * ceil(blocked_c(conv) / STEP)
 
 
-def resident_filter_bytes(conv: Conv, constants: Constants) -> int:
+def resident_filter_bytes(p: Problem) -> int:
     """All filters in two parts, as shared memory has them."""
-    return resident_stages(conv) * blocked_rs(conv)[1] * STEP * 2 * constants["TILE_FILTERS"] * HALF
+    return resident_stages(p.conv) * blocked_rs(p.conv)[1] * STEP * 2 * p["TILE_FILTERS"] * HALF
 
 
-def resident_bytes(conv: Conv, constants: Constants) -> int:
+def resident_bytes(p: Problem) -> int:
     """Shared memory of the multiplication with resident filters: these, stages, the way out, barriers."""
-    rows = UNIT + blocked_rs(conv)[1] - 1
-    stages = constants["STAGES"] * (2 * rows * STEP * HALF + BARRIER_BYTES)
-    barriers = (resident_stages(conv) + 2) * BARRIER_BYTES // 2
-    needed = resident_filter_bytes(conv, constants) + stages + stored_bytes({"TILE_PIXELS": 2 * UNIT}) + barriers
+    rows = UNIT + blocked_rs(p.conv)[1] - 1
+    stages = p["STAGES"] * (2 * rows * STEP * HALF + BARRIER_BYTES)
+    barriers = (resident_stages(p.conv) + 2) * BARRIER_BYTES // 2
+    needed = resident_filter_bytes(p) + stages + stored_bytes(p.having(TILE_PIXELS=2 * UNIT)) + barriers
     return round_up(needed, ALIGNMENT)
 
 
-def refuses_resident(conv: Conv, constants: Constants) -> str | None:
+def refuses_resident(p: Problem) -> str | None:
     """What a rung whose filters stay in shared memory cannot take."""
-    if constants["TILE_FILTERS"] < conv.M:
-        return f"{conv.M} filters exceed a tile's {constants['TILE_FILTERS']}"
-    if reason := beyond_shared("filters and pixels need", resident_bytes(conv, constants)):
+    if p["TILE_FILTERS"] < p.conv.M:
+        return f"{p.conv.M} filters exceed a tile's {p['TILE_FILTERS']}"
+    if reason := beyond_shared(p.device, "filters and pixels need", resident_bytes(p)):
         return reason
-    if conv.E * conv.F > 1 << 22:
-        return f"an output plane of {conv.E * conv.F} pixels exceeds {1 << 22}"
-    return beyond_shared(f"a stride of {conv.U} needs", input_bytes(2)(conv, constants))
+    if p.conv.E * p.conv.F > 1 << 22:
+        return f"an output plane of {p.conv.E * p.conv.F} pixels exceeds {1 << 22}"
+    return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(2)(p))
 
 
 def resident_constants() -> tuple[Constant, ...]:
     """The constants of a rung whose filters stay in shared memory."""
 
-    def filters(conv: Conv) -> int:
-        return next((size for size in RESIDENT_FILTERS if size >= conv.M), max(RESIDENT_FILTERS))
+    def filters(p: Problem) -> int:
+        return next((size for size in RESIDENT_FILTERS if size >= p.conv.M), max(RESIDENT_FILTERS))
 
-    def stages(conv: Conv) -> int:
+    def stages(p: Problem) -> int:
         fitting = [
             number
             for number in RESIDENT_STAGES
-            if resident_bytes(conv, {"TILE_FILTERS": filters(conv), "STAGES": number}) <= MAX_SHARED
+            if resident_bytes(p.having(TILE_FILTERS=filters(p), STAGES=number)) <= p.device.shared_per_block
         ]
         # With a ring of one tile's stages the kernel knows where each of them is.
-        whole_tile = resident_stages(conv)
+        whole_tile = resident_stages(p.conv)
         return whole_tile if whole_tile in fitting else max(fitting, default=min(RESIDENT_STAGES))
 
     return (
         Constant("TILE_FILTERS", "filters of a tile", filters, choices=RESIDENT_FILTERS),
         Constant("STAGES", "rows of a filter on their way to the tensor cores", stages, choices=RESIDENT_STAGES),
-        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
+        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda p: p.device.multiprocessors),
     )
 
 
-def planes_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def planes_shape(p: Problem) -> tuple[int, ...]:
     """The blocked input in planes of eight channels."""
-    return N, blocked_c(conv) // CHUNK, *blocked_hw(conv), CHUNK
+    return p.N, blocked_c(p.conv) // CHUNK, *blocked_hw(p.conv), CHUNK
 
 
-def slices_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def slices_shape(p: Problem) -> tuple[int, ...]:
     """The blocked filters, in the order in which a block wants them."""
-    S = blocked_rs(conv)[1]
-    return resident_stages(conv), S, STEP // CHUNK, 2, constants["TILE_FILTERS"], CHUNK
+    S = blocked_rs(p.conv)[1]
+    return resident_stages(p.conv), S, STEP // CHUNK, 2, p["TILE_FILTERS"], CHUNK
 
 
-def slices_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def slices_grid(p: Problem) -> Dims:
     """One block per kind of stage and tap."""
-    return resident_stages(conv), blocked_rs(conv)[1], 1
+    return resident_stages(p.conv), blocked_rs(p.conv)[1], 1
 
 
 RESIDENT_RUNGS: tuple[Rung, ...] = (
@@ -111,9 +112,9 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
                 "multiply",
                 ("pixels", "pixels_rest", "filters", "exponents", "filter_exponent", "y", "N"),
                 tiles_grid,
-                lambda conv, constants: (3 * WARPGROUP, 1, 1),
+                lambda p: (3 * WARPGROUP, 1, 1),
                 resident_bytes,
-                early=True,
+                pdl=True,
             ),
         ),
         constants=resident_constants(),
@@ -125,7 +126,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
         ),
         prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, Array("filters", slices_shape, HALF)),
         refuses=refuses_resident,
-        needs=HOPPER,
-        only=True,
+        min_capability=HOPPER,
+        exact_capability=True,
     ),
 )

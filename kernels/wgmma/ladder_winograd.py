@@ -2,9 +2,10 @@
 
 from math import ceil
 
-from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, MULTIPROCESSORS, beyond_shared, round_up
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block
-from alexconv.kernels.rung import Array, Constant, Constants, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.wgmma.ladder import (
     CHUNK,
     EXPONENTS,
@@ -36,14 +37,14 @@ OUTPUT_SPAN = 128  # outputs of a plane in a block of ``make_outputs``, at most;
 OUTPUT_FILTERS = 64
 
 
-def points(conv: Conv, constants: Constants) -> int:
+def points(p: Problem) -> int:
     """Points at which a tile's polynomials are multiplied."""
-    return constants["OUTPUTS"] + conv.S - 1
+    return p["OUTPUTS"] + p.conv.S - 1
 
 
-def tiles_across(conv: Conv, constants: Constants) -> int:
+def tiles_across(p: Problem) -> int:
     """Tiles of a row of outputs."""
-    return ceil(conv.F / constants["OUTPUTS"])
+    return ceil(p.conv.F / p["OUTPUTS"])
 
 
 def depth(conv: Conv) -> int:
@@ -67,45 +68,45 @@ def usual_filters(conv: Conv) -> int:
     return next((size for size in FILTER_TILES if size >= conv.M), 128) if conv.M < 128 else 128
 
 
-def rows(conv: Conv, N: int, constants: Constants) -> int:
+def rows(p: Problem) -> int:
     """Rows of a point's product: tiles of all images."""
-    return N * tiles_across(conv, constants) * conv.E
+    return p.N * tiles_across(p) * p.conv.E
 
 
-def values_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def values_shape(p: Problem) -> tuple[int, ...]:
     """The transformed input: columns of tiles, whose rows follow each other."""
-    return points(conv, constants), N, tiles_across(conv, constants), conv.H, depth(conv)
+    return points(p), p.N, tiles_across(p), p.conv.H, depth(p.conv)
 
 
-def filters_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def filters_shape(p: Problem) -> tuple[int, ...]:
     """The transformed filters."""
-    return points(conv, constants), conv.M, conv.R, depth(conv)
+    return points(p), p.conv.M, p.conv.R, depth(p.conv)
 
 
-def sums_shape(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
+def sums_shape(p: Problem) -> tuple[int, ...]:
     """The sums of all points, a multiple of eight filters to a row."""
-    return points(conv, constants), rows(conv, N, constants), round_up(conv.M, CHUNK)
+    return points(p), rows(p), round_up(p.conv.M, CHUNK)
 
 
 def value_map(name: str, array: str) -> TensorMap:
     """The map of the transformed input: columns of taps, each a run that begins a row below the one before."""
 
-    def strides(conv: Conv, N: int, constants: Constants) -> tuple[int, ...]:
-        row = depth(conv) * HALF
-        return row, conv.H * row, tiles_across(conv, constants) * conv.H * row
+    def strides(p: Problem) -> tuple[int, ...]:
+        row = depth(p.conv) * HALF
+        return row, p.conv.H * row, tiles_across(p) * p.conv.H * row
 
     return TensorMap(
         name,
         array,
-        dims=lambda conv, N, constants: (
-            conv.R * depth(conv),
-            conv.E,
-            tiles_across(conv, constants),
-            points(conv, constants) * N,
+        dims=lambda p: (
+            p.conv.R * depth(p.conv),
+            p.conv.E,
+            tiles_across(p),
+            points(p) * p.N,
         ),
         strides=strides,
-        box=lambda conv, constants: (TAPS, constants["TILE_PIXELS"]),
-        window=lambda conv, constants: (1, 1),
+        box=lambda p: (TAPS, p["TILE_PIXELS"]),
+        window=lambda p: (1, 1),
     )
 
 
@@ -114,9 +115,9 @@ def filter_map(name: str, array: str) -> TensorMap:
     return TensorMap(
         name,
         array,
-        dims=lambda conv, N, constants: (conv.R * depth(conv), 1, points(conv, constants) * conv.M),
-        strides=lambda conv, N, constants: (conv.R * depth(conv) * HALF, conv.R * depth(conv) * HALF),
-        box=lambda conv, constants: (TAPS, 1, constants["TILE_FILTERS"]),
+        dims=lambda p: (p.conv.R * depth(p.conv), 1, points(p) * p.conv.M),
+        strides=lambda p: (p.conv.R * depth(p.conv) * HALF, p.conv.R * depth(p.conv) * HALF),
+        box=lambda p: (TAPS, 1, p["TILE_FILTERS"]),
     )
 
 
@@ -130,81 +131,79 @@ def tiles_and_groups(conv: Conv) -> tuple[int, int]:
     return ceil(conv.H / block_rows(conv)), ceil(conv.C / MOST_CHANNELS)
 
 
-def input_bytes(conv: Conv, constants: Constants) -> int:
+def input_bytes(p: Problem) -> int:
     """Shared memory of ``prepare_input``: the floats of a group of channels, two more for each input."""
-    _, groups = tiles_and_groups(conv)
-    channels = round_up(ceil(conv.C / groups), CHUNK)
-    return block_rows(conv) * conv.W * (channels + 2) * FLOAT
+    _, groups = tiles_and_groups(p.conv)
+    channels = round_up(ceil(p.conv.C / groups), CHUNK)
+    return block_rows(p.conv) * p.conv.W * (channels + 2) * FLOAT
 
 
-def input_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def input_grid(p: Problem) -> Dims:
     """One block per tile, group of channels, and image."""
-    return *tiles_and_groups(conv), N
+    return *tiles_and_groups(p.conv), p.N
 
 
-def output_span(conv: Conv, constants: Constants) -> tuple[int, int]:
+def output_span(p: Problem) -> tuple[int, int]:
     """Rows and columns of outputs that a block of ``make_outputs`` makes."""
-    size = constants["OUTPUTS"]
-    columns = conv.F if conv.F <= OUTPUT_SPAN else OUTPUT_SPAN // size * size
-    return ceil(conv.E / ceil(conv.E / (OUTPUT_SPAN // columns))), columns
+    size = p["OUTPUTS"]
+    columns = p.conv.F if p.conv.F <= OUTPUT_SPAN else OUTPUT_SPAN // size * size
+    return ceil(p.conv.E / ceil(p.conv.E / (OUTPUT_SPAN // columns))), columns
 
 
-def outputs_grid(conv: Conv, N: int, constants: Constants) -> Dims:
+def outputs_grid(p: Problem) -> Dims:
     """One block per span of a plane, group of filters, and image."""
-    rows, columns = output_span(conv, constants)
-    return ceil(conv.E / rows) * ceil(conv.F / columns), ceil(conv.M / OUTPUT_FILTERS), N
+    rows, columns = output_span(p)
+    return ceil(p.conv.E / rows) * ceil(p.conv.F / columns), ceil(p.conv.M / OUTPUT_FILTERS), p.N
 
 
-def outputs_bytes(conv: Conv, constants: Constants) -> int:
+def outputs_bytes(p: Problem) -> int:
     """Shared memory of ``make_outputs``: an odd number of floats for each filter."""
-    rows, columns = output_span(conv, constants)
+    rows, columns = output_span(p)
     return OUTPUT_FILTERS * (rows * columns // 2 * 2 + 1) * FLOAT
 
 
-def multiply_bytes(conv: Conv, constants: Constants) -> int:
+def multiply_bytes(p: Problem) -> int:
     """Shared memory of the multiplication."""
-    return ring_bytes(SPLIT, constants)
+    return ring_bytes(SPLIT, p)
 
 
-def refuses(conv: Conv, constants: Constants) -> str | None:
+def refuses(p: Problem) -> str | None:
     """What the rung cannot take."""
-    if conv.U > 1 or conv.S == 1:
-        return f"a stride of {conv.U} and filters of {conv.S} columns: Winograd's tiles take 1, and 2 or more"
-    if points(conv, constants) > MOST_POINTS:
-        return f"tiles of {constants['OUTPUTS']} outputs have {points(conv, constants)} points, more than {MOST_POINTS}"
-    if too_few_taps(conv, constants["OUTPUTS"]):
-        least = LEAST_TAPS[points(conv, constants)]
-        return f"tiles of {constants['OUTPUTS']} outputs are accurate for {least} taps or more, not for {conv.K}"
+    if p.conv.U > 1 or p.conv.S == 1:
+        return f"a stride of {p.conv.U} and filters of {p.conv.S} columns: Winograd's tiles take 1, and 2 or more"
+    if points(p) > MOST_POINTS:
+        return f"tiles of {p['OUTPUTS']} outputs have {points(p)} points, more than {MOST_POINTS}"
+    if too_few_taps(p.conv, p["OUTPUTS"]):
+        least = LEAST_TAPS[points(p)]
+        return f"tiles of {p['OUTPUTS']} outputs are accurate for {least} taps or more, not for {p.conv.K}"
     for what, needed in (
-        ("multiply", multiply_bytes(conv, constants)),
-        ("prepare_input", input_bytes(conv, constants)),
+        ("multiply", multiply_bytes(p)),
+        ("prepare_input", input_bytes(p)),
     ):
-        if reason := beyond_shared(f"a block of {what} needs", needed):
+        if reason := beyond_shared(p.device, f"a block of {what} needs", needed):
             return reason
-    return too_many_sums(SPLIT, constants)
+    return too_many_sums(SPLIT, p)
 
 
 WINOGRAD_CONSTANTS = (
-    Constant("OUTPUTS", "outputs of a Winograd tile", usual_outputs, choices=TILE_OUTPUTS),
-    Constant("TILE_PIXELS", "rows of sums in a tile", lambda conv: TILE_PIXELS, choices=PIXEL_TILES),
-    Constant("TILE_FILTERS", "filters of a tile", usual_filters, choices=FILTER_TILES),
+    Constant("OUTPUTS", "outputs of a Winograd tile", lambda p: usual_outputs(p.conv), choices=TILE_OUTPUTS),
+    Constant("TILE_PIXELS", "rows of sums in a tile", lambda p: TILE_PIXELS, choices=PIXEL_TILES),
+    Constant("TILE_FILTERS", "filters of a tile", lambda p: usual_filters(p.conv), choices=FILTER_TILES),
     Constant(
         "STAGES",
         "blocks of 64 taps on their way to the tensor cores",
-        lambda conv: most_stages(SPLIT, (TILE_PIXELS, usual_filters(conv))),
+        lambda p: most_stages(SPLIT, p, (TILE_PIXELS, usual_filters(p.conv))),
         choices=STAGES,
     ),
-    Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda conv: MULTIPROCESSORS),
+    Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda p: p.device.multiprocessors),
 )
 
 VALUES, VALUES_REST = (Array(name, values_shape, HALF) for name in ("values", "values_rest"))
 FILTERS, FILTERS_REST = (Array(name, filters_shape, HALF) for name in ("filters", "filters_rest"))
-RANGES = Array("ranges", lambda conv, N, constants: (N, *reversed(tiles_and_groups(conv))))
+RANGES = Array("ranges", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
 SUMS = Array("sums", sums_shape)
-TAILS = Array(
-    "tails", lambda conv, N, constants: (constants["BLOCKS"], constants["TILE_PIXELS"], constants["TILE_FILTERS"])
-)
-TAIL_OF = Array("tail_of", lambda conv, N, constants: (2 * constants["BLOCKS"],))
+TAILS = Array("tails", lambda p: (p["BLOCKS"], p["TILE_PIXELS"], p["TILE_FILTERS"]))
+TAIL_OF = Array("tail_of", lambda p: (2 * p["BLOCKS"],))
 
 WINOGRAD_RUNGS: tuple[Rung, ...] = (
     Rung(
@@ -222,7 +221,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 images_grid,
                 flat_block,
                 input_bytes,
-                early=True,
+                pdl=True,
             ),
             Launch(
                 "multiply",
@@ -230,7 +229,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 tiles_grid,
                 tiles_block,
                 multiply_bytes,
-                early=True,
+                pdl=True,
             ),
             Launch(
                 "make_outputs",
@@ -238,7 +237,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 outputs_grid,
                 flat_block,
                 outputs_bytes,
-                early=True,
+                pdl=True,
             ),
         ),
         constants=WINOGRAD_CONSTANTS,
@@ -253,7 +252,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
             filter_map("filter_rest_map", "filters_rest"),
         ),
         refuses=refuses,
-        needs=HOPPER,
-        only=True,
+        min_capability=HOPPER,
+        exact_capability=True,
     ),
 )

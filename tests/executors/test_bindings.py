@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from alexconv.errors import LaunchError
-from alexconv.executors.cuda.bindings import PackedLaunch, early_shared, launch_kernel
+from alexconv.executors.cuda.bindings import PackedLaunch, launch_kernel, pdl_shared
+from alexconv.kernels.problem import H200
 
 SERIALIZATION = "programmatic stream serialization"
 KB = 1024
@@ -43,13 +44,13 @@ class Status(int):
     name = "CUDA_ERROR_MADE_UP"
 
 
-def launch(driver: Driver, *, early: bool) -> Any:
-    launch_kernel(driver, "kernel", (7, 1, 1), (256, 1, 1), 64 * KB, 5, [[1], [2, 3]], early=early)
+def launch(driver: Driver, *, pdl: bool) -> Any:
+    launch_kernel(driver, "kernel", (7, 1, 1), (256, 1, 1), 64 * KB, 5, [[1], [2, 3]], pdl=pdl)
     return driver.launched[-1]
 
 
-def test_an_early_launch_says_so():
-    config = launch(Driver(), early=True)
+def test_an_pdl_launch_says_so():
+    config = launch(Driver(), pdl=True)
     assert (config.gridDimX, config.blockDimX, config.sharedMemBytes, config.hStream) == (7, 256, 64 * KB, 5)
     (attribute,) = config.attrs
     assert config.numAttrs == 1
@@ -58,7 +59,7 @@ def test_an_early_launch_says_so():
 
 
 def test_an_ordinary_launch_does_not():
-    assert launch(Driver(), early=False)[:9] == ("kernel", 7, 1, 1, 256, 1, 1, 64 * KB, 5)
+    assert launch(Driver(), pdl=False)[:9] == ("kernel", 7, 1, 1, 256, 1, 1, 64 * KB, 5)
 
 
 def words(address: int, counts: list[int]) -> list[list[int]]:
@@ -79,15 +80,15 @@ def test_a_packed_launch_takes_new_words_and_keeps_the_others():
     assert [arguments[8] for arguments in driver.launched] == [8, 9]
 
 
-@pytest.mark.parametrize("early", [False, True])
-def test_a_launch_that_fails_is_an_error(early: bool):
+@pytest.mark.parametrize("pdl", [False, True])
+def test_a_launch_that_fails_is_an_error(pdl: bool):
     with pytest.raises(LaunchError, match="CUDA_ERROR_MADE_UP"):
-        launch(Driver(status=1), early=early)
+        launch(Driver(status=1), pdl=pdl)
 
 
 def test_few_blocks_get_a_multiprocessor_each_and_many_do_not():
-    most, reserved = 228 * KB, KB  # of a multiprocessor; for each block by the driver
-    alone = early_shared((132, 1, 1), 40 * KB, 132, most)
+    most, reserved = H200.shared_per_multiprocessor, KB  # of a multiprocessor; for each block by the driver
+    alone = pdl_shared((132, 1, 1), 40 * KB, H200)
     assert 2 * (alone + reserved) > most >= alone + reserved
-    assert early_shared((132, 1, 1), 200 * KB, 132, most) == 200 * KB
-    assert early_shared((133, 1, 1), 40 * KB, 132, most) == 40 * KB
+    assert pdl_shared((132, 1, 1), 200 * KB, H200) == 200 * KB
+    assert pdl_shared((133, 1, 1), 40 * KB, H200) == 40 * KB

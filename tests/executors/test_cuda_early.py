@@ -18,7 +18,7 @@ pytestmark = pytest.mark.gpu
 # Shapes with as many outputs as inputs: a rung is tested on the first that it takes.
 CHAINED = (Conv(C=64, H=27, W=27, M=64, R=1, S=1), Conv(C=64, H=10, W=10, M=100, R=3, S=3))
 LINKS = 9
-EARLY = [rung for rung in LADDER if any(launch.early for launch in rung.launches)]
+EARLY = [rung for rung in LADDER if any(launch.pdl for launch in rung.launches)]
 
 
 @pytest.fixture(scope="module")
@@ -26,19 +26,19 @@ def cuda():
     return choose_executor("cuda")
 
 
-def enqueue_chain(opened, stream, *, early: bool) -> None:
+def enqueue_chain(opened, stream, *, pdl: bool) -> None:
     """Links that take turns with two arrays: an odd number of them ends in the point's output."""
     forth = opened.pointers
     back = forth | {"x": forth["y"], "y": forth["x"]}
     for link in range(LINKS):
-        opened.program.enqueue(1, back if link % 2 else forth, stream, early=early and link > 0)
+        opened.program.enqueue(1, back if link % 2 else forth, stream, pdl=pdl and link > 0)
 
 
 @pytest.mark.parametrize("splits", [1, 4])
 @pytest.mark.parametrize("rung", EARLY, ids=lambda rung: rung.name)
 def test_a_chain_of_early_launches_computes_what_ordinary_ones_do(cuda, rung: Rung, splits: int):
-    if not cuda.launches_early:
-        pytest.skip("no launch can be early here")
+    if not cuda.has_pdl:
+        pytest.skip("no programmatic dependent launch here")
     conv = next(conv for conv in CHAINED if not rung.refuses(conv, rung.resolve(conv, {})))
     generator = np.random.default_rng(0)
     x = from_study(generator.uniform(-1, 1, conv.x_shape(1)).astype(rung.dtype), rung.layout)
@@ -48,16 +48,16 @@ def test_a_chain_of_early_launches_computes_what_ordinary_ones_do(cuda, rung: Ru
     opened = cuda.open(cuda.load(rung, conv, cut.constants), cut, x, w, TRANSFERS["pageable"])
     try:
         opened.outputs()
-        enqueue_chain(opened, cuda.stream, early=False)  # makes the tensor maps, which no recording may
+        enqueue_chain(opened, cuda.stream, pdl=False)  # makes the tensor maps, which no recording may
         results = {}
-        for early in (False, True):
-            with cuda.recorded(partial(enqueue_chain, opened, early=early)) as launch:
+        for pdl in (False, True):
+            with cuda.recorded(partial(enqueue_chain, opened, pdl=pdl)) as launch:
                 found = []
                 for _ in range(20):
                     opened.outputs()  # the input as it was
                     launch()
                     found.append(opened.download().copy())
-            results[early] = found
+            results[pdl] = found
         assert np.isfinite(results[False][0]).all() and results[False][0].any()
         for each in (*results[False], *results[True]):
             np.testing.assert_array_equal(each, results[False][0])

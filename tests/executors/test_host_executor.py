@@ -15,8 +15,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from alexconv.errors import CompileError, LaunchError, MissingTool
 from alexconv.executors.host.executor import MAX_STATIC_SHARED, HostExecutor, asan_environment
-from alexconv.kernels.geometry import MAX_SHARED
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import defines
 from alexconv.measuring.launches import configure
 from alexconv.shapes import Conv
@@ -85,10 +85,10 @@ def test_rungs_compute_the_convolution(name, conv, order):
     rng = np.random.default_rng(1)
     x, w = rng.uniform(-1, 1, conv.x_shape(N)).astype("f4"), rng.uniform(-1, 1, conv.w_shape()).astype("f4")
     executor = HostExecutor(order=order)
-    compiled = executor.compile(rung.path, defines(conv, constants), [launch.entry for launch in rung.launches])
+    compiled = executor.compile(rung.path, defines(rung, conv, constants), [launch.entry for launch in rung.launches])
     (x_buffer, _), (w_buffer, _) = on_device(x), on_device(w)
     y_buffer, y = on_device(np.full(conv.y_shape(N), np.nan, "f4"))
-    scratch = {array.name: executor.allocate(array.nbytes(conv, N, constants)) for array in rung.scratch}
+    scratch = {array.name: executor.allocate(array.nbytes(Problem(conv, N, constants))) for array in rung.scratch}
     buffers = {"x": x_buffer, "w": w_buffer, "y": y_buffer, **scratch}
     for launch in configure(rung, conv, N, constants):
         arguments = [buffers[name] for name in launch.args]
@@ -370,7 +370,7 @@ def test_an_interrupt_stops_an_endless_kernel(waiting):
         (ONE, (1, 1, 65), 0, "block"),
         (ONE, (1025, 1, 1), 0, "block"),
         (ONE, (32, 33, 1), 0, "32 x 33 x 1 threads exceeds 1024"),
-        (ONE, ONE, MAX_SHARED + 1, "shared memory"),
+        (ONE, ONE, H200.shared_per_block + 1, "shared memory"),
         (ONE, ONE, -1, "shared memory"),
     ],
 )
@@ -385,9 +385,9 @@ def test_static_shared_memory_is_known_and_limited(memory):
     assert memory.static_shared("within_static_limit") == MAX_STATIC_SHARED // 2
     assert memory.static_shared("shifted_without_barrier") == 4096
     assert memory.static_shared("reversed") == 0
-    memory.launch("within_static_limit", ONE, (32, 1, 1), MAX_SHARED - MAX_STATIC_SHARED // 2, [y])
+    memory.launch("within_static_limit", ONE, (32, 1, 1), H200.shared_per_block - MAX_STATIC_SHARED // 2, [y])
     with pytest.raises(LaunchError, match=r"static and \d+ dynamic bytes"):
-        memory.launch("within_static_limit", ONE, (32, 1, 1), MAX_SHARED - MAX_STATIC_SHARED // 2 + 1, [y])
+        memory.launch("within_static_limit", ONE, (32, 1, 1), H200.shared_per_block - MAX_STATIC_SHARED // 2 + 1, [y])
     with pytest.raises(LaunchError, match="above_static_limit: 49156 bytes of static shared memory exceed 49152"):
         above.launch("above_static_limit", ONE, (32, 1, 1), 0, [y])
 

@@ -10,7 +10,8 @@ from test_host_executor import ONE, ORDERS, in_new_process, on_device
 from alexconv.errors import LaunchError
 from alexconv.executors.host.executor import HostExecutor, asan_environment
 from alexconv.executors.host.maps import encode
-from alexconv.kernels.rung import FOLDER, TensorMap, defines
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import FOLDER, TensorMap, shape_macros
 from alexconv.measuring.launches import Configured
 from alexconv.profiling.trace import trace_launch
 from alexconv.shapes import Conv
@@ -24,7 +25,7 @@ def compiled(tmp_path, body, *entries, order=0, build="fast", **macros):
     source = tmp_path / "kernel.cu"
     source.write_text(f'#include "{FOLDER / "arch" / "ptx.cuh"}"\n{body}')
     executor = HostExecutor(order=order, build=build)
-    return executor.compile(source, {**defines(CONV, {}), **macros}, entries)
+    return executor.compile(source, {**shape_macros(CONV), **macros}, entries)
 
 
 def run(tmp_path, body, arrays, *, block=WARP, shared=0, order=0, **macros):
@@ -298,7 +299,7 @@ IM2COL = "load_im2col(box + skipped, map, &barrier, i0, i1 % 1000, i2 % 1000, i2
 def brought(tmp_path, tensor_map, x, rows, at, load, skipped=0, shared=None, **macros):
     """The bytes of a box as ``[rows][64]`` halves, the swizzle undone, of an array that lies exactly in its buffer."""
     buffer, _ = on_device(x)
-    encoded = encode(tensor_map, CONV, 1, {}, buffer.pointer)
+    encoded = encode(tensor_map, Problem(CONV), buffer.pointer)
     y = np.full((rows, 64), np.nan, "f2")
     arguments = [encoded, rows * ROW, *at, y, skipped]
     body = BOX.replace("LOAD", load)
@@ -310,10 +311,10 @@ def a_map(dims, strides, box, window=None):
     return TensorMap(
         "a map",
         "x",
-        lambda conv, N, constants: dims,
-        lambda conv, N, constants: strides,
-        lambda conv, constants: box,
-        (lambda conv, constants: window) if window else None,
+        lambda p: dims,
+        lambda p: strides,
+        lambda p: box,
+        (lambda p: window) if window else None,
     )
 
 
@@ -397,7 +398,7 @@ def test_a_copy_that_a_gpu_would_refuse_is_reported(tmp_path):
 )
 def test_a_map_that_the_driver_would_refuse_is_refused(dims, strides, box, window, address, message):
     with pytest.raises(LaunchError, match=f"tensor map a map: .*{message}"):
-        encode(a_map(dims, strides, box, window), CONV, 1, {}, address)
+        encode(a_map(dims, strides, box, window), Problem(CONV), address)
 
 
 BYTES = """
@@ -582,7 +583,7 @@ said = []
 for elements, shared in ((4 * 64, 512), (4 * 64 - 8, 512), (4 * 64, 496)):
     x, _ = t.on_device(t.random_halves((elements,)))
     y, result = t.on_device(t.np.zeros((4, 64), "f2"))
-    encoded = t.encode(t.a_map((64, 4, 1), (128, 512), (64, 4, 1)), t.CONV, 1, {}, x.pointer)
+    encoded = t.encode(t.a_map((64, 4, 1), (128, 512), (64, 4, 1)), t.Problem(t.CONV), x.pointer)
     try:
         module.launch("kernel", t.ONE, t.WARP, shared, [encoded, 512, 0, 0, 0, y, 0])
         said.append(None)

@@ -9,6 +9,7 @@ import pytest
 from alexconv.compiling.nvcc import compile_cubin, find_nvcc
 from alexconv.errors import MissingTool
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, Rung, defines
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.skipif(not have_nvcc(), reason="no nvcc on this machine
 def layers_taken(rung: Rung) -> tuple[Conv, ...]:
     """The layers of the first workload of which the rung takes the most: AlexNet's, or smaller ones."""
     taken = [
-        tuple(conv for conv in workload.layers if not rung.refuses(conv, rung.resolve(conv, {})))
+        tuple(conv for conv in workload.layers if not rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))))
         for workload in WORKLOADS.values()
     ]
     return max(taken, key=lambda layers: min(len(layers), 2))
@@ -48,7 +49,7 @@ def test_the_rung_compiles(rung: Rung):
     def compiled(job: tuple[int, str]) -> bytes:
         number, arch = job
         conv = layers[min(number, len(layers)) - 1]
-        return compile_cubin(rung.path, defines(conv, rung.resolve(conv, {})), arch)
+        return compile_cubin(rung.path, defines(rung, conv, rung.resolve(conv, {})), arch)
 
     suited = [(number, arch) for number, arch in JOBS if not rung.unsuited(CAPABILITIES[arch])]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -64,7 +65,7 @@ def test_the_ladder_and_the_kernels_agree_on_the_shared_memory_of_vectors(tmp_pa
     source = tmp_path / "shared_memory.cu"
     source.write_text(
         f'#include "{FOLDER}/multi/vectors.cuh"\n'
-        "static_assert((FILTER_FLOATS + PLANE_FLOATS) * sizeof(float) == LADDER_BYTES);\n"
+        "static_assert((FILTER_FLOATS + PLANE_FLOATS) * sizeof(float) == LADDER_CHANNELS_VECTOR_SHARED_BYTES);\n"
     )
     rung = RUNGS["channels-vector"]
     cases = [
@@ -79,9 +80,7 @@ def test_the_ladder_and_the_kernels_agree_on_the_shared_memory_of_vectors(tmp_pa
     ]
 
     def agree(conv: Conv, chosen: dict[str, int]) -> None:
-        constants = rung.resolve(conv, chosen)
-        ladder_bytes = rung.launches[0].dynamic_shared(conv, constants)
-        compile_cubin(source, {**defines(conv, constants), "LADDER_BYTES": ladder_bytes}, "90a")
+        compile_cubin(source, defines(rung, conv, rung.resolve(conv, chosen)), "90a")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda case: agree(*case), cases))

@@ -3,14 +3,15 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from math import ceil
 
 import pytest
 
 from alexconv.compiling.sources import source_files
-from alexconv.kernels.geometry import MAX_SHARED
-from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS, TRANSFER_ALIASES, outputs_per_thread
-from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, MAX_BLOCK, Rung
+from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES, outputs_per_thread
+from alexconv.kernels.problem import H200, Problem
+from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, MAX_BLOCK, Rung, defines
 from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.launches import configure, outside_limits, turns
 from alexconv.measuring.transfers import TRANSFERS
@@ -49,8 +50,9 @@ def test_every_kernel_file_is_one_rung_and_every_rung_a_file():
 
 
 def test_names_and_aliases_are_unique():
-    names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES]
+    names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES, *FORMER_NAMES]
     assert len(RUNGS) == len(ALIASES) == len(LADDER)
+    assert len(FORMER_NAMES) == sum(len(rung.formerly) for rung in LADDER)
     assert len(names) == len(set(names))
     both = {rung.family for rung in LADDER} & {*names}  # such a word means the family
     assert all(RUNGS[word].family == word for word in both)
@@ -108,8 +110,8 @@ def test_the_kernel_uses_every_constant(rung: Rung):
 @each_rung
 def test_what_may_start_early_waits_for_what_came_before(rung: Rung):
     source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
-    assert any(launch.early for launch in rung.launches) == ("wait_for_launches_before();" in source)
-    assert not any(launch.early for launch in rung.prepare), "what prepares the filters has nothing to do before x"
+    assert any(launch.pdl for launch in rung.launches) == ("wait_for_launches_before();" in source)
+    assert not any(launch.pdl for launch in rung.prepare), "what prepares the filters has nothing to do before x"
 
 
 @each_rung
@@ -124,13 +126,13 @@ def test_precision_and_types_agree(rung: Rung):
 def test_every_launch_is_within_the_limits_or_refused(rung: Rung, name: str):
     conv = {**LAYERS, **ODD}[name]
     constants = rung.resolve(conv, {})
-    if reason := rung.refuses(conv, constants):
+    if reason := rung.refuses(Problem(conv, 1, constants)):
         assert rung not in STUDY_RUNGS or name in ODD, f"{rung.name} must take {name}: {reason}"
         assert re.search(r"\d", reason), "a refusal says how much is too much"
         return
     for launch in configure(rung, conv, 128, constants):
         assert outside_limits(launch) is None
-        assert launch.dynamic_shared <= MAX_SHARED
+        assert launch.dynamic_shared <= H200.shared_per_block
 
 
 def test_images_taken_at_a_time_share_scratch_and_launches():
@@ -140,8 +142,8 @@ def test_images_taken_at_a_time_share_scratch_and_launches():
     assert turns(64, few) == [(0, 64)]
     assert turns(150, all_at_once) == turns(150, {}) == [(0, 150)]
     assert configure(rung, conv, 150, few) == configure(rung, conv, 64, all_at_once)
-    assert rung.scratch_bytes(conv, 150, few) == rung.scratch_bytes(conv, 64, all_at_once)
-    assert rung.scratch_bytes(conv, 20, few) == rung.scratch_bytes(conv, 20, all_at_once)
+    assert rung.scratch_bytes(Problem(conv, 150, few)) == rung.scratch_bytes(Problem(conv, 64, all_at_once))
+    assert rung.scratch_bytes(Problem(conv, 20, few)) == rung.scratch_bytes(Problem(conv, 20, all_at_once))
 
 
 @pytest.mark.parametrize("rung", STUDY_RUNGS, ids=lambda rung: rung.name)
@@ -160,7 +162,7 @@ def test_the_alexnet_study_refuses_only_a_filter_beyond_shared_memory():
         (rung.name, name)
         for rung in STUDY_RUNGS
         for name, conv in ODD.items()
-        if rung.refuses(conv, rung.resolve(conv, {}))
+        if rung.refuses(Problem(conv, 1, rung.resolve(conv, {})))
     }
     whole_filter = ("direct-filter-one-thread", "direct-filter-shared", "direct-sum-shared")
     assert refused == {(name, "many channels, large filters") for name in whole_filter}
@@ -171,15 +173,15 @@ def test_planes_go_to_shared_memory_where_every_gpu_has_it(name: str):
     rung, layers = RUNGS[name], WORKLOADS["alexnet"].layers
     assert [rung.resolve(conv, {})["PLANE_SHARED"] for conv in layers] == [0, 1, 1, 1, 1]
     large = rung.resolve(layers[0], {"PLANE_SHARED": 1})
-    assert rung.refuses(layers[0], large) is None
+    assert rung.refuses(Problem(layers[0], 1, large)) is None
     larger = ODD["large plane"]
-    reason = rung.refuses(larger, rung.resolve(larger, {"PLANE_SHARED": 1}))
-    assert reason and "shared memory" in reason and str(MAX_SHARED) in reason
+    reason = rung.refuses(Problem(larger, 1, rung.resolve(larger, {"PLANE_SHARED": 1})))
+    assert reason and "shared memory" in reason and str(H200.shared_per_block) in reason
 
 
 def test_a_block_too_large_is_refused():
     conv = LAYERS["alexnet-1"]
-    reason = RUNGS["direct"].refuses(conv, RUNGS["direct"].resolve(conv, {"OUTPUTS": 1}))
+    reason = RUNGS["direct"].refuses(Problem(conv, 1, RUNGS["direct"].resolve(conv, {"OUTPUTS": 1})))
     assert reason == "a block of 55 x 55 threads exceeds 1024"
 
 
@@ -200,6 +202,52 @@ def test_a_huge_plane_is_shared_out_at_once():
     assert [int(line) for line in done.stdout.split()][:2] == [10**20 // 32, -(-(10**20) // 1024)]
 
 
+def test_the_compiler_is_told_the_geometry_for_one_image():
+    conv, rung = LAYERS["alexnet-2"], RUNGS["channels"]
+    macros = defines(rung, conv, rung.resolve(conv, {"CHANNELS": 20}))
+    assert (macros["CONV_C"], macros["CHANNELS"]) == (96, 20)
+    assert macros["LADDER_PARTIAL_ELEMENTS"] == 256 * 5 * 27 * 27
+    assert [macros[f"LADDER_CHANNELS_GRID_{axis}"] for axis in "XYZ"] == [1, 256, 5]
+    assert [macros[f"LADDER_CHANNELS_BLOCK_{axis}"] for axis in "XYZ"] == [27, 27, 1]
+    assert (macros["LADDER_REDUCE_CHANNELS_THREADS"], macros["LADDER_CHANNELS_SHARED_BYTES"]) == (27 * 27, 0)
+
+
+@each_rung
+@pytest.mark.parametrize("name", [*LAYERS, *ODD])
+def test_every_shape_has_macros_that_contradict_none_of_the_rungs_constants(rung: Rung, name: str):
+    conv = {**LAYERS, **ODD}[name]
+    constants = rung.resolve(conv, {})
+    macros = defines(rung, conv, constants)  # of a refused shape too: a record's key is made of them
+    assert {name: macros[name] for name in macros.keys() & constants.keys()}.items() <= constants.items()
+    launches = (*rung.prepare, *rung.launches)
+    assert len({launch.entry for launch in launches}) == len(launches), "an entry point has one geometry"
+
+
+def test_defaults_follow_the_device():
+    conv, small = LAYERS["alexnet-2"], replace(H200, multiprocessors=108, shared_per_block=163 * 1024)
+    rung = RUNGS["wgmma-half"]
+    ours, theirs = (rung.resolve(conv, {}, device=device) for device in (H200, small))
+    assert (ours["BLOCKS"], theirs["BLOCKS"]) == (132, 108)
+    assert rung.refuses(Problem(conv, 1, theirs, small)) is None
+    reason = rung.refuses(Problem(conv, 1, ours, small))
+    assert reason and str(small.shared_per_block) in reason
+
+
+@each_rung
+@pytest.mark.parametrize("name", [*LAYERS, *ODD])
+def test_every_device_has_defaults(rung: Rung, name: str):
+    conv = {**LAYERS, **ODD}[name]
+    for multiprocessors, shared in ((1, 48 * 1024), (40, 64 * 1024), (108, 163 * 1024), (300, 1 << 20)):
+        device = replace(H200, multiprocessors=multiprocessors, shared_per_block=shared)
+        for N in (1, 5000):
+            constants = rung.resolve(conv, {}, N, device)
+            assert (
+                not rung.refuses(Problem(conv, N, constants, device))
+                or shared < H200.shared_per_block
+                or (rung.refuses(Problem(conv, N, rung.resolve(conv, {}))))
+            ), "more shared memory makes nothing impossible"
+
+
 def test_a_constant_is_kept_where_it_matters_only():
     rung, conv = RUNGS["channels-vector"], LAYERS["alexnet-2"]
     assert rung.resolve(conv, {"COALESCED": 0})["COALESCED"] == 1, "one output per thread: both mappings are the same"
@@ -213,7 +261,7 @@ def test_a_constant_is_kept_where_it_matters_only():
 def test_partial_planes_take_the_studys_memory():
     conv = LAYERS["alexnet-4"]
     bytes_of = {
-        name: RUNGS[name].scratch_bytes(conv, 128, RUNGS[name].resolve(conv, {}))
+        name: RUNGS[name].scratch_bytes(Problem(conv, 128, RUNGS[name].resolve(conv, {})))
         for name in ("channels", "channels-half", "channels-atomic")
     }
     assert bytes_of["channels"] == 384 * 128 * 384 * 13 * 13 * 4

@@ -7,6 +7,7 @@ from rung_runs import run_once, whole
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
@@ -39,7 +40,7 @@ def error(rung: Rung, conv: Conv, constants: dict[str, int], x: np.ndarray, w: n
 
 def takes(rung: Rung, shape: str) -> bool:
     conv, constants = CONVS[shape]
-    return rung.refuses(conv, rung.resolve(conv, constants)) is None
+    return rung.refuses(Problem(conv, 1, rung.resolve(conv, constants))) is None
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels import ladder
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, IMAGES_AT_A_TIME, Rung
 from alexconv.measuring.checks import PRECISIONS, exact_inputs
 from alexconv.measuring.launches import turns
@@ -46,7 +47,7 @@ def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
     conv = WORKLOADS["alexnet"].layer(layer)
     point = Point("alexnet", layer, 1, rung.name, "pageable", rung.precision, rung.resolve(conv, {}))
     record = Runner(host, [point], Settings(baseline=False)).record(point)
-    if reason := rung.refuses(conv, point.constants):
+    if reason := rung.refuses(Problem(conv, 1, point.constants)):
         assert (record["status"], record["reason"]) == ("skipped", reason)
         return
     assert record["status"] == "ok", record["reason"]
@@ -82,7 +83,7 @@ def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
         if data.draw(st.booleans())
     }
     constants = rung.resolve(conv, chosen)
-    assume(rung.refuses(conv, constants) is None)  # where it refused them all, the test would fail
+    assume(rung.refuses(Problem(conv, 1, constants)) is None)  # where it refused them all, the test would fail
     images = data.draw(st.integers(1, N))
     cut = Plan(N, images, constants, device_bytes(rung, conv, images, constants))
     x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
@@ -93,7 +94,7 @@ def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
 @pytest.mark.parametrize("rung", [rung for rung in HOST_RUNGS if not rung.order_varies], ids=lambda rung: rung.name)
 def test_the_order_of_threads_changes_nothing(rung):
     several = [Conv(C=channels, H=38, W=37, M=3, R=4, S=3) for channels in (5, 8)]
-    conv = next(conv for conv in several if not rung.refuses(conv, rung.resolve(conv, {})))
+    conv = next(conv for conv in several if not rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))))
     x, w = (
         np.random.default_rng(0).uniform(-1, 1, conv.x_shape(2)),
         np.random.default_rng(1).uniform(-1, 1, conv.w_shape()),
@@ -145,7 +146,7 @@ def test_a_planted_bug_is_caught_by_both_checks(host, tmp_path, bug):
 def takes(rung: Rung, layer: int) -> bool:
     """Whether a rung computes a layer of AlexNet."""
     conv = WORKLOADS["alexnet"].layer(layer)
-    return rung.refuses(conv, rung.resolve(conv, {})) is None
+    return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from rung_runs import run_once, whole
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.measuring.checks import PRECISIONS, exact_inputs
 from alexconv.shapes import Conv
 
@@ -68,4 +69,4 @@ def test_the_usual_tile_is_as_large_as_its_errors_allow(channels, size):
     ids=str,
 )
 def test_refuses_with_the_reason(conv, reason):
-    assert reason in (RUNG.refuses(conv, RUNG.resolve(conv, {})) or "")
+    assert reason in (RUNG.refuses(Problem(conv, 1, RUNG.resolve(conv, {}))) or "")

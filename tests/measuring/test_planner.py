@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.measuring.planner import DoesNotFit, device_bytes, plan, plan_on
 from alexconv.shapes import WORKLOADS
 
@@ -27,7 +28,7 @@ def test_pieces_cover_the_batch_once_and_fit(layer, rung, N, budget, copies, at_
     try:
         cut = plan(rung, conv, N, constants, budget, copies, at_least)
     except DoesNotFit:
-        raised = {c.name: c.ceiling(conv) for c in rung.constants if c.ceiling}
+        raised = {c.name: c.ceiling(Problem(conv)) for c in rung.constants if c.ceiling}
         assert device_bytes(rung, conv, 1, constants | raised, copies) > budget
         return
     assert [image for first, last in cut.pieces for image in range(first, last)] == list(range(N))
@@ -40,7 +41,7 @@ def test_pieces_cover_the_batch_once_and_fit(layer, rung, N, budget, copies, at_
 def test_multi_kernel_layer_4_at_128_needs_what_the_study_says():
     conv, rung = WORKLOADS["alexnet"].layer(4), RUNGS["channels"]
     constants = rung.resolve(conv, {})
-    assert rung.scratch_bytes(conv, 128, constants) == 384 * 128 * 384 * 13 * 13 * 4
+    assert rung.scratch_bytes(Problem(conv, 128, constants)) == 384 * 128 * 384 * 13 * 13 * 4
     assert plan(rung, conv, 128, constants, 80 * 2**30).pieces == [(0, 128)]
     assert len(plan(rung, conv, 128, constants, 8 * 2**30).pieces) == 2
 

@@ -94,7 +94,7 @@ class Device(HostRungs):
 
     name, measures, transfers = "cuda", True, ("pageable", "streamed")
     spoils = False
-    early: tuple[bool, ...] = ()  # of the points that were enqueued
+    pdl: tuple[bool, ...] = ()  # of the points that were enqueued
 
     def errors(self, what):
         return nullcontext()
@@ -111,8 +111,8 @@ class Device(HostRungs):
         opened.download = lambda: opened.y
         return opened
 
-    def enqueue(self, opened, *, early):
-        self.early += (early,)
+    def enqueue(self, opened, *, pdl):
+        self.pdl += (pdl,)
         if not self.spoils:
             opened.outputs()
 
@@ -164,7 +164,7 @@ def test_a_graph_of_layers_is_one_record(device):
     ]
     assert found["error"]["scaled"] == max(layer["error"]["scaled"] for layer in found["layers"])
     assert found["pieces"] == 2
-    assert device.early == (False, True)  # the second layer may start before the first one's end
+    assert device.pdl == (False, True)  # the second layer may start before the first one's end
     assert record(device, joint, timed=False)["samples"] == {}
 
 

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.cuda.points import CopiedPoint
 from alexconv.executors.host.executor import HostBuffer, HostExecutor
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import H200, Problem
 from alexconv.measuring.launches import Configured
 from alexconv.measuring.layouts import from_study
 from alexconv.profiling import ncu
@@ -153,7 +155,7 @@ def small_layer_for(rung):
     """The first of some layers that the rung takes: a workload and the layer's number."""
     for workload, layer in (("lenet-70-k5", 2), ("alexnet", 3), ("alexnet", 1)):
         conv = WORKLOADS[workload].layer(layer)
-        if not rung.refuses(conv, rung.resolve(conv, {})):
+        if not rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))):
             return workload, layer
     raise AssertionError(f"{rung.name} takes none of these layers")
 
@@ -310,7 +312,7 @@ class Compiled:
 
     name = "cuda"
     transfers = ("pageable",)
-    max_shared = 1 << 20
+    device = replace(H200, shared_per_block=1 << 20)
 
     def unsuited(self, rung):
         return None
@@ -369,7 +371,7 @@ class Started(CopiedPoint):
 class Launching(CudaExecutor):
     """The CUDA executor where there is no GPU: it notes what it is asked to do."""
 
-    max_shared = 227 * 1024
+    device = H200
 
     def __init__(self):
         self.done, self.opened, self.capability = [], [], (9, 0)

@@ -18,6 +18,7 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.points import HostPoint, HostRungs
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.ladder_lenet import PUBLISHED
+from alexconv.kernels.problem import Problem
 from alexconv.measuring.points import Point
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
@@ -103,9 +104,9 @@ def test_every_value_to_try_is_one_that_the_rung_takes(rung, layer):
     assert all(point.constants[name] in values for name, values in space.items())
     found = candidates(point, space)
     assert found[0] == point
-    refused = RUNGS[rung].refuses(point.conv, point.constants) is not None
+    refused = RUNGS[rung].refuses(Problem(point.conv, point.N, point.constants)) is not None
     assert len({json.dumps(p.constants) for p in found}) == len(found) > (0 if refused else 1)
-    assert [p for p in found[1:] if RUNGS[rung].refuses(p.conv, p.constants)] == []
+    assert [p for p in found[1:] if RUNGS[rung].refuses(Problem(p.conv, p.N, p.constants))] == []
 
 
 def test_values_without_choices_follow_from_the_shape_and_the_batch():

@@ -7,11 +7,12 @@ from math import prod
 from typing import Any
 
 from alexconv.errors import LaunchError, MissingTool
+from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Dims
 
 WORD = 8  # bytes
 Words = Sequence[int]  # of 64 bits: one parameter of a kernel
-EARLY_SINCE = (9, 0)  # compute capability from which a launch may start before the last one's end
+PDL_SINCE = (9, 0)  # compute capability that has programmatic dependent launch
 PORTABLE_SHARED = 48 * 1024  # dynamic shared memory beyond this must be asked for
 
 
@@ -39,13 +40,14 @@ def answer(result: tuple[Any, ...], what: str) -> Any:
     return result[1] if len(result) > 1 else None
 
 
-def early_shared(grid: Dims, shared: int, multiprocessors: int, most: int) -> int:
-    """Bytes of dynamic shared memory for an early launch whose blocks need ``shared``; a multiprocessor has ``most``.
+def pdl_shared(grid: Dims, shared: int, device: Device) -> int:
+    """Bytes of dynamic shared memory for a programmatic dependent launch whose blocks need ``shared``.
 
     A launch of few blocks takes so much that no two fit on a multiprocessor.  Else they would crowd on those that the
     launch before it has left idle, since the others are still taken.
     """
-    return max(shared, most // 2) if prod(grid) <= multiprocessors else shared
+    most = device.shared_per_multiprocessor
+    return max(shared, most // 2) if prod(grid) <= device.multiprocessors else shared
 
 
 def loaded_function(driver: Any, module: Any, entry: str, shared: int) -> Any:
@@ -60,7 +62,8 @@ def loaded_function(driver: Any, module: Any, entry: str, shared: int) -> Any:
 class PackedLaunch:
     """A launch of a kernel with its parameters packed, to be enqueued many times.
 
-    An early one may start before what precedes it on the stream ends.  Not for two threads at a time.
+    With ``pdl`` it is a programmatic dependent launch: it may start before what precedes it on the stream ends.  Not
+    for two threads at a time.
     """
 
     def __init__(
@@ -72,13 +75,13 @@ class PackedLaunch:
         shared: int,
         parameters: Sequence[Words],
         *,
-        early: bool = False,
+        pdl: bool = False,
     ) -> None:
         values = [word for words in parameters for word in words]
         self._words = (ctypes.c_int64 * len(values))(*values)
         places = accumulate((WORD * len(words) for words in parameters[:-1]), initial=ctypes.addressof(self._words))
         self._pointers = (ctypes.c_void_p * len(parameters))(*places)
-        self._driver, self._function, self._early = driver, function, early
+        self._driver, self._function, self._pdl = driver, function, pdl
         self._places = ctypes.addressof(self._pointers)
         self._shape = *grid, *block, shared
 
@@ -86,10 +89,9 @@ class PackedLaunch:
         """Enqueues the launch; ``words`` replace as many of its parameters, from the first.  Raises LaunchError."""
         for place, word in enumerate(words):
             self._words[place] = word
-        if self._early:
-            answer(
-                self._driver.cuLaunchKernelEx(self._config(stream), self._function, self._places, 0), "an early launch"
-            )
+        if self._pdl:
+            launched = self._driver.cuLaunchKernelEx(self._config(stream), self._function, self._places, 0)
+            answer(launched, "a programmatic dependent launch")
         else:
             answer(self._driver.cuLaunchKernel(self._function, *self._shape, stream, self._places, 0), "a launch")
 
@@ -115,7 +117,7 @@ def launch_kernel(
     stream: Any,
     parameters: Sequence[Words],
     *,
-    early: bool = False,
+    pdl: bool = False,
 ) -> None:
     """Enqueues a launch once, as PackedLaunch does.  Raises LaunchError."""
-    PackedLaunch(driver, function, grid, block, shared, parameters, early=early).enqueue(stream)
+    PackedLaunch(driver, function, grid, block, shared, parameters, pdl=pdl).enqueue(stream)

@@ -13,13 +13,13 @@ from typing import Any
 from alexconv.compiling import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.cuda.bindings import (
-    EARLY_SINCE,
+    PDL_SINCE,
     PORTABLE_SHARED,
     answer,
-    early_shared,
     import_bindings,
     launch_kernel,
     loaded_function,
+    pdl_shared,
     require_bindings,
 )
 from alexconv.executors.cuda.graphs import Graph
@@ -27,7 +27,8 @@ from alexconv.executors.cuda.points import CopiedPoint, CudaPoint, ManagedPoint,
 from alexconv.executors.cuda.tensor_maps import encode
 from alexconv.executors.point import PlannedPoint, Values
 from alexconv.kernels.geometry import WARP
-from alexconv.kernels.rung import BATCH, Constants, Dims, Rung, defines
+from alexconv.kernels.problem import Constants, Device, Problem
+from alexconv.kernels.rung import BATCH, Rung, defines
 from alexconv.measuring.launches import Configured, configure, configure_preparation, from_image, turns
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.transfers import TRANSFERS, Transfer
@@ -64,7 +65,8 @@ class CudaProgram:
         self.rung, self.conv, self.constants = rung, conv, dict(constants)
         self._executor, self._cubin = executor, cubin
         self._module = executor.driver.module_from_buffer(cubin)
-        launches = configure(rung, conv, 1, constants) + configure_preparation(rung, conv, constants)
+        launches = configure(rung, conv, 1, constants, executor.device)
+        launches += configure_preparation(rung, conv, constants, executor.device)
         self._functions = {launch.entry: self._function(launch) for launch in launches}
         self._configured: dict[int, list[Configured]] = {}
         self._image_bytes = rung.image_bytes(conv)
@@ -84,32 +86,33 @@ class CudaProgram:
         address, _ = self._module.get_global(self.rung.constant_symbol)
         return int(address)
 
-    def enqueue(self, images: int, pointers: dict[str, int], stream: Any, *, early: bool = False) -> None:
+    def enqueue(self, images: int, pointers: dict[str, int], stream: Any, *, pdl: bool = False) -> None:
         """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses.
 
-        The first may start early, if it can, where a kernel precedes it that does not prepare its filters.
+        With ``pdl`` a kernel precedes them that does not prepare their filters: the first may be a programmatic
+        dependent launch.
         """
         for first, count in turns(images, self.constants):
             if count not in self._configured:
-                self._configured[count] = configure(self.rung, self.conv, count, self.constants)
+                self._configured[count] = configure(self.rung, self.conv, count, self.constants, self._executor.device)
             arguments = self._arguments(first, count, pointers)
-            self._enqueue(self._configured[count], arguments, stream, early=early and first == 0)
+            self._enqueue(self._configured[count], arguments, stream, pdl=pdl and first == 0)
 
     def prepare(self, pointers: dict[str, int], stream: Any) -> None:
         """Puts the launches on a stream that bring the filters into the rung's own form."""
-        self._enqueue(configure_preparation(self.rung, self.conv, self.constants), pointers, stream)
+        self._enqueue(
+            configure_preparation(self.rung, self.conv, self.constants, self._executor.device), pointers, stream
+        )
 
-    def _enqueue(
-        self, launches: list[Configured], pointers: dict[str, int], stream: Any, *, early: bool = False
-    ) -> None:
+    def _enqueue(self, launches: list[Configured], pointers: dict[str, int], stream: Any, *, pdl: bool = False) -> None:
         for number, launch in enumerate(launches):
             arguments = [pointers[name] for name in launch.args]
-            if launch.early and (early or number > 0) and self._executor.launches_early:
-                shared = self._executor.early_shared(launch.grid, launch.dynamic_shared)
+            if launch.pdl and (pdl or number > 0) and self._executor.has_pdl:
+                shared = pdl_shared(launch.grid, launch.dynamic_shared, self._executor.device)
                 bindings, function = self._bound(launch.entry, shared)
                 parameters = [[argument] for argument in arguments]
                 launch_kernel(
-                    bindings, function, launch.grid, launch.block, shared, stream.handle, parameters, early=True
+                    bindings, function, launch.grid, launch.block, shared, stream.handle, parameters, pdl=True
                 )
             else:
                 self._functions[launch.entry].prepared_async_call(
@@ -119,14 +122,14 @@ class CudaProgram:
     @cached_property
     def _bound_module(self) -> Any:
         """The cubin as cuda-bindings know it, which cannot use PyCUDA's module."""
-        bindings = require_bindings("an early launch")
+        bindings = require_bindings("a programmatic dependent launch")
         module = answer(bindings.cuModuleLoadData(self._cubin), f"loading {self.rung.name}")
         weakref.finalize(self, bindings.cuModuleUnload, module).atexit = False
         return module
 
     def _bound(self, entry: str, shared: int) -> tuple[Any, Any]:
         """cuda-bindings, and a kernel as they know it, with so much dynamic shared memory."""
-        bindings = require_bindings("an early launch")
+        bindings = require_bindings("a programmatic dependent launch")
         return bindings, loaded_function(bindings, self._bound_module, entry, shared)
 
     def _arguments(self, first: int, images: int, pointers: dict[str, int]) -> dict[str, int]:
@@ -138,7 +141,7 @@ class CudaProgram:
         for tensor_map in self.rung.maps:
             key = (tensor_map.name, images, addresses[tensor_map.array])
             if key not in self._maps:
-                encoded = encode(tensor_map, self.conv, images, self.constants, key[2])
+                encoded = encode(tensor_map, Problem(self.conv, images, self.constants), key[2])
                 self._maps[key] = self._executor.driver.to_device(encoded)
             addresses[tensor_map.name] = int(self._maps[key])
         return addresses
@@ -156,8 +159,8 @@ class CudaProgram:
                 "local": self._functions[launch.entry].local_size_bytes,
                 "occupancy": self._occupancy(launch),
             }
-            for launch in configure_preparation(self.rung, self.conv, self.constants)
-            + configure(self.rung, self.conv, images, self.constants)
+            for launch in configure_preparation(self.rung, self.conv, self.constants, self._executor.device)
+            + configure(self.rung, self.conv, images, self.constants, self._executor.device)
         ]
 
     def _occupancy(self, launch: Configured) -> float | None:
@@ -188,17 +191,22 @@ class CudaExecutor:
         if not 0 <= device < self.driver.Device.count():
             raise MissingTool(f"there is no GPU number {device}: this machine has {self.driver.Device.count()}")
         self.number = device
-        self.device = self.driver.Device(device)
-        self.capability: tuple[int, int] = self.device.compute_capability()
+        self.gpu = self.driver.Device(device)
+        self.capability: tuple[int, int] = self.gpu.compute_capability()
         self.arch = nvcc.arch_name(self.capability)
-        self._context = self.device.retain_primary_context()
+        self._context = self.gpu.retain_primary_context()
         self._context.push()
         atexit.register(self._context.pop)  # PyCUDA wants none left on its stack
         self.stream = self.driver.Stream()
-        self.max_shared = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        self._multiprocessors = self.attribute("MULTIPROCESSOR_COUNT")
-        self._multiprocessor_shared = self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR")
-        self.launches_early = self.capability >= EARLY_SINCE and import_bindings() is not None
+        self.device = Device(
+            name=self.gpu.name(),
+            capability=self.capability,
+            multiprocessors=self.attribute("MULTIPROCESSOR_COUNT"),
+            shared_per_block=self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+            shared_per_multiprocessor=self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+            l2_bytes=self.attribute("L2_CACHE_SIZE"),
+        )
+        self.has_pdl = self.capability >= PDL_SINCE and import_bindings() is not None
 
     def leave(self) -> None:
         """Takes the context off the stack of the thread that made this executor: whoever goes on brings one."""
@@ -207,11 +215,7 @@ class CudaExecutor:
 
     def attribute(self, name: str) -> int:
         """A device attribute by its name in the driver API."""
-        return int(self.device.get_attribute(getattr(self.driver.device_attribute, name)))
-
-    def early_shared(self, grid: Dims, shared: int) -> int:
-        """Bytes of dynamic shared memory for an early launch whose blocks need ``shared``."""
-        return early_shared(grid, shared, self._multiprocessors, self._multiprocessor_shared)
+        return int(self.gpu.get_attribute(getattr(self.driver.device_attribute, name)))
 
     def unsuited(self, rung: Rung) -> str | None:
         """Why this GPU cannot run the rung, or None."""
@@ -219,18 +223,18 @@ class CudaExecutor:
 
     def describe(self) -> str:
         """GPU, its architecture and the toolkit, in one line."""
-        return f"{self.device.name()} (sm_{self.arch}), CUDA {self.toolkit}, PyCUDA"
+        return f"{self.gpu.name()} (sm_{self.arch}), CUDA {self.toolkit}, PyCUDA"
 
     def header(self) -> Record:
         """The GPU, its driver and toolkit."""
         driver = self.driver.get_driver_version()
         return {
             "backend": self.name,
-            "name": self.device.name(),
-            "compute_capability": list(self.device.compute_capability()),
+            "name": self.gpu.name(),
+            "compute_capability": list(self.gpu.compute_capability()),
             "multiprocessors": self.attribute("MULTIPROCESSOR_COUNT"),
             "l2_bytes": self.attribute("L2_CACHE_SIZE"),
-            "memory_bytes": self.device.total_memory(),
+            "memory_bytes": self.gpu.total_memory(),
             "memory_bus_bits": self.attribute("GLOBAL_MEMORY_BUS_WIDTH"),
             "clock_khz": self.attribute("CLOCK_RATE"),
             "memory_clock_khz": self.attribute("MEMORY_CLOCK_RATE"),
@@ -248,15 +252,15 @@ class CudaExecutor:
 
     def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
         """Digest of kernel source, macros, flags and toolkit."""
-        return nvcc.cubin_key(rung.path, defines(conv, constants), self.arch)
+        return nvcc.cubin_key(rung.path, defines(rung, conv, constants, self.device), self.arch)
 
     def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
         """Compiles a rung into the cache; any thread may call it.  Raises CompileError."""
-        nvcc.compile_cubin(rung.path, defines(conv, constants), self.arch)
+        nvcc.compile_cubin(rung.path, defines(rung, conv, constants, self.device), self.arch)
 
     def load(self, rung: Rung, conv: Conv, constants: Constants) -> CudaProgram:
         """Loads a rung on the device, compiling it first if the cache lacks it; raises CompileError."""
-        cubin = nvcc.compile_cubin(rung.path, defines(conv, constants), self.arch)
+        cubin = nvcc.compile_cubin(rung.path, defines(rung, conv, constants, self.device), self.arch)
         with self.errors(rung.name):
             return CudaProgram(self, rung, conv, constants, cubin)
 
@@ -314,7 +318,7 @@ class CudaExecutor:
 
         try:
             pynvml.nvmlInit()
-            return pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id())
+            return pynvml.nvmlDeviceGetHandleByPciBusId(self.gpu.pci_bus_id())
         except pynvml.NVMLError:
             return None
 

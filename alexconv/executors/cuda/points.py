@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from alexconv.executors.point import NAN_BYTE, Samples, Values, fill_with_nan
+from alexconv.kernels.problem import Problem
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.transfers import Transfer
 from alexconv.records.store import Record
@@ -99,11 +100,12 @@ class CudaPoint:
         self.conv, self.dtype = program.conv, x.dtype
         self._allocations: list[Any] = []
         rung = program.rung
+        problem = Problem(self.conv, plan.images, plan.constants)
         self.bytes = {
             **{name: plan.images * nbytes for name, nbytes in rung.image_bytes(self.conv).items()},
-            **{a.name: a.nbytes(self.conv, plan.images, plan.constants) for a in rung.scratch},
+            **{a.name: a.nbytes(problem) for a in rung.scratch},
         }
-        self.prepared_bytes = {a.name: a.nbytes(self.conv, 1, plan.constants) for a in rung.prepared}
+        self.prepared_bytes = {a.name: a.nbytes(problem.over(1)) for a in rung.prepared}
         executor.flush()  # allots the flush buffer before the point's own arrays
 
     def allocate(self, nbytes: int) -> int:
@@ -215,12 +217,12 @@ class CopiedPoint(CudaPoint):
             "total": total,
         }
 
-    def enqueue(self, *, early: bool) -> None:
+    def enqueue(self, *, pdl: bool) -> None:
         """Puts the kernels over the whole batch, which must be one piece, on the executor's stream.
 
-        They may start early, if they can, where those of another point precede them.
+        With ``pdl`` those of another point precede them: the first may be a programmatic dependent launch.
         """
-        self.program.enqueue(self.plan.N, self.pointers, self.stream, early=early)
+        self.program.enqueue(self.plan.N, self.pointers, self.stream, pdl=pdl)
 
     def download(self) -> Values:
         """The outputs that now lie on the device, of a batch in one piece."""

@@ -28,6 +28,7 @@ from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.cuda.tensor_maps import MAP_BYTES, encode
 from alexconv.executors.point import NAN_BYTE
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Dims, Rung, defines
 from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, in_place, packed_descriptor
 from alexconv.measuring.launches import Configured, configure, configure_preparation, from_image, turns
@@ -80,7 +81,7 @@ class Kernels:
     """The entry points of a cubin on a device, ready to be launched on any stream."""
 
     def __init__(self, device: "Device", cubin: bytes) -> None:
-        self._driver = device.driver
+        self._driver, self.device = device.driver, device.executor.device
         self._module = answer(self._driver.cuModuleLoadData(cubin), "loading kernels")
         self._functions: dict[tuple[str, int], Any] = {}
         weakref.finalize(self, device.unload, self._module).atexit = False
@@ -175,8 +176,8 @@ class Workspace:
     @cached_property
     def prepared_sizes(self) -> dict[str, int]:
         """Bytes of the arrays that the rung's filters become, and of the filters if it needs them as they are."""
-        rung, conv, constants = self.job.rung, self.job.conv, self.plan.constants
-        sizes = {array.name: array.nbytes(conv, 1, constants) for array in rung.prepared}
+        rung, problem = self.job.rung, Problem(self.job.conv, 1, self.plan.constants)
+        sizes = {array.name: array.nbytes(problem) for array in rung.prepared}
         if rung.constant_symbol or any("w" in launch.args for launch in rung.launches):
             sizes["w"] = self.filter_bytes
         return sizes
@@ -194,12 +195,14 @@ class Workspace:
     @cached_property
     def preparation(self) -> list[Step]:
         """The launches that prepare filters."""
-        return self.kernels.configured(configure_preparation(self.job.rung, self.job.conv, self.plan.constants))
+        return self.kernels.configured(
+            configure_preparation(self.job.rung, self.job.conv, self.plan.constants, self.kernels.device)
+        )
 
     def steps_for(self, images: int) -> list[Step]:
         """The rung's launches over so many images."""
         if images not in self.steps:
-            launches = configure(self.job.rung, self.job.conv, images, self.plan.constants)
+            launches = configure(self.job.rung, self.job.conv, images, self.plan.constants, self.kernels.device)
             self.steps[images] = self.kernels.configured(launches)
         return self.steps[images]
 
@@ -287,7 +290,7 @@ class Device:
     @cached_property
     def kept_bytes(self) -> int:
         """Bytes that workspaces may have together."""
-        return int(self.executor.device.total_memory() * KEPT_SHARE)
+        return int(self.executor.gpu.total_memory() * KEPT_SHARE)
 
     def budget(self) -> int:
         """Bytes that a job may take: what is free, or could be, but no more than workspaces may have."""
@@ -320,7 +323,7 @@ class Device:
                 plan = replace(plan, images=plan.images // aligned * aligned)
             elif job.x_in_place or job.y_in_place:
                 return self._made(replace(job, x_in_place=False, y_in_place=False))
-        sizes = {array.name: array.nbytes(conv, plan.images, plan.constants) for array in rung.scratch}
+        sizes = {array.name: array.nbytes(Problem(conv, plan.images, plan.constants)) for array in rung.scratch}
         if not job.x_in_place:
             sizes["x"] = plan.images * image_bytes["x"]
         if not job.y_in_place:
@@ -349,7 +352,7 @@ class Device:
 
     def kernels(self, rung: Rung, conv: Conv, constants: Mapping[str, int]) -> Kernels:
         """A rung's kernels, compiled if the cache lacks them; raises CompileError."""
-        macros = defines(conv, constants)
+        macros = defines(rung, conv, constants, self.executor.device)
         return self._loaded((rung.name, *macros.items()), rung.path, macros)
 
     def _loaded(self, key: Any, path: Path, macros: Mapping[str, int]) -> Kernels:
@@ -466,7 +469,7 @@ class Device:
                 if len(space.maps) == MAPS_TOGETHER * len(space.map_memory):
                     space.map_memory.append(Memory(self, MAPS_TOGETHER * MAP_BYTES))
                 place = space.map_memory[-1].address + len(space.maps) % MAPS_TOGETHER * MAP_BYTES
-                encoded = encode(tensor_map, space.job.conv, images, space.plan.constants, key[2])
+                encoded = encode(tensor_map, Problem(space.job.conv, images, space.plan.constants), key[2])
                 self.upload(place, encoded, stream)
                 space.maps[key] = place
             found[tensor_map.name] = space.maps[key]

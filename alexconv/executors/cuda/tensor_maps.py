@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from alexconv.executors.cuda.bindings import answer, require_bindings
-from alexconv.kernels.rung import Constants, TensorMap
-from alexconv.shapes import Conv
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import TensorMap
 
 MAP_BYTES = 128
 
 
-def encode(tensor_map: TensorMap, conv: Conv, N: int, constants: Constants, address: int) -> np.ndarray:
+def encode(tensor_map: TensorMap, p: Problem, address: int) -> np.ndarray:
     """The map of an array that lies at ``address``, as ``[MAP_BYTES]`` uint8; raises LaunchError, MissingTool."""
     driver = require_bindings("a rung that uses the copy engine (TMA)")
-    dims = [driver.cuuint64_t(size) for size in tensor_map.dims(conv, N, constants)]
-    strides = [driver.cuuint64_t(size) for size in tensor_map.strides(conv, N, constants)]
-    box = tensor_map.box(conv, constants)
+    dims = [driver.cuuint64_t(size) for size in tensor_map.dims(p)]
+    strides = [driver.cuuint64_t(size) for size in tensor_map.strides(p)]
+    box = tensor_map.box(p)
     steps = [driver.cuuint32_t(1)] * len(dims)
     common: tuple[Any, ...] = (
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -33,7 +33,7 @@ def encode(tensor_map: TensorMap, conv: Conv, N: int, constants: Constants, addr
         extents = [driver.cuuint32_t(size) for size in box]
         result = driver.cuTensorMapEncodeTiled(kind, len(dims), address, dims, strides, extents, steps, *common)
     else:
-        S, R = tensor_map.window(conv, constants)
+        S, R = tensor_map.window(p)
         channels, pixels = box
         result = driver.cuTensorMapEncodeIm2col(
             kind, len(dims), address, dims, strides, [0, 0], [1 - S, 1 - R], channels, pixels, steps, *common

@@ -28,7 +28,7 @@ from alexconv.compiling.sources import source_digest
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
 from alexconv.cpu_reference.machine import cores, cpu_model
 from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
-from alexconv.kernels.geometry import MAX_SHARED
+from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Dims
 from alexconv.measuring.launches import Configured, outside_limits
 from alexconv.paths import cache_dir
@@ -204,10 +204,10 @@ class HostModule:
         static, dynamic = self.static_shared(launch.entry), launch.dynamic_shared
         if static > MAX_STATIC_SHARED:
             raise LaunchError(f"{launch.entry}: {static} bytes of static shared memory exceed {MAX_STATIC_SHARED}")
-        if dynamic < 0 or static + dynamic > MAX_SHARED:
+        if dynamic < 0 or static + dynamic > H200.shared_per_block:
             raise LaunchError(
                 f"{launch.entry}: {static} static and {dynamic} dynamic bytes of shared memory, but a block has"
-                f" at most {MAX_SHARED}"
+                f" at most {H200.shared_per_block}"
             )
 
 

@@ -4,8 +4,8 @@ import ctypes
 
 from alexconv.errors import LaunchError
 from alexconv.executors.host.executor import HostBuffer
-from alexconv.kernels.rung import Constants, TensorMap
-from alexconv.shapes import Conv
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import TensorMap
 
 MAX_DIMS = 4  # of a map here
 ITEMSIZE = 2  # bytes of an element
@@ -29,11 +29,11 @@ class _TensorMap(ctypes.Structure):
     )
 
 
-def encode(tensor_map: TensorMap, conv: Conv, N: int, constants: Constants, address: int) -> HostBuffer:
+def encode(tensor_map: TensorMap, p: Problem, address: int) -> HostBuffer:
     """The map of an array of N images that lies at ``address``; raises LaunchError where a GPU would refuse it."""
-    dims, strides = tensor_map.dims(conv, N, constants), tensor_map.strides(conv, N, constants)
-    box = tensor_map.box(conv, constants)
-    window = tensor_map.window(conv, constants) if tensor_map.window else None
+    dims, strides = tensor_map.dims(p), tensor_map.strides(p)
+    box = tensor_map.box(p)
+    window = tensor_map.window(p) if tensor_map.window else None
     if problem := _problem(dims, strides, box, window, address):
         raise LaunchError(f"tensor map {tensor_map.name}: {problem}")
     buffer = HostBuffer(ctypes.sizeof(_TensorMap))

@@ -11,8 +11,8 @@ from alexconv.cpu_reference.machine import cpu_model
 from alexconv.executors.host.executor import HostBuffer, HostExecutor, HostModule
 from alexconv.executors.host.maps import encode
 from alexconv.executors.point import PlannedPoint, Samples, Values, fill_with_nan
-from alexconv.kernels.geometry import MAX_SHARED
-from alexconv.kernels.rung import BATCH, Constants, Rung, defines
+from alexconv.kernels.problem import H200, Constants, Problem
+from alexconv.kernels.rung import BATCH, Rung, defines
 from alexconv.measuring.launches import Configured, configure, configure_preparation, from_image, turns
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.transfers import Transfer
@@ -43,9 +43,9 @@ class HostProgram:
         """All that launches over so many images take by name, from one image on: numbers, arrays and maps of these."""
         pointers = {name: buffer.pointer for name, buffer in buffers.items()}
         addresses = from_image(first, pointers, self.rung.image_bytes(self.conv))
+        problem = Problem(self.conv, images, self.constants)
         maps = {
-            tensor_map.name: encode(tensor_map, self.conv, images, self.constants, addresses[tensor_map.array])
-            for tensor_map in self.rung.maps
+            tensor_map.name: encode(tensor_map, problem, addresses[tensor_map.array]) for tensor_map in self.rung.maps
         }
         return {BATCH: images, **addresses, **maps}
 
@@ -73,11 +73,12 @@ class HostPoint:
     def __init__(self, executor: HostExecutor, program: HostProgram, plan: Plan, x: Values, w: Values) -> None:
         self.program, self.plan, self.x = program, plan, x
         rung, conv, self.dtype = program.rung, program.conv, x.dtype
+        problem = Problem(conv, plan.images, plan.constants)
         sizes = {
             **{name: plan.images * nbytes for name, nbytes in rung.image_bytes(conv).items()},
             "w": w.nbytes,
-            **{array.name: array.nbytes(conv, plan.images, plan.constants) for array in rung.scratch},
-            **{array.name: array.nbytes(conv, 1, plan.constants) for array in rung.prepared},
+            **{array.name: array.nbytes(problem) for array in rung.scratch},
+            **{array.name: array.nbytes(problem.over(1)) for array in rung.prepared},
         }
         self.buffers = {name: executor.allocate(size) for name, size in sizes.items()}
         self.kept = {"x", "w", *(array.name for array in rung.prepared)}  # from one piece to the next
@@ -126,7 +127,7 @@ class HostRungs:
     name = "host"
     transfers: tuple[str, ...] = ("pageable",)
     measures = False
-    max_shared = MAX_SHARED
+    device = H200
 
     def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
         self.executor = HostExecutor(build=build, order=order)
@@ -151,7 +152,7 @@ class HostRungs:
 
     def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
         """Digest of kernel source, run-time, macros, flags and compiler."""
-        return str(self.executor.key(rung.path, defines(conv, constants)))
+        return str(self.executor.key(rung.path, defines(rung, conv, constants, self.device)))
 
     def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
         """Compiles a rung into the cache; raises CompileError."""
@@ -160,7 +161,7 @@ class HostRungs:
     def load(self, rung: Rung, conv: Conv, constants: Constants) -> HostProgram:
         """A rung ready to run; raises CompileError."""
         entries = [launch.entry for launch in (*rung.prepare, *rung.launches)]
-        module = self.executor.compile(rung.path, defines(conv, constants), entries)
+        module = self.executor.compile(rung.path, defines(rung, conv, constants, self.device), entries)
         return HostProgram(module, rung, conv, constants)
 
     def open(self, program: HostProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:

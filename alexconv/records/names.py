@@ -1,0 +1,36 @@
+"""Records of older versions, read by the names that rungs and constants have now."""
+
+from typing import Any
+
+from alexconv.kernels.ladder import FORMER_NAMES, RUNGS
+
+IN_ONE_GRAPH = "-together"  # how the name ends of what several layers have in common
+
+
+def in_present_names(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of a point whose rung, constants and layers have the ladder's names of today; else as it is."""
+    renamed = {**record, "point": _renamed(record["point"])}
+    rung = record["point"]["rung"]
+    if "planned_constants" in record:
+        renamed["planned_constants"] = _constants(rung, record["planned_constants"])
+    if "changed" in record:
+        renamed["changed"] = list(_constants(rung, dict.fromkeys(record["changed"], 0)))
+    if "layers" in record:
+        renamed["layers"] = [_renamed(layer) for layer in record["layers"]]
+    return renamed
+
+
+def present_rung(name: str) -> str:
+    """The name of today of a rung, or of several layers of it in one graph."""
+    base = name.removesuffix(IN_ONE_GRAPH)
+    return FORMER_NAMES.get(base, base) + name[len(base) :]
+
+
+def _renamed(point: dict[str, Any]) -> dict[str, Any]:
+    """A point, or a layer of one: it has a rung and constants."""
+    return {**point, "rung": present_rung(point["rung"]), "constants": _constants(point["rung"], point["constants"])}
+
+
+def _constants(rung: str, constants: dict[str, int]) -> dict[str, int]:
+    present = RUNGS.get(present_rung(rung))
+    return present.present_names(constants) if present else constants

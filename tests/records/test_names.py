@@ -1,0 +1,62 @@
+"""Records of older versions keep their meaning when a rung or a constant gets another name."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from alexconv.kernels import ladder
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring.points import choose_rungs, parse_constants
+from alexconv.records import names, store
+
+POINT = {"workload": "alexnet", "layer": 2, "N": 1, "rung": "naive", "transfer": "pageable", "precision": "fp32"}
+
+
+@pytest.fixture
+def renamed(monkeypatch):
+    """The ladder as if ``direct`` had been ``naive``, and its OUTPUTS had been PER_THREAD."""
+    direct = RUNGS["direct"]
+    constants = tuple(
+        replace(constant, formerly=("PER_THREAD",)) if constant.name == "OUTPUTS" else constant
+        for constant in direct.constants
+    )
+    renamed = replace(direct, constants=constants, formerly=("naive",))
+    monkeypatch.setitem(ladder.FORMER_NAMES, "naive", "direct")
+    monkeypatch.setitem(ladder.RUNGS, "direct", renamed)
+    monkeypatch.setattr("alexconv.measuring.points.LADDER", (renamed,))
+
+
+def test_an_old_record_is_read_by_the_names_of_today(renamed, tmp_path):
+    old = {
+        "schema": 1,
+        "type": "point",
+        "key": "k",
+        "status": "ok",
+        "point": {**POINT, "constants": {"PER_THREAD": 2, "COALESCED": 1}},
+        "planned_constants": {"PER_THREAD": 2, "COALESCED": 1},
+        "changed": ["PER_THREAD"],
+    }
+    (tmp_path / "old.jsonl").write_text(json.dumps(old) + "\n")
+    (record,) = store.read([tmp_path / "old.jsonl"]).points
+    assert record["point"] == {**POINT, "rung": "direct", "constants": {"OUTPUTS": 2, "COALESCED": 1}}
+    assert (record["planned_constants"], record["changed"]) == ({"OUTPUTS": 2, "COALESCED": 1}, ["OUTPUTS"])
+
+
+def test_layers_in_one_graph_are_renamed_too(renamed):
+    layer = {"layer": 2, "rung": "naive", "constants": {"PER_THREAD": 1}, "pieces": 1}
+    old = {"point": {**POINT, "rung": "naive-together", "constants": {}}, "layers": [layer]}
+    new = names.in_present_names(old)
+    assert new["point"]["rung"] == "direct-together"
+    assert new["layers"] == [{**layer, "rung": "direct", "constants": {"OUTPUTS": 1}}]
+
+
+def test_what_has_its_name_still_and_what_is_no_rung_stay():
+    for rung, constants in (("direct", {"OUTPUTS": 2}), ("torch-nchw-fp32", {}), ("gone", {"X": 1})):
+        record = {"point": {**POINT, "rung": rung, "constants": constants}, "changed": list(constants)}
+        assert names.in_present_names(record) == record
+
+
+def test_old_names_serve_on_the_command_line(renamed):
+    assert [rung.name for rung, _ in choose_rungs("naive")] == ["direct"]
+    assert parse_constants(["PER_THREAD=1,2"]) == {"OUTPUTS": [1, 2]}
