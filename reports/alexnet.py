@@ -1,6 +1,6 @@
 """The AlexNet study's tables and figures, ours and the published ones.  Table and figure numbers are the study's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,7 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import mapping, published
 from alexconv.reports.charts import DIRECTIONS, Dot, Line, Stack, dots, layer_marker, lines, one, stacks
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measured, Measurements, layer_numbers
+from alexconv.reports.measurements import Measured, Measurements, Run, at_study_batch, layer_numbers, speedup_over
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, Series, variant_of
 from alexconv.shapes import WORKLOADS
 
@@ -20,6 +20,7 @@ BREAKDOWNS = ("mk-sw-mt-si-c-vec", "mk-sw-mt-si-c-half", "mk-sw-mt-si-c")  # fig
 SCALED = (("14", "10", "rswmtla2m"), ("15", "11", "exp-mk-sw-mt-si-c-vec"))  # figures, table, variant
 LAYERWISE = (("13a", "rswmtla2m"), ("13b", "mk-sw-mt-si-c-vec"))
 PAIR = ("mk-sw-mt-si-c-vec", "exp-mk-sw-mt-si-c-vec")  # figure 16
+STUDY, DERIVED = "study", "derived from the study"
 LEAST_TO_FIT = 3  # batch sizes
 STUDY_SCALING = (1, 32, 128, 256, 512, 1024, 2048)  # batch sizes
 Fit = tuple[float, float, float]  # fixed part and slope in ms, largest relative deviation
@@ -29,21 +30,24 @@ def section(measurements: Measurements) -> Section:
     """Everything of the study for which there are points."""
     items: list[Table | Plot] = []
     if WORKLOAD in measurements.workloads:
+        tables = measurements.of_one_run(lambda point: point.workload == WORKLOAD and at_study_batch(point))
+        tables = tables if tables.points else measurements
         if measurements.timed:
-            items += result_tables(measurements)
-            items += layer_figures(measurements)
-        items += mapping_figures(measurements)
+            items += result_tables(tables)
+            items += layer_figures(tables)
+        items += mapping_figures()
         if measurements.timed:
             items += coalescing(measurements)
-            items += breakdowns(measurements)
-            items += layerwise(measurements)
+            items += breakdowns(tables)
+            items += layerwise(tables)
             for figure, table, variant in SCALED:
                 items += scaling(measurements, figure, table, Series(ALIASES[variant]))
-            items += pair(measurements)
+            items += pair(tables)
     text = (
         f"The figures of the study {ALEXNET_STUDY}, in its order and numbering, measured here, with what it published "
         f"for its {ALEXNET_GPU} beside them. Columns headed by a rung's name are ours; columns headed by the study's "
-        "abbreviation are the study's. Speedups are over each one's own serial CPU run and include the copies."
+        "abbreviation are the study's. Speedups are over each one's own serial CPU run and include the copies. "
+        "Where several runs hold a rung, its column or line is of the run that holds most of it."
     )
     if not measurements.timed:
         text = f"What of the study {ALEXNET_STUDY} needs no GPU, in its numbering."
@@ -110,6 +114,11 @@ def known_to_study(series: Series) -> bool:
     return any(published.kernel_ms(WORKLOAD, 1, N, series) for N in WORKLOADS[WORKLOAD].batches)
 
 
+def studied(series: Sequence[Series]) -> list[Series]:
+    """Those that the study has; all, where it has none."""
+    return [each for each in series if known_to_study(each)] or list(series)
+
+
 def study_points(measurements: Measurements) -> list[tuple[int, int]]:
     """Layers and batch sizes that are both in the study's tables and in the records."""
     batches = [N for N in WORKLOADS[WORKLOAD].batches if N in measurements.batches(WORKLOAD)]
@@ -139,6 +148,7 @@ def pairs(
             cells += [own.median if own else None, theirs(WORKLOAD, layer, N, each)]
         rows.append((layer, N, *cells))
     caption = f"Medians here; the study's own figures ({ALEXNET_GPU}) under its abbreviations."
+    caption = f"{caption} {measurements.footnote(series)}"
     return [Table(key, title, caption, ("layer", "N", "CPU here (s)", "CPU study (s)", *heads), rows)]
 
 
@@ -160,6 +170,7 @@ def copies_table(measurements: Measurements) -> list[Table | Plot]:
         rows.append((layer, N, *cells))
     heads = [head for each, name in zip(chosen, names, strict=True) for head in (each.rung, name)]
     caption = "Both copies, input and filters to the device and output back, pageable memory."
+    caption = f"{caption} {measurements.footnote(chosen)}"
     table = Table("table-3", "Table 3: copying overhead (ms)", caption, ("layer", "N", *heads), rows)
     return [table] if rows else []
 
@@ -176,7 +187,7 @@ def layer_figures(measurements: Measurements) -> list[Table | Plot]:
         title = f"Fig. {layer + 2}a: speedup of layer {layer}"
         items.append(speedup_plot(measurements, f"fig-{layer + 2}a", title, layer, batches))
         title = f"Fig. {layer + 2}b: kernels and copies of layer {layer}, N={N}"
-        items.append(breakdown_plot(measurements, f"fig-{layer + 2}b", title, layer, N))
+        items.append(breakdown_plot(measurements, f"fig-{layer + 2}b", title, layer, N, study=True))
     if measurements.layers(WORKLOAD) == list(layer_numbers(WORKLOAD)):
         for letter, batch in zip("abc", batches, strict=False):
             title = f"Fig. 8{letter}: overall speedup of all layers, N={batch}"
@@ -185,7 +196,8 @@ def layer_figures(measurements: Measurements) -> list[Table | Plot]:
 
 
 def speedup_plot(measurements: Measurements, key: str, title: str, layer: int | None, batches: Sequence[int]) -> Plot:
-    """Speedup over the serial CPU, copies included, one panel per batch size."""
+    """Speedup over the serial CPU, copies included, one panel per batch size, of the study's rungs."""
+    drawn = studied(measurements.series(WORKLOAD))
     panels = [
         (
             f"N={N}",
@@ -196,15 +208,28 @@ def speedup_plot(measurements: Measurements, key: str, title: str, layer: int | 
                     measurements.speedup(WORKLOAD, layer, N, series),
                     published.speedup(WORKLOAD, layer, N, series),
                 )
-                for series in measurements.series(WORKLOAD)
+                for series in drawn
             ],
         )
         for N in batches
     ]
     caption = (
-        "Serial CPU time over total time, host arrays to host arrays; each study over its own CPU. Higher is faster."
+        "Serial CPU time over total time, host arrays to host arrays; each study over its own CPU. Higher is faster. "
+        + measurements.footnote(drawn)
     )
-    return Plot(key, title, caption, partial(dots, panels, "speedup (×)"))
+    theirs = theirs_from((layer, N, series) for series in drawn for N in batches)
+    return Plot(key, title, caption, partial(dots, panels, "speedup (×)", theirs))
+
+
+def theirs_from(places: Iterable[tuple[int | None, int, Series]]) -> str:
+    """The legend of the study's speedups: printed by it, or computed here from the times that it prints."""
+    known = [place for place in places if published.speedup(WORKLOAD, *place)]
+    names = list(
+        dict.fromkeys(series.label for layer, N, series in known if published.derived(WORKLOAD, layer, N, series))
+    )
+    if known and all(published.derived(WORKLOAD, *place) for place in known):
+        return f"derived from the study's times ({ALEXNET_GPU})"
+    return f"published ({ALEXNET_GPU})" + (f"; derived for {', '.join(names)}" if names else "")
 
 
 def stack(
@@ -223,19 +248,31 @@ def stack(
 
 
 def breakdown_plot(
-    measurements: Measurements, key: str, title: str, layer: int | None, N: int, workload: str = WORKLOAD
+    measurements: Measurements,
+    key: str,
+    title: str,
+    layer: int | None,
+    N: int,
+    workload: str = WORKLOAD,
+    study: bool = False,
 ) -> Plot:
-    """Stacked kernels and copies of every rung."""
-    bars = [stack(measurements, workload, layer, N, series) for series in measurements.series(workload, N)]
+    """Stacked kernels and copies of every rung, or of those that the study has where ``study`` says so."""
+    drawn = measurements.series(workload, N)
+    drawn = studied(drawn) if study else drawn
+    bars = [stack(measurements, workload, layer, N, series) for series in drawn]
     panels = [(f"N={N}", [bar for bar in bars if bar.kernel])]
-    caption = "Medians; the whisker is the 95 % interval of the kernels' median. Lower is faster."
-    return Plot(key, title, caption, partial(stacks, panels, "ms per batch"))
+    caption = (
+        "Medians; the whisker is the 95 % interval of the kernels' median. Lower is faster. "
+        + measurements.footnote(drawn)
+    )
+    theirs = f"published ({ALEXNET_GPU})" if layer else f"sum of the published layers ({ALEXNET_GPU})"
+    return Plot(key, title, caption, partial(stacks, panels, "ms per batch", theirs))
 
 
 # Figures 9 to 11, table 8
 
 
-def mapping_figures(measurements: Measurements) -> list[Table | Plot]:
+def mapping_figures() -> list[Table | Plot]:
     """Figures 9 and 10, from the constants of layer 1 as a rung resolves them."""
     rung, conv = RUNGS[ALIASES["rla2m"]], WORKLOADS[WORKLOAD].layer(1)
     items: list[Table | Plot] = []
@@ -256,8 +293,13 @@ def coalescing(measurements: Measurements) -> list[Table | Plot]:
     """Table 8 and figure 11: layer 1 with both mappings, where both were measured."""
     rows: list[tuple[Cell, ...]] = []
     dots_by_batch: dict[int, list[Dot]] = {}
+    rungs = {rung for rung, *_ in mapped_twice(measurements.of_one_run(mapped))}
+    measurements = measurements.of_one_run(
+        lambda point: mapped(point) and point.series == Series(point.series.rung) and point.series.rung in rungs
+    )
     for rung, N, by_value in mapped_twice(measurements):
-        speedups = {value: own_speedup(point) for value, point in by_value.items()}
+        serial = measurements.serial(WORKLOAD, 1, N)
+        speedups = {value: speedup_over(serial, point.time("total")) for value, point in by_value.items()}
         theirs = {value: published_mapping(rung, N, value) for value in (0, 1)}
         cells: list[Cell] = [speedup.median if (speedup := speedups[value]) else None for value in (0, 1)]
         kernels = [by_value[value].median("kernel") for value in (0, 1)]
@@ -269,34 +311,32 @@ def coalescing(measurements: Measurements) -> list[Table | Plot]:
         return []
     columns = ("rung", "N", "non-coalesced", "study", "coalesced", "study", "kernel ms, non-coal.", "kernel ms, coal.")
     title = "Table 8: speedup of layer 1, coalesced and non-coalesced"
-    caption = "The same rung with COALESCED=0 and 1. The study's last row compares two variants."
+    caption = "The same rung with COALESCED=0 and 1. The study's last row compares two variants. "
+    caption += measurements.footnote()
     panels = [(f"N={N}", dots_by_batch[N]) for N in sorted(dots_by_batch) if N in WORKLOADS[WORKLOAD].batches]
     plot = Plot(
         "fig-11",
         "Fig. 11: coalesced and non-coalesced accesses in layer 1",
-        "Speedup over the serial CPU, copies included; 'apart' is COALESCED=0.",
+        f"Speedup over the serial CPU, copies included; 'apart' is COALESCED=0. {measurements.footnote()}",
         partial(dots, panels, "speedup (×)"),
     )
     return [Table("table-8", title, caption, columns, rows), *([plot] if panels else [])]
 
 
+def mapped(point: Measured) -> bool:
+    """Whether a point of layer 1 has both mappings for a choice, and no other constant changed."""
+    layer_one = (point.workload, point.layer) == (WORKLOAD, 1) and "COALESCED" in point.record["point"]["constants"]
+    return layer_one and all(name == "COALESCED" for name, _ in point.changed)
+
+
 def mapped_twice(measurements: Measurements) -> list[tuple[str, int, dict[int, Measured]]]:
-    """Rung, batch and the points by their value of COALESCED, no other constant changed."""
-    found: dict[tuple[str, int], dict[int, Measured]] = {}
+    """Rung, batch and the points by their value of COALESCED, both of one run."""
+    found: dict[tuple[str, int, Run], dict[int, Measured]] = {}
     for point in measurements.points:
-        layer_one = (point.workload, point.layer, point.series.transfer) == (WORKLOAD, 1, measurements.transfer)
-        value = point.record["point"]["constants"].get("COALESCED")
-        if layer_one and value is not None and all(name == "COALESCED" for name, _ in point.changed):
-            found.setdefault((point.series.rung, point.N), {})[value] = point
-    return [(rung, N, points) for (rung, N), points in found.items() if len(points) == len(COALESCED)]
-
-
-def own_speedup(point: Measured) -> Summary | None:
-    """A point's speedup over the serial CPU."""
-    serial, total = point.cpu_ms("serial"), point.time("total")
-    if serial is None or total is None:
-        return None
-    return Summary(serial / total.median, serial / total.high, serial / total.low, total.count)
+        if point.series.transfer == measurements.transfer:
+            value = point.record["point"]["constants"]["COALESCED"]
+            found.setdefault((point.series.rung, point.N, point.run), {})[value] = point
+    return [(rung, N, points) for (rung, N, _), points in found.items() if len(points) == len(COALESCED)]
 
 
 def published_mapping(rung: str, N: int, coalesced: int) -> float | None:
@@ -319,14 +359,21 @@ def breakdowns(measurements: Measurements) -> list[Table | Plot]:
     best = Series(ALIASES[BREAKDOWNS[0]])
     bars = {layer: stack(measurements, WORKLOAD, layer, N, best) for layer in measurements.layers(WORKLOAD)}
     rows = [
-        (layer, bar.kernel.median, bar.published_kernel, sum(bar.copies.values()), bar.published_copies)
+        (
+            layer,
+            bar.kernel.median,
+            published.kernel_ms(WORKLOAD, layer, N, best, "Table 9"),
+            sum(bar.copies.values()),
+            bar.published_copies,
+        )
         for layer, bar in bars.items()
         if bar.kernel
     ]
     if rows:
         title = f"Table 9: kernels and copies of {best.rung}, N={N} (ms)"
         columns = ("layer", "kernels here", "kernels study", "copies here", "copies study")
-        items.append(Table("table-9", title, f"Study: {BREAKDOWNS[0]} on {ALEXNET_GPU}.", columns, rows))
+        caption = f"Study: {BREAKDOWNS[0]} on {ALEXNET_GPU}. {measurements.footnote([best])}"
+        items.append(Table("table-9", title, caption, columns, rows))
     for letter, alias in zip("abc", BREAKDOWNS, strict=True):
         series = Series(ALIASES[alias])
         own = [
@@ -336,7 +383,8 @@ def breakdowns(measurements: Measurements) -> list[Table | Plot]:
         if panels[0][1]:
             title = f"Fig. 12{letter}: copies and kernels in all layers, {series.rung}"
             draw = partial(stacks, panels, "ms per batch")
-            items.append(Plot(f"fig-12{letter}", title, f"The study's {alias}.", draw))
+            caption = f"The study's {alias}. {measurements.footnote([series])}"
+            items.append(Plot(f"fig-12{letter}", title, caption, draw))
     return items
 
 
@@ -353,7 +401,8 @@ def layerwise(measurements: Measurements) -> list[Table | Plot]:
         if any(dot.ours for _, row in panels for dot in row):
             title = f"Fig. {number}: speedup of {series.rung} by layer and batch"
             draw = partial(dots, panels, "speedup (×)")
-            items.append(Plot(f"fig-{number}", title, f"The study's {alias}; copies included.", draw))
+            caption = f"The study's {alias}; copies included. {measurements.footnote([series])}"
+            items.append(Plot(f"fig-{number}", title, caption, draw))
     return items
 
 
@@ -365,6 +414,10 @@ def speedup_dot(measurements: Measurements, layer: int, N: int, series: Series) 
 
 def scaling(measurements: Measurements, figure: str, table: str, series: Series) -> list[Table | Plot]:
     """Tables 10 and 11, figures 14 and 15: time and speedup against the batch, with a linear fit."""
+    measurements = measurements.of_one_run(
+        lambda point: (point.workload, point.series, point.changed) == (WORKLOAD, series, ())
+    )
+    theirs = partial(published.kernel_ms, where=f"Table {table}")
     batches, layers = measurements.batches(WORKLOAD), measurements.layers(WORKLOAD)
     times = {
         (layer, N): time
@@ -382,32 +435,34 @@ def scaling(measurements: Measurements, figure: str, table: str, series: Series)
             seconds(measurements.serial(WORKLOAD, layer, N)),
             seconds(published.serial_ms(WORKLOAD, layer, N)),
             time.median,
-            published.kernel_ms(WORKLOAD, layer, N, series),
+            theirs(WORKLOAD, layer, N, series),
         )
         for (layer, N), time in times.items()
     ]
     columns = ("layer", "N", "CPU here (s)", "CPU study (s)", f"{series.rung} (ms)", f"{alias} (ms)")
     title = f"Table {table}: kernel time of {series.rung} against the batch"
-    caption = f"The study's {alias} on {ALEXNET_GPU}."
+    caption = f"The study's {alias} on {ALEXNET_GPU}. {measurements.footnote()}"
     fitted = {layer: fit for layer in layers if (fit := fit_of(layer, times))}
     fits = fit_table(f"table-{table}-fit", series, fitted)
-    time_lines = curves(
-        layers, series, batches, partial(measurements.time, figure="kernel"), published.kernel_ms, fitted
-    )
+    time_lines = curves(layers, series, batches, partial(measurements.time, figure="kernel"), theirs, fitted)
     speed_lines = curves(layers, series, batches, measurements.speedup, published.speedup, {})
+    by_batch = (
+        f"Over the serial CPU, copies included. Pale and dotted: {of_study(speed_lines)}. {measurements.footnote()}"
+    )
     return [
         Table(f"table-{table}", title, caption, columns, rows),
         *fits,
         Plot(
             f"fig-{figure}a",
             f"Fig. {figure}a: kernel time of {series.rung} against the batch",
-            "Log axes; thin lines: the linear fit, crossed where it bends. Pale and dotted: the study's.",
+            "Log axes; thin lines: the linear fit, crossed where it bends. Pale and dotted: the study's. "
+            + measurements.footnote(),
             partial(lines, time_lines, "kernel time (ms per batch)"),
         ),
         Plot(
             f"fig-{figure}b",
             f"Fig. {figure}b: speedup of {series.rung} against the batch",
-            "Over the serial CPU, copies included. Pale and dotted: the study's, where it gives one.",
+            by_batch,
             partial(lines, speed_lines, "speedup (×)"),
         ),
     ]
@@ -435,11 +490,20 @@ def curves(
     ]
     known = [N for N in STUDY_SCALING if theirs(WORKLOAD, 1, N, series)]
     values = {layer: [one(theirs(WORKLOAD, layer, N, series) or np.nan) for N in known] for layer in layers}
+    computed = theirs == published.speedup and any(published.derived(WORKLOAD, 1, N, series) for N in known)
+    whose = DERIVED if computed else STUDY
     study = [
-        Line(f"layer {layer}, study", series.rung, known, values[layer], layer_marker(layer), published=True)
+        Line(f"layer {layer}, {whose}", series.rung, known, values[layer], layer_marker(layer), published=True)
         for layer in layers
     ]
-    return [("here", own), *([(f"study ({ALEXNET_GPU})", study)] if known else [])]
+    return [("here", own), *([(f"{whose} ({ALEXNET_GPU})", study)] if known else [])]
+
+
+def of_study(panels: Sequence[tuple[str, list[Line]]]) -> str:
+    """What the pale lines of figures 14b and 15b are."""
+    if any(title.startswith(DERIVED) for title, _ in panels):
+        return "derived from the study's kernel times, copies and CPU times, as it prints no speedup"
+    return "the study's, where it gives one"
 
 
 def fit_of(layer: int, times: dict[tuple[int, int], Summary]) -> Fit | None:
@@ -485,5 +549,10 @@ def pair(measurements: Measurements) -> list[Table | Plot]:
     if not any(row.ours for row in rows):
         return []
     title = f"Fig. 16: partial planes in memory against atomic additions, N={N}"
-    caption = f"The study's {PAIR[0]} and its less precise {PAIR[1]}; speedup over the serial CPU, copies included."
-    return [Plot("fig-16", title, caption, partial(dots, [(f"N={N}", rows)], "speedup (×)"))]
+    both = [Series(ALIASES[alias]) for alias in PAIR]
+    caption = (
+        f"The study's {PAIR[0]} and its less precise {PAIR[1]}; speedup over the serial CPU, copies included. "
+        + measurements.footnote(both)
+    )
+    theirs = theirs_from((layer, N, series) for layer in measurements.layers(WORKLOAD) for series in both)
+    return [Plot("fig-16", title, caption, partial(dots, [(f"N={N}", rows)], "speedup (×)", theirs))]

@@ -1,7 +1,7 @@
 """Constants tried, streams, profiles, and for every point: correctness, launches, memory, and what went wrong."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from alexconv.kernels.ladder import RUNGS
@@ -11,15 +11,16 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measured, Measurements
+from alexconv.reports.measurements import Measured, Measurements, Run
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",
     "driver": "Told by the compiler and the driver: nothing was counted.",
     "host": "Counted by the host executor: no GPU figures.",
 }
+BRANCHES, NO_BRANCHES = "branch_efficiency", "n/a"
 LEAST_CELLS = 4  # of a sweep that deserves a heat map
-Group = tuple[str, str, str, int, int]  # workload, rung, transfer, N, layer
+Group = tuple[str, str, str, int, int, Run]  # workload, rung, transfer, N, layer
 
 
 def sections(measurements: Measurements) -> list[Section]:
@@ -53,11 +54,12 @@ def sections(measurements: Measurements) -> list[Section]:
 
 
 def groups(points: Iterable[Measured]) -> dict[Group, list[Measured]]:
-    """Timed points that differ in constants alone."""
+    """Timed points of one run that differ in constants alone, and have the same ones."""
     found: dict[Group, list[Measured]] = defaultdict(list)
     for point in points:
         if point.median("kernel"):
-            found[point.workload, point.series.rung, point.series.transfer, point.N, point.layer].append(point)
+            series = point.series
+            found[point.workload, series.rung, series.transfer, point.N, point.layer, point.run].append(point)
     return {key: members for key, members in found.items() if len(members) > 1}
 
 
@@ -65,7 +67,7 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
     """Points with one changed constant against the default; the figure at the largest batch that has any."""
     rows: list[tuple[Cell, ...]] = []
     bars: dict[tuple[str, int], list[Dot]] = defaultdict(list)
-    for (workload, rung, _, N, layer), members in groups(measurements.points).items():
+    for (workload, rung, _, N, layer, run), members in groups(measurements.every).items():
         default = next((point for point in members if not point.changed), None)
         for point in members:
             if default and len(point.changed) == 1:
@@ -73,7 +75,7 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
                 assert own and base, "groups holds timed points"
                 name = "=".join(map(str, point.changed[0]))
                 ratio = Summary(own.median / base.median, own.low / base.high, own.high / base.low, own.count)
-                rows.append((workload, layer, N, rung, name, base.median, own.median, ratio.median))
+                rows.append((workload, layer, N, rung, name, base.median, own.median, ratio.median, run.name))
                 bars[workload, N].append(Dot(f"{rung}, layer {layer}, {name}", rung, ratio))
     items: list[Table | Plot] = []
     for workload in measurements.workloads:
@@ -83,24 +85,40 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
             draw = partial(charts.relative, bars[workload, N], "kernel time over that with the default constants")
             title = f"{workload}: one constant changed, N={N}"
             items.append(Plot(f"{workload}-ablations", title, "Right of 1: the change made it slower.", draw))
-    columns = ("workload", "layer", "N", "rung", "changed", "default (ms)", "changed (ms)", "changed / default (×)")
-    table = Table("ablations", "One constant changed", "Kernel times.", columns, rows, long=True)
+    columns = (
+        "workload",
+        "layer",
+        "N",
+        "rung",
+        "changed",
+        "default (ms)",
+        "changed (ms)",
+        "changed / default (×)",
+        "run",
+    )
+    table = Table("ablations", "One constant changed", "Kernel times, both of one run.", columns, rows, long=True)
     return [*items, table] if rows else []
 
 
 def sweeps(measurements: Measurements) -> list[Table | Plot]:
     """A heat map of the two constants with the most values, for each layer of a rung, at its largest batch."""
-    grids: dict[tuple[str, str, int], list[Grid]] = defaultdict(list)
-    for (workload, rung, _, N, layer), members in groups(measurements.points).items():
+    grids: dict[tuple[str, str, int, Run], list[Grid]] = defaultdict(list)
+    for (workload, rung, _, N, layer, run), members in groups(measurements.every).items():
         grid = swept(members, f"layer {layer}")
         if grid:
-            grids[workload, rung, N].append(grid)
+            grids[workload, rung, N, run].append(grid)
+    largest: dict[tuple[str, str], tuple[int, int, Run]] = {}  # batch, cells and run: one figure for each rung
+    for (workload, rung, N, run), panels in grids.items():
+        cells = sum(value is not None for grid in panels for row in grid.values for value in row)
+        if (N, cells) > largest.get((workload, rung), (0, 0, run))[:2]:
+            largest[workload, rung] = N, cells, run
     items: list[Table | Plot] = []
-    for (workload, rung, N), panels in grids.items():
-        if max(batch for name, other, batch in grids if (name, other) == (workload, rung)) == N:
+    for (workload, rung, N, run), panels in grids.items():
+        if largest[workload, rung][::2] == (N, run):
             title = f"{workload}: sweep of {rung}, N={N}"
             caption = (
-                "Kernel time in ms per batch; dark is slow, the fastest in brackets. Other constants: the best tried."
+                "Kernel time in ms per batch; dark is slow, the fastest in brackets. Other constants: the best tried. "
+                f"Run: {run.text}."
             )
             draw = partial(charts.heat_maps, panels)
             items.append(Plot(f"{workload}-sweep-{rung}", title, caption, draw))
@@ -109,14 +127,15 @@ def sweeps(measurements: Measurements) -> list[Table | Plot]:
 
 def swept(members: Sequence[Measured], title: str) -> Grid | None:
     """The points as a grid of two constants, if they vary together."""
-    constants = [point.record["point"]["constants"] for point in members]
-    values = {name: sorted({each[name] for each in constants if name in each}) for name in constants[0]}
+    known = [point.record["point"]["constants"] for point in members]
+    names = set(known[0]).intersection(*known)  # an old record may lack a constant of today
+    values = {name: sorted({each[name] for each in known}) for name in names}
     varied = sorted((name for name in values if len(values[name]) > 1), key=lambda name: (-len(values[name]), name))
     if len(varied) < 2 or len(members) < LEAST_CELLS:
         return None
     across, down = varied[:2]
     best: dict[tuple[int, int], float] = {}
-    for each, point in zip(constants, members, strict=True):
+    for each, point in zip(known, members, strict=True):
         cell, time = (each[down], each[across]), point.median("kernel") or float("inf")
         best[cell] = min(time, best.get(cell, time))
     cells = [[best.get((row, column)) for column in values[across]] for row in values[down]]
@@ -167,12 +186,21 @@ def profiles(measurements: Measurements) -> list[Table | Plot]:
         rows: list[tuple[Cell, ...]] = []
         for profile in own:
             point, metrics = profile["point"], profile["metrics"]
-            values = (float(metrics[name]) if name in metrics else None for name in names)
+            values = (counter(name, metrics) for name in names)
             rows.append((point["workload"], point["layer"], point["N"], point["rung"], profile["entry"], *values))
         columns = ("workload", "layer", "N", "rung", "kernel", *names)
         caption = COUNTED_BY.get(source, f"Counted by {source}.")
+        if any(counter(name, profile["metrics"]) == NO_BRANCHES for profile in own for name in names):
+            caption += f" {NO_BRANCHES}: no branch of the kernel was counted."
         items.append(Table(f"profiles-{source}", f"Profiles from {source}", caption, columns, rows))
     return items
+
+
+def counter(name: str, metrics: Mapping[str, float]) -> Cell:
+    """A counter's value.  Nsight Compute has 0 for the share of uniform branches where it counts no branch."""
+    if name not in metrics:
+        return None
+    return NO_BRANCHES if name == BRANCHES and not metrics[name] else float(metrics[name])
 
 
 # Every point
@@ -187,13 +215,13 @@ def correctness(measurements: Measurements) -> Table:
             None if error.get(name) is None else float(error[name]) for name in ("absolute", "scaled", "tolerance")
         ]
         share = known[1] / known[2] if known[1] is not None and known[2] else None
-        where = (point.workload, point.layer, point.N, point.label, point.precision)
-        rows.append((*where, point.record["status"], *known, share))
+        rows.append((*place_of(point), point.precision, point.record["status"], *known, share))
     columns = (
         "workload",
         "layer",
         "N",
         "rung",
+        "run",
         "precision",
         "status",
         "absolute error",
@@ -208,8 +236,8 @@ def correctness(measurements: Measurements) -> Table:
 def spread(measurements: Measurements) -> Table:
     """Run-to-run variation of rungs whose order of additions varies."""
     points = [point for point in measurements.points if point.record.get("spread") is not None]
-    rows = [(point.workload, point.layer, point.N, point.label, float(point.record["spread"])) for point in points]
-    columns = ("workload", "layer", "N", "rung", "spread")
+    rows = [(*place_of(point), float(point.record["spread"])) for point in points]
+    columns = ("workload", "layer", "N", "rung", "run", "spread")
     caption = "Largest absolute difference between the outputs of repeated runs, for rungs that add in no fixed order."
     return Table("spread", "Run-to-run variation", caption, columns, rows)
 
@@ -309,32 +337,32 @@ def memory(measurements: Measurements) -> Table:
 
 def problems(measurements: Measurements) -> Section:
     """Failed and skipped points with their reasons, and measurements to distrust."""
-    failed = [point for point in measurements.points if point.record["status"] != "ok"]
-    rows = [
-        (point.workload, point.layer, point.N, point.label, point.record["status"], point.record.get("reason") or "")
-        for point in failed
-    ]
+    failed = [point for point in measurements.every if point.record["status"] != "ok"]
+    rows = [(*place_of(point), point.record["status"], str(point.record.get("reason") or "")) for point in failed]
     items: list[Table | Plot] = []
-    where = ("workload", "layer", "N", "rung")
+    where = ("workload", "layer", "N", "rung", "run")
     if rows:
         caption = "They have no time and no speedup anywhere in this report."
         items.append(Table("problems", "Points without a result", caption, (*where, "status", "reason"), rows))
-    doubtful = [
-        (point.workload, point.layer, point.N, point.label, flags)
-        for point in measurements.points
-        if (flags := doubts(point))
-    ]
+    doubtful = [(*place_of(point), flags) for point in measurements.every if (flags := doubts(point))]
     if doubtful:
         caption = "Kept in all tables and figures. Noisy: a confidence interval wider than a tenth of the median."
         items.append(Table("doubts", "Measurements to distrust", caption, (*where, "why"), doubtful, long=True))
-    missing = [rung for rung in RUNGS if all(point.series.rung != rung for point in measurements.points)]
-    points = len(measurements.points)
+    missing = [rung for rung in RUNGS if all(point.series.rung != rung for point in measurements.every)]
+    points = len(measurements.every)
     text = f"{points} points: {points - len(failed)} ok, {len(failed)} failed or skipped."
     if missing:
         text += f" Rungs of the ladder that these records do not have: {', '.join(missing)}."
     if measurements.unreadable:
         text += f" {measurements.unreadable} lines of the record files could not be read."
+    if measurements.unusable:
+        text += f" Left out: {'; '.join(measurements.unusable)}."
     return Section("problems", "Failed, skipped and doubtful points", text, items)
+
+
+def place_of(point: Measured) -> tuple[Cell, ...]:
+    """What names a point in tables of every point."""
+    return point.workload, point.layer, point.N, point.label, point.run.name
 
 
 def doubts(point: Measured) -> str:

@@ -1,7 +1,9 @@
 """What record files say about one device, as tables and figures ask for it.  Times are in ms per batch."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from alexconv.errors import UsageError
@@ -14,6 +16,34 @@ from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
 
 HOST_BACKEND = "host"
+DIRECTIONS = ("h2d", "d2h")
+SHORTEST_MS, LONGEST_MS = 1e-6, 1e12  # beyond them a time is a fault of its record
+SHORT = 7  # digits of a commit that name it
+MOST_IMAGES = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What one card measured into one record file from one commit on one host: figures that compare as they are."""
+
+    name: str  # the record file's, with a number where the file holds several runs
+    device: Record
+    host: Record
+    commit: str
+
+    @property
+    def card(self) -> str:
+        """The first part of the card's UUID, or else the device's name."""
+        return "-".join(str(self.device["uuid"]).split("-")[:2]) if self.device.get("uuid") else name_of(self.device)
+
+    @property
+    def text(self) -> str:
+        """The run in words: file, card and commit."""
+        commit = [f"commit {self.commit[:SHORT]}"] if self.commit else []
+        return f"{self.name} ({', '.join([self.card, *commit])})"
+
+
+NO_RUN = Run("", {}, {}, "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +57,7 @@ class Measured:
     series: Series
     precision: str
     changed: tuple[tuple[str, int], ...]  # the constants that differed from the rung's defaults
+    run: Run = NO_RUN
 
     @property
     def conv(self) -> Conv:
@@ -63,13 +94,15 @@ class Measured:
 
     @cached_property
     def _samples(self) -> dict[str, list[float]]:
-        samples = dict(self.record.get("samples") or {}) if self.record["status"] == "ok" else {}
-        if samples.get("h2d") and samples.get("d2h"):
-            samples["copies"] = [h2d + d2h for h2d, d2h in zip(samples["h2d"], samples["d2h"], strict=False)]
-        return samples
+        return dict(self.record.get("samples") or {}) if self.record["status"] == "ok" else {}
 
     def time(self, figure: str) -> Summary | None:
-        """``kernel``, ``kernel_cold``, ``h2d``, ``d2h``, ``copies`` (both) or ``total``; None if not measured."""
+        """``kernel``, ``kernel_cold``, ``h2d``, ``d2h``, ``copies`` (the sum of both) or ``total``.
+
+        None if not measured.
+        """
+        if figure == "copies":
+            return added(map(self.time, DIRECTIONS))
         return summarize(self._samples[figure]) if self._samples.get(figure) else None
 
     def median(self, figure: str) -> float | None:
@@ -80,8 +113,8 @@ class Measured:
     @property
     def error(self) -> float | None:
         """Max error over the norms of patch and filter."""
-        error = self.record.get("error")
-        return float(error["scaled"]) if error else None
+        scaled = (self.record.get("error") or {}).get("scaled")
+        return None if scaled is None else float(scaled)
 
     def cpu_ms(self, base: str) -> float | None:
         """``serial`` or ``blas`` time of the CPU for the same batch."""
@@ -89,24 +122,78 @@ class Measured:
         return float(found) if found else None
 
 
-def measured(record: Record) -> Measured:
-    """A record as a point of the report; raises UsageError for a workload or layer unknown to this version."""
+def measured(record: Record, run: Run = NO_RUN) -> Measured:
+    """A record as a point of the report; raises UsageError for one that no figure can be made of."""
     point = record["point"]
-    workload, layer, name = (point[axis] for axis in ("workload", "layer", "rung"))
-    if workload not in WORKLOADS or not 1 <= layer <= len(WORKLOADS[workload].layers):
-        raise UsageError(f"a record is of {workload} layer {layer}, which this version does not know")
-    changed = tuple(changed_in(record).items())
-    return Measured(record, workload, layer, point["N"], Series(name, point["transfer"]), point["precision"], changed)
+    workload, layer, N, name = (point[axis] for axis in ("workload", "layer", "N", "rung"))
+    try:
+        fault = fault_of(record)
+        changed = () if fault else tuple(changed_in(record).items())
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        fault = f"{type(error).__name__} at {error}"
+    if fault:
+        raise UsageError(f"the record of {workload} layer {layer}, N={str(N)[:20]}, {name} cannot be used: {fault}")
+    return Measured(record, workload, layer, N, Series(name, point["transfer"]), point["precision"], changed, run)
+
+
+def fault_of(record: Record) -> str | None:
+    """What about a record's values makes it unusable, or None.  Values of unexpected types may raise instead."""
+    point, error, cpu = record["point"], record.get("error") or {}, record.get("cpu") or {}
+    layers = len(WORKLOADS[point["workload"]].layers) if point["workload"] in WORKLOADS else 0
+    if not 1 <= point["layer"] <= layers:
+        return "this version does not know the layer"
+    if not whole(point["N"]) or not 1 <= point["N"] <= MOST_IMAGES:
+        return "N is no number of images"
+    if not all(isinstance(point[axis], str) for axis in ("rung", "transfer", "precision")):
+        return "a name is no text"
+    if not all(map(whole, point["constants"].values())):
+        return "a constant is no whole number"
+    if not isinstance(record["status"], str):
+        return "its status is no text"
+    times = [time for samples in (record.get("samples") or {}).values() for time in samples]
+    times += [time for name, time in cpu.items() if name.endswith("_ms") and time is not None]
+    if record["status"] == "ok" and not all(SHORTEST_MS <= time <= LONGEST_MS for time in times):
+        return "a time is not possible"
+    if not all(value is None or math.isfinite(float(value)) or record["status"] != "ok" for value in error.values()):
+        return "its error is not finite"
+    launches = record.get("launches") or []
+    return None if all(isinstance(launch.get("entry"), str) for launch in launches) else "a launch has no name"
+
+
+def whole(value: object) -> bool:
+    """Whether a value is a whole number; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """The latest records of one device, in the order of workload, layer, N and ladder, and what surrounds them."""
+    """One record of each point of one device, and what surrounds them.
+
+    Where several runs hold a point, ``points`` has that of one run: see ``chosen``.  ``every`` has them all.
+    """
 
     device: Record
     headers: tuple[Record, ...]
-    points: tuple[Measured, ...]
+    points: tuple[Measured, ...]  # in the order of workload, N, layer and ladder
     unreadable: int = 0
+    every: tuple[Measured, ...] = ()
+    unusable: tuple[str, ...] = ()  # what is wrong with each record that was left out
+
+    def of_one_run(self, wanted: Callable[[Measured], bool]) -> "Measurements":
+        """Only the points that are wanted, of as few runs as ``chosen`` manages."""
+        points = [point for point in self.every if wanted(point)]
+        return replace(self, points=tuple(sorted(chosen(points), key=order)))
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The runs of all points, the one with most points first."""
+        return runs_of(self.points)
+
+    def footnote(self, series: Iterable[Series] | None = None) -> str:
+        """Which runs the points are of: all of them, or those of the series alone."""
+        wanted = None if series is None else set(series)
+        points = [point for point in self.points if wanted is None or point.series in wanted]
+        return footnote(points, [run for run in map(self.baseline, self.workloads) if run])
 
     @property
     def timed(self) -> bool:
@@ -126,6 +213,30 @@ class Measurements:
     def workloads(self) -> list[str]:
         """Workloads with points."""
         return [name for name in WORKLOADS if any(point.workload == name for point in self.points)]
+
+    @cached_property
+    def _baselines(self) -> dict[str, Run]:
+        found: dict[str, Run] = {}
+        for workload in self.workloads:
+            timed = [point for point in self.points if point.workload == workload and point.cpu_ms("serial")]
+            timed = timed or [point for point in self.every if point.workload == workload and point.cpu_ms("serial")]
+            if timed:
+                found[workload] = runs_of(timed)[0]
+        return found
+
+    def baseline(self, workload: str) -> Run | None:
+        """The run whose host's CPU times all speedups are over: of those with such times the one with most points."""
+        return self._baselines.get(workload)
+
+    @cached_property
+    def _cpu(self) -> dict[tuple[str, int, str], tuple[int, float]]:
+        found: dict[tuple[str, int, str], tuple[int, float]] = {}
+        for point in self.every:
+            for base in ("serial", "blas"):
+                ms = point.cpu_ms(base)
+                if ms and point.run is self._baselines.get(point.workload):
+                    found.setdefault((point.workload, point.layer, base), (point.N, ms))
+        return found
 
     @cached_property
     def _defaults(self) -> dict[tuple[str, int, int, Series], Measured]:
@@ -173,20 +284,85 @@ class Measurements:
         return added(self.time(workload, number, N, series, figure) for number in layer_numbers(workload))
 
     def serial(self, workload: str, layer: int | None, N: int, base: str = "serial") -> float | None:
-        """The CPU's time for a batch, from any point of it; ``layer`` None adds up the layers."""
+        """The CPU's time for a batch, of the baseline's host; ``layer`` None adds up the layers.
+
+        The records have it per image, whatever their N (``serial_scaled_from``), so that it is in proportion to N.
+        """
         if layer is None:
             return sum_or_none([self.serial(workload, number, N, base) for number in layer_numbers(workload)])
-        points = (point for point in self.points if (point.workload, point.layer, point.N) == (workload, layer, N))
-        return next((time for point in points if (time := point.cpu_ms(base))), None)
+        images, ms = self._cpu.get((workload, layer, base), (1, None))
+        return None if ms is None else ms / images * N
 
     def speedup(
         self, workload: str, layer: int | None, N: int, series: Series, figure: str = "total", base: str = "serial"
     ) -> Summary | None:
         """CPU time over a time of ours, with the interval of ours."""
-        serial, own = self.serial(workload, layer, N, base), self.time(workload, layer, N, series, figure)
-        if serial is None or own is None:
-            return None
-        return Summary(serial / own.median, serial / own.high, serial / own.low, own.count)
+        return speedup_over(self.serial(workload, layer, N, base), self.time(workload, layer, N, series, figure))
+
+
+def speedup_over(base: float | None, own: Summary | None) -> Summary | None:
+    """A base time over one of ours, with the interval of ours; None where one is missing."""
+    return Summary(base / own.median, base / own.high, base / own.low, own.count) if base and own else None
+
+
+def runs_of(points: Iterable[Measured]) -> list[Run]:
+    """The points' runs, the one with most points first."""
+    return [run for run, _ in Counter(point.run for point in points).most_common()]
+
+
+def chosen(points: Sequence[Measured]) -> list[Measured]:
+    """One measurement of each point.
+
+    A series (a rung under a transfer) is taken from the run that holds most of it, so that its row is of one run;
+    among equals from the run that has CPU times, then from that with most of all points, then from the last.
+    """
+    in_order = list(dict.fromkeys(point.run for point in points))
+    with_cpu = {point.run for point in points if point.cpu_ms("serial")}
+    held = Counter(point.run for point in points)
+    of_series = Counter((point.workload, point.series, point.run) for point in points)
+
+    def preference(point: Measured) -> tuple[int, bool, int, int]:
+        run = point.run
+        return of_series[point.workload, point.series, run], run in with_cpu, held[run], in_order.index(run)
+
+    found: dict[str, Measured] = {}
+    for point in points:
+        name = point.name
+        if name not in found or preference(point) > preference(found[name]):
+            found[name] = point
+    return list(found.values())
+
+
+def footnote(points: Sequence[Measured], baselines: Sequence[Run] = ()) -> str:
+    """Which run the points are of; where there are several, which series are of which, and whose CPU times count."""
+    runs = runs_of(points)
+    if not runs:
+        return ""
+    text = f"Run: {runs[0].text}."
+    if len(runs) > 1:
+        names = list(dict.fromkeys(point.series for point in sorted(points, key=lambda point: place(point.series))))
+        of_run = {run: {point.series for point in points if point.run is run} for run in runs}
+        text = f"Runs: {'; '.join(f'{run.text}: {stretches(names, of_run[run])}' for run in runs)}."
+    elsewhere = [run.text for run in baselines if runs != [run]]
+    hosts = dict.fromkeys(str(run.host["cpu"]) for run in [*runs, *baselines] if run.host.get("cpu"))
+    text += f" Serial CPU: {' and '.join(elsewhere)}." if elsewhere else ""
+    return text + (f" Host CPU: {' or '.join(hosts)}." if hosts else "")
+
+
+def stretches(names: Sequence[Series], wanted: Collection[Series]) -> str:
+    """Series in words, neighbours among the names as ``first to last``."""
+    found: list[list[Series]] = [[]]
+    for name in names:
+        if name in wanted:
+            found[-1].append(name)
+        elif found[-1]:
+            found.append([])
+    texts = [
+        f"{part[0].label} to {part[-1].label}" if len(part) > 2 else ", ".join(each.label for each in part)
+        for part in found
+        if part
+    ]
+    return ", ".join(texts)
 
 
 STUDY_SERIES = (Series("direct", "managed"),)
@@ -227,21 +403,31 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
     """
     devices = {key: header for key, header in records.headers.items() if header["type"] == "device"}
     # layers that were run as one sequence have their range for a number, and no place in tables of layers
-    of_layers = [record for record in records.points if isinstance(record["point"]["layer"], int)]
-    used = {record["device"] for record in of_layers if record.get("device") in devices}
+    files = records.files or [""] * len(records.points)
+    of_layers = [
+        (record, file)
+        for record, file in zip(records.points, files, strict=True)
+        if isinstance(record["point"]["layer"], int) and record.get("device") in devices
+    ]
+    used = {record["device"] for record, _ in of_layers}
     names = {name_of(devices[key]): devices[key] for key in sorted(used)}
     gpus = [name for name, header in names.items() if header.get("backend") != HOST_BACKEND]
     if not names:
         raise UsageError("the record files hold no points: run python -m alexconv.run first")
     if device is None and len(gpus) > 1:
         raise UsageError(f"the record files hold points of {' and '.join(gpus)}: choose one with --device")
-    chosen = device or (gpus or list(names))[0]
-    if chosen not in names:
-        raise UsageError(f"no point was run on {chosen!r}: the record files know {', '.join(names)}")
-    keys = {key for key, header in devices.items() if name_of(header) == chosen}
-    kept = latest(record for record in of_layers if record.get("device") in keys)
-    points = sorted(map(measured, kept), key=order)
-    named = {record.get(kind) for record in kept for kind in ("host", "run")}
+    name = device or (gpus or list(names))[0]
+    if name not in names:
+        raise UsageError(f"no point was run on {name!r}: the record files know {', '.join(names)}")
+    keys = {key for key, header in devices.items() if name_of(header) == name}
+    of_device = [(record, file) for record, file in of_layers if record.get("device") in keys]
+    every, unusable = usable(of_device, records.headers)
+    if not every:
+        raise UsageError(f"the record files hold no usable points: {'; '.join(unusable[:3])}")
+    points = chosen([point for point in every if at_study_batch(point)])
+    found = {point.name for point in points}
+    points += chosen([point for point in every if point.name not in found])
+    named = {point.record.get(kind) for point in points for kind in ("host", "run")}
     headers = [
         header
         for key, header in records.headers.items()
@@ -252,8 +438,37 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
         for header in records.headers.values()
         if header["type"] == "profile" and ("device" not in header or header["device"] in keys)
     )
-    last = [record["device"] for record in of_layers if record.get("device") in keys][-1]
-    return Measurements(devices[last], tuple(headers), tuple(points), records.unreadable)
+    last = devices[of_device[-1][0]["device"]]
+    in_order = (tuple(sorted(each, key=order)) for each in (points, every))
+    shown, every_one = in_order
+    return Measurements(last, tuple(headers), shown, records.unreadable, every_one, tuple(unusable))
+
+
+def at_study_batch(point: Measured) -> bool:
+    """Whether a point has default constants and a batch size of the study's tables."""
+    return not point.changed and point.N in WORKLOADS[point.workload].batches
+
+
+def usable(records: Sequence[tuple[Record, str]], headers: Mapping[str, Record]) -> tuple[list[Measured], list[str]]:
+    """The last record of each point in each run, and what is wrong with those of which no figure can be made."""
+    by_run: dict[tuple[str, ...], list[Record]] = {}
+    for record, file in records:
+        commit = headers.get(str(record.get("run")), {}).get("commit") or ""
+        by_run.setdefault((file, record["device"], str(record.get("host")), commit), []).append(record)
+    files = Counter(file for file, *_ in by_run)
+    number: Counter[str] = Counter()
+    points: list[Measured] = []
+    faults: list[str] = []
+    for (file, device, host, commit), found in by_run.items():
+        number[file] += 1
+        name = file if files[file] == 1 else f"{file}/{number[file]}"
+        run = Run(name, headers[device], headers.get(host, {}), commit)
+        for record in latest(found):
+            try:
+                points.append(measured(record, run))
+            except UsageError as error:
+                faults.append(f"{file}: {error}" if file else str(error))
+    return points, faults
 
 
 def latest(records: Iterable[Record]) -> list[Record]:

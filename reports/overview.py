@@ -1,11 +1,13 @@
 """The top of the report: where the figures come from, what they are relative to, and the main table."""
 
+from collections import Counter
 from collections.abc import Iterable
 
+from alexconv.kernels.ladder import RUNGS
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
-from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measurements, name_of
+from alexconv.reports.elements import Cell, Plot, Section, Table, shown
+from alexconv.reports.measurements import SHORT, Measurements, Run, name_of
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
 
 KILO, GIBIBYTE = 1000, 2**30
@@ -14,7 +16,9 @@ KILO, GIBIBYTE = 1000, 2**30
 def facts(measurements: Measurements) -> list[tuple[str, str]]:
     """Name and value of everything that the records say about machine and software."""
     device = measurements.device
+    cards = list(dict.fromkeys(point.run.card for point in measurements.every if point.run.device.get("uuid")))
     found = [("Device", device_line(device))]
+    found += [("Cards", f"{len(cards)}: {', '.join(cards)}")] if len(cards) > 1 else []
     found += [("Driver", str(device["driver"]))] if device.get("driver") else []
     found += [("Toolkit", f"CUDA {device['toolkit']}")] if device.get("toolkit") else []
     found += [("Clocks", clocks(device))] if device.get("clock_khz") else []
@@ -63,65 +67,138 @@ def packages(run: Record) -> str:
 
 def bases(measurements: Measurements) -> list[tuple[str, str]]:
     """What every speedup in the report is relative to."""
-    hosts = " or ".join(once(str(host.get("cpu", "")) for host in measurements.of_type("host"))) or "an unnamed CPU"
-    cores = " or ".join(once(str(host.get("cores", "")) for host in measurements.of_type("host"))) or "all"
+    used = [run for run in map(measurements.baseline, measurements.workloads) if run]
+    hosts = " or ".join(once(str(run.host.get("cpu", "")) for run in used)) or "an unnamed CPU"
+    cores = " or ".join(once(str(run.host.get("cores", "")) for run in used)) or "all"
     scaled = sum("serial_scaled_from" in (point.record.get("cpu") or {}) for point in measurements.points)
     note = (
         f" In {scaled} of {len(measurements.points)} points it is scaled up from fewer images than N." if scaled else ""
     )
+    if len(measurements.runs) > 1:
+        note += " A table has it from one run, which its caption names."
     return [
         ("Serial CPU", f"a plain seven-loop C++ convolution, -O2, one core of {hosts}.{note}"),
         ("BLAS", f"im2col and matrix product in float32 on all {cores} cores of {hosts}"),
         ("Published", f"each study's own serial CPU run; {ALEXNET_STUDY} ran its kernels on a {ALEXNET_GPU}"),
-        ("Gain", "another rung, or a peer, on the same device and in the same run: named where it is used"),
+        (
+            "Gain",
+            "another rung, or a peer: named where it is used, of the same run unless the caption says otherwise",
+        ),
     ]
 
 
 def section(measurements: Measurements) -> Section:
-    """The main table of every workload: sums over the layers, then layer by layer."""
+    """The main table of every workload: sums over the layers, then layer by layer; the runs."""
     items: list[Table | Plot] = []
-    for workload in measurements.workloads:
-        found = [row for row in rows(point.record for point in measurements.points) if row.workload == workload]
-        whole = [row for row in found if row.layer is None]
-        if measurements.timed and whole:
+    for workload in measurements.workloads if measurements.timed else []:
+        found = rows_of_runs(measurements, workload)
+        whole = [(run, row) for run, row in found if row.layer is None]
+        base = measurements.baseline(workload)
+        basis = f" CPU times: those of {base.text}." if base else ""
+        if whole:
             items.append(
                 Table(
                     f"{workload}-overview",
                     f"{workload}: all measured layers together",
-                    "Medians in ms per batch. Speedups: serial CPU, and BLAS on all cores, over the total.",
-                    ("N", "rung", "transfer", "layers", *TIMES, "max error", "status"),
+                    "Medians in ms per batch, each row of one run. Speedups: serial CPU, and BLAS on all cores, "
+                    f"over the total.{basis}",
+                    ("N", "rung", "transfer", "layers", *TIMES, "max error", "status", "run"),
                     [
-                        (row.N, row.rung, row.transfer, layers_of(row, found), *timed(row), row.error, row.status)
-                        for row in whole
+                        (row.N, row.rung, row.transfer, layers_of(row, run, found), *timed(row), *ends(run, row))
+                        for run, row in whole
                     ],
                 )
             )
-        if measurements.timed:
-            items.append(
-                Table(
-                    f"{workload}-layers",
-                    f"{workload}: layer by layer",
-                    "As above, every point.",
-                    ("N", "layer", "rung", "transfer", *TIMES, "max error", "status"),
-                    [
-                        (row.N, row.layer, row.rung, row.transfer, *timed(row), row.error, row.status)
-                        for row in found
-                        if row.layer is not None
-                    ],
-                    long=True,
-                )
+        items.append(
+            Table(
+                f"{workload}-layers",
+                f"{workload}: layer by layer",
+                f"As above, every point.{basis}",
+                ("N", "layer", "rung", "transfer", *TIMES, "max error", "status", "run"),
+                [
+                    (row.N, row.layer, row.rung, row.transfer, *timed(row), *ends(run, row))
+                    for run, row in found
+                    if row.layer is not None
+                ],
+                long=True,
             )
-    text = "Kernel: all kernels of the rung on the device. Total: host arrays to host arrays, allocation apart."
+        )
+    if measurements.timed:
+        items.append(runs_table(measurements))
+    text = (
+        "Kernel: all kernels of the rung on the device. Total: host arrays to host arrays, allocation apart. Each time "
+        "is the median of its samples; a sum, of both copies or of all layers, is the sum of these medians. Where "
+        "several runs hold the same rung, its row is of the run that holds most of the row."
+    )
     return Section("overview", "Results", text, items)
+
+
+def rows_of_runs(measurements: Measurements, workload: str) -> list[tuple[Run, Row]]:
+    """Rows of a workload with their runs, CPU times all of one host; sums are over points of one run."""
+    by_run: dict[Run, list[Record]] = {}
+    for point in measurements.points:
+        if point.workload == workload:
+            cpu = {
+                f"{base}_ms": measurements.serial(workload, point.layer, point.N, base) for base in ("serial", "blas")
+            }
+            error = {} if point.error is None else point.record["error"]
+            by_run.setdefault(point.run, []).append(point.record | {"cpu": cpu, "error": error})
+    found = [(run, row) for run, records in by_run.items() for row in rows(records)]
+    names = list(RUNGS)
+
+    def position(pair: tuple[Run, Row]) -> tuple[int, int, str, str, str]:
+        run, row = pair
+        name = row.rung.partition(" ")[0]
+        return row.N, names.index(name) if name in names else len(names), row.rung, row.transfer, run.name
+
+    return sorted(found, key=position)
+
+
+def runs_table(measurements: Measurements) -> Table:
+    """What each record file's runs were measured on."""
+    counts = Counter(point.run for point in measurements.every)
+    used = Counter(point.run for point in measurements.points)
+    table_rows: list[tuple[Cell, ...]] = []
+    for run, count in counts.items():
+        device, host = run.device, run.host
+        software = (
+            device.get("driver"),
+            device.get("toolkit"),
+            host.get("cpu"),
+            host.get("system"),
+            run.commit[:SHORT],
+        )
+        table_rows.append((run.name, run.card, *software, count, used[run], serial_per_image(measurements, run)))
+    columns = (
+        *("run", "card", "driver", "CUDA", "host CPU", "system", "commit", "points", "points shown"),
+        "serial CPU, its first layer (ms per image)",
+    )
+    caption = (
+        "A run: one record file, card, host and commit. The last column is the same program on each run's host. Of "
+        "points that several runs hold, tables show one; ablations and sweeps show each run by itself."
+    )
+    return Table("runs", "Runs", caption, columns, table_rows)
+
+
+def serial_per_image(measurements: Measurements, run: Run) -> str | None:
+    """Serial CPU time of the run's first layer, named."""
+    points = (point for point in measurements.every if point.run is run)
+    found = next(((point, ms) for point in points if (ms := point.cpu_ms("serial"))), None)
+    return None if found is None else f"{found[0].workload} layer {found[0].layer}: {shown(found[1] / found[0].N)}"
 
 
 TIMES = ("kernel (ms)", "copies (ms)", "total (ms)", "speedup, serial (×)", "speedup, BLAS (×)")
 
 
-def layers_of(whole: Row, found: list[Row]) -> str:
+def layers_of(whole: Row, run: Run, found: list[tuple[Run, Row]]) -> str:
     """The layers that a sum is over."""
-    same = (whole.N, whole.rung, whole.transfer)
-    return ", ".join(str(row.layer) for row in found if row.layer and (row.N, row.rung, row.transfer) == same)
+    same = (run, whole.N, whole.rung, whole.transfer)
+    return ", ".join(str(row.layer) for of, row in found if row.layer and (of, row.N, row.rung, row.transfer) == same)
+
+
+def ends(run: Run, row: Row) -> tuple[Cell, ...]:
+    """The last cells of a row."""
+    return row.error, row.status, run.name
 
 
 def timed(row: Row) -> tuple[Cell, ...]:

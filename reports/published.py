@@ -77,24 +77,30 @@ def variant_of(series: Series) -> str | None:
 
 
 @cache
-def _index() -> dict[tuple[str, int | None, int, str, str], float]:
-    found: dict[tuple[str, int | None, int, str, str], float] = {}
+def _index() -> dict[tuple[str, int | None, int, str, str], list[Figure]]:
+    found: dict[tuple[str, int | None, int, str, str], list[Figure]] = {}
     for each in figures():
-        found.setdefault((each.workload, each.layer, each.N, each.variant, each.quantity), each.value)
+        found.setdefault((each.workload, each.layer, each.N, each.variant, each.quantity), []).append(each)
     return found
 
 
-def value(workload: str, layer: int | None, N: int, variant: str | None, quantity: str) -> float | None:
-    """A published figure in its own unit, the first where the study gives several; None where it gives none."""
-    return _index().get((workload, layer, N, variant or "", quantity))
+def value(
+    workload: str, layer: int | None, N: int, variant: str | None, quantity: str, where: str = ""
+) -> float | None:
+    """A published figure in its own unit; None where the study gives none.
+
+    Where it gives several that differ: the one of the named place, or else the first in the file.
+    """
+    found = _index().get((workload, layer, N, variant or "", quantity), [])
+    return next((each.value for each in sorted(found, key=lambda each: each.where != where)), None)
 
 
-def kernel_ms(workload: str, layer: int | None, N: int, series: Series) -> float | None:
+def kernel_ms(workload: str, layer: int | None, N: int, series: Series, where: str = "") -> float | None:
     """Published time of a variant's kernels in ms; ``layer`` None adds up the layers, if all are there."""
     variant = variant_of(series)
     if layer is None:
-        return _over_layers(workload, N, lambda number: kernel_ms(workload, number, N, series))
-    return value(workload, layer, N, variant, "kernel_time") or value(workload, layer, N, variant, "op_time")
+        return _over_layers(workload, N, lambda number: kernel_ms(workload, number, N, series, where))
+    return value(workload, layer, N, variant, "kernel_time", where)
 
 
 def copies_ms(workload: str, layer: int | None, N: int, series: Series) -> float | None:
@@ -117,9 +123,20 @@ def serial_ms(workload: str, layer: int | None, N: int) -> float | None:
 
 
 def speedup(workload: str, layer: int | None, N: int, series: Series) -> float | None:
-    """Published speedup over the study's serial CPU run, copies included."""
+    """Published speedup over the study's serial CPU run, copies included; see ``derived``."""
+    return printed_speedup(workload, layer, N, series) or _speedup_from_times(workload, layer, N, series)
+
+
+def printed_speedup(workload: str, layer: int | None, N: int, series: Series) -> float | None:
+    """The speedup that the study prints itself."""
     quantity = "total_speedup_with_memcpy" if layer is None else "speedup_vs_cpu_with_memcpy"
-    return value(workload, layer, N, variant_of(series), quantity) or _speedup_from_times(workload, layer, N, series)
+    return value(workload, layer, N, variant_of(series), quantity)
+
+
+def derived(workload: str, layer: int | None, N: int, series: Series) -> bool:
+    """Whether ``speedup`` is computed here from the study's times, because the study prints none."""
+    known = speedup(workload, layer, N, series) is not None
+    return known and printed_speedup(workload, layer, N, series) is None
 
 
 def _speedup_from_times(workload: str, layer: int | None, N: int, series: Series) -> float | None:

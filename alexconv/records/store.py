@@ -40,6 +40,7 @@ class Records:
     headers: dict[str, Record] = field(default_factory=dict)
     points: list[Record] = field(default_factory=list)
     unreadable: int = 0
+    files: list[str] = field(default_factory=list)  # each point's, without folder and suffix
 
     def latest(self) -> list[Record]:
         """One record per point, the last written."""
@@ -69,6 +70,7 @@ def read(paths: Iterable[Path]) -> Records:
                 records.unreadable += 1
             elif kind == "point":
                 records.points.append(in_present_names(record))
+                records.files.append(path.stem)
             else:
                 records.headers[record["key"]] = record
     return records

@@ -1,0 +1,168 @@
+"""Points of several runs: which run a table takes, what it says of it, and records of which no figure can be made."""
+
+from pathlib import Path
+
+import pytest
+from report_records import GPU, record, write
+
+from alexconv.records.store import read
+from alexconv.reports.__main__ import main
+from alexconv.reports.alexnet import section as alexnet_section
+from alexconv.reports.elements import Table
+from alexconv.reports.measurements import Measurements, measurements, stretches
+from alexconv.reports.overview import section as overview
+from alexconv.reports.page import compose, markdown
+from alexconv.reports.published import Series
+
+WIDE = ("direct", "direct-register", "channels")
+BATCHES = (1, 32, 128)
+
+
+def timed(layer: int, N: int, rung: str, kernel: float, serial: float | None) -> dict:
+    """A point with the same kernel time in every sample, and a serial CPU time per image."""
+    made = record("alexnet", layer, N, rung)
+    made["samples"] = {"kernel": [kernel] * 10, "h2d": [1.0] * 10, "d2h": [1.0] * 10, "total": [kernel + 2] * 10}
+    return made | {"cpu": {"serial_ms": serial * N} if serial else {}}
+
+
+def run_of(path: Path, card: str, points: list[dict]) -> Path:
+    return write(path, points, GPU | {"uuid": f"GPU-{card}-1-2"})
+
+
+def two_runs(folder: Path) -> Measurements:
+    """All layers of three rungs on one card, and later two batches of one of them on another, with a slower host."""
+    first = [timed(layer, N, rung, 10.0, 100.0) for layer in range(1, 6) for N in BATCHES for rung in WIDE]
+    later = [timed(layer, N, "direct", 20.0, 300.0) for layer in range(1, 6) for N in (128, 256)]
+    files = [run_of(folder / "a-wide.jsonl", "aaaa", first), run_of(folder / "b-later.jsonl", "bbbb", later)]
+    return measurements(read(files))
+
+
+def test_a_series_is_of_the_run_that_holds_most_of_it_whichever_file_comes_last(tmp_path: Path) -> None:
+    found = two_runs(tmp_path)
+    for N in BATCHES:
+        point = found.find("alexnet", 1, N, Series("direct"))
+        assert point is not None
+        assert (point.run.name, point.median("kernel")) == ("a-wide", 10.0)
+    beyond = found.find("alexnet", 1, 256, Series("direct"))
+    assert beyond is not None
+    assert (beyond.run.name, beyond.run.card) == ("b-later", "GPU-bbbb")
+
+
+def test_a_table_takes_the_run_that_holds_most_of_its_own_rows(tmp_path: Path) -> None:
+    def larger(found: Measurements) -> Measurements:
+        return found.of_one_run(lambda point: point.series == Series("direct") and point.N >= 128)
+
+    found = larger(two_runs(tmp_path))
+    assert {point.run.name for point in found.points} == {"b-later"}
+    assert found.footnote() == "Run: b-later (GPU-bbbb, commit abc1234). Host CPU: Test CPU."
+    assert found.serial("alexnet", 1, 128) == 300.0 * 128
+
+
+def test_all_speedups_of_a_table_are_over_one_host(tmp_path: Path) -> None:
+    found = two_runs(tmp_path)
+    assert found.serial("alexnet", 1, 128) == 100.0 * 128
+    assert found.serial("alexnet", 1, 256) == 100.0 * 256, "in proportion, as the records have it per image"
+    speedup = found.speedup("alexnet", 1, 256, Series("direct"))
+    assert speedup and speedup.median == pytest.approx(100.0 * 256 / 22)
+
+
+def test_tables_and_figures_name_the_runs_they_are_of(tmp_path: Path) -> None:
+    found = two_runs(tmp_path)
+    expected = "Runs: a-wide (GPU-aaaa, commit abc1234): direct, direct-register; b-later"
+    assert found.footnote([Series("direct"), Series("direct-register")]).startswith(expected)
+    assert "Serial CPU: a-wide (GPU-aaaa, commit abc1234)." in found.footnote()
+    items = alexnet_section(found).items
+    captions = {item.key: item.caption for item in items}
+    for key in ("table-3", "table-4", "table-5", "fig-3a", "fig-7b", "fig-8c"):
+        assert "Run: a-wide (GPU-aaaa" in captions[key], key
+    runs = next(item for item in overview(found).items if isinstance(item, Table) and item.key == "runs")
+    assert [(row[0], row[1]) for row in runs.rows] == [("a-wide", "GPU-aaaa"), ("b-later", "GPU-bbbb")]
+
+
+def test_the_rows_of_the_overview_are_each_of_one_run_and_say_which(tmp_path: Path) -> None:
+    items = overview(two_runs(tmp_path)).items
+    table = next(item for item in items if isinstance(item, Table) and item.key == "alexnet-overview")
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows if row[1] == "direct"]
+    assert [(row["N"], row["run"]) for row in rows] == [
+        (1, "a-wide"),
+        (32, "a-wide"),
+        (128, "a-wide"),
+        (256, "b-later"),
+    ]
+    assert rows[-1]["speedup, serial (×)"] == pytest.approx(5 * 100 * 256 / (5 * 22))
+
+
+def test_runs_in_one_file_are_told_apart(tmp_path: Path) -> None:
+    run_of(tmp_path / "both.jsonl", "aaaa", [timed(1, 1, "direct", 1.0, None)])
+    file = run_of(tmp_path / "both.jsonl", "bbbb", [timed(1, 1, "direct", 2.0, None)])
+    found = measurements(read([file]))
+    assert [(point.run.name, point.median("kernel")) for point in found.every] == [("both/1", 1.0), ("both/2", 2.0)]
+    assert [point.median("kernel") for point in found.points] == [2.0], "the last, where runs hold the same"
+
+
+def test_copies_are_the_sum_of_the_medians(tmp_path: Path) -> None:
+    made = record("alexnet", 1, 1, "direct")
+    made["samples"] |= {"h2d": [1.0, 2.0, 9.0], "d2h": [9.0, 2.0, 1.0]}
+    found = measurements(read([write(tmp_path / "few.jsonl", [made])]))
+    assert found.points[0].median("copies") == 4.0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [("abc", "a to c"), ("ab", "a, b"), ("acde", "a, c to e"), ("e", "e"), ("abde", "a, b, d, e")],
+)
+def test_stretches(wanted: str, text: str) -> None:
+    assert stretches([Series(name) for name in "abcde"], {Series(name) for name in wanted}) == text
+
+
+# Records of which no figure can be made
+
+
+ODD = {
+    "NaN": {"samples": {"kernel": [float("nan")]}},
+    "infinite": {"samples": {"total": [float("inf")]}},
+    "no time": {"samples": {"total": [0]}},
+    "huge": {"samples": {"kernel": [1e308] * 3}},
+    "no images": {"point": {"N": 0}},
+    "too many images": {"point": {"N": 10**400}},
+    "N as text": {"point": {"N": "128"}},
+    "unknown workload": {"point": {"workload": "vgg"}},
+    "unknown layer": {"point": {"layer": 9}},
+    "constants as text": {"point": {"constants": {"OUTPUTS": "2"}}},
+    "constants as a list": {"point": {"constants": [1]}},
+    "status a list": {"status": ["ok"]},
+    "error as text": {"error": {"scaled": "small"}},
+    "CPU time of 0": {"cpu": {"serial_ms": 0}},
+    "CPU time as text": {"cpu": {"serial_ms": "1"}},
+    "launches as text": {"launches": ["direct"]},
+}
+
+
+@pytest.mark.parametrize("changes", ODD.values(), ids=ODD)
+def test_a_record_of_which_no_figure_can_be_made_is_named_and_the_others_reported(
+    tmp_path: Path, changes: dict
+) -> None:
+    odd = record("alexnet", 2, 32, "channels")
+    for name, value in changes.items():
+        odd[name] = odd[name] | value if isinstance(value, dict) and name != "samples" else value
+    file = write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct"), odd])
+    text = markdown(compose(measurements(read([file]))))
+    assert "Left out: few: the record of " in text
+    assert "channels cannot be used" in text
+    assert "1 points: 1 ok" in text
+
+
+def test_a_record_without_an_error_figure_or_a_constant_of_today_is_reported(tmp_path: Path) -> None:
+    points = [record("alexnet", 2, 128, "channels-vector", CHANNELS=n, PLANE_SHARED=s) for n in (1, 2) for s in (0, 1)]
+    points[0]["error"] = {"absolute": None, "scaled": None, "tolerance": None}
+    del points[1]["point"]["constants"]["COALESCED"]
+    points[1]["changed"] = {"CHANNELS": 1}
+    text = markdown(compose(measurements(read([write(tmp_path / "few.jsonl", points)]))))
+    assert "4 points: 4 ok" in text
+
+
+def test_only_unusable_records_are_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = record("alexnet", 1, 1, "direct")
+    odd["samples"]["kernel"] = [float("nan")]
+    assert main([str(write(tmp_path / "few.jsonl", [odd])), "-o", str(tmp_path / "out")]) == 2
+    assert "no usable points" in capsys.readouterr().err
