@@ -88,6 +88,8 @@ def complete(record: Record) -> bool:
     point, samples = record.get("point"), record.get("samples", {})
     if "status" not in record or not isinstance(point, dict) or point.keys() != set(AXES):
         return False
+    if not isinstance(point["rung"], str) or not isinstance(point["constants"], dict):
+        return False
     return isinstance(samples, dict) and all(isinstance(found, list) and numbers(found) for found in samples.values())
 
 

@@ -129,7 +129,7 @@ ODD = {
     "unknown workload": {"point": {"workload": "vgg"}},
     "unknown layer": {"point": {"layer": 9}},
     "constants as text": {"point": {"constants": {"OUTPUTS": "2"}}},
-    "constants as a list": {"point": {"constants": [1]}},
+    "transfer a list": {"point": {"transfer": ["pinned"]}},
     "status a list": {"status": ["ok"]},
     "error as text": {"error": {"scaled": "small"}},
     "CPU time of 0": {"cpu": {"serial_ms": 0}},
@@ -150,6 +150,14 @@ def test_a_record_of_which_no_figure_can_be_made_is_named_and_the_others_reporte
     assert "Left out: few: the record of " in text
     assert "channels cannot be used" in text
     assert "1 points: 1 ok" in text
+
+
+@pytest.mark.parametrize("changes", [{"constants": [1]}, {"rung": ["channels"]}])
+def test_a_point_that_is_none_is_counted_as_unreadable(tmp_path: Path, changes: dict) -> None:
+    odd = record("alexnet", 2, 32, "channels")
+    odd["point"] |= changes
+    found = measurements(read([write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct"), odd])]))
+    assert (len(found.every), found.unreadable) == (1, 1)
 
 
 def test_a_record_without_an_error_figure_or_a_constant_of_today_is_reported(tmp_path: Path) -> None:
