@@ -23,6 +23,7 @@ from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor, open_rung
 from alexconv.kernels.rung import Rung
+from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.points import Point, choose_rungs
 from alexconv.measuring.runner import FAILURES, Runner, Settings, Skip
 from alexconv.measuring.transfers import transfer_named
@@ -154,7 +155,7 @@ def run(options: argparse.Namespace, executor: Executor, command: str) -> list[A
     headers = environment.write_headers(file, executor.header(), command)
     progress = display.console(stderr=True)
     layers = range(1, len(WORKLOAD.layers) + 1)
-    runner.build_all([point_of(rung, layer, options.images) for rung in rungs for layer in layers])
+    compile_all(runner, [point_of(rung, layer, options.images) for rung in rungs for layer in layers])
     results = []
     for rung in track(rungs, "rungs", console=progress, transient=True, disable=not progress.is_terminal):
         results.append(trial.run(runner, rung))

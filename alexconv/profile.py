@@ -49,6 +49,7 @@ from alexconv.executors.host.points import HostPoint, HostProgram, HostRungs
 from alexconv.executors.point import open_rung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import images_at_a_time
+from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.launches import configure
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.points import (
@@ -182,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     file = RecordFile(options.out)
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
-    runner.build_all(points)
+    compile_all(runner, points)
     if executor.name == "host":
         profiles = list(host_profiles(runner, points, options.blocks))
     else:

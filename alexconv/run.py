@@ -7,19 +7,17 @@ import argparse
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import product
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
 
 from alexconv import __version__
-from alexconv.cli import display
-from alexconv.cli.display import Progress, listing, outcome, plan_table, result_tables
+from alexconv.cli import display, matrix
+from alexconv.cli.display import Progress, counted, listing, next_steps, outcome, plan_table, result_tables
 from alexconv.cli.options import (
     DEFAULT_BATCH,
     comma_separated,
@@ -34,8 +32,6 @@ from alexconv.cli.options import (
     program,
     workload_named,
 )
-from alexconv.cli.watchdog import TIME_LIMIT, time_limit
-from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.errors import UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
@@ -44,8 +40,8 @@ from alexconv.kernels.ladder_lenet import STUDY_WORKLOADS
 from alexconv.kernels.rung import Rung
 from alexconv.measuring import peers, together
 from alexconv.measuring.checks import PRECISIONS
+from alexconv.measuring.jobs import Job, kept_records, run_jobs, with_peers
 from alexconv.measuring.points import (
-    Joint,
     Point,
     TunedConstants,
     choose_rungs,
@@ -55,8 +51,10 @@ from alexconv.measuring.points import (
     refuse_unused,
     study_points,
 )
-from alexconv.measuring.runner import Runner, Settings, finished, timed_out
+from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.transfers import TRANSFERS
+from alexconv.measuring.watchdog import TIME_LIMIT
+from alexconv.messages import print_to_stderr
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
 from alexconv.shapes import WORKLOADS, Conv
@@ -125,12 +123,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"record file, appended to (default: {DEFAULT_OUT})",
     )
-    add("--resume", action="store_true", help="run only what FILE lacks, or what has changed since")
-    add("--retry", action="store_true", help="as --resume, and what failed too")
+    add("--resume", action="store_true", help="run only what FILE lacks, failed or not, or what has changed since")
     add("--verify-only", action="store_true", help="check the outputs and time nothing, as under a sanitizer")
     add("--no-baseline", action="store_true", help="do not time the CPU: no speedups")
     add("--list", action="store_true", help="list the rungs and stop")
     add("--dry-run", action="store_true", help="show what would run, in how many pieces, and stop")
+    add("--verbose", action="store_true", help="a line for each finished point, and a table with a row for each point")
     add("--json", action="store_true", help="finished records (or the list) as JSON on standard output")
     add("--version", action="version", version=f"alexconv {__version__}")
     return options
@@ -207,18 +205,18 @@ def constants_of(choice: auto.Choice, rung: Rung, conv: Conv, N: int) -> dict[st
     return choice.constants
 
 
-def joint_points(
+def sequences_asked_for(
     options: argparse.Namespace, backend: str, points: Sequence[Point], tuned: TunedConstants | None
 ) -> list[together.JointRungs]:
-    """The layers of the points' rungs together, and the mix of rungs, as far as asked for; raises UsageError."""
-    joint = together.joint_rungs(points) if options.together else []
-    if options.together and points and not joint:
+    """The layers of each rung as one graph, and the mix of rungs, where asked for; raises UsageError."""
+    sequences = together.joint_rungs(points) if options.together else []
+    if options.together and points and not sequences:
         raise UsageError("--together takes two layers or more")
     if options.mix:
         batches = parse_batches(options.N or DEFAULT_BATCH[backend])
         transfers = choose_transfers(options.transfer)
-        joint += together.mixed(options.mix, workload_named(options.workload).name, batches, transfers, tuned)
-    return joint
+        sequences += together.mixed(options.mix, workload_named(options.workload).name, batches, transfers, tuned)
+    return sequences
 
 
 def precisions_asked_for(options: argparse.Namespace) -> list[str]:
@@ -226,119 +224,26 @@ def precisions_asked_for(options: argparse.Namespace) -> list[str]:
     return options.precision.split(",") if options.precision else []
 
 
-class Recorder(Protocol):
-    """What turns points of a kind into records."""
-
-    executor: Any
-
-    def key(self, point: Any) -> str:
-        """Digest of all that the point's result depends on."""
-        ...
-
-    def record(self, point: Any) -> Record:
-        """Runs one point."""
-        ...
-
-
-class Job(NamedTuple):
-    """A point, and what runs it."""
-
-    point: Point | Joint
-    recorder: Recorder
-
-
-def jobs_of(
-    runner: Runner, points: Sequence[Point], options: argparse.Namespace, peer_runner: Recorder | None
-) -> list[Job]:
-    """The points and their peers, each peer after the rungs of its layer and batch, with the same data at hand.
-
-    Raises UsageError where peers are asked for and none is left.
-    """
-    if peer_runner is None:
-        return [Job(point, runner) for point in points]
-    precisions = precisions_asked_for(options)
-    beside = peers.peer_points(points, precisions)
-    if not beside:
-        raise UsageError(f"no peer is left: theirs are the precisions {', '.join(peers.DTYPES)}")
-    places = list(dict.fromkeys(map(place, points)))
-    jobs = [
-        Job(point, runner if point.rung in RUNGS else peer_runner)
-        for point in sorted([*points, *beside], key=lambda point: places.index(place(point)))
-    ]
-    if options.together:
-        joint = peers.joint_points(points, precisions)
-        if not joint:
-            raise UsageError("--together takes two layers or more")
-        jobs += [Job(point, peer_runner) for point in joint]
-    return jobs
-
-
-def place(point: Point) -> tuple[str, int, int]:
-    """Workload, layer and batch size, whose inputs and reference are the same."""
-    return point.workload, point.layer, point.N
-
-
-def run_jobs(
-    jobs: Iterable[Job],
-    runner: Runner,
-    file: RecordFile,
-    headers: Record,
-    progress: Progress,
-    limit: float,
-    conclude: Callable[[list[Record]], int],
-) -> list[Record]:
-    """Runs and records the points one by one; stops early only when the device is lost.
-
-    A point that takes longer than ``limit`` seconds, what the CPU makes for it apart, ends the process, after its
-    record, with the status of ``conclude``, which gets all records so far.
-    """
-    done: list[Record] = []
-
-    def keep(record: Record) -> None:
-        done.append(file.point({**headers, **record}))
-        progress.finish(done[-1])
-
-    def give_up(record: Record) -> int:
-        keep(record)
-        progress.stop()
-        progress.say("a running kernel cannot be called back: run again with --resume for the other points")
-        return conclude(done)
-
-    for point, recorder in jobs:
-        progress.start(point.label())
-        runner.ready(peers.each_layer(point))
-        with time_limit(limit, partial(give_up, timed_out(point, recorder.key(point), limit))):
-            record = recorder.record(point)
-        keep(record)
-        if record["status"] == "launch-error" and recorder.executor.lost():
-            progress.say("the device no longer answers after this fault: run again with --resume for the other points")
-            break
-    return done
-
-
 def conclude(
-    say: Console,
-    options: argparse.Namespace,
-    jobs: Sequence[Job],
-    kept: Mapping[str, Record],
-    done: Sequence[Record],
+    say: Console, options: argparse.Namespace, jobs: Sequence[Job], kept: Mapping[str, Record], done: Sequence[Record]
 ) -> int:
-    """Shows what there is of the jobs now, ``kept`` and ``done``; returns the exit status."""
-    points = {identity(job.point.axes()): job.point for job in jobs}
+    """Shows the results of the jobs so far, ``kept`` from the file and ``done`` now; returns the exit status."""
     found = {**kept, **{identity(record["point"]): record for record in done}}
-    shown = {name: found[name] for name in points if name in found}
-    of_layers = [record for name, record in shown.items() if isinstance(points[name], Point)]
-    result_tables(say, of_layers, timed=jobs[0].recorder.executor.measures)
-    for name, record in shown.items():
-        if isinstance(points[name], Joint):
-            say.print(f"{points[name].label()}: {outcome(record)}", soft_wrap=True, markup=False)
-    counts = Counter(record["status"] for record in done)
-    say.print(f"{len(done)} points: {', '.join(f'{n} {status}' for status, n in counts.items()) or 'nothing to do'}")
+    shown = [(job.point, found[job.name]) for job in jobs if job.name in found]
+    records = [record for point, record in shown if isinstance(point, Point)]
+    measures = jobs[0].recorder.executor.measures
+    (result_tables if options.verbose else matrix.show)(say, records)
+    for point, record in shown:
+        if not isinstance(point, Point):
+            say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True, markup=False)
+    for line in next_steps(options.out, measures=measures):
+        say.print(line, soft_wrap=True, markup=False)
+    say.print(f"{len(done)} points: {counted(done)}")
     say.print(f"records: {options.out}", soft_wrap=True)
     if options.json:
         sys.stdout.writelines(json.dumps(record) + "\n" for record in done)
-    statuses = {record["status"] for record in shown.values()}
-    return 0 if len(shown) == len(points) and statuses <= {"ok", "skipped"} else 1
+    statuses = {record["status"] for _, record in shown}
+    return 0 if len(shown) == len(jobs) and statuses <= {"ok", "skipped"} else 1
 
 
 @exits_cleanly
@@ -355,9 +260,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor = choose_executor(backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     torch = peers.import_torch(executor) if options.peers else None
-    together_asked = given(options, parser(), ["mix"] if torch else ["mix", "together"])
-    if together_asked and not executor.measures:
-        raise UsageError(f"{together_asked[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
+    sequences_asked = given(options, parser(), ["mix"] if torch else ["mix", "together"])
+    if sequences_asked and not executor.measures:
+        raise UsageError(f"{sequences_asked[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
     tuned = tuned_on(executor) if options.tuned else None
     points = points_asked_for(options, executor, tuned)
     if tuned:
@@ -366,39 +271,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = Settings(
         options.seconds, options.seed, options.memory_budget, not options.no_baseline, not options.verify_only
     )
-    joint = joint_points(options, executor.name, points, tuned) if executor.measures else []
-    runner = Runner(executor, [*points, *(each for rungs in joint for each in rungs.points())], settings)
-    peer_runner = peers.PeerRunner(torch, executor, runner) if torch else None
-    jobs = jobs_of(runner, points, options, peer_runner)
-    jobs += [Job(point, together.TogetherRunner(executor, runner)) for point in joint]
+    sequences = sequences_asked_for(options, executor.name, points, tuned) if executor.measures else []
+    runner = Runner(executor, [*points, *(each for sequence in sequences for each in sequence.points())], settings)
+    jobs = [Job(point, runner) for point in points]
+    if torch:
+        peer_runner = peers.PeerRunner(torch, executor, runner)
+        jobs = with_peers(runner, points, peer_runner, precisions_asked_for(options), sequences=options.together)
+    jobs += [Job(sequence, together.TogetherRunner(executor, runner)) for sequence in sequences]
     if options.dry_run:
         plan_table(say, runner, points)
-        for job in jobs:
-            if job.recorder is not runner:
-                kind = "peer" if job.recorder is peer_runner else "together"
-                say.print(f"{kind}: {job.point.label()}", soft_wrap=True)
+        for point, recorder in jobs:
+            if recorder is not runner:
+                kind = "peer" if isinstance(recorder, peers.PeerRunner) else "together"
+                say.print(f"{kind}: {point.label()}", soft_wrap=True)
         return 0
     file = RecordFile(options.out)
     if file.previous.unreadable:
         say.print(f"{options.out}: {file.previous.unreadable} unreadable line(s), left as they are")
-    todo = jobs
-    kept: dict[str, Record] = {}
-    if options.resume or options.retry:
-        previous = {identity(record["point"]): record for record in file.previous.latest()}
-        todo = [
-            job for job in jobs if not finished(job.point, job.recorder.key(job.point), previous, retry=options.retry)
-        ]
-        again = {identity(job.point.axes()) for job in todo}
-        names = [identity(job.point.axes()) for job in jobs]
-        kept = {name: previous[name] for name in names if name not in again}
-        say.print(f"{len(jobs) - len(todo)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
+    kept = kept_records(jobs, file.previous.latest()) if options.resume else {}
+    if options.resume:
+        say.print(f"{len(kept)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
+    todo = [job for job in jobs if job.name not in kept]
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
-    finish = partial(conclude, say, options, jobs, kept)
-    with Progress(len(todo)) as progress:
-        progress.start("compiling")
-        own = [point for point, recorder in todo if recorder is not peer_runner]
-        runner.build_all([each for point in own for each in point.points()])
-        done = run_jobs(todo, runner, file, headers, progress, options.time_limit or TIME_LIMIT[executor.name], finish)
+    finish = exits_cleanly(partial(conclude, say, options, jobs, kept))
+    limit = options.time_limit or TIME_LIMIT[executor.name]
+    with Progress(len(todo), verbose=options.verbose) as progress:
+        done = run_jobs(todo, runner, file, headers, progress, limit, finish)
     return finish(done)
 
 

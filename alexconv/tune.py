@@ -43,12 +43,11 @@ from alexconv.cli.options import (
     program,
     workload_named,
 )
-from alexconv.cli.watchdog import TIME_LIMIT, time_limit
-from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.measuring.ahead import Ahead
 from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.points import (
     Point,
@@ -60,6 +59,8 @@ from alexconv.measuring.points import (
     rung_label,
 )
 from alexconv.measuring.runner import Runner, Settings, Skip, finished, timed_out
+from alexconv.measuring.watchdog import TIME_LIMIT, time_limit
+from alexconv.messages import print_to_stderr
 from alexconv.records import environment
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, RecordFile, identity
@@ -238,9 +239,10 @@ def recording(
     def run(point: Point) -> Record:
         progress.start(point.label())
         key, limit = runner.key(point), options.time_limit
-        if finished(point, key, previous, retry=False):
+        if finished(point, key, previous):
             record = previous[identity(point.axes())]
         else:
+            ahead.wait([point])
             runner.ready([point])
             with time_limit(limit, partial(give_up, point, timed_out(point, key, limit))):
                 found = runner.record(point)
@@ -250,9 +252,7 @@ def recording(
             raise LaunchError(f"{point.label()} took the device down: the same command with --resume goes on without")
         return record
 
-    with Progress(most) as progress:
-        progress.start("compiling")
-        runner.build_all(known)
+    with Progress(most) as progress, Ahead(runner, known, progress.start) as ahead:
         yield run
 
 

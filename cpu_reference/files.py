@@ -3,25 +3,18 @@
 import errno
 import os
 import secrets
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from alexconv.errors import UsageError
+from alexconv.messages import Say
 from alexconv.paths import CACHE_VARIABLE
 
 TEMPORARY_SUFFIX = ".tmp"
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-
-Say = Callable[[str], None]
-
-
-def print_to_stderr(line: str) -> None:
-    """Print a line to standard error."""
-    print(line, file=sys.stderr)
 
 
 @contextmanager

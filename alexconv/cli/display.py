@@ -3,7 +3,10 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +24,7 @@ from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
+SECONDS_A_LINE = 10.0  # of progress, where there is no bar
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -31,14 +35,19 @@ def console(*, stderr: bool = False) -> Console:
 
 
 class Progress:
-    """A bar with the time left on a terminal; one plain line per finished point elsewhere.  On standard error."""
+    """One live line with the time left on a terminal; elsewhere a plain line every few seconds.  On standard error.
 
-    def __init__(self, total: int) -> None:
+    A failed point has a line of its own, and if ``verbose`` every point.
+    """
+
+    def __init__(self, total: int, *, verbose: bool = False) -> None:
         self.console = console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._bar = Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self._task = self._bar.add_task("", total=total)
-        self._total, self._done = total, 0
+        self._total, self._done, self._verbose = total, 0, verbose
+        self._first: float | None = None  # when the first one was done: compiling came before
+        self._said = monotonic()
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -58,16 +67,25 @@ class Progress:
     def start(self, what: str) -> None:
         """Names what runs now."""
         self._bar.update(self._task, description=what)
+        if self._bar.disable and not self._verbose and monotonic() - self._said >= SECONDS_A_LINE:
+            self._said = monotonic()
+            self.say(f"[{self._done}/{self._total}] {what}{self._time_left()}")
+
+    def _time_left(self) -> str:
+        if self._done < 2 or self._first is None:
+            return ""
+        left = (monotonic() - self._first) / (self._done - 1) * (self._total - self._done)
+        return f" (about {left:.0f} s left)"
 
     def reach(self, done: int) -> None:
         """So many are done now."""
-        self._done = done
+        self._done, self._first = done, self._first or monotonic()
         self._bar.update(self._task, completed=done)
 
     def finish(self, record: Record) -> None:
-        """Counts a finished point, and says what became of it where there is no bar to show it."""
+        """Counts a finished point, and says what became of it where it failed."""
         self.reach(self._done + 1)
-        if self._bar.disable or record["status"] not in ("ok", "skipped"):
+        if self._verbose or record["status"] not in ("ok", "skipped"):
             point = record["point"]
             self.say(f"[{self._done}/{self._total}] {Point(**point).label()}: {outcome(record)}")
 
@@ -121,9 +139,23 @@ def times(dims: Iterable[int]) -> str:
     return "x".join(map(str, dims))
 
 
-def result_tables(console: Console, records: Sequence[Record], *, timed: bool) -> None:
-    """One table per workload and batch size: layers and their sums."""
-    table_rows = rows(records)
+def counted(records: Iterable[Record]) -> str:
+    """How many records have which status, in words."""
+    counts = Counter(record["status"] for record in records)
+    return ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing to do"
+
+
+def next_steps(out: Path, *, measures: bool) -> Iterator[str]:
+    """What the results are of, and what to do with them."""
+    if not measures:
+        yield "Run on the CPU by the host executor: the outputs are verified, and there are no GPU times."
+        yield "GPU times: run the same command on a machine with an NVIDIA GPU, its driver and nvcc."
+    yield f"Report: python -m alexconv.reports {out} -o {out.parent / 'report'}.  Each point: --verbose."
+
+
+def result_tables(console: Console, records: Sequence[Record]) -> None:
+    """One table per workload and batch size: a row per point, and the sums over layers."""
+    table_rows, timed = rows(records), any(record.get("samples") for record in records)
     for workload, N in dict.fromkeys((row.workload, row.N) for row in table_rows):
         chosen = [row for row in table_rows if (row.workload, row.N) == (workload, N)]
         console.print(result_table(f"{workload}, N={N}", chosen, timed=timed))
@@ -131,8 +163,6 @@ def result_tables(console: Console, records: Sequence[Record], *, timed: bool) -
         console.print(
             "kernel, copies, total: medians, ms per batch; speedup: serial CPU time over total; error: over norms"
         )
-    else:
-        console.print("Run on the CPU by the host executor: the outputs are verified, and there are no GPU times.")
 
 
 def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from alexconv.errors import AlexconvError, UsageError
+from alexconv.messages import print_error
 from alexconv.shapes import WORKLOADS, Workload
 
 Arguments = ParamSpec("Arguments")
@@ -138,8 +139,7 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
         try:
             return command(*arguments, **options)
         except AlexconvError as error:
-            print("error:", *str(error).split(), file=sys.stderr)
-            return error.exit_status
+            return print_error(error)
         except KeyboardInterrupt:
             return _INTERRUPTED
         finally:

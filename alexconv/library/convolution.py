@@ -36,7 +36,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from alexconv.cpu_reference.files import print_to_stderr
 from alexconv.errors import MissingTool, OutOfMemory
 from alexconv.executors import BACKENDS
 from alexconv.executors.cuda.streams import Device, Job, Kernels, Memory, Prepared, Workspace
@@ -60,6 +59,7 @@ from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.layouts import LAYOUTS, to_study
 from alexconv.measuring.planner import plan_on
 from alexconv.measuring.transfers import TRANSFERS
+from alexconv.messages import print_to_stderr
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
 

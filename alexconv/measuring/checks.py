@@ -23,13 +23,18 @@ For half arithmetic at large K the roundings themselves are larger than a tap: t
 reference bit for bit, whatever its order of summation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import isqrt, sqrt
+from typing import TypeVar
 
 import numpy as np
 
+from alexconv.cpu_reference.machine import cores
 from alexconv.shapes import Conv
+
+Result = TypeVar("Result")
 
 DEVIATIONS = 30  # of the two random walks; see the module's text
 
@@ -70,16 +75,27 @@ class MaxError:
 
     def add(self, y: np.ndarray, reference: np.ndarray, patch_norms: np.ndarray, filter_norms: np.ndarray) -> None:
         """Takes in some images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``."""
-        for image in range(len(y)):  # one image at a time keeps the temporaries in cache
+        smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero
+
+        def of_image(image: int) -> tuple[float, float]:
+            """One image at a time keeps the temporaries in cache."""
             error = np.abs(y[image].astype(np.float32, copy=False) - reference[image])
             norms = filter_norms[:, None, None] * patch_norms[image]
-            smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero
-            self.absolute = float(np.maximum(self.absolute, error.max()))
-            self.scaled = float(np.maximum(self.scaled, (error / np.maximum(norms, smallest)).max()))
+            return error.max(), (error / np.maximum(norms, smallest)).max()
+
+        for absolute, scaled in each_image(of_image, len(y)):
+            self.absolute = float(np.maximum(self.absolute, absolute))
+            self.scaled = float(np.maximum(self.scaled, scaled))
 
     def passes(self, tolerance: float) -> bool:
         """Whether the error is within the tolerance; false for NaN."""
         return self.scaled <= tolerance
+
+
+def each_image(function: Callable[[int], Result], N: int) -> list[Result]:
+    """The function of each image's number, on all cores: NumPy lets other threads run while it computes."""
+    with ThreadPoolExecutor(min(cores(), N)) as pool:
+        return list(pool.map(function, range(N)))
 
 
 def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:

@@ -1,7 +1,6 @@
 """Runs points one after the other: plan, run, check, and only then measure.  Each result is one record."""
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,21 +12,18 @@ import numpy as np
 from alexconv import data
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
-from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.point import Executor, Samples, Values, open_rung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.problem import Constants
-from alexconv.kernels.rung import Rung
 from alexconv.measuring.checks import PRECISIONS, MaxError
 from alexconv.measuring.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.measuring.points import Joint, Point
 from alexconv.measuring.transfers import transfer_named
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record, digest, identity
-from alexconv.shapes import Conv
+from alexconv.shapes import WORKLOADS, Conv
 
 FAILURES: dict[type[AlexconvError], str] = {
     CompileError: "compile-error",
@@ -85,10 +81,10 @@ class Layer:
             **{f"{name}_scaled_from": time.scaled_from for name, time in times.items() if time.scaled_from},
         }
 
-    def make(self, *, baselines: bool) -> None:
-        """Makes now, on the CPU, what points need later."""
-        for what in ("x", "w", "reference", "norms", *(["baselines"] if baselines else [])):
-            getattr(self, what)
+    def make(self, *what: str) -> None:
+        """Makes now what points need later: properties of this class by name."""
+        for name in what:
+            getattr(self, name)
 
     def error(self, y: Values) -> MaxError:
         """Largest error of the outputs of the layer's first images."""
@@ -144,6 +140,26 @@ class Runner:
             return None
         return f"needs {needed / MEBIBYTE:.1f} MiB of host memory, {self._host_memory / MEBIBYTE:.1f} are available"
 
+    @property
+    def times(self) -> bool:
+        """Whether points are timed, not only checked."""
+        return self.executor.measures and self.settings.timed
+
+    @property
+    def times_cpu(self) -> bool:
+        """Whether points are timed and compared with the CPU."""
+        return self.times and self.settings.baseline
+
+    def time_cpu(self, workload: str, number: int) -> None:
+        """Times the CPU on a layer, unless the cache has its times."""
+        conv = WORKLOADS[workload].layer(number)
+        Layer(workload, number, conv, 1, self.settings.seed).make("baselines")
+
+    def compute_reference(self, point: Point) -> None:
+        """Brings the reference of the point's layer, for all batches asked for, into the cache."""
+        N = self._largest[point.workload, point.layer]
+        ensure(point.workload, point.layer, point.conv, N, self.settings.seed)
+
     def ready(self, points: Iterable[Point]) -> None:
         """Makes what records of these points need of the CPU: inputs, references, baselines; peers' points too."""
         for point in points:
@@ -151,8 +167,8 @@ class Runner:
                 if point.rung in RUNGS:
                     self.plan(point)
                 if not self.beyond_host_memory(point):
-                    measures = self.executor.measures and self.settings.timed
-                    self.layer(point).make(baselines=measures and self.settings.baseline)
+                    baselines = ["baselines"] if self.times_cpu else []
+                    self.layer(point).make("x", "w", "reference", "norms", *baselines)
 
     def memory_budget(self) -> int:
         """Bytes that a point may take on the device: the user's number, or else the executor's."""
@@ -180,21 +196,6 @@ class Runner:
         compiled = self.executor.key(RUNGS[point.rung], point.conv, point.constants)
         return digest([compiled, self.executor.header(), self.settings.key(), point.transfer])
 
-    def build_all(self, points: Iterable[Point]) -> None:
-        """Compiles every point's kernels side by side; a failure shows again, and is recorded, when its point runs."""
-        wanted: dict[object, tuple[Rung, Conv, Constants]] = {}
-        for point in points:
-            with suppress(Skip):
-                constants = self.plan(point).constants
-                wanted[point.rung, point.conv, tuple(constants.items())] = RUNGS[point.rung], point.conv, constants
-
-        def build(rung: Rung, conv: Conv, constants: Constants) -> None:
-            with suppress(CompileError):
-                self.executor.build(rung, conv, constants)
-
-        with ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(lambda arguments: build(*arguments), wanted.values()))
-
     def record(self, point: Point) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""
         return attempted(point, self.key(point), lambda: self._measured(point, self.plan(point)))
@@ -213,7 +214,7 @@ class Runner:
             }
             if facts["status"] != "ok":
                 return facts
-            if not (self.executor.measures and self.settings.timed):
+            if not self.times:
                 return facts | {"samples": {}}
             if rung.order_varies:
                 facts["spread"] = spread(opened.outputs().copy(), opened.outputs)
@@ -276,9 +277,7 @@ def as_json(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)
 
 
-def finished(point: Point | Joint, key: str, previous: dict[str, Record], *, retry: bool) -> bool:
-    """Whether an earlier record of the same file makes running the point again needless."""
+def finished(point: Point | Joint, key: str, previous: dict[str, Record]) -> bool:
+    """Whether an earlier record of the same file, failed or not, is of this point and of the same key."""
     record = previous.get(identity(point.axes()))
-    if record is None or record["key"] != key:
-        return False
-    return not retry or record["status"] in ("ok", "skipped")
+    return record is not None and record["key"] == key

@@ -8,7 +8,9 @@ from statistics import median
 from alexconv.records.store import Record
 
 CONFIDENCE = 0.95
+FEWEST_FOR_INTERVAL = 6  # samples: of fewer, not even all enclose the median with this confidence
 NOISY = 0.1  # an interval wider than this share of the median is worth a flag
+SETTLED = 0.01  # of the median: with both ends of its interval this near, more samples would change little
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,17 @@ class Summary:
     def noisy(self) -> bool:
         """Whether the interval is wide beside the median."""
         return self.high - self.low > NOISY * self.median
+
+
+def settled(samples: Sequence[float]) -> bool:
+    """Whether both ends of the median's interval are within SETTLED of it; false for fewer than six samples.
+
+    Stopping when this first holds covers the true median a little less often than CONFIDENCE says.
+    """
+    if len(samples) < FEWEST_FOR_INTERVAL:
+        return False
+    found = summarize(samples)
+    return max(found.high - found.median, found.median - found.low) <= SETTLED * found.median
 
 
 def summarize(samples: Sequence[float]) -> Summary:

@@ -12,11 +12,11 @@ and 32, and differs by a factor of two to four between layers.
 
 from dataclasses import dataclass
 
-from alexconv.cpu_reference.files import Say
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.planner import DoesNotFit, plan_on
+from alexconv.messages import Say
 from alexconv.shapes import Conv
 from alexconv.tuning import cache as tuning_cache
 

@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 
-from alexconv.cpu_reference.files import Say, locked, replacing
+from alexconv.cpu_reference.files import locked, replacing
 from alexconv.executors.point import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
+from alexconv.messages import Say
 from alexconv.paths import cache_dir
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv

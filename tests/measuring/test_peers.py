@@ -15,6 +15,7 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.points import HostRungs
 from alexconv.measuring import peers
+from alexconv.measuring.jobs import Job, with_peers
 from alexconv.measuring.points import Joint, Point, layer_range
 from alexconv.measuring.runner import Runner, Settings, finished
 from alexconv.records.store import identity, read
@@ -300,7 +301,7 @@ def test_the_key_knows_the_versions_and_the_settings(torch):
         assert key != runner_of(newer, point(1), point(3)).key(asked)
         assert key != runner_of(torch, point(1), point(3), seed=1).key(asked)
         previous = {identity(asked.axes()): {"key": key, "status": "ok"}}
-        assert finished(asked, key, previous, retry=True)
+        assert finished(asked, key, previous)
 
 
 def test_missing_pieces_are_one_clear_line(torch, monkeypatch):
@@ -338,21 +339,21 @@ def test_bad_usage_says_so_before_anything_runs(tmp_path, capsys, arguments, say
     assert not out.exists()
 
 
-def jobs(arguments: list[str], *points: Point) -> list[run.Job]:
-    return run.jobs_of("rungs", points, run.parser().parse_args(arguments), "peers")
+def jobs(precisions: list[str], *points: Point) -> list[Job]:
+    return with_peers("rungs", points, "peers", precisions, sequences=True)
 
 
 def test_peers_run_after_the_rungs_of_their_layer_and_batch():
     own = [Point("alexnet", layer, 1, "direct", "pageable", "fp32", {}) for layer in (2, 1)]
-    found = jobs(["--peers", "torch", "--together"], *own)
+    found = jobs([], *own)
     expected = ["rungs", *["peers"] * 7]
     assert [job.recorder for job in found] == expected * 2 + ["peers"] * 6
     assert [job.point.layer for job in found[:16]] == [2] * 8 + [1] * 8
     assert all(isinstance(job.point, Joint) for job in found[16:])
     with pytest.raises(UsageError, match="two layers or more"):
-        jobs(["--peers", "torch", "--together"], own[0])
+        jobs([], own[0])
     with pytest.raises(UsageError, match="no peer is left"):
-        jobs(["--peers", "torch", "--precision", "half"], own[0])
+        jobs(["half"], own[0])
 
 
 class Host(Executor, HostRungs):

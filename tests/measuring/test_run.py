@@ -264,7 +264,7 @@ def test_the_time_limit_is_not_for_the_cpus_part(tmp_path):
 
 def test_a_time_limit_ends_the_process_whatever_happens_then():
     script = (
-        "import time; from alexconv.cli.watchdog import time_limit\n"
+        "import time; from alexconv.measuring.watchdog import time_limit\n"
         "def expired(): raise ValueError('unforeseen')\n"
         "with time_limit(0.1, expired): time.sleep(60)\n"
     )

@@ -10,6 +10,7 @@ from rich.console import Console
 from alexconv.cli import display
 from alexconv.executors.host.points import HostRungs
 from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings
 
@@ -44,7 +45,7 @@ def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkey
     monkeypatch.setattr(host, "build", lambda *arguments: pytest.fail("a rung that cannot run here was compiled"))
     point = replace(POINT, rung=made_up.name)
     runner = Runner(host, [point], Settings())
-    runner.build_all([point])
+    compile_all(runner, [point])
     record = runner.record(point)
     assert (record["status"], record["reason"]) == ("skipped", f"needs a GPU: {reason}")
     console = Console(width=200, file=StringIO())

@@ -205,8 +205,8 @@ def test_the_key_knows_every_layers_rung_and_constants(device):
     runner = together.TogetherRunner(device, Runner(device, first.points(), Settings()))
     assert identity(first.axes()) == identity(second.axes())
     previous = {identity(first.axes()): {"key": runner.key(first), "status": "ok"}}
-    assert finished(first, runner.key(first), previous, retry=False)
-    assert not finished(second, runner.key(second), previous, retry=False)
+    assert finished(first, runner.key(first), previous)
+    assert not finished(second, runner.key(second), previous)
 
 
 def test_the_run_records_layers_together(device, monkeypatch, tmp_path, capsys):

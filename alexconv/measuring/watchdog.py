@@ -1,7 +1,7 @@
-"""A limit on the time of a step that nothing can call back: a kernel that does not end holds its caller for good.
+"""A limit on the time of a step that nothing can interrupt: a kernel that does not end holds its caller for good.
 
 Neither an exception nor a signal reaches Python while the driver waits, but another thread still runs: it records what
-happened and ends the process, and the device's driver ends the kernel.
+happened and ends the process, and the driver ends the kernel.
 """
 
 import os
@@ -11,26 +11,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 
-from alexconv.cli.options import exits_cleanly
+from alexconv.errors import AlexconvError
+from alexconv.messages import print_error
 
 TIME_LIMIT = {"cuda": 600.0, "host": inf}  # of a point; a CPU may need hours for a large one, and can be interrupted
 
 
 @contextmanager
 def time_limit(seconds: float, expired: Callable[[], int]) -> Iterator[None]:
-    """Ends the process after so many seconds, unless the step has ended before: with the status of ``expired``.
+    """Ends the process after ``seconds``, unless the step has ended before: with the status of ``expired``.
 
-    ``expired`` is called in another thread, as a command is: its errors are one line on stderr and their exit status.
+    ``expired`` is called in another thread; an error of this project's becomes one line on stderr and its exit status.
     """
-    first = threading.Lock()  # whoever gets it decides: never both a result and a time-out
+    first = threading.Lock()  # the thread that gets it decides: never both a result and a time-out
 
     def expire() -> None:
         if first.acquire(blocking=False):
             status = 1
             try:
-                status = exits_cleanly(expired)()
+                status = expired()
+            except AlexconvError as error:
+                status = print_error(error)
             except Exception:
-                traceback.print_exc()  # nobody but this thread could tell
+                traceback.print_exc()  # no other thread could
             finally:
                 os._exit(status)
 

@@ -1,0 +1,319 @@
+"""The results of a run in one screen: a row per rung, a column per layer, fitted to the terminal's width.
+
+Cells are medians of the kernel time; without times they say whether the outputs are right.  A column that does not fit
+is dropped, in the order of ``Column.dropped``; a table whose layers do not fit is split.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+from textwrap import wrap
+
+from rich.console import Console
+from rich.text import Text
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring.checks import PRECISIONS
+from alexconv.measuring.points import GEMM, changed_in, label_with, layer_range
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record
+
+WIDEST = 120  # columns, however wide the terminal is
+LEAST_LABEL = 16  # columns for labels; where even they are missing, the layers go into two tables
+PEERS = "peers"
+MARK = "*"
+INDENT = " "
+NONE = "-"
+SHORT = {"compile-error": "compile", "launch-error": "launch", "out-of-memory": "memory"}  # status as a cell has it
+STYLES = {"ok": "", "skipped": "dim"}  # by status; any other is a failure
+FAILED = "bold red"
+CPU_BASE = {"half": "fp16"}  # the peers' precision that a rung's is compared with, where it is another
+
+
+@dataclass(frozen=True)
+class Line:
+    """A rung, or a peer, under one transfer: its records by layer."""
+
+    label: str
+    family: str
+    precision: str
+    records: Mapping[int, Record]
+
+    def kernel(self, layer: int) -> float | None:
+        """Median kernel time of a layer in ms; None without one."""
+        return median_of(self.records[layer], "kernel") if layer in self.records else None
+
+    def total(self, layers: Sequence[int]) -> float | None:
+        """Host arrays to host arrays, summed over the layers; None if one lacks it."""
+        times = [median_of(self.records[layer], "total") if layer in self.records else None for layer in layers]
+        return summed(times)
+
+    def speedup(self, layers: Sequence[int]) -> float | None:
+        """Serial CPU time over the total, both summed over the layers."""
+        serial = summed([self.records.get(layer, {}).get("cpu", {}).get("serial_ms") for layer in layers])
+        total = self.total(layers)
+        return serial / total if serial and total else None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column after the layers': heading, and the cell of each line; the one with the least ``dropped`` goes first."""
+
+    heading: str
+    cells: Sequence[str]
+    dropped: int | None = None  # None: stays
+
+    @property
+    def width(self) -> int:
+        """Characters of its widest cell."""
+        return max(len(self.heading), *map(len, self.cells))
+
+
+def summed(values: Sequence[float | None]) -> float | None:
+    """The sum, or None where a value is missing or there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def number(value: float | None) -> str:
+    """A time with three or four significant digits."""
+    if value is None:
+        return NONE
+    if value >= 1000 or value <= 0:
+        return f"{value:.0f}"
+    leading = floor(log10(value))
+    return f"{value:.{3 - leading if leading >= 0 else 2 - leading}f}"
+
+
+def lines_of(records: Iterable[Record]) -> list[Line]:
+    """The records of one workload and batch size as lines, in the order of the ladder, peers last.
+
+    The layers of a rung share a line, unless a layer has several records of different constants.
+    """
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record["point"]["rung"], record["point"]["transfer"]), []).append(record)
+    several = len({transfer for _, transfer in groups}) > 1
+
+    def line(rung: str, transfer: str, label: str, found: Iterable[Record]) -> Line:
+        by_layer = {record["point"]["layer"]: record for record in found}
+        precision = next(iter(by_layer.values()))["point"]["precision"]
+        family = RUNGS[rung].family if rung in RUNGS else PEERS
+        return Line(f"{label} {transfer}" if several and family != PEERS else label, family, precision, by_layer)
+
+    lines: list[Line] = []
+    for (rung, transfer), found in groups.items():
+        layers = [record["point"]["layer"] for record in found]
+        by_label: dict[str, list[Record]] = {}
+        for record in found:
+            by_label.setdefault(label_with(rung, changed_in(record)), []).append(record)
+        if len(by_label) > 1 and len(set(layers)) == len(layers):
+            by_label = {f"{rung} [by layer]": found}
+        lines += [line(rung, transfer, label, each) for label, each in by_label.items()]
+    order = list(RUNGS)
+    return sorted(lines, key=lambda each: order.index(name) if (name := rung_of(each)) in RUNGS else len(order))
+
+
+def rung_of(line: Line) -> str:
+    """The rung, or peer, that a line is of."""
+    return str(next(iter(line.records.values()))["point"]["rung"])
+
+
+def fastest(lines: Iterable[Line], layers: Iterable[int]) -> dict[tuple[int, str], float]:
+    """The shortest kernel time of each layer and precision."""
+    best: dict[tuple[int, str], float] = {}
+    lines = list(lines)
+    for layer in layers:
+        for line in lines:
+            if (ms := line.kernel(layer)) is not None:
+                best[layer, line.precision] = min(ms, best.get((layer, line.precision), ms))
+    return best
+
+
+def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tuple[int, str], float]) -> str:
+    """The best peer's time over the times by layer, over the layers that have both, in percent."""
+    base = CPU_BASE.get(precision, precision)
+    pairs = [(peers[layer, base], ms) for layer, ms in times.items() if ms is not None and (layer, base) in peers]
+    return f"{100 * sum(peer for peer, _ in pairs) / sum(ms for _, ms in pairs):.0f}%" if pairs else NONE
+
+
+def show(console: Console, records: Sequence[Record]) -> None:
+    """Prints a table for each workload and batch size, a legend, and once each reason for which cells are no times."""
+    width = min(console.width, WIDEST)
+    groups: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record["point"]["workload"], record["point"]["N"]), []).append(record)
+    for (workload, N), found in groups.items():
+        for line in matrix(workload, N, found, width):
+            console.print(line, soft_wrap=True)
+    for text in [*([legend(records)] if timed(records) else []), *reasons(records)]:
+        for line in wrap(text, width, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False):
+            console.print(line, soft_wrap=True, markup=False)
+
+
+def timed(records: Iterable[Record]) -> bool:
+    """Whether any record has times."""
+    return any(record.get("samples") for record in records)
+
+
+def matrix(workload: str, N: int, records: Sequence[Record], width: int) -> Iterator[Text]:
+    """The table of one workload and batch size, line by line, none longer than the width where that can be."""
+    lines = lines_of(records)
+    layers = sorted({layer for line in lines for layer in line.records})
+    transfers = list(dict.fromkeys(record["point"]["transfer"] for record in records))
+    title = f"{workload}, N={N}" + (f", {transfers[0]}" if len(transfers) == 1 else "")
+    if timed(records):
+        yield from time_table(f"{title}: kernel ms", lines, layers, width)
+    else:
+        yield from check_table(f"{title}: outputs checked", lines, layers, width)
+
+
+def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
+    """Kernel times by layer and in all; the fastest rung of each precision and layer is marked, and summed below."""
+    ours = [line for line in lines if line.family != PEERS]
+    best = fastest(ours, layers)
+    peers = fastest((line for line in lines if line.family == PEERS and rung_of(line) != GEMM), layers)
+    precisions = [name for name in PRECISIONS if any(precision == name for _, precision in best)]
+    summaries = {name: {layer: best.get((layer, name)) for layer in layers} for name in precisions}
+
+    def cell(line: Line, layer: int) -> Text:
+        ms = line.kernel(layer)
+        if ms is None:
+            return status_cell(line.records.get(layer))
+        marked = line.family != PEERS and ms == best[layer, line.precision]
+        return Text(number(ms) + MARK, "bold green") if marked else Text(number(ms) + " ")
+
+    def every(line: Line) -> dict[int, float | None]:
+        return {layer: line.kernel(layer) for layer in layers}
+
+    labels = [*((line.family, line.label) for line in lines), *(("fastest, by layer", name) for name in precisions)]
+    cells = [[cell(line, layer) for layer in layers] for line in lines]
+    cells += [[Text(number(ms) + " ") for ms in times.values()] for times in summaries.values()]
+    blank = [""] * len(precisions)
+    speedups = [line.speedup(layers) for line in lines]
+    columns = []
+    if len(layers) > 1:
+        sums = [number(summed(list(every(line).values()))) for line in lines]
+        columns.append(Column("sum", [*sums, *(number(summed(list(times.values()))) for times in summaries.values())]))
+    columns.append(Column("total", [*(number(line.total(layers)) for line in lines), *blank], 1))
+    columns.append(Column("speedup", [*(f"{value:.0f}x" if value else NONE for value in speedups), *blank], 2))
+    if peers:
+        shares = [share(every(line), line.precision, peers) for line in lines]
+        columns.append(Column("of peer", [*shares, *(share(summaries[name], name, peers) for name in precisions)], 3))
+    columns.append(Column("class", [*(line.precision for line in lines), *blank], 0))
+    yield from table(title, labels, layers, cells, columns, width)
+
+
+def check_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
+    """Whether each layer's outputs are right, and the error that is nearest to its tolerance."""
+    worst = [max(map(error_of, line.records.values()), key=lambda found: found[0] / found[1]) for line in lines]
+    columns = [
+        Column("max error", [f"{error:.1e}" if error else NONE for error, _ in worst]),
+        Column("tolerance", [f"{tolerance:.1e}" if error else NONE for error, tolerance in worst], 1),
+        Column("class", [line.precision for line in lines], 0),
+    ]
+    cells = [[status_cell(line.records.get(layer)) for layer in layers] for line in lines]
+    yield from table(title, [(line.family, line.label) for line in lines], layers, cells, columns, width)
+
+
+def error_of(record: Record) -> tuple[float, float]:
+    """Largest error over norms, and its tolerance; 0 and 1 of a record that was not checked."""
+    error = record.get("error")
+    return (float(error["scaled"]), float(error["tolerance"])) if error else (0.0, 1.0)
+
+
+def status_cell(record: Record | None) -> Text:
+    """The status of a point that has no time to show."""
+    if record is None:
+        return Text(NONE)
+    status = record["status"]
+    return Text(SHORT.get(status, status), STYLES.get(status, FAILED))
+
+
+def table(
+    title: str,
+    labels: Sequence[tuple[str, str]],
+    layers: Sequence[int],
+    cells: Sequence[Sequence[Text]],
+    columns: Sequence[Column],
+    width: int,
+) -> Iterator[Text]:
+    """Rows below headings of their families: ``labels`` are pairs of family and label, ``cells`` are by row and layer.
+
+    Where the width does not do, long labels are broken at their constants, columns are dropped, gaps shrink, and last
+    the layers are divided among two tables.
+    """
+    layer_widths = [max(len(str(layer)), *(len(row[i]) for row in cells)) for i, layer in enumerate(layers)]
+    widest = max(len(INDENT + label) for _, label in labels)
+    least = max(len(INDENT + word) for _, label in labels for word in label.split())
+    kept, gap = [column for column in columns if set(column.cells) - {NONE, ""}], 2
+
+    def room() -> int:
+        """Columns of the terminal that the labels may have."""
+        return width - sum(gap + each for each in [*layer_widths, *(column.width for column in kept)])
+
+    dropped: list[str] = []
+    for column in sorted((c for c in kept if c.dropped is not None), key=lambda c: c.dropped or 0):
+        if room() < least:
+            kept.remove(column)
+            dropped.append(column.heading)
+    if room() < least:
+        gap = 1
+    if room() < min(least, LEAST_LABEL) and len(layers) > 1:
+        half = len(layers) // 2
+        yield from table(title, labels, layers[:half], [row[:half] for row in cells], [], width)
+        yield from table(title, labels, layers[half:], [row[half:] for row in cells], columns, width)
+        return
+    label_width = min(widest, max(room(), min(least, LEAST_LABEL)))
+
+    def line(label: str, texts: Sequence[Text]) -> Iterator[Text]:
+        first, *rest = wrap(INDENT + label, label_width, subsequent_indent=2 * INDENT, break_on_hyphens=False)
+        found = Text(first.ljust(label_width))
+        for text, each in zip(texts, [*layer_widths, *(column.width for column in kept)], strict=True):
+            found.append(" " * (gap + each - len(text))).append_text(text)
+        found.rstrip()
+        yield from (found, *map(Text, rest))
+
+    yield Text(title, "bold")
+    yield from line("layer", [Text(name, "dim") for name in [*map(str, layers), *(c.heading for c in kept)]])
+    previous = None
+    for row, (family, label) in enumerate(labels):
+        if family != previous:
+            yield Text(family, "bold cyan")
+        previous = family
+        yield from line(label, [*cells[row], *(Text(column.cells[row]) for column in kept)])
+    if dropped:
+        yield Text(f"left out at {width} columns: {', '.join(dropped)}", "dim")
+
+
+def reasons(records: Sequence[Record]) -> Iterator[str]:
+    """Why points have no time, each reason once with the rungs and layers that it is for; failures last."""
+    batches = list(dict.fromkeys(record["point"]["N"] for record in records))
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda each: each["status"] != "skipped"):
+        if record["status"] != "ok":
+            found.setdefault((record["status"], str(record["reason"])), []).append(record)
+    for (status, reason), same in found.items():
+        layers: dict[str, dict[int, None]] = {}
+        for record in same:
+            label = label_with(record["point"]["rung"], changed_in(record))
+            layers.setdefault(label, {})[record["point"]["layer"]] = None
+        labels: dict[str, list[str]] = {}
+        for label, numbers in layers.items():
+            labels.setdefault(layer_range(sorted(numbers)), []).append(label)
+        where = "; ".join(f"layer {numbers}: {', '.join(those)}" for numbers, those in labels.items())
+        at = list(dict.fromkeys(record["point"]["N"] for record in same))
+        place = "" if at == batches else f" at N={','.join(map(str, at))}"
+        yield f"{status}{place}: {reason} ({where})"
+
+
+def legend(records: Iterable[Record]) -> str:
+    """What the columns of a table of times are."""
+    parts = [
+        f"kernel ms: all kernels of the rung, median per batch; {MARK} the fastest of its precision class in a layer",
+        "total: host arrays to host arrays",
+        "speedup: serial C++ on one CPU core over total",
+    ]
+    if any(record["point"]["rung"] not in RUNGS for record in records):
+        parts.append("of peer: speed as a share of the fastest peer's of the same class (half: fp16's)")
+    return "; ".join(parts)

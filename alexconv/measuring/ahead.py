@@ -1,0 +1,108 @@
+"""Work of the CPU that runs ahead of the points, so that no point waits for a compiler of its own.
+
+The order of a run, whose times must not disturb each other:
+
+1. The CPU baselines are timed, where points are: nothing else runs meanwhile.
+2. Kernels compile in the order of the points, one compiler per core; beside them one thread brings the references of
+   the layers into the cache, layer by layer.
+3. Where points are timed, the first one starts when 2 is done: copies, and the host's part of ``total``, would share
+   cores and memory bandwidth with the compilers, and compiling the whole ladder takes less time than that would cost.
+   Where they are only checked, a point starts as soon as its own kernel and reference are there.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, Self
+
+from alexconv.cpu_reference.machine import cores
+from alexconv.errors import AlexconvError
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring.points import Point
+from alexconv.measuring.runner import Runner, Skip
+from alexconv.shapes import Conv
+
+Tell = Callable[[str], None]  # hears what is being waited for
+PATIENCE = 1.0  # seconds of waiting after which ``Tell`` hears of it again
+
+
+class Compilation(NamedTuple):
+    """A rung with all that its compilation depends on."""
+
+    rung: str
+    conv: Conv
+    constants: tuple[tuple[str, int], ...]
+
+
+class Ahead:
+    """Compiles the kernels of points and computes their references in the background; a context that stops both.
+
+    A failure is left to the point that it concerns: it shows again, and is recorded, when the point runs.
+    """
+
+    def __init__(self, runner: Runner, points: Sequence[Point], tell: Tell) -> None:
+        self._runner, self._points, self._tell = runner, points, tell
+        self._pools = ThreadPoolExecutor(cores()), ThreadPoolExecutor(1)
+        self._needs: dict[Point, list[Future[None]]] = {}
+
+    def __enter__(self) -> Self:
+        compilers, reference = self._pools
+        layers: dict[tuple[str, int], Future[None]] = {}
+        kernels: dict[Compilation, Future[None]] = {}
+        if self._runner.times_cpu:
+            for workload, layer in dict.fromkeys((point.workload, point.layer) for point in self._points):
+                self._tell(f"timing the CPU on {workload} layer {layer}")
+                self._runner.time_cpu(workload, layer)
+        for point in dict.fromkeys(self._points):
+            needs = self._needs[point] = []
+            if not self._runner.beyond_host_memory(point):
+                place = point.workload, point.layer
+                if place not in layers:
+                    layers[place] = reference.submit(quietly, self._runner.compute_reference, point)
+                needs.append(layers[place])
+            if (kernel := compilation(self._runner, point)) is not None:
+                if kernel not in kernels:
+                    kernels[kernel] = compilers.submit(build, self._runner, kernel)
+                needs.append(kernels[kernel])
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
+
+    def wait(self, points: Iterable[Point]) -> None:
+        """Returns when the kernels and references of the points are there, and all others too if points are timed."""
+        wanted = self._needs if self._runner.times else points
+        left = {each for point in wanted for each in self._needs.get(point, ())}
+        while left := {each for each in left if not each.done()}:
+            self._tell(f"compiling kernels, computing references: {len(left)} to go")
+            wait(left, PATIENCE, FIRST_COMPLETED)
+
+
+def compile_all(runner: Runner, points: Iterable[Point]) -> None:
+    """Compiles the kernels of all points, one compiler per core; returns when all are there, failures apart."""
+    wanted = dict.fromkeys(kernel for point in points if (kernel := compilation(runner, point)) is not None)
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(partial(build, runner), wanted))
+
+
+def compilation(runner: Runner, point: Point) -> Compilation | None:
+    """What is to be compiled for a point; None for a peer, and for what cannot run here."""
+    if point.rung not in RUNGS:
+        return None
+    try:
+        return Compilation(point.rung, point.conv, tuple(runner.plan(point).constants.items()))
+    except Skip:
+        return None
+
+
+def build(runner: Runner, kernel: Compilation) -> None:
+    """Compiles it into the cache."""
+    quietly(runner.executor.build, RUNGS[kernel.rung], kernel.conv, dict(kernel.constants))
+
+
+def quietly(work: Callable[..., object], *arguments: object) -> None:
+    """Does it; an error shows again where the result is needed."""
+    with suppress(AlexconvError):
+        work(*arguments)

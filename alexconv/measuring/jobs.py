@@ -1,0 +1,134 @@
+"""The jobs of a run: points with what records them, in order, one after the other."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring import peers
+from alexconv.measuring.ahead import Ahead
+from alexconv.measuring.points import Joint, Point
+from alexconv.measuring.runner import Runner, finished, timed_out
+from alexconv.measuring.watchdog import time_limit
+from alexconv.records.store import Record, RecordFile, identity
+
+
+class Recorder(Protocol):
+    """What turns points of a kind into records."""
+
+    executor: Any
+
+    def key(self, point: Any) -> str:
+        """Digest of all that the point's result depends on."""
+        ...
+
+    def record(self, point: Any) -> Record:
+        """Runs one point."""
+        ...
+
+
+class Teller(Protocol):
+    """What shows the progress of a run."""
+
+    def start(self, what: str) -> None:
+        """Says what is being done now."""
+        ...
+
+    def finish(self, record: Record) -> None:
+        """Counts a finished point."""
+        ...
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        ...
+
+    def stop(self) -> None:
+        """Ends the display; lines may follow."""
+        ...
+
+
+class Job(NamedTuple):
+    """A point, and what runs it."""
+
+    point: Point | Joint
+    recorder: Recorder
+
+    @property
+    def name(self) -> str:
+        """What tells the point from others in record files."""
+        return identity(self.point.axes())
+
+
+def with_peers(
+    runner: Runner, points: Sequence[Point], peer_runner: Recorder, precisions: Sequence[str], *, sequences: bool
+) -> list[Job]:
+    """The points and their peers, each peer after the rungs of its layer and batch, with the same data at hand.
+
+    ``sequences`` adds the peers' layers as one graph.  Raises UsageError where no peer is left.
+    """
+    beside = peers.peer_points(points, precisions)
+    if not beside:
+        raise UsageError(f"no peer is left: theirs are the precisions {', '.join(peers.DTYPES)}")
+    places = list(dict.fromkeys(map(place, points)))
+    jobs = [
+        Job(point, runner if point.rung in RUNGS else peer_runner)
+        for point in sorted([*points, *beside], key=lambda point: places.index(place(point)))
+    ]
+    if sequences:
+        joint = peers.joint_points(points, precisions)
+        if not joint:
+            raise UsageError("--together takes two layers or more")
+        jobs += [Job(point, peer_runner) for point in joint]
+    return jobs
+
+
+def place(point: Point) -> tuple[str, int, int]:
+    """Workload, layer and batch size, whose inputs and reference are the same."""
+    return point.workload, point.layer, point.N
+
+
+def kept_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, Record]:
+    """The records of jobs that are done: earlier ones whose key is still that of the point, whatever came of it."""
+    latest = {identity(record["point"]): record for record in previous}
+    return {job.name: latest[job.name] for job in jobs if finished(job.point, job.recorder.key(job.point), latest)}
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    runner: Runner,
+    file: RecordFile,
+    headers: Record,
+    progress: Teller,
+    limit: float,
+    conclude: Callable[[list[Record]], int],
+) -> list[Record]:
+    """Runs and records the points one by one; stops early only when the device is lost.
+
+    A point that takes longer than ``limit`` seconds, the CPU's part of it apart, ends the process, after its record,
+    with the status of ``conclude``, which gets all records so far.
+    """
+    done: list[Record] = []
+
+    def keep(record: Record) -> None:
+        done.append(file.point({**headers, **record}))
+        progress.finish(done[-1])
+
+    def give_up(record: Record) -> int:
+        keep(record)
+        progress.stop()
+        progress.say("a running kernel cannot be stopped: run again with --resume for the other points")
+        return conclude(done)
+
+    with Ahead(runner, [each for job in jobs for each in job.point.points()], progress.start) as ahead:
+        for point, recorder in jobs:
+            ahead.wait(point.points())
+            progress.start(point.label())
+            runner.ready(point.points())
+            with time_limit(limit, partial(give_up, timed_out(point, recorder.key(point), limit))):
+                record = recorder.record(point)
+            keep(record)
+            if record["status"] == "launch-error" and recorder.executor.lost():
+                progress.say("the device no longer answers after this fault: run again with --resume for the others")
+                break
+    return done

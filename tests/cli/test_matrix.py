@@ -1,0 +1,192 @@
+"""The table that a run ends with: it fits the terminal, shows every time once, and says why others are missing."""
+
+import re
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from alexconv.cli import matrix
+from alexconv.cli.display import Progress, next_steps
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, read
+from alexconv.shapes import WORKLOADS
+
+RESULTS = Path(__file__).parents[2] / "results"
+WIDTHS = (80, 120)
+
+
+def shown(records: list[Record], width: int = 120) -> str:
+    console = Console(width=width, file=StringIO(), highlight=False)
+    matrix.show(console, records)
+    return console.file.getvalue()
+
+
+def of_layers(name: str) -> list[Record]:
+    return [record for record in read([RESULTS / name]).latest() if isinstance(record["point"]["layer"], int)]
+
+
+def made_up(layer: int, rung: str = "direct", ms: float | None = None, **changes) -> Record:
+    """A record of AlexNet at N=1: timed where it has a time, else only checked."""
+    conv, own = WORKLOADS["alexnet"].layer(layer), RUNGS.get(rung)
+    axes = {"workload": "alexnet", "layer": layer, "N": 1, "rung": rung, "transfer": "pageable"}
+    precision = own.precision if own else rung.split("-")[-1]
+    point = {**axes, "precision": precision, "constants": own.resolve(conv, {}) if own else {}}
+    samples = {"kernel": [ms] * 3, "total": [3 * ms] * 3} if ms else {}
+    error = {"absolute": 1e-5, "scaled": layer * 1e-7, "tolerance": 1e-5}
+    record = {"point": point, "changed": [], "key": "k", "status": "ok", "reason": None, "error": error}
+    return record | {"samples": samples, "cpu": {"serial_ms": 300.0}} | changes
+
+
+def cells(text: str, label: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.startswith(f" {label} ")]
+    return line.removeprefix(f" {label}").split()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["h200-frontier.jsonl", "h200-alexnet.jsonl", "h200-alexnet-transfers.jsonl"])
+def test_measured_records_fit_and_every_time_appears(name, width):
+    records = of_layers(name)
+    text = shown(records, width)
+    assert max(map(len, text.splitlines())) <= width
+    words = re.findall(r"[0-9][0-9.]*", text)
+    times = [matrix.number(median_of(record, "kernel")) for record in records if record["status"] == "ok"]
+    assert len(times) > 50
+    for time in set(times):
+        assert words.count(time) >= times.count(time), time
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_sum_is_that_of_its_row_and_a_share_that_of_the_peer(width):
+    text = shown([record for record in of_layers("h200-frontier.jsonl") if record["point"]["N"] == 128], width)
+    for rung in ("igemm", "wgmma-tf32", "torch-nchw-fp32"):
+        *layers, total = map(float, re.findall(r"[0-9.]+", " ".join(cells(text, rung)[:6])))
+        assert total == pytest.approx(sum(layers), rel=2e-3)
+    if width == 120:
+        ours, peer = (float(cells(text, rung)[5]) for rung in ("wgmma-split", "torch-nchw-fp32"))
+        assert cells(text, "wgmma-split")[-2] == f"{100 * peer / ours:.0f}%"
+
+
+def test_the_fastest_of_each_precision_and_layer_is_marked_and_summed():
+    text = shown([made_up(1, "direct", 4.0), made_up(2, "direct", 2.0), made_up(1, "channels", 3.0)])
+    text_of_two = shown([*(made_up(layer, "direct", 4.0 / layer) for layer in (1, 2)), made_up(1, "tiled-half", 5.0)])
+    assert cells(text, "direct")[:3] == ["4.000", "2.000*", "6.000"]
+    assert cells(text, "channels")[:3] == ["3.000*", "-", "-"]
+    assert cells(text, "fp32")[:3] == ["3.000", "2.000", "5.000"]
+    assert cells(text_of_two, "tiled-half")[0] == "5.000*", "of its own precision"
+    assert cells(text, "direct")[3:5] == ["18.00", "33x"]  # host arrays to host arrays; 600 ms of the CPU over 18
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [("wrong", "wrong"), ("compile-error", "compile"), ("out-of-memory", "memory"), ("timeout", "timeout")],
+)
+def test_a_failed_point_is_named_in_its_place_and_its_reason_below(status, word):
+    failed = made_up(2, "direct", 1.0, status=status, reason="it broke")
+    text = shown([made_up(1, "direct", 1.0), failed, made_up(2, "channels", 1.0)])
+    assert cells(text, "direct")[:3] == ["1.000*", word, "-"]
+    assert f"{status}: it broke (layer 2: direct)" in text
+
+
+def test_a_reason_is_given_once_with_all_rungs_and_layers():
+    rungs, reason = ("tiled-constant", "unroll-matmul-constant"), "too many filters"
+    skipped = [made_up(layer, rung, status="skipped", reason=reason) for rung in rungs for layer in (1, 2, 3)]
+    text = shown([made_up(1, "direct", 1.0), *skipped])
+    assert f"skipped: {reason} (layer 1-3: {', '.join(rungs)})" in text
+    assert text.count(reason) == 1
+    assert cells(text, rungs[0])[:3] == ["skipped"] * 3
+
+
+def test_without_times_the_cells_are_marks_and_the_error_is_the_worst():
+    text = shown([made_up(1), made_up(2), made_up(1, "channels", status="wrong", reason="far off")])
+    assert cells(text, "direct") == ["ok", "ok", "2.0e-07", "1.0e-05", "fp32"]
+    assert cells(text, "channels")[:2] == ["wrong", "-"]
+    assert "kernel ms" not in text
+    assert "far off" in text
+
+
+def test_transfers_constants_and_batches_have_their_own_rows_and_tables():
+    pinned = made_up(1, "direct", 2.0)
+    pinned["point"] = pinned["point"] | {"transfer": "pinned"}
+    other = made_up(1, "direct", 3.0, changed=["COALESCED"])
+    other["point"] = other["point"] | {"constants": other["point"]["constants"] | {"COALESCED": 0}}
+    large = made_up(1, "direct", 4.0)
+    large["point"] = large["point"] | {"N": 32}
+    text = shown([made_up(1, "direct", 1.0), pinned, other, large])
+    assert cells(text, "direct pageable")[0] == "1.000*"
+    assert cells(text, "direct pinned")[0] == "2.000"
+    assert cells(text, "direct [COALESCED=0] pageable")[0] == "3.000"
+    assert [line for line in text.splitlines() if "kernel ms" in line][:2] == [
+        "alexnet, N=1: kernel ms",
+        "alexnet, N=32, pageable: kernel ms",
+    ]
+    by_layer = made_up(2, "direct", 3.0, changed=["OUTPUTS"])
+    by_layer["point"] = by_layer["point"] | {"constants": by_layer["point"]["constants"] | {"OUTPUTS": 2}}
+    assert cells(shown([made_up(1, "direct", 1.0), by_layer]), "direct [by layer]")[:2] == ["1.000*", "3.000*"]
+
+
+def test_a_rung_has_its_family_above_it_in_the_order_of_the_ladder():
+    lines = shown([made_up(1, rung.name) for rung in reversed(LADDER)]).splitlines()
+    found = [line.split()[0] for line in lines if line.split()[0] in {*RUNGS, *(rung.family for rung in LADDER)}]
+    expected = [word for rung in LADDER for word in (rung.family, rung.name)]
+    assert found == [word for i, word in enumerate(expected) if i % 2 or word not in expected[:i:2]]
+
+
+def test_more_layers_than_fit_are_shown_in_several_tables():
+    many = [made_up(1, "direct", 100.0 + layer) for layer in range(1, 31)]
+    for layer, record in enumerate(many, 1):
+        record["point"] = record["point"] | {"layer": layer}
+    text = shown(many, 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(f"{100.0 + layer:.1f}*" in text for layer in range(1, 31))
+    assert matrix.number(sum(100.0 + layer for layer in range(1, 31))) in text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0.00734, "0.00734"),
+        (0.0567, "0.0567"),
+        (0.4392, "0.439"),
+        (2.139, "2.139"),
+        (27.289, "27.29"),
+        (1234.5, "1234"),
+    ],
+)
+def test_times_have_three_or_four_significant_digits(ms, text):
+    assert matrix.number(ms) == text
+
+
+def test_what_to_do_next_names_the_report_and_on_the_cpu_a_gpu():
+    here, there = ("\n".join(next_steps(Path("study/r.jsonl"), measures=measures)) for measures in (False, True))
+    assert "NVIDIA GPU" in here
+    assert "NVIDIA GPU" not in there
+    for text in (here, there):
+        assert "python -m alexconv.reports study/r.jsonl -o study/report" in text
+        assert "--verbose" in text
+
+
+def test_progress_off_a_terminal_is_a_line_in_a_while_and_one_for_each_failure(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("alexconv.cli.display.monotonic", lambda: now[0])
+    with Progress(40) as progress:
+        for number in range(40):
+            progress.start(f"point {number}")
+            now[0] += 1.0
+            broken = number == 7
+            progress.finish(made_up(1, **({"status": "wrong", "reason": "far off"} if broken else {})))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "[8/40] alexnet layer 1 N=1 direct pageable: wrong: far off"
+    assert lines[1] == "[10/40] point 10 (about 30 s left)"
+    assert len(lines) == 4
+
+
+def test_verbose_progress_has_a_line_for_each_point(capsys):
+    with Progress(2, verbose=True) as progress:
+        progress.finish(made_up(1))
+        progress.finish(made_up(2, ms=1.0))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "[1/2] alexnet layer 1 N=1 direct pageable: ok, error 1.0e-07 (tolerance 1.0e-05)"
+    assert "kernel 1.000 ms" in second

@@ -1,0 +1,62 @@
+"""Samples stop when the median is known well enough, or when the time is used up."""
+
+from itertools import cycle
+
+import pytest
+
+from alexconv.measuring import sampling
+from alexconv.measuring.sampling import FEWEST_AT_ALL, FEWEST_SAMPLES, MOST_SAMPLES, PATIENCE, repeat, stopping_rule
+from alexconv.records.statistics import FEWEST_FOR_INTERVAL, SETTLED
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only moves when a sample takes time."""
+    now = [0.0]
+    monkeypatch.setattr(sampling, "perf_counter", lambda: now[0])
+    return now
+
+
+def taken(clock, seconds_each, budget, **figures):
+    """How many samples are taken of figures whose values come round and round."""
+    values = {name: cycle(each) for name, each in figures.items()}
+
+    def once():
+        clock[0] += seconds_each
+        return {name: next(each) for name, each in values.items()}
+
+    counts = {len(each) for each in repeat(once, budget).values()}
+    assert len(counts) == 1
+    return counts.pop()
+
+
+NOISY, STEADY = (1.0, 1.1, 0.9, 1.05), (1.0, 1.0 + SETTLED / 2)
+
+
+def test_steady_figures_stop_early_and_noisy_ones_do_not(clock):
+    assert taken(clock, 0.001, 1.0, kernel=STEADY) == FEWEST_SAMPLES
+    assert taken(clock, 0.001, 1.0, kernel=NOISY) == MOST_SAMPLES
+    assert taken(clock, 0.001, 1.0, kernel=STEADY, kernel_cold=NOISY) == MOST_SAMPLES
+
+
+def test_noise_that_settles_stops_as_soon_as_it_has(clock):
+    bad_start = (2.0, *STEADY * 30)
+    assert taken(clock, 0.001, 1.0, kernel=bad_start) == FEWEST_SAMPLES
+    worse_start = (2.0,) * 3 + STEADY * 30
+    assert FEWEST_SAMPLES < taken(clock, 0.001, 1.0, kernel=worse_start) < MOST_SAMPLES
+
+
+def test_time_that_is_used_up_stops_what_is_not_settled(clock):
+    assert taken(clock, 1 / 16, 1.0, kernel=NOISY) == 17
+    assert taken(clock, 0.15, 1.0, kernel=STEADY) == 7, "before the fewest of a settled figure"
+    assert taken(clock, 0.5, 1.0, kernel=STEADY) == FEWEST_FOR_INTERVAL
+    assert taken(clock, 100.0, 1.0, kernel=STEADY) == FEWEST_AT_ALL
+    assert taken(clock, 0.0, 0.0, kernel=NOISY) == MOST_SAMPLES, "no time is used up yet"
+    assert taken(clock, 0.01, 0.0, kernel=NOISY) == FEWEST_AT_ALL
+
+
+def test_the_rule_is_said_with_its_numbers():
+    rule = stopping_rule(0.2)
+    assert rule["seconds_per_figure"] == 0.2
+    assert rule["settled"] == {"from_samples": FEWEST_SAMPLES, "interval_within": SETTLED, "confidence": 0.95}
+    assert rule["fewest_samples"][f"after_{PATIENCE}_times_as_long"] == FEWEST_AT_ALL
