@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from alexconv.cli.matrix import milliseconds
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.measuring.launches import configure
 from alexconv.measuring.planner import MEBIBYTE
@@ -172,9 +173,9 @@ def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table
     for row in table_rows:
         speedup = row.speedup("total")
         cells: list[Any] = [
-            number(row.kernel),
-            number(row.copies),
-            number(row.total),
+            milliseconds(row.kernel),
+            milliseconds(row.copies),
+            milliseconds(row.total),
             f"{speedup:.0f}x" if speedup else "-",
         ]
         table.add_row(
@@ -188,8 +189,3 @@ def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table
             end_section=row.layer is None,
         )
     return table
-
-
-def number(value: float | None) -> str:
-    """Milliseconds with four significant figures at most."""
-    return "-" if value is None else f"{value:.3f}" if value < 100 else f"{value:.1f}"

@@ -75,8 +75,8 @@ def summed(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def number(value: float | None) -> str:
-    """A time with three or four significant digits."""
+def milliseconds(value: float | None) -> str:
+    """A time in ms with three or four significant digits; a dash for none."""
     if value is None:
         return NONE
     if value >= 1000 or value <= 0:
@@ -181,21 +181,23 @@ def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> 
         if ms is None:
             return status_cell(line.records.get(layer))
         marked = line.family != PEERS and ms == best[layer, line.precision]
-        return Text(number(ms) + MARK, "bold green") if marked else Text(number(ms) + " ")
+        return Text(milliseconds(ms) + MARK, "bold green") if marked else Text(milliseconds(ms) + " ")
 
     def every(line: Line) -> dict[int, float | None]:
         return {layer: line.kernel(layer) for layer in layers}
 
     labels = [*((line.family, line.label) for line in lines), *(("fastest, by layer", name) for name in precisions)]
     cells = [[cell(line, layer) for layer in layers] for line in lines]
-    cells += [[Text(number(ms) + " ") for ms in times.values()] for times in summaries.values()]
+    cells += [[Text(milliseconds(ms) + " ") for ms in times.values()] for times in summaries.values()]
     blank = [""] * len(precisions)
     speedups = [line.speedup(layers) for line in lines]
     columns = []
     if len(layers) > 1:
-        sums = [number(summed(list(every(line).values()))) for line in lines]
-        columns.append(Column("sum", [*sums, *(number(summed(list(times.values()))) for times in summaries.values())]))
-    columns.append(Column("total", [*(number(line.total(layers)) for line in lines), *blank], 1))
+        sums = [milliseconds(summed(list(every(line).values()))) for line in lines]
+        columns.append(
+            Column("sum", [*sums, *(milliseconds(summed(list(times.values()))) for times in summaries.values())])
+        )
+    columns.append(Column("total", [*(milliseconds(line.total(layers)) for line in lines), *blank], 1))
     columns.append(Column("speedup", [*(f"{value:.0f}x" if value else NONE for value in speedups), *blank], 2))
     if peers:
         shares = [share(every(line), line.precision, peers) for line in lines]

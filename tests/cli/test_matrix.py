@@ -52,7 +52,7 @@ def test_measured_records_fit_and_every_time_appears(name, width):
     text = shown(records, width)
     assert max(map(len, text.splitlines())) <= width
     words = re.findall(r"[0-9][0-9.]*", text)
-    times = [matrix.number(median_of(record, "kernel")) for record in records if record["status"] == "ok"]
+    times = [matrix.milliseconds(median_of(record, "kernel")) for record in records if record["status"] == "ok"]
     assert len(times) > 50
     for time in set(times):
         assert words.count(time) >= times.count(time), time
@@ -141,7 +141,7 @@ def test_more_layers_than_fit_are_shown_in_several_tables():
     text = shown(many, 80)
     assert max(map(len, text.splitlines())) <= 80
     assert all(f"{100.0 + layer:.1f}*" in text for layer in range(1, 31))
-    assert matrix.number(sum(100.0 + layer for layer in range(1, 31))) in text
+    assert matrix.milliseconds(sum(100.0 + layer for layer in range(1, 31))) in text
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_more_layers_than_fit_are_shown_in_several_tables():
     ],
 )
 def test_times_have_three_or_four_significant_digits(ms, text):
-    assert matrix.number(ms) == text
+    assert matrix.milliseconds(ms) == text
 
 
 def test_what_to_do_next_names_the_report_and_on_the_cpu_a_gpu():

@@ -14,6 +14,8 @@ import pytest
 from rich.console import Console
 
 from alexconv import tune
+from alexconv.cli import tuning_tables
+from alexconv.cli.matrix import milliseconds
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.points import HostPoint, HostRungs
 from alexconv.kernels.ladder import LADDER, RUNGS
@@ -25,7 +27,7 @@ from alexconv.shapes import WORKLOADS
 from alexconv.tuning import auto
 from alexconv.tuning import cache as tuning_cache
 from alexconv.tuning.cache import Tuned
-from alexconv.tuning.search import axes, candidates
+from alexconv.tuning.search import Search, axes, candidates
 
 LENET = WORKLOADS["lenet-70-k5"]
 SMALL = ["--workload", "lenet-70-k5", "--N", "1"]
@@ -91,7 +93,7 @@ def at_tile(tile):
 
 def shown(searches):
     console = Console(width=160, file=StringIO())
-    tune.show(console, searches)
+    tuning_tables.show_searches(console, searches)
     return console.file.getvalue()
 
 
@@ -177,20 +179,21 @@ def test_the_tables_show_each_value_by_layer_and_the_gain(tmp_path, cache):
     found = tuned(tmp_path, "--rungs", "tiled", "--constants", "TILE", gpu=MadeUpGpu(wrong={"TILE": 32}))
     lines = [" ".join(re.findall(r"[\w.]+", line)) for line in shown(found).splitlines()]
     six, best, default = (at_tile(tile).kernel_ms for tile in (6, 12, 16))
-    assert f"6 {six:.3f} {six:.3f} {2 * six:.3f}" in lines
+    shown_six, shown_best = milliseconds(six), milliseconds(best)
+    assert f"6 {shown_six} {shown_six} {milliseconds(2 * six)}" in lines
     assert "32 wrong wrong" in lines
-    assert f"best {best:.3f} {best:.3f} {2 * best:.3f}" in lines
-    assert f"lenet 70 k5 2 1 tiled TILE 12 {best:.3f} {default:.3f} {default / best:.2f}x 8 7" in lines
+    assert f"best {shown_best} {shown_best} {milliseconds(2 * best)}" in lines
+    assert f"lenet 70 k5 2 1 tiled TILE 12 {shown_best} {milliseconds(default)} {default / best:.2f}x 8 7" in lines
 
 
 def test_a_large_sweep_shows_only_the_best_rows():
     def record(tile):
         return {"status": "ok", "samples": {"kernel": [100 - tile]}, "point": {"constants": {"TILE": tile}}}
 
-    tiles = range(2 * tune.MOST_ROWS)
+    tiles = range(2 * tuning_tables.MOST_ROWS)
     point = replace(default_point("tiled-channels-atomic"), constants={"TILE": 0})
-    table = tune.sweep_table([tune.Search(point, tuple(map(record, tiles)))])
-    assert list(table.columns[0].cells) == [*map(str, tiles[tune.MOST_ROWS :]), "best"]
+    table = tuning_tables.sweep_table([Search(point, tuple(map(record, tiles)))])
+    assert list(table.columns[0].cells) == [*map(str, tiles[tuning_tables.MOST_ROWS :]), "best"]
 
 
 def test_resume_takes_from_the_file_what_is_there(tmp_path, cache):
@@ -374,7 +377,7 @@ def test_auto_compares_rungs_and_keeps_the_fastest_of_each_precision(tmp_path, c
     for each in found:
         assert each.best.kernel_ms == min(made_up_ms(r["point"]["constants"]) for r in each.records)
         assert chosen(MadeUpGpu(), each.first.precision) == (each.best.rung, each.best.constants, True)
-    assert "fastest rung" in {column.header for column in tune.contest_table(found).columns}
+    assert "fastest rung" in {column.header for column in tuning_tables.rungs_table(found).columns}
 
 
 def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):

@@ -1,0 +1,144 @@
+"""Candidates measured one by one: each is verified, timed and recorded, and the fastest is kept for later runs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from alexconv.errors import LaunchError, MissingTool, UsageError
+from alexconv.executors.point import Executor
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring.ahead import Ahead
+from alexconv.measuring.jobs import Teller
+from alexconv.measuring.points import Point
+from alexconv.measuring.runner import Runner, Settings, Skip, finished, timed_out
+from alexconv.measuring.watchdog import time_limit
+from alexconv.messages import print_to_stderr
+from alexconv.records import environment
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, RecordFile, identity
+from alexconv.tuning import cache
+from alexconv.tuning.cache import Best
+from alexconv.tuning.search import Axes, Run, Search, candidates, import_optuna, search
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The records of all rungs of one precision and layout at one layer and batch size, and the first one's point."""
+
+    first: Point
+    records: tuple[Record, ...]
+
+    @property
+    def best(self) -> Best | None:
+        """The fastest rung that is right, or None."""
+        times = [(median_of(record, "kernel"), record["point"]) for record in self.records]
+        timed = [Best(point["rung"], point["constants"], ms) for ms, point in times if ms is not None]
+        return min(timed, key=lambda best: best.kernel_ms, default=None)
+
+
+class Session(NamedTuple):
+    """Where candidates are recorded, by what command, and how: ``progress`` makes a display for so many of them."""
+
+    out: Path
+    command: str
+    resume: bool
+    time_limit: float
+    progress: Callable[[int], AbstractContextManager[Teller]]
+
+
+def search_constants(
+    executor: Executor, asked: Sequence[tuple[Point, Axes]], trials: int, settings: Settings, session: Session
+) -> list[Search]:
+    """Searches the space of each point, records every candidate and keeps the best for ``run --tuned``.
+
+    Raises MissingTool on an executor that measures nothing, and LaunchError when a candidate took the device down.
+    Ends the process when one takes longer than the time limit.
+    """
+    require_times(executor)
+    import_optuna()
+    runner = Runner(executor, [point for point, _ in asked], settings)
+    spaces = [candidates(default, space) for default, space in asked]
+    whole = [point for points in spaces if len(points) <= trials + 1 for point in points]
+    most = sum(min(len(points), trials + 1) for points in spaces)
+    searches = []
+    with recording(runner, session, whole, most) as run:
+        for default, space in asked:
+            found = search(default, space, trials, run, settings.seed)
+            searches.append(found)
+            if found.best:
+                rung = RUNGS[default.rung]
+                cache.keep(executor, rung, default.conv, default.N, found.best, print_to_stderr)
+    return searches
+
+
+def compare_rungs(executor: Executor, points: Sequence[Point], settings: Settings, session: Session) -> list[Contest]:
+    """Runs the points that the GPU can run, also with tuned constants, and keeps the fastest of each kind for ``auto``.
+
+    Raises as ``search_constants`` does.
+    """
+    require_times(executor)
+    both = []
+    for point in points:
+        tuned = cache.load(executor, RUNGS[point.rung], point.conv, point.N, print_to_stderr)
+        both += [point, replace(point, constants=tuned.constants)] if tuned else [point]
+    runner = Runner(executor, both, settings)
+    kinds: dict[tuple[str, int, int, str, str], list[Point]] = {}
+    for point in dict.fromkeys(both):
+        with suppress(Skip):
+            runner.plan(point)
+            rung = RUNGS[point.rung]
+            kind = point.workload, point.layer, point.N, rung.precision, rung.layout
+            kinds.setdefault(kind, []).append(point)
+    suited = [point for each in kinds.values() for point in each]
+    if not suited:
+        raise UsageError("no rung is left: --rungs and --precision have nothing in common that this GPU can run")
+    with recording(runner, session, suited, len(suited)) as run:
+        contests = [Contest(each[0], tuple(map(run, each))) for each in kinds.values()]
+    for contest in contests:
+        if best := contest.best:
+            cache.keep_best(executor, contest.first.conv, contest.first.N, best, print_to_stderr)
+    return contests
+
+
+def require_times(executor: Executor) -> None:
+    """Raises MissingTool on an executor that measures nothing."""
+    if not executor.measures:
+        raise MissingTool(f"tuning compares times and needs a GPU, but here is only the host: {executor.describe()}")
+
+
+@contextmanager
+def recording(runner: Runner, session: Session, known: Sequence[Point], most: int) -> Iterator[Run]:
+    """What runs a point, at most so many, and appends its record to the file, or takes it from there to resume.
+
+    The ``known`` points compile ahead.  A run raises LaunchError when it took the device down.
+    """
+    executor, file = runner.executor, RecordFile(session.out)
+    previous = {identity(record["point"]): record for record in file.previous.latest()} if session.resume else {}
+    headers = environment.write_headers(file, executor.header(), session.command)
+
+    def give_up(point: Point, record: Record) -> int:
+        progress.finish(file.point({**headers, **record}))
+        progress.stop()
+        raise LaunchError(f"{point.label()} did not end: the same command with --resume goes on without")
+
+    def run(point: Point) -> Record:
+        key, limit = runner.key(point), session.time_limit
+        if finished(point, key, previous):
+            record = previous[identity(point.axes())]
+        else:
+            ahead.wait([point])
+            progress.start(point.label())
+            runner.ready([point])
+            with time_limit(limit, partial(give_up, point, timed_out(point, key, limit))):
+                found = runner.record(point)
+            record = file.point({**headers, **found})
+        progress.finish(record)
+        if record["status"] == "launch-error" and executor.lost():
+            raise LaunchError(f"{point.label()} took the device down: the same command with --resume goes on without")
+        return record
+
+    with session.progress(most) as progress, Ahead(runner, known, progress.start) as ahead:
+        yield run
