@@ -1,10 +1,11 @@
 """A rung's launches for one shape and batch, with CUDA's limits checked before anything runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from alexconv.kernels.problem import H200, Constants, Device, Problem
-from alexconv.kernels.rung import MAX_BLOCK, Dims, Launch, Rung, images_at_a_time
+from alexconv.kernels.rung import MAX_BLOCK, Dims, Launch, Rung, TensorMap, images_at_a_time
 from alexconv.shapes import Conv
 
 MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
@@ -57,6 +58,22 @@ def _configured(launch: Launch, p: Problem) -> Configured:
         launch.dynamic_shared(p),
         launch.pdl,
     )
+
+
+def launch_facts(rung: Rung, conv: Conv, N: int, constants: Constants, device: Device = H200) -> list[Any]:
+    """What the ladder says about how a rung is launched over N images: types, launches, array sizes, tensor maps."""
+    problem = Problem(conv, images_at_a_time(N, constants), constants, device)
+    launches = configure_preparation(rung, conv, constants, device) + configure(rung, conv, N, constants, device)
+
+    def window(tensor_map: TensorMap) -> tuple[int, int] | None:
+        return tensor_map.window(problem) if tensor_map.window else None
+
+    arrays = [[array.name, array.nbytes(problem)] for array in (*rung.scratch, *rung.prepared)]
+    maps = [
+        [each.name, each.array, each.dims(problem), each.strides(problem), each.box(problem), window(each)]
+        for each in rung.maps
+    ]
+    return [rung.dtype, rung.layout, rung.constant_symbol, [asdict(launch) for launch in launches], arrays, maps]
 
 
 def outside_limits(launch: Configured) -> str | None:

@@ -114,7 +114,9 @@ class PeerRunner:
     def key(self, point: Point | Joint) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         shapes = [each.conv.sizes() | {"pad": each.conv.pad} for each in each_layer(point)]
-        return digest([self.versions(), self.executor.header(), self._runner.settings.key(), point.rung, shapes])
+        tolerances = [PRECISIONS[point.precision].tolerance(each.conv.K) for each in each_layer(point)]
+        settings = self._runner.settings.key()
+        return digest([self.versions(), self.executor.header(), settings, point.rung, shapes, tolerances])
 
     def record(self, point: Point | Joint) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""

@@ -12,12 +12,13 @@ import numpy as np
 from alexconv import data
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
-from alexconv.cpu_reference.reference import filter_norms, patch_norms
+from alexconv.cpu_reference.reference import REFERENCE_VERSION, filter_norms, patch_norms
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.point import Executor, Samples, Values, open_rung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.checks import PRECISIONS, MaxError
+from alexconv.measuring.launches import launch_facts
 from alexconv.measuring.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.measuring.points import Joint, Point
 from alexconv.measuring.transfers import transfer_named
@@ -106,7 +107,7 @@ class Settings:
 
     def key(self) -> list[object]:
         """What of them, and of the inputs' making, a point's result depends on."""
-        return [self.seed, self.memory_budget, self.timed, data.GENERATOR_VERSION]
+        return [self.seed, self.memory_budget, self.timed, data.GENERATOR_VERSION, REFERENCE_VERSION]
 
 
 class Skip(Exception):
@@ -193,8 +194,11 @@ class Runner:
 
     def key(self, point: Point) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        compiled = self.executor.key(RUNGS[point.rung], point.conv, point.constants)
-        return digest([compiled, self.executor.header(), self.settings.key(), point.transfer])
+        rung = RUNGS[point.rung]
+        compiled = self.executor.key(rung, point.conv, point.constants)
+        launched = launch_facts(rung, point.conv, point.N, point.constants, self.executor.device)
+        tolerance = PRECISIONS[rung.precision].tolerance(point.conv.K)
+        return digest([compiled, launched, tolerance, self.executor.header(), self.settings.key(), point.transfer])
 
     def record(self, point: Point) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""

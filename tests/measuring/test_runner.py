@@ -10,6 +10,7 @@ from rich.console import Console
 from alexconv.cli import display
 from alexconv.executors.host.points import HostRungs
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import FOLDER, Array, TensorMap
 from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings
@@ -33,6 +34,73 @@ def test_a_record_is_stale_when_a_setting_that_its_outcome_depends_on_changes(ch
         Runner(HostRungs(), [POINT], settings).key(POINT) for settings in (Settings(), Settings(**changed))
     )
     assert (before != after) == depends
+
+
+def key_with(rung, point=POINT, settings=None):
+    """The key of the point if its rung were another one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(RUNGS, rung.name, rung)
+        return Runner(HostRungs(), [point], settings or Settings()).key(point)
+
+
+def launched(**changes):
+    """DIRECT with a launch that differs."""
+    return replace(DIRECT, launches=(replace(DIRECT.launches[0], **changes),))
+
+
+def grown(numbers):
+    """Where numbers of one image are the same, and those of several differ."""
+    return lambda p: tuple(size + (p.N > 1) for size in numbers(p))
+
+
+MAP = TensorMap("map", "x", lambda p: (p.N, 8), lambda p: (16,), lambda p: (8, 8))
+GEOMETRY = {
+    "the grid": launched(grid=grown(DIRECT.launches[0].grid)),
+    "the block": launched(block=lambda p: (32, 1, 1)),
+    "dynamic shared memory": launched(dynamic_shared=lambda p: 64),
+    "the order of arguments": launched(args=("w", "x", "y")),
+    "an early start": launched(pdl=True),
+    "a second launch": replace(DIRECT, launches=DIRECT.launches * 2),
+    "a launch that prepares": replace(DIRECT, prepare=DIRECT.launches),
+    "the layout": replace(DIRECT, layout="nhwc"),
+    "the type": replace(DIRECT, dtype="float16"),
+    "the error class": replace(DIRECT, precision="half"),
+    "a scratch array": replace(DIRECT, scratch=(Array("sums", grown(lambda p: (p.N, 8))),)),
+    "a tensor map": replace(DIRECT, maps=(MAP,)),
+}
+
+
+def test_a_record_is_stale_when_a_launch_changes():
+    keys = {what: key_with(rung) for what, rung in GEOMETRY.items()}
+    keys["nothing"] = key_with(DIRECT)
+    keys["the box of a tensor map"] = key_with(replace(DIRECT, maps=(replace(MAP, box=lambda p: (8, 16)),)))
+    keys["the extents of a tensor map"] = key_with(replace(DIRECT, maps=(replace(MAP, dims=grown(MAP.dims)),)))
+    keys["the size of a scratch array"] = key_with(replace(DIRECT, scratch=(Array("sums", lambda p: (p.N, 8)),)))
+    assert len(set(keys.values())) == len(keys)
+
+
+def test_a_record_is_stale_when_its_tolerance_reference_or_inputs_change(monkeypatch):
+    keys = {key_with(DIRECT)}
+    for change in (
+        ("alexconv.measuring.runner.REFERENCE_VERSION", 2),
+        ("alexconv.data.GENERATOR_VERSION", 2),
+        ("alexconv.measuring.checks.DEVIATIONS", 100),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(*change)
+            keys.add(key_with(DIRECT))
+    keys.add(key_with(DIRECT, replace(POINT, transfer="managed")))
+    keys.add(key_with(DIRECT, replace(POINT, constants={"OUTPUTS": 2})))
+    assert len(keys) == 6
+
+
+def test_what_a_result_does_not_depend_on_makes_no_record_stale(tmp_path):
+    (tmp_path / "moved.cu").write_text("// a comment\n" + DIRECT.path.read_text().replace('"../', f'"{FOLDER}/'))
+    moved = replace(DIRECT, file=str(tmp_path / "moved.cu"))
+    described = replace(DIRECT, idea="another", alias="another", family="another", formerly=("another",))
+    assert {key_with(moved), key_with(described)} == {key_with(DIRECT)}
+    (tmp_path / "moved.cu").write_text("int token;\n" + (tmp_path / "moved.cu").read_text())
+    assert key_with(moved) != key_with(DIRECT)
 
 
 def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkeypatch, capsys):
