@@ -51,7 +51,8 @@ from alexconv.measuring.points import (
     refuse_unused,
     study_points,
 )
-from alexconv.measuring.runner import Runner, Settings
+from alexconv.measuring.runner import SECONDS, Runner, Settings
+from alexconv.measuring.sampling import stopping_rule
 from alexconv.measuring.transfers import TRANSFERS
 from alexconv.measuring.watchdog import TIME_LIMIT
 from alexconv.messages import print_to_stderr
@@ -106,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--memory-budget", type=size, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
-    add("--seconds", type=duration, default=0.3, help="time for the samples of one figure (default: 0.3)")
+    add("--seconds", type=duration, default=SECONDS, help=f"time for the samples of a figure (default: {SECONDS})")
     add(
         "--time-limit",
         type=positive,
@@ -292,7 +293,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.resume:
         say.print(f"{len(kept)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
     todo = [job for job in jobs if job.name not in kept]
-    headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
+    method = {"sampling": stopping_rule(settings.seconds)} if runner.times else {}
+    headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments), **method)
     finish = exits_cleanly(partial(conclude, say, options, jobs, kept))
     limit = options.time_limit or TIME_LIMIT[executor.name]
     with Progress(len(todo), verbose=options.verbose) as progress:

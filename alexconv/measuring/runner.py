@@ -17,7 +17,7 @@ from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingToo
 from alexconv.executors.point import Executor, Samples, Values, open_rung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.checks import PRECISIONS, MaxError
+from alexconv.measuring.checks import PRECISIONS, MaxError, each_image
 from alexconv.measuring.launches import launch_facts
 from alexconv.measuring.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.measuring.points import Joint, Point
@@ -31,6 +31,7 @@ FAILURES: dict[type[AlexconvError], str] = {
     LaunchError: "launch-error",
     OutOfMemory: "out-of-memory",
 }
+SECONDS = 0.2  # for the samples of a figure, unless the user says otherwise
 REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
 DIGITS = 6  # of a millisecond: a nanosecond is finer than any clock here
 THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown, thermal (2), power brake
@@ -99,7 +100,7 @@ class Layer:
 class Settings:
     """What a run may be told about its points."""
 
-    seconds: float = 0.3
+    seconds: float = SECONDS
     seed: int = 0
     memory_budget: int | None = None
     baseline: bool = True
@@ -273,7 +274,11 @@ def timed(executor: Executor, measure: Callable[[float], Samples], seconds: floa
 
 def spread(first: Values, again: Callable[[], Values]) -> float:
     """Largest difference from the first outputs over some more runs."""
-    return max(float(np.abs(again() - first).max()) for _ in range(REPEATS_FOR_SPREAD))
+
+    def largest_difference(y: Values) -> float:
+        return max(each_image(lambda image: float(np.abs(y[image] - first[image]).max()), len(first)))
+
+    return max(largest_difference(again()) for _ in range(REPEATS_FOR_SPREAD))
 
 
 def as_json(value: float) -> float | str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from alexconv.cli.options import parse_layers, workload_named
 from alexconv.errors import UsageError
-from alexconv.executors.cuda.points import CopiedPoint, Pipeline, repeat, time_on_device
+from alexconv.executors.cuda.points import CopiedPoint, Pipeline, time_on_device
 from alexconv.executors.point import OpenedRung, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.checks import PRECISIONS, MaxError, worst
@@ -33,6 +33,7 @@ from alexconv.measuring.points import (
     refuse_unused,
 )
 from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
+from alexconv.measuring.sampling import repeat
 from alexconv.measuring.transfers import Transfer, transfer_named
 from alexconv.records.store import Record, digest
 
@@ -245,6 +246,6 @@ def streamed_outputs(pipeline: Pipeline, run: Callable[[], float]) -> list[Value
 
 def measure_pipeline(pipeline: Pipeline, run: Callable[[], float], seconds: float) -> Samples:
     """Host arrays to host arrays, again and again, as a graph; then once piece by piece, for the timeline."""
-    samples = {"total": repeat(run, seconds)}
+    samples = repeat(lambda: {"total": run()}, seconds)
     pipeline.run()
     return samples

@@ -14,15 +14,15 @@ COMMIT_VARIABLE = "ALEXCONV_COMMIT"
 PACKAGES = ("numpy", "h5py", "matplotlib", "pycuda", "cuda-bindings", "torch")
 
 
-def write_headers(file: RecordFile, device: Record, command: str) -> Record:
+def write_headers(file: RecordFile, device: Record, command: str, **method: object) -> Record:
     """Writes what all records of a run have in common, unless the file has it: the digests that name it there.
 
-    ``device`` is what the executor says of itself, ``command`` what was typed.
+    ``device`` is what the executor says of itself, ``command`` what was typed, ``method`` how it was measured.
     """
     return {
         "device": file.header("device", device),
         "host": file.header("host", host_facts()),
-        "run": file.header("run", {"command": command, **software_facts()}),
+        "run": file.header("run", {"command": command, **method, **software_facts()}),
     }
 
 

@@ -1,53 +1,30 @@
 """Planned points on a GPU, one class for each way in which arrays move: copied, streamed, managed.
 
 Times are taken with events on an explicit stream.  Before a timed region a large buffer is cleared on the same stream:
-that empties the L2 cache (*cold*), and keeps the device busy until the host has enqueued the whole region, so no gap
-of the host's is counted.  For *hot* figures the kernels run once more, untimed, in between.
+that empties the L2 cache, and keeps the device busy until the host has enqueued the whole region, so launch overhead is
+excluded.  The region is two runs of the kernels: the first is *cold*, the second *hot*.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alexconv.executors.point import NAN_BYTE, Samples, Values, fill_with_nan
 from alexconv.kernels.problem import Problem
 from alexconv.measuring.planner import Plan
+from alexconv.measuring.sampling import repeat
 from alexconv.measuring.transfers import Transfer
 from alexconv.records.store import Record
 
 if TYPE_CHECKING:
     from alexconv.executors.cuda.executor import CudaExecutor, CudaProgram
 
-Sample = TypeVar("Sample")
-
-FEWEST_SAMPLES, MOST_SAMPLES = 10, 50
-PATIENCE = 10  # a figure that takes so many times its budget stops at ENOUGH_SAMPLES
-ENOUGH_SAMPLES = 3
 FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed behind a flush, which takes its time
 PAGE = 4096  # bytes; the host's pages, by which unified memory moves
-
-
-def repeat(once: Callable[[], Sample], seconds: float) -> list[Sample]:
-    """Samples of ``once`` for about so many seconds: at least FEWEST_SAMPLES unless that takes far too long."""
-    samples: list[Sample] = []
-    start = perf_counter()
-    while len(samples) < MOST_SAMPLES:
-        spent = perf_counter() - start
-        if len(samples) >= FEWEST_SAMPLES and spent > seconds:
-            break
-        if len(samples) >= ENOUGH_SAMPLES and spent > PATIENCE * seconds:
-            break
-        samples.append(once())
-    return samples
-
-
-def by_figure(runs: list[dict[str, float]]) -> Samples:
-    """Runs of several figures each, as one list per figure."""
-    return {name: [run[name] for run in runs] for name in runs[0]}
 
 
 def page_locked(driver: Any, values: Values) -> Values:
@@ -57,34 +34,34 @@ def page_locked(driver: Any, values: Values) -> Values:
     return locked
 
 
-def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], *, cold: bool) -> float:
-    """Milliseconds of what the pieces of a batch enqueue on the executor's stream, the sum over the pieces.
+def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]]) -> dict[str, float]:
+    """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the executor's stream, summed over pieces.
 
-    Before each the L2 cache is flushed, which also gives the host time to enqueue what follows; unless the cache is to
-    be cold, the piece then runs once untimed.  Afterwards the device rests for as long as all this took: a kernel of
-    milliseconds, again and again, would meet the power limit, which a short one between the host's pauses does not.
+    Before each piece the L2 cache is flushed, which also gives the host time to enqueue what follows: the piece's first
+    run is cold, its second hot.  Afterwards the device rests for as long as all this took: a kernel of milliseconds,
+    again and again, would meet the power limit, which a short one between the host's pauses does not.
     """
     begin = perf_counter()
     marks = []
     for number, enqueue in enumerate(pieces):
         if number < FLUSHED_PIECES:
             executor.flush()
-        if not cold:
-            enqueue()
         start = executor.mark(executor.stream)
         enqueue()
-        marks.append((start, executor.mark(executor.stream)))
+        between = executor.mark(executor.stream)
+        enqueue()
+        marks.append((start, between, executor.mark(executor.stream)))
     executor.stream.synchronize()
     sleep(perf_counter() - begin)
-    return sum(float(end.time_since(start)) for start, end in marks)
+    return {
+        "kernel": sum(float(end.time_since(between)) for _, between, end in marks),
+        "kernel_cold": sum(float(between.time_since(start)) for start, between, _ in marks),
+    }
 
 
 def time_on_device(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float) -> Samples:
-    """Hot and cold samples, ms, of what the pieces of a batch enqueue, about so many seconds for each."""
-    return {
-        "kernel": repeat(lambda: time_once(executor, pieces, cold=False), seconds),
-        "kernel_cold": repeat(lambda: time_once(executor, pieces, cold=True), seconds),
-    }
+    """Hot and cold samples, ms, of what the pieces of a batch enqueue, in about so many seconds."""
+    return repeat(partial(time_once, executor, pieces), seconds)
 
 
 class CudaPoint:
@@ -151,7 +128,7 @@ class CudaPoint:
             samples = time_on_device(self.executor, pieces, seconds)
             if self.program.rung.prepare:
                 preparation = stack.enter_context(self.executor.recorded(partial(self.program.prepare, pointers)))
-                samples["prepare"] = repeat(lambda: time_once(self.executor, [preparation], cold=False), seconds)
+                samples["prepare"] = time_on_device(self.executor, [preparation], seconds)["kernel"]
         return samples
 
     def run(self, *, fill: bool = False) -> Any:
@@ -234,7 +211,7 @@ class CopiedPoint(CudaPoint):
         """See PlannedPoint."""
         with self.executor.errors(self.program.rung.name):
             samples = self.measure_kernels(self.pointers, seconds)
-            return samples | by_figure(repeat(self.run, seconds))
+            return samples | repeat(self.run, seconds)
 
 
 class StreamedPoint(CudaPoint):
@@ -271,7 +248,7 @@ class StreamedPoint(CudaPoint):
     def measure(self, seconds: float) -> Samples:
         """See PlannedPoint."""
         with self.executor.errors(self.program.rung.name):
-            return self.measure_kernels(self.set_of(0), seconds) | {"total": repeat(self.run, seconds)}
+            return self.measure_kernels(self.set_of(0), seconds) | repeat(lambda: {"total": self.run()}, seconds)
 
 
 class Pipeline:
@@ -458,7 +435,7 @@ class ManagedPoint(CudaPoint):
     def measure(self, seconds: float) -> Samples:
         """See PlannedPoint."""
         with self.executor.errors(self.program.rung.name):
-            return by_figure(repeat(self.run, seconds))
+            return repeat(self.run, seconds)
 
 
 def touch(values: Values) -> int:

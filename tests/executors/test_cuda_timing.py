@@ -1,0 +1,68 @@
+"""The order of what is timed on a GPU, with a stand-in that notes what it is asked to do."""
+
+import pytest
+
+from alexconv.executors.cuda import points
+from alexconv.executors.cuda.points import FLUSHED_PIECES, time_on_device, time_once
+
+
+class Event:
+    def __init__(self, at):
+        self.at = at
+
+    def time_since(self, other):
+        return self.at - other.at
+
+
+class Gpu:
+    """An executor whose clock counts milliseconds of enqueued work; ``done`` lists the work."""
+
+    def __init__(self, times=(3.0, 2.0)):
+        self.done, self.now, self.stream, self.times = [], 0.0, self, times
+
+    def flush(self):
+        self.done.append("flush")
+        self.now += 100.0
+
+    def mark(self, stream):
+        return Event(self.now)
+
+    def synchronize(self):
+        self.done.append("synchronize")
+
+    def run(self):
+        """Cold after a flush, else hot."""
+        self.now += self.times[self.done[-1] != "flush"]
+        self.done.append("run")
+
+
+@pytest.fixture
+def rests(monkeypatch):
+    """The seconds of every rest, on a clock that a synchronization moves by one."""
+    now, found = [0.0], []
+    monkeypatch.setattr(points, "perf_counter", lambda: now.append(now[-1] + 1) or now[-1])
+    monkeypatch.setattr(points, "sleep", found.append)
+    return found
+
+
+def test_a_cold_run_follows_the_flush_and_a_hot_one_the_cold(rests):
+    gpu = Gpu()
+    assert time_once(gpu, [gpu.run]) == {"kernel": 2.0, "kernel_cold": 3.0}
+    assert gpu.done == ["flush", "run", "run", "synchronize"]
+    assert rests == [1.0], "as long as all of it took"
+
+
+def test_the_pieces_of_a_batch_are_timed_one_by_one_and_added(rests):
+    gpu = Gpu()
+    assert time_once(gpu, [gpu.run] * 3) == {"kernel": 6.0, "kernel_cold": 9.0}
+    assert gpu.done == ["flush", "run", "run"] * 3 + ["synchronize"]
+    many = Gpu()
+    time_once(many, [many.run] * (FLUSHED_PIECES + 5))
+    assert many.done.count("flush") == FLUSHED_PIECES
+    assert many.done.count("run") == 2 * (FLUSHED_PIECES + 5)
+
+
+def test_hot_and_cold_have_the_same_number_of_samples(rests):
+    gpu = Gpu()
+    samples = time_on_device(gpu, [gpu.run], 0.2)
+    assert samples == {"kernel": [2.0] * 10, "kernel_cold": [3.0] * 10}
