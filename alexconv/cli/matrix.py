@@ -147,8 +147,8 @@ def show(console: Console, records: Sequence[Record]) -> None:
         for line in matrix(workload, N, found, width):
             console.print(line, soft_wrap=True)
     for text in [*([legend(records)] if timed(records) else []), *reasons(records)]:
-        for line in wrap(text, width, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False):
-            console.print(line, soft_wrap=True, markup=False)
+        for part in wrap(text, width, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False):
+            console.print(part, soft_wrap=True, markup=False)
 
 
 def timed(records: Iterable[Record]) -> bool:
@@ -208,7 +208,10 @@ def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> 
 
 def check_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
     """Whether each layer's outputs are right, and the error that is nearest to its tolerance."""
-    worst = [max(map(error_of, line.records.values()), key=lambda found: found[0] / found[1]) for line in lines]
+    worst = [
+        max(map(error_of, line.records.values()), key=lambda found: (not found[0] <= found[1], found[0] / found[1]))
+        for line in lines
+    ]
     columns = [
         Column("max error", [f"{error:.1e}" if error else NONE for error, _ in worst]),
         Column("tolerance", [f"{tolerance:.1e}" if error else NONE for error, tolerance in worst], 1),
@@ -278,7 +281,7 @@ def table(
 
     yield Text(title, "bold")
     yield from line("layer", [Text(name, "dim") for name in [*map(str, layers), *(c.heading for c in kept)]])
-    previous = None
+    previous = ""
     for row, (family, label) in enumerate(labels):
         if family != previous:
             yield Text(family, "bold cyan")
@@ -309,13 +312,14 @@ def reasons(records: Sequence[Record]) -> Iterator[str]:
         yield f"{status}{place}: {reason} ({where})"
 
 
-def legend(records: Iterable[Record]) -> str:
+def legend(records: Sequence[Record]) -> str:
     """What the columns of a table of times are."""
     parts = [
         f"kernel ms: all kernels of the rung, median per batch; {MARK} the fastest of its precision class in a layer",
         "total: host arrays to host arrays",
-        "speedup: serial C++ on one CPU core over total",
     ]
+    if any("serial_ms" in record.get("cpu", {}) for record in records):
+        parts.append("speedup: serial C++ on one CPU core over total")
     if any(record["point"]["rung"] not in RUNGS for record in records):
         parts.append("of peer: speed as a share of the fastest peer's of the same class (half: fp16's)")
     return "; ".join(parts)
