@@ -231,7 +231,7 @@ def status_cell(record: Record | None) -> Text:
     """The status of a point that has no time to show."""
     if record is None:
         return Text(NONE)
-    status = record["status"]
+    status = str(record["status"])
     return Text(SHORT.get(status, status), STYLES.get(status, FAILED))
 
 
