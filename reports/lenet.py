@@ -1,62 +1,249 @@
-"""The LeNet-style studies: op times (a layer's kernels) by batch, ours above the published ones."""
+"""The LeNet-style studies: each study's own variants, measured here with its constants, beside what it printed."""
 
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS, Variant
+from alexconv.records.statistics import Summary
 from alexconv.reports import published
 from alexconv.reports.alexnet import breakdown_plot
-from alexconv.reports.charts import Line, lines
+from alexconv.reports.charts import Dot, Line, dots, lines, one
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measurements
-from alexconv.shapes import WORKLOADS
+from alexconv.reports.measurements import Measured, Measurements, added, footnote, layer_numbers, sum_or_none
+from alexconv.reports.published import Figure, Series
 
 PREFIX = "lenet"
-OP_TIMES = ("op_time", "layer_time_with_memcpy")
-HERE = "here"
+FIGURES = {"op_time": "kernel", "layer_time_with_memcpy": "total"}  # of ours, by the study's quantity
+SUM = "total_op_time"  # of both layers, as a sweep has it
+SERIAL = "cpu-serial"
+BASELINES = ("tiled-grid-baseline", "baseline")
 CURVES = 6  # rungs in one figure
+
+# Why a study's variant and the rung that stands for it are not the same program, where they are not.
+UNLIKE = {
+    ("ece408-2018", "unroll-matmul-constant-weights"): "its op time includes copying the filters to constant memory",
+    ("ece408-2019", "unroll-matmul-batched-chunked"): "its op time includes 0.4 s of cudaMalloc and cudaFree",
+    ("ece408-2019", "unroll-register-tiled-matmul"): "there registers hold filters, here sums",
+    ("ece408-2019", "fused-unroll-matmul"): "the study does not print its block size: 16 taken",
+    ("ece408-2019", "fused-swept-tiles-16-24"): "there one pointer is __restrict__, here none",
+    ("ece408-2023", "streams-overlap"): "its layer time includes page-locking the host arrays and making the streams",
+    ("ece408-2024", "fused-unroll-matmul"): "there the one kernel still writes the unrolled matrix",
+    ("ece408-2024", "fp16"): "there arrays stay float32 and are converted in the kernel, without fused multiply-adds",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A variant of a study in one layer, or the sum of all layers (``layer`` None)."""
+
+    study: str
+    name: str
+    quantity: str
+    layer: int | None
+
+    @property
+    def variant(self) -> Variant | None:
+        """What stands for it in the ladder; None for the serial CPU."""
+        return PUBLISHED.get((self.study, self.name))
+
+    @property
+    def workload(self) -> str:
+        """The study's workload."""
+        return STUDY_WORKLOADS[self.study]
 
 
 def section(measurements: Measurements) -> Section:
-    """One table for each workload, and its figures."""
+    """Coverage of the studies, then for each workload its tables and figures."""
     items: list[Table | Plot] = []
-    for workload in measurements.workloads:
-        if workload.startswith(PREFIX) and measurements.timed:
-            items.append(op_times(measurements, workload))
-            N = measurements.main_batch(workload)
-            title = f"{workload}: kernels and copies of both layers, N={N}"
-            items.append(breakdown_plot(measurements, f"{workload}-breakdown", title, None, N, workload))
-            items += curves(measurements, workload)
-            items += swept(workload)
+    found = [name for name in measurements.workloads if name.startswith(PREFIX) and measurements.timed]
+    if found:
+        items.append(coverage(measurements))
+    for workload in found:
+        items.append(op_times(measurements, workload))
+        for study in studies_of(workload):
+            items += side_by_side(measurements, study)
+            items += gains(measurements, study)
+        items += swept(measurements, workload)
+        N = measurements.main_batch(workload)
+        title = f"{workload}: kernels and copies of both layers, default constants, N={N}"
+        items.append(breakdown_plot(measurements, f"{workload}-breakdown", title, None, N, workload))
+        items += curves(measurements, workload)
     text = (
-        "Op time is the time of one layer's kernels. Rows of 'here' are ours; the other rows are what the studies "
-        "printed, under their own names for what they did, on the GPU they name."
+        "Op time is the time of one layer's kernels. Each variant that a study timed is a rung with the study's own "
+        "constants (tile, restrict, unrolling, images at a time); 'here' is that rung, 'study' what the study printed "
+        "for the GPU that it names, 'here / study' their ratio: below 1 it is faster here. A * marks what is not the "
+        "same program on both sides; the first table says why."
     )
     return Section("lenet-studies", "The LeNet-style studies", text, items)
 
 
+def studies_of(workload: str) -> list[str]:
+    """The studies of a workload, by year."""
+    return [study for study, name in STUDY_WORKLOADS.items() if name == workload]
+
+
+@cache
+def figures_of(study: str) -> dict[Row, dict[int, list[Figure]]]:
+    """What a study printed: figures by variant, layer and batch, two where it printed two."""
+    found: dict[Row, dict[int, list[Figure]]] = {}
+    for figure in published.figures():
+        if figure.study == study and figure.quantity in (*FIGURES, SUM):
+            row = Row(study, figure.variant, figure.quantity, figure.layer)
+            found.setdefault(row, {}).setdefault(figure.N, []).append(figure)
+    return found
+
+
+def of_study(measurements: Measurements, study: str) -> Measurements:
+    """The points of the study's own variants, with its constants."""
+    wanted = {(variant.rung, variant.transfer) for (name, _), variant in PUBLISHED.items() if name == study}
+
+    def own(point: Measured) -> bool:
+        if point.workload != STUDY_WORKLOADS[study] or tuple(point.series) not in wanted:
+            return False
+        return any(stands_for(point, variant) for (name, _), variant in PUBLISHED.items() if name == study)
+
+    return measurements.of_one_run(own)
+
+
+def stands_for(point: Measured, variant: Variant) -> bool:
+    """Whether a point is the variant's, with its constants."""
+    if tuple(point.series) != (variant.rung, variant.transfer):
+        return False
+    chosen = {
+        name: value[point.layer - 1] if isinstance(value, tuple) else value for name, value in variant.constants.items()
+    }
+    expected = RUNGS[variant.rung].resolve(point.conv, chosen, point.N)
+    constants = point.record["point"]["constants"]
+    return all(constants.get(name, value) == value for name, value in expected.items())
+
+
+def ours(measurements: Measurements, row: Row, N: int) -> Summary | None:
+    """Our time of a variant, of the figure that the study's quantity is; None if not measured."""
+    if row.layer is None:
+        rows = [Row(row.study, row.name, row.quantity, layer) for layer in layer_numbers(row.workload)]
+        return added(ours(measurements, each, N) for each in rows)
+    if row.variant is None:
+        ms = measurements.serial(row.workload, row.layer, N)
+        return None if ms is None else one(ms)
+    points = (point for point in measurements.of_points(row.workload, row.layer, N) if stands_for(point, row.variant))
+    point = next(points, None)
+    return point.time(FIGURES.get(row.quantity, "kernel")) if point else None
+
+
+def name_of(row: Row) -> str:
+    """The variant's name, starred where it is not like for like."""
+    return f"{row.name} *" if (row.study, row.name) in UNLIKE else row.name
+
+
+def stand_in(row: Row) -> str:
+    """The rung that stands for a variant, its transfer and the study's constants, of one layer."""
+    variant = row.variant
+    if variant is None:
+        return "serial CPU"
+    constants = " ".join(
+        f"{name}={value if isinstance(value, int) or row.layer is None else value[row.layer - 1]}"
+        for name, value in variant.constants.items()
+    )
+    label = Series(variant.rung, variant.transfer).label
+    return f"{label} [{constants}]" if constants else label
+
+
 def op_times(measurements: Measurements, workload: str) -> Table:
-    """Rows: our rungs, then the published variants; columns: layer by batch."""
-    layers = range(1, len(WORKLOADS[workload].layers) + 1)
-    found = [figure for figure in published.figures() if figure.workload == workload and figure.quantity in OP_TIMES]
-    batches = sorted({*measurements.batches(workload), *(figure.N for figure in found)})
+    """Rows: a study's variants by layer; columns: batches, each with the study's time, ours and the ratio."""
+    printed = {row: figures for study in studies_of(workload) for row, figures in figures_of(study).items()}
+    found = {row: figures for row, figures in printed.items() if row.layer}
+    batches = sorted({N for figures in found.values() for N in figures})
+    by_study = {study: of_study(measurements, study) for study in studies_of(workload)}
     rows: list[tuple[Cell, ...]] = []
-    for series in measurements.series(workload):
-        own = [measurements.time(workload, layer, N, series, "kernel") for layer in layers for N in batches]
-        rows.append((HERE, measurements.device["name"], series.label, *(time.median if time else None for time in own)))
-    for study, gpu, variant, quantity in dict.fromkeys((f.study, f.gpu, f.variant, f.quantity) for f in found):
-        values = {
-            (f.layer, f.N): f.value
-            for f in found
-            if (f.study, f.gpu, f.variant, f.quantity) == (study, gpu, variant, quantity)
-        }
-        name = variant if quantity == OP_TIMES[0] else f"{variant} (copies included)"
-        rows.append((study, gpu, name, *(values.get((layer, N)) for layer in layers for N in batches)))
-    columns = ("who", "device", "variant", *(f"layer {layer}, N={N} (ms)" for layer in layers for N in batches))
-    caption = "Medians of ms per batch here; single figures of the studies. CPU rows are the studies' serial CPU."
-    return Table(f"{workload}-op-times", f"{workload}: op times", caption, columns, rows)
+    for row, figures in found.items():
+        cells: list[Cell] = []
+        for N in batches:
+            theirs = figures[N][0].value if N in figures else None
+            own = ours(by_study[row.study], row, N) if theirs else None
+            cells += [theirs, *against(own, theirs)]
+        gpu = next(iter(figures.values()))[0].gpu
+        what = f"{name_of(row)}{' (copies included)' if FIGURES[row.quantity] == 'total' else ''}"
+        rows.append((row.study, gpu, what, stand_in(row), row.layer, *cells))
+    of_batch = [f"N={N}, {what}" for N in batches for what in ("study (ms)", "here (ms)", "here / study")]
+    caption = (
+        "Medians of ms per batch here; single figures of the studies. CPU rows: the studies' serial CPU beside ours. "
+        + runs_of_all(by_study.values())
+    )
+    columns = ("study", "GPU", "variant", "rung here", "layer", *of_batch)
+    return Table(f"{workload}-op-times", f"{workload}: op times, the studies' variants", caption, columns, rows)
+
+
+def against(own: Summary | None, theirs: float | None) -> tuple[float | None, float | None]:
+    """Our median and its ratio to the study's time."""
+    return (None, None) if own is None else (own.median, own.median / theirs if theirs else None)
+
+
+def runs_of_all(found: Iterable[Measurements]) -> str:
+    """The runs behind several studies."""
+    return footnote([point for each in found for point in each.points], [], by_series=False)
+
+
+def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
+    """A study's variants at its largest batch, ours and the published, layer by layer."""
+    own = of_study(measurements, study)
+    found = {row: figures for row, figures in figures_of(study).items() if row.layer and row.variant}
+    N = max((N for figures in found.values() for N in figures), default=0)
+    panels = []
+    for layer in layer_numbers(STUDY_WORKLOADS[study]):
+        drawn = [
+            Dot(name_of(row), row.variant.rung if row.variant else "", ours(own, row, N), figures[N][0].value)
+            for row, figures in found.items()
+            if row.layer == layer and N in figures
+        ]
+        panels.append((f"layer {layer}, N={N}", drawn))
+    if not any(dot.ours for _, drawn in panels for dot in drawn):
+        return []
+    gpu = next(iter(next(iter(found.values())).values()))[0].gpu
+    caption = f"The study's variants with its constants. Left is faster. {own.footnote()}"
+    draw = partial(dots, panels, "op time (ms per batch)", f"published ({gpu})")
+    return [Plot(f"{study}-variants", f"{study}: op times of its variants, here and there, N={N}", caption, draw)]
+
+
+def gains(measurements: Measurements, study: str) -> list[Table | Plot]:
+    """How many times faster than the study's baseline each of its variants is, in the study and here."""
+    own, found = of_study(measurements, study), figures_of(study)
+    names = list(dict.fromkeys(row.name for row in found if row.layer and row.quantity == "op_time" and row.variant))
+    baseline = next((name for name in BASELINES if name in names), None)
+    layers = [*layer_numbers(STUDY_WORKLOADS[study])]
+    rows: list[tuple[Cell, ...]] = []
+    for name in names:
+        of_layers = [Row(study, name, "op_time", layer) for layer in layers]
+        base = [Row(study, baseline or "", "op_time", layer) for layer in layers]
+        batches = sorted(set.intersection(*(set(found.get(row, {})) for row in (*of_layers, *base))))
+        if name == baseline or not batches:
+            continue
+        N = batches[-1]
+        theirs = [(found[slow][N][0].value, found[row][N][0].value) for slow, row in zip(base, of_layers, strict=True)]
+        here = [
+            tuple(time.median if (time := ours(own, each, N)) else None for each in pair)
+            for pair in zip(base, of_layers, strict=True)
+        ]
+        cells = [gain(pairs) for pairs in (*([pair] for pair in theirs), theirs, *([pair] for pair in here), here)]
+        rows.append((name_of(of_layers[0]), stand_in(Row(study, name, "op_time", None)), N, *cells))
+    if not rows:
+        return []
+    places = [*(f"layer {layer}" for layer in layers), "both layers"]
+    columns = ("variant", "rung here", "N", *(f"{place}, {who}" for who in ("study", "here") for place in places))
+    title = f"{study}: gain of each variant over {baseline} (×)"
+    caption = f"The baseline's op time over the variant's, at the study's largest batch for it. {own.footnote()}"
+    return [Table(f"{study}-gains", title, caption, columns, rows)]
+
+
+def gain(pairs: Sequence[tuple[float | None, ...]]) -> float | None:
+    """Sum of the first times over the sum of the second, or None where one is missing."""
+    slow, fast = (sum_or_none([pair[side] for pair in pairs]) for side in (0, 1))
+    return slow / fast if slow and fast else None
 
 
 def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
-    """Op time against the batch, for the fastest rungs."""
+    """Op time against the batch, for the fastest rungs with default constants."""
     batches, N = measurements.batches(workload), measurements.main_batch(workload)
     if len(batches) < 2:
         return []
@@ -79,17 +266,55 @@ def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
         )
         for layer in measurements.layers(workload)
     ]
-    title = f"{workload}: op time against the batch"
-    caption = f"The {len(ranked)} fastest of {len(totals)} rungs at N={N}; the table has them all."
+    title = f"{workload}: op time against the batch, default constants"
+    caption = f"The {len(ranked)} fastest of {len(totals)} rungs at N={N}. " + measurements.footnote(
+        [series for _, series in ranked]
+    )
     return [Plot(f"{workload}-scaling", title, caption, partial(lines, panels, "op time (ms per batch)"))]
 
 
-def swept(workload: str) -> list[Table | Plot]:
-    """The studies' own tile sweeps, which belong beside ours."""
-    found = [
-        figure for figure in published.figures() if figure.workload == workload and figure.quantity == "total_op_time"
-    ]
-    rows = [(figure.study, figure.variant, figure.N, figure.value) for figure in found]
-    title, columns = f"{workload}: published tile sweep", ("study", "tiles of layer 1, 2", "N", "both layers (ms)")
-    caption = "Both layers' op time for pairs of tile sizes."
-    return [Table(f"{workload}-published-sweep", title, caption, columns, rows)] if rows else []
+def swept(measurements: Measurements, workload: str) -> list[Table | Plot]:
+    """A study's sweep of tile sizes, both layers added up as there."""
+    items: list[Table | Plot] = []
+    for study in studies_of(workload):
+        own = of_study(measurements, study)
+        rows: list[tuple[Cell, ...]] = []
+        for row, figures in figures_of(study).items():
+            for N, printed in figures.items() if row.quantity == SUM else ():
+                time = ours(own, row, N)
+                rows += [(row.name, stand_in(row), N, each.value, *against(time, each.value)) for each in printed]
+        if rows:
+            times = ("study, both layers (ms)", "here (ms)", "here / study")
+            columns = ("tiles of layer 1, 2", "rung here", "N", *times)
+            caption = (
+                "Sums of both layers' op times, each layer with its own tile. The study prints one pair of tiles "
+                f"twice, with two times. {own.footnote()}"
+            )
+            items.append(Table(f"{workload}-published-sweep", f"{workload}: {study}'s sweep", caption, columns, rows))
+    return items
+
+
+def coverage(measurements: Measurements) -> Table:
+    """How many variants of each study stand beside ours like for like, and why others do not."""
+    rows: list[tuple[Cell, ...]] = []
+    for study, workload in STUDY_WORKLOADS.items():
+        own, found = of_study(measurements, study), figures_of(study)
+        names = list(dict.fromkeys(row.name for row in found if row.variant))
+        here = [
+            name for name in names if all(ours(own, row, N) for row in found if row.name == name for N in found[row])
+        ]
+        like = [name for name in here if (study, name) not in UNLIKE]
+        why = [f"{name}: {UNLIKE[study, name]}" for name in names if (study, name) in UNLIKE]
+        why += [f"{name}: not measured" for name in names if name not in here]
+        printed = sum(
+            len(figures) for name in names for row in found if row.name == name for figures in found[row].values()
+        )
+        rows.append((study, workload, len(names), printed, len(here), len(like), "; ".join(why) or "none"))
+    totals = [sum(int(row[column] or 0) for row in rows) for column in range(2, 6)]
+    rows.append(("all", "", *totals, ""))
+    columns = ("study", "workload", "variants", "their figures", "measured here", "like for like", "not, and why")
+    caption = (
+        "A variant counts as measured if each figure of it that the study printed has ours beside it. Serial CPU runs "
+        "are not counted. Timelines, counters and pictures of profilers in the studies' texts have no table here."
+    )
+    return Table("lenet-coverage", "Variants of the studies", caption, columns, rows)

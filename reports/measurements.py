@@ -243,6 +243,17 @@ class Measurements:
         points = (point for point in self.points if not point.changed)
         return {(point.workload, point.layer, point.N, point.series): point for point in points}
 
+    @cached_property
+    def _places(self) -> dict[tuple[str, int, int], list[Measured]]:
+        found: dict[tuple[str, int, int], list[Measured]] = {}
+        for point in self.points:
+            found.setdefault((point.workload, point.layer, point.N), []).append(point)
+        return found
+
+    def of_points(self, workload: str, layer: int, N: int) -> list[Measured]:
+        """The points of a layer and batch, whatever their constants."""
+        return self._places.get((workload, layer, N), [])
+
     def of(self, workload: str) -> list[Measured]:
         """The points of a workload with default constants."""
         return [point for key, point in self._defaults.items() if key[0] == workload]
@@ -333,7 +344,7 @@ def chosen(points: Sequence[Measured]) -> list[Measured]:
     return list(found.values())
 
 
-def footnote(points: Sequence[Measured], baselines: Sequence[Run] = ()) -> str:
+def footnote(points: Sequence[Measured], baselines: Sequence[Run] = (), by_series: bool = True) -> str:
     """Which run the points are of; where there are several, which series are of which, and whose CPU times count."""
     runs = runs_of(points)
     if not runs:
@@ -342,7 +353,8 @@ def footnote(points: Sequence[Measured], baselines: Sequence[Run] = ()) -> str:
     if len(runs) > 1:
         names = list(dict.fromkeys(point.series for point in sorted(points, key=lambda point: place(point.series))))
         of_run = {run: {point.series for point in points if point.run is run} for run in runs}
-        text = f"Runs: {'; '.join(f'{run.text}: {stretches(names, of_run[run])}' for run in runs)}."
+        parts = [f"{run.text}: {stretches(names, of_run[run])}" if by_series else run.text for run in runs]
+        text = f"Runs: {'; '.join(parts)}."
     elsewhere = [run.text for run in baselines if runs != [run]]
     hosts = dict.fromkeys(str(run.host["cpu"]) for run in [*runs, *baselines] if run.host.get("cpu"))
     text += f" Serial CPU: {' and '.join(elsewhere)}." if elsewhere else ""

@@ -1,0 +1,137 @@
+"""The LeNet-style studies: each of their variants stands beside its own rung, constants included."""
+
+from pathlib import Path
+
+import pytest
+from report_records import record, write
+
+from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS
+from alexconv.measuring.points import study_points
+from alexconv.records.store import read
+from alexconv.reports import lenet, published
+from alexconv.reports.elements import Table
+from alexconv.reports.measurements import Measurements, measurements
+
+
+def as_records(*studies: str) -> list[dict]:
+    """The points of the studies' own commands, each with a kernel time of its own."""
+    found = []
+    for place, point in enumerate(point for study in studies for point in study_points(study, ())):
+        made = record(point.workload, point.layer, point.N, point.rung, point.transfer, point.precision)
+        made["point"]["constants"] = point.constants
+        made["samples"] = {"kernel": [1.0 + place] * 10, "total": [1000.0 + place] * 10}
+        found.append(made)
+    return found
+
+
+def measured(folder: Path, records: list[dict]) -> Measurements:
+    return measurements(read([write(folder / "few.jsonl", records)]))
+
+
+def rows_of(found: Measurements, key: str) -> list[dict]:
+    tables = (item for item in lenet.section(found).items if isinstance(item, Table))
+    table = next(table for table in tables if table.key == key)
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+@pytest.fixture(scope="module")
+def everything() -> list[dict]:
+    return as_records(*STUDY_WORKLOADS)
+
+
+def test_every_variant_that_a_study_printed_is_known() -> None:
+    names = {(each.study, each.variant) for each in published.figures() if each.study in STUDY_WORKLOADS}
+    assert names - PUBLISHED.keys() == {("ece408-2018", lenet.SERIAL)}
+    assert lenet.UNLIKE.keys() <= names
+
+
+def test_each_figure_of_a_study_has_ours_with_its_constants_and_the_ratio_beside_it(
+    tmp_path: Path, everything: list[dict]
+) -> None:
+    found = measured(tmp_path, everything)
+    tables = {workload: rows_of(found, f"{workload}-op-times") for workload in STUDY_WORKLOADS.values()}
+    compared = 0
+    for figure in published.figures():
+        if figure.quantity not in lenet.FIGURES or figure.variant == lenet.SERIAL:
+            continue
+        variant = PUBLISHED[figure.study, figure.variant]
+        row = next(
+            row
+            for row in tables[figure.workload]
+            if (row["study"], row["layer"]) == (figure.study, figure.layer)
+            and row["variant"].split(" ")[0] == figure.variant
+        )
+        ours = row[f"N={figure.N}, here (ms)"]
+        source = next(
+            made
+            for made in everything
+            if ours in made["samples"]["kernel"] + made["samples"]["total"]
+            and made["point"]["workload"] == figure.workload
+            and (made["point"]["layer"], made["point"]["N"]) == (figure.layer, figure.N)
+            and made["point"]["rung"] == variant.rung
+        )
+        for name, value in variant.constants.items():
+            expected = value if isinstance(value, int) else value[figure.layer - 1]
+            assert source["point"]["constants"][name] == expected, (figure, name)
+        assert source["point"]["transfer"] == variant.transfer
+        assert row[f"N={figure.N}, study (ms)"] == figure.value
+        assert row[f"N={figure.N}, here / study"] == pytest.approx(ours / figure.value)
+        compared += 1
+    assert compared == 150
+
+
+def test_a_sweep_adds_up_the_layers_each_with_its_own_tile(tmp_path: Path) -> None:
+    records = as_records("ece408-2019")
+    rows = rows_of(measured(tmp_path, records), "lenet-70-k5-published-sweep")
+    assert len(rows) == 10
+
+    def kernel(layer: int, rung: str, tile: int) -> float:
+        for made in records:
+            point, constants = made["point"], made["point"]["constants"]
+            wanted = {"TILE": tile, "RESTRICT": 0, "UNROLL": 1}
+            same = (point["layer"], point["N"], point["rung"]) == (layer, 10000, rung)
+            if same and wanted.items() <= constants.items():
+                return float(made["samples"]["kernel"][0])
+        raise AssertionError((layer, rung, tile))
+
+    for row in rows:
+        tiles = [int(tile) for tile in row["tiles of layer 1, 2"].split(" ")[-1].split(",")]
+        rung = "tiled" if "baseline" in row["tiles of layer 1, 2"] else "fused-unroll-matmul"
+        assert row["here (ms)"] == kernel(1, rung, tiles[0]) + kernel(2, rung, tiles[1])
+
+
+def test_the_coverage_counts_what_is_there_and_says_what_is_not(tmp_path: Path, everything: list[dict]) -> None:
+    whole = rows_of(measured(tmp_path / "whole", everything), "lenet-coverage")
+    assert [(row["variants"], row["measured here"], row["like for like"]) for row in whole] == [
+        (8, 8, 7),
+        (15, 15, 11),
+        (6, 6, 5),
+        (9, 9, 7),
+        (38, 38, 30),
+    ]
+    lost = [
+        made
+        for made in everything
+        if (made["point"]["rung"], made["point"]["layer"], made["point"]["N"]) != ("shared-input-tile", 2, 1000)
+    ]
+    row = rows_of(measured(tmp_path / "lost", lost), "lenet-coverage")[3]
+    assert (row["measured here"], row["like for like"]) == (8, 6)
+    assert "shared-memory-conv-strategy2: not measured" in row["not, and why"]
+
+
+def test_a_point_with_other_constants_does_not_stand_for_a_variant(tmp_path: Path) -> None:
+    records = as_records("ece408-2018")
+    for made in records:
+        if made["point"]["rung"] == "fused-unroll-matmul" and made["point"]["constants"]["TILE"] == 32:
+            made["point"]["constants"]["IMAGES_PER_PIECE"] = 0
+    rows = rows_of(measured(tmp_path, records), "lenet-72-k7-op-times")
+    missing = {row["variant"] for row in rows if row["N=10000, here (ms)"] is None}
+    assert missing == {"fused-unroll-matmul-per-image"}
+
+
+def test_gains_are_over_the_studys_own_baseline(tmp_path: Path) -> None:
+    found = measured(tmp_path, as_records("ece408-2018"))
+    row = next(row for row in rows_of(found, "ece408-2018-gains") if row["variant"] == "shared-memory-conv")
+    assert row["both layers, study"] == pytest.approx((42.534 + 152.912) / (58.28 + 191.002))
+    times = {each["variant"]: each["N=10000, here (ms)"] for each in rows_of(found, "lenet-72-k7-op-times")[::-1]}
+    assert row["layer 1, here"] == pytest.approx(times["tiled-grid-baseline"] / times["shared-memory-conv"])
