@@ -21,7 +21,7 @@ from alexconv.cli.options import command_line, exits_cleanly, natural, program
 from alexconv.digits.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
-from alexconv.executors.point import Executor, open_rung
+from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.points import Point, choose_rungs
@@ -79,7 +79,7 @@ def convolved_by(runner: Runner, rung: Rung) -> Convolve:
     def convolve(layer: int, x: Floats, w: Floats) -> Floats:
         point = point_of(rung, layer, len(x))
         plan = runner.plan(point)
-        with open_rung(runner.executor, rung, point.conv, plan, x, w, transfer_named(TRANSFER)) as opened:
+        with open_rung(runner.executor, plan, x, w, transfer_named(TRANSFER)) as opened:
             y: Floats = opened.outputs().astype(np.float32)
             return y
 

@@ -43,14 +43,12 @@ from alexconv.cli.options import (
 )
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import BACKENDS, choose_executor
+from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.cuda.points import CopiedPoint
-from alexconv.executors.host.points import HostPoint, HostProgram, HostRungs
-from alexconv.executors.point import open_rung
+from alexconv.executors.host.buffers import HostBuffers, HostProgram, HostRungs
+from alexconv.executors.interface import open_rung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import images_at_a_time
 from alexconv.measuring.ahead import compile_all
-from alexconv.measuring.launches import configure
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.points import (
     Point,
@@ -258,9 +256,9 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
         with told(point, problems.append):
             plan = runner.plan(point)
             rung, layer, transfer = RUNGS[point.rung], runner.layer(point), transfer_named(point.transfer)
-            with open_rung(executor, rung, point.conv, plan, layer.x[: point.N], layer.w, transfer) as opened:
-                copied, images = opened.point, images_at_a_time(plan.images, plan.constants)
-                assert isinstance(copied, CopiedPoint)
+            with open_rung(executor, plan, layer.x[: point.N], layer.w, transfer) as opened:
+                copied, images = opened.buffers, plan.bound.micro_batch(plan.chunk)
+                assert isinstance(copied, CopiedBuffers)
                 copied.outputs()
                 with executor.errors(rung.name):
                     executor.driver.start_profiler()
@@ -278,9 +276,9 @@ def known_without_counters(runner: Runner, points: Iterable[Point]) -> Iterator[
     for point in points:
         with told(point):
             plan = runner.plan(point)
-            images = images_at_a_time(plan.images, plan.constants)
-            program = runner.executor.load(RUNGS[point.rung], point.conv, plan.constants)
-            for launch in program.launches(plan.images):
+            images = plan.bound.micro_batch(plan.chunk)
+            program = runner.executor.load(plan.bound)
+            for launch in program.launches(plan.chunk):
                 metrics = {
                     "registers": launch["registers"],
                     "static_shared_bytes": launch["static_shared"],
@@ -301,7 +299,7 @@ def host_profiles(runner: Runner, points: Sequence[Point], blocks: int) -> Itera
     for point in track(points, "tracing", console=errors, transient=True, disable=not errors.is_terminal):
         with told(point):
             plan = runner.plan(point)
-            images = images_at_a_time(plan.images, plan.constants)
+            images = plan.bound.micro_batch(plan.chunk)
             for entry, found in trace_point(runner.executor, point, plan, blocks):
                 yield Profile(point, entry, "host", images, trace_metrics(found), found)
 
@@ -310,13 +308,13 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     """The traces of a point's kernels, by entry.  The inputs are zeros: what a kernel touches depends on none."""
     assert isinstance(executor, HostRungs)
     rung, conv = RUNGS[point.rung], point.conv
-    program: HostProgram = executor.load(rung, conv, plan.constants)
-    x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.images), conv.w_shape()))
-    opened = HostPoint(executor.executor, program, plan, x, w)
-    opened.bring_in(0, plan.images)
+    program: HostProgram = executor.load(plan.bound)
+    x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.chunk), conv.w_shape()))
+    opened = HostBuffers(executor.executor, program, plan, x, w)
+    opened.bring_in(0, plan.chunk)
     buffers = opened.buffers
-    named = program.arguments(0, images_at_a_time(plan.images, plan.constants), buffers)
-    for launch in configure(rung, conv, plan.images, plan.constants):
+    named = program.arguments(0, plan.bound.micro_batch(plan.chunk), buffers)
+    for launch in plan.bound.launches(plan.chunk):
         arguments = [named[name] for name in launch.args]
         chosen = spread_blocks(launch.grid, blocks)
         yield launch.entry, trace_launch(program.module, launch, arguments, buffers.values(), chosen)

@@ -34,7 +34,7 @@ from alexconv.cli.options import (
 )
 from alexconv.errors import UsageError
 from alexconv.executors import BACKENDS, choose_executor
-from alexconv.executors.point import Executor
+from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.ladder_lenet import STUDY_WORKLOADS
 from alexconv.kernels.rung import Rung

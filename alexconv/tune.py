@@ -39,7 +39,7 @@ from alexconv.cli.options import (
 from alexconv.cli.tuning_tables import rungs_table, show_searches
 from alexconv.errors import UsageError
 from alexconv.executors import BACKENDS, choose_executor
-from alexconv.executors.point import Executor
+from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import LADDER
 from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.points import Point, choose_rungs, choose_transfers, expand, parse_constants, refuse_unused

@@ -53,14 +53,6 @@ class Constant:
     formerly: tuple[str, ...] = ()
 
 
-def images_at_a_time(N: int, constants: Constants) -> int:
-    """How many of N images a rung's launches take: all, unless IMAGES_AT_A_TIME says fewer.
-
-    The launches then follow each other again for the next so many images, in the same scratch arrays.
-    """
-    return min(N, constants.get(IMAGES_AT_A_TIME) or N)
-
-
 @dataclass(frozen=True)
 class Array:
     """A scratch or prepared array on the device: its shape for the images of one launch, and bytes of an element.
@@ -71,10 +63,6 @@ class Array:
     name: str
     shape: Callable[[Problem], tuple[int, ...]]
     itemsize: int = 4
-
-    def nbytes(self, p: Problem) -> int:
-        """Bytes for N images, of which the launches may take fewer at a time."""
-        return prod(self.shape(p.over(images_at_a_time(p.N, p.constants)))) * self.itemsize
 
 
 @dataclass(frozen=True)
@@ -195,14 +183,6 @@ class Rung:
         """Bytes of an image in the input x and in the output y."""
         itemsize = np.dtype(self.dtype).itemsize
         return {"x": prod(self.x_shape(conv, 1)) * itemsize, "y": prod(self.y_shape(conv, 1)) * itemsize}
-
-    def scratch_bytes(self, p: Problem) -> int:
-        """Bytes of all scratch arrays for N images."""
-        return sum(array.nbytes(p) for array in self.scratch)
-
-    def prepared_bytes(self, p: Problem) -> int:
-        """Bytes of all prepared arrays, whatever N."""
-        return sum(array.nbytes(p.over(1)) for array in self.prepared)
 
     def unsuited(self, capability: tuple[int, int]) -> str | None:
         """Why a GPU of this compute capability cannot run the rung, or None."""

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.problem import Problem
 from alexconv.measuring.planner import MEBIBYTE
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
@@ -297,7 +297,7 @@ def memory(measurements: Measurements) -> Table:
         scratch = None
         if point.rung and point.rung.scratch:
             images = point.record.get("images_per_piece") or point.N
-            scratch = point.rung.scratch_bytes(Problem(point.conv, images, constants)) / MEBIBYTE
+            scratch = BoundRung(point.rung, point.conv, constants).scratch_bytes(images) / MEBIBYTE
         planned = point.record.get("device_bytes")
         rows.append(
             (

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from alexconv.executors.point import Executor, open_rung
+from alexconv.executors.interface import Executor, open_rung
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.planner import Plan, plan
 from alexconv.measuring.transfers import TRANSFERS, Transfer
@@ -13,18 +14,16 @@ PLENTY = 1 << 34  # bytes of memory
 
 def run_once(
     executor: Executor,
-    rung: Rung,
-    conv: Conv,
     x: np.ndarray,
     w: np.ndarray,
     cut: Plan,
     transfer: Transfer = TRANSFERS["pageable"],
 ) -> np.ndarray:
     """The outputs, ``[N][M][E][F]``."""
-    with open_rung(executor, rung, conv, cut, x, w, transfer) as opened:
+    with open_rung(executor, cut, x, w, transfer) as opened:
         return opened.outputs().copy()
 
 
 def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
     """One piece of N images, with those of the chosen constants that the rung has."""
-    return plan(rung, conv, N, rung.resolve(conv, chosen), PLENTY)
+    return plan(BoundRung(rung, conv, rung.resolve(conv, chosen)), N, PLENTY)

@@ -15,8 +15,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from alexconv.cli.matrix import milliseconds
-from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.measuring.launches import configure
+from alexconv.kernels.ladder import LADDER
 from alexconv.measuring.planner import MEBIBYTE
 from alexconv.measuring.points import Point, rung_label
 from alexconv.measuring.runner import Runner, Skip
@@ -128,7 +127,7 @@ def plan_table(console: Console, runner: Runner, points: Sequence[Point]) -> Non
         except Skip as reason:
             table.add_row(str(point.layer), str(point.N), name, point.transfer, "", "", f"skipped: {reason}")
             continue
-        launches = configure(RUNGS[point.rung], point.conv, plan.images, plan.constants)
+        launches = plan.bound.launches(plan.chunk)
         shown = "; ".join(f"{launch.entry} {times(launch.grid)} of {times(launch.block)}" for launch in launches)
         size = f"{plan.device_bytes / MEBIBYTE:.1f}"
         table.add_row(str(point.layer), str(point.N), name, point.transfer, str(len(plan.pieces)), size, shown)

@@ -1,7 +1,7 @@
 """The two executors of the same kernels: ``cuda`` on a GPU through PyCUDA, ``host`` on the CPU."""
 
 from alexconv.errors import MissingTool
-from alexconv.executors.point import Executor
+from alexconv.executors.interface import Executor
 
 BACKENDS = ("auto", "cuda", "host")
 
@@ -21,6 +21,6 @@ def choose_executor(backend: str, device: int = 0, host_build: str = "fast", hos
             if backend == "cuda":
                 raise
             because = str(error)
-    from alexconv.executors.host.points import HostRungs
+    from alexconv.executors.host.buffers import HostRungs
 
     return HostRungs(host_build, host_order, because)

@@ -38,8 +38,9 @@ import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
 from alexconv.executors import BACKENDS
-from alexconv.executors.cuda.streams import Device, Job, Kernels, Memory, Prepared, Workspace
-from alexconv.executors.host.points import HostRungs
+from alexconv.executors.cuda.kernels import Kernels
+from alexconv.executors.cuda.streams import Device, Job, Memory, Prepared, Workspace
+from alexconv.executors.host.buffers import HostRungs
 from alexconv.kernels.ladder import LADDER
 from alexconv.library.arrays import (
     LEGACY_STREAM,
@@ -154,12 +155,12 @@ class Conv2d:
     def _enqueue(self, device: Device, call: "Call", x: int, y: int, stream: int, *, keep: bool) -> None:
         """Puts a call of at least one image, with the addresses of its arrays, on a stream of the current device."""
         space = device.workspace(job_of(device, call))
-        space.turns.begin(stream)
+        space.order.begin(stream)
         prepared = self._kept.get(space.kernels)
         if prepared is None:
             prepared = self._prepared(device, space, stream, keep=keep)
         else:
-            prepared.turns.begin(stream)
+            prepared.order.begin(stream)
         if keep:
             self._kept[space.kernels] = prepared
             if len(self._kept) > KEPT_FILTERS:
@@ -179,7 +180,7 @@ class Conv2d:
             device.join(w.stream, stream)
             prepared = device.prepare(space, w, stream, into)
         if keep:
-            prepared.turns.end(stream)
+            prepared.order.end(stream)
         else:
             space.once = prepared
         return prepared
@@ -213,7 +214,7 @@ class Conv2d:
         inner = to_study(planes, rung.layout)[:, :, rows : conv.H - rows, columns : conv.W - columns]
         np.copyto(inner, x)
         w = np.ascontiguousarray(host_array(self.filters))
-        opened = executor.open(executor.load(rung, conv, cut.constants), cut, planes, w, TRANSFERS["pageable"])
+        opened = executor.open(executor.load(cut.bound), cut, planes, w, TRANSFERS["pageable"])
         try:
             return np.ascontiguousarray(to_study(opened.outputs(), rung.layout))
         finally:

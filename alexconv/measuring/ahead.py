@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 from alexconv.cpu_reference.machine import cores
 from alexconv.errors import AlexconvError
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Skip
@@ -99,7 +100,8 @@ def compilation(runner: Runner, point: Point) -> Compilation | None:
 
 def build(runner: Runner, kernel: Compilation) -> None:
     """Compiles it into the cache."""
-    quietly(runner.executor.build, RUNGS[kernel.rung], kernel.conv, dict(kernel.constants))
+    constants, device = dict(kernel.constants), runner.executor.device
+    quietly(runner.executor.build, BoundRung(RUNGS[kernel.rung], kernel.conv, constants, device))
 
 
 def quietly(work: Callable[..., object], *arguments: object) -> None:

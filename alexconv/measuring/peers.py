@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
-from alexconv.executors.cuda.points import time_on_device
-from alexconv.executors.point import Executor
+from alexconv.executors.cuda.buffers import time_on_device
+from alexconv.executors.interface import Executor
 from alexconv.measuring.checks import PRECISIONS, MaxError, worst
 from alexconv.measuring.layouts import LAYOUTS
 from alexconv.measuring.planner import MEBIBYTE

@@ -14,11 +14,11 @@ from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, filter_norms, patch_norms
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.point import Executor, Samples, Values, open_rung
+from alexconv.executors.interface import Executor, Samples, Values, open_rung
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.checks import PRECISIONS, MaxError, each_image
-from alexconv.measuring.launches import launch_facts
 from alexconv.measuring.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.measuring.points import Joint, Point
 from alexconv.measuring.transfers import transfer_named
@@ -196,8 +196,8 @@ class Runner:
     def key(self, point: Point) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         rung = RUNGS[point.rung]
-        compiled = self.executor.key(rung, point.conv, point.constants)
-        launched = launch_facts(rung, point.conv, point.N, point.constants, self.executor.device)
+        bound = BoundRung(rung, point.conv, point.constants, self.executor.device)
+        compiled, launched = self.executor.key(bound), bound.launch_facts(point.N)
         tolerance = PRECISIONS[rung.precision].tolerance(point.conv.K)
         return digest([compiled, launched, tolerance, self.executor.header(), self.settings.key(), point.transfer])
 
@@ -208,14 +208,14 @@ class Runner:
     def _measured(self, point: Point, cut: Plan) -> Record:
         rung, layer = RUNGS[point.rung], self.layer(point)
         precision, transfer = PRECISIONS[rung.precision], transfer_named(point.transfer)
-        with open_rung(self.executor, rung, point.conv, cut, layer.x[: point.N], layer.w, transfer) as opened:
+        with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer) as opened:
             facts: Record = {
                 **checked(layer.error(opened.outputs()), precision.tolerance(point.conv.K)),
                 "pieces": len(cut.pieces),
-                "images_per_piece": cut.images,
+                "images_per_piece": cut.chunk,
                 "planned_constants": cut.constants,
                 "device_bytes": cut.device_bytes,
-                "launches": opened.program.launches(cut.images),
+                "launches": opened.program.launches(cut.chunk),
             }
             if facts["status"] != "ok":
                 return facts
@@ -225,8 +225,8 @@ class Runner:
                 facts["spread"] = spread(opened.outputs().copy(), opened.outputs)
             if self.settings.baseline:
                 facts["cpu"] = layer.cpu_times(point.N)
-            facts |= timed(self.executor, opened.point.measure, self.settings.seconds)
-            timeline = opened.point.timeline()
+            facts |= timed(self.executor, opened.buffers.measure, self.settings.seconds)
+            timeline = opened.buffers.timeline()
             return facts | {"timeline": timeline} if timeline else facts
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
-from alexconv.executors.point import Samples
+from alexconv.executors.interface import Samples
 from alexconv.records.statistics import CONFIDENCE, FEWEST_FOR_INTERVAL, SETTLED, settled
 from alexconv.records.store import Record
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from alexconv.cli.options import parse_layers, workload_named
 from alexconv.errors import UsageError
-from alexconv.executors.cuda.points import CopiedPoint, Pipeline, time_on_device
-from alexconv.executors.point import OpenedRung, Samples, Values, open_rung
+from alexconv.executors.cuda.buffers import CopiedBuffers, Pipeline, time_on_device
+from alexconv.executors.interface import OpenedRung, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.checks import PRECISIONS, MaxError, worst
 from alexconv.measuring.planner import DoesNotFit, Plan, plan
@@ -146,10 +146,9 @@ class TogetherRunner:
         with ExitStack() as stack, self.executor.errors(point.rung):
             opened = []
             for each, cut, layer in zip(point.points(), cuts, layers, strict=True):
-                rung, x = RUNGS[each.rung], layer.x[: each.N]
-                opening = open_rung(self.executor, rung, each.conv, cut, x, layer.w, transfer)
+                opening = open_rung(self.executor, cut, layer.x[: each.N], layer.w, transfer)
                 opened.append(stack.enter_context(opening))
-            own = [each.point for each in opened]
+            own = [each.buffers for each in opened]
             if transfer.kind == "streamed":
                 outweigh = [moved_out > moved_in for moved_in, moved_out in map(bytes_moved, point.points())]
                 pipeline = Pipeline(self.executor, own, turns(cuts, outweigh), transfer.streams)
@@ -176,7 +175,7 @@ class TogetherRunner:
             if transfer.kind == "streamed":
                 pieces = ceil(each.N * max(bytes_moved(each)) / PIECE_BYTES)
                 try:
-                    cut = plan(RUNGS[each.rung], each.conv, each.N, cut.constants, budget, transfer.streams, pieces)
+                    cut = plan(cut.bound, each.N, budget, transfer.streams, pieces)
                 except DoesNotFit as error:
                     raise Skip(f"layer {each.layer}: {error}") from None
             elif len(cut.pieces) > 1:
@@ -208,27 +207,27 @@ class TogetherRunner:
                     "rung": each.rung,
                     "constants": cut.constants,
                     "pieces": len(cut.pieces),
-                    "images_per_piece": cut.images,
+                    "images_per_piece": cut.chunk,
                     "error": checked(*error)["error"],
-                    "launches": rung.program.launches(cut.images),
+                    "launches": rung.program.launches(cut.chunk),
                 }
                 for each, cut, error, rung in zip(point.points(), cuts, found, opened, strict=True)
             ],
             "pieces": sum(len(cut.pieces) for cut in cuts),
-            "images_per_piece": max(cut.images for cut in cuts),
+            "images_per_piece": max(cut.chunk for cut in cuts),
             "planned_constants": {},
             "device_bytes": sum(cut.device_bytes for cut in cuts),
             "launches": [],
         }
 
 
-def enqueue_all(opened: Sequence[CopiedPoint]) -> None:
+def enqueue_all(opened: Sequence[CopiedBuffers]) -> None:
     """Puts the kernels of all layers on the executor's stream, in order."""
     for number, point in enumerate(opened):
         point.enqueue(pdl=number > 0)
 
 
-def graph_outputs(opened: Sequence[CopiedPoint], launch: Callable[[], None]) -> list[Values]:
+def graph_outputs(opened: Sequence[CopiedBuffers], launch: Callable[[], None]) -> list[Values]:
     """The outputs of a launch of all layers, whose arrays were full of NaN before."""
     for point in opened:
         point.outputs()  # brings inputs and filters to the device, where they stay
@@ -241,7 +240,7 @@ def streamed_outputs(pipeline: Pipeline, run: Callable[[], float]) -> list[Value
     """The outputs of a run of a pipeline, whose arrays were full of NaN before."""
     pipeline.forget()
     run()
-    return [point.y for point in pipeline.points]
+    return [batch.y for batch in pipeline.batches]
 
 
 def measure_pipeline(pipeline: Pipeline, run: Callable[[], float], seconds: float) -> Samples:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
 from alexconv.executors.host.executor import HostBuffer, HostModule
-from alexconv.measuring.launches import Configured
+from alexconv.kernels.bound import LaunchConfig
 
 SECTOR_BYTES = 32
 SPACES = {1: "global", 2: "shared"}  # trace.cpp's Space
@@ -144,7 +144,7 @@ def spread_blocks(grid: Sequence[int], count: int) -> list[int]:
 
 def trace_launch(
     module: HostModule,
-    launch: Configured,
+    launch: LaunchConfig,
     arguments: Sequence[HostBuffer | int | float],
     buffers: Iterable[HostBuffer],
     blocks: Sequence[int],

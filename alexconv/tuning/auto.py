@@ -12,7 +12,7 @@ and 32, and differs by a factor of two to four between layers.
 
 from dataclasses import dataclass
 
-from alexconv.executors.point import Executor
+from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.planner import DoesNotFit, plan_on

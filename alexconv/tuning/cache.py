@@ -13,7 +13,8 @@ from math import isfinite
 from pathlib import Path
 
 from alexconv.cpu_reference.files import locked, replacing
-from alexconv.executors.point import Executor
+from alexconv.executors.interface import Executor
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.messages import Say
@@ -50,7 +51,7 @@ def key(executor: Executor, rung: Rung, conv: Conv, N: int) -> Record:
         "conv": asdict(conv),
         "N": N,
         "rung": rung.name,
-        "kernel": executor.key(rung, conv, rung.resolve(conv, {})),
+        "kernel": executor.key(BoundRung(rung, conv, rung.resolve(conv, {}, N, executor.device), executor.device)),
     }
 
 
@@ -108,7 +109,7 @@ def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: st
         content = json.loads(path.read_text())
         best = Best(content["rung"], content["constants"], content["kernel_ms"])
         rung = RUNGS.get(best.rung)
-        if rung is None or content["kernel"] != executor.key(rung, conv, best.constants):
+        if rung is None or content["kernel"] != executor.key(BoundRung(rung, conv, best.constants, executor.device)):
             return None  # measured before the rung changed
         if rung.resolve(conv, best.constants) != best.constants:
             raise ValueError("not the rung's constants")
@@ -131,7 +132,8 @@ def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say) -> B
             return known
         facts = best_key(*where)
         with replacing(_path(facts)) as temporary:
-            content = {"key": facts, "kernel": executor.key(rung, conv, best.constants), **asdict(best)}
+            bound = BoundRung(rung, conv, best.constants, executor.device)
+            content = {"key": facts, "kernel": executor.key(bound), **asdict(best)}
             temporary.write_text(json.dumps(content, indent=1))
     return best
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from alexconv.errors import LaunchError, MissingTool, UsageError
-from alexconv.executors.point import Executor
+from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.ahead import Ahead
 from alexconv.measuring.jobs import Teller

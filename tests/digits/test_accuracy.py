@@ -11,7 +11,8 @@ from alexconv import accuracy
 from alexconv.accuracy import Trial
 from alexconv.digits.network import HELD_OUT, WEIGHTS, WORKLOAD, digits, framed, held_out, on_cpu, pooled, trained
 from alexconv.errors import MissingTool, UsageError
-from alexconv.executors.host.points import HostRungs
+from alexconv.executors.host.buffers import HostRungs
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.records.store import read
@@ -21,7 +22,8 @@ FEW = 4
 TAKING = [
     rung.name
     for rung in LADDER
-    if not rung.gpu_only and not any(rung.refuses(conv, rung.resolve(conv, {})) for conv in WORKLOAD.layers)
+    if not rung.gpu_only
+    and not any(BoundRung(rung, conv, rung.resolve(conv, {})).refusal() for conv in WORKLOAD.layers)
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from alexconv.errors import LaunchError
-from alexconv.executors.cuda.bindings import PackedLaunch, launch_kernel, pdl_shared
+from alexconv.executors.cuda.bindings import PackedLaunch, pdl_shared
 from alexconv.kernels.problem import H200
 
 SERIALIZATION = "programmatic stream serialization"
@@ -45,11 +45,11 @@ class Status(int):
 
 
 def launch(driver: Driver, *, pdl: bool) -> Any:
-    launch_kernel(driver, "kernel", (7, 1, 1), (256, 1, 1), 64 * KB, 5, [[1], [2, 3]], pdl=pdl)
+    PackedLaunch(driver, "kernel", (7, 1, 1), (256, 1, 1), 64 * KB, [[1], [2, 3]], pdl=pdl).enqueue(5)
     return driver.launched[-1]
 
 
-def test_an_pdl_launch_says_so():
+def test_a_programmatic_dependent_launch_says_so():
     config = launch(Driver(), pdl=True)
     assert (config.gridDimX, config.blockDimX, config.sharedMemBytes, config.hStream) == (7, 256, 64 * KB, 5)
     (attribute,) = config.attrs

@@ -8,6 +8,7 @@ from rung_runs import run_once, whole
 
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import IMAGES_AT_A_TIME
 from alexconv.measuring.checks import PRECISIONS, exact_inputs
@@ -62,7 +63,7 @@ def integers(conv, N, precision):
 @pytest.mark.parametrize("rung, conv, N", TAKEN)
 def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv, N):
     x, w, expected = integers(conv, N, rung.precision)
-    y = run_once(cuda, rung, conv, x, w, whole(rung, conv, N))
+    y = run_once(cuda, x, w, whole(rung, conv, N))
     np.testing.assert_array_equal(y.astype(np.float32), expected)
 
 
@@ -76,12 +77,12 @@ def test_pieces_of_two_sizes_are_timed_in_streams(cuda, name):
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)
-def test_images_taken_in_turns_come_out_exactly(cuda, transfer):
+def test_micro_batches_come_out_exactly(cuda, transfer):
     rung, how = RUNGS["wgmma-window-tf32"], TRANSFERS[transfer]
     x, w = exact_inputs(ODD[0], 170, PRECISIONS[rung.precision], seed=4)
     constants = rung.resolve(ODD[0], {IMAGES_AT_A_TIME: 32})
-    cut = plan(rung, ODD[0], 170, constants, 1 << 30, how.streams, how.pieces_at_least)
-    y = run_once(cuda, rung, ODD[0], x, w, cut, how)
+    cut = plan(BoundRung(rung, ODD[0], constants), 170, 1 << 30, how.streams, how.pieces_at_least)
+    y = run_once(cuda, x, w, cut, how)
     np.testing.assert_array_equal(y.astype(np.float32), reference(ODD[0], x, w))
 
 
@@ -91,6 +92,6 @@ def test_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
     conv = next(conv for conv in ODD if not rung.refuses(conv, rung.resolve(conv, {})))
     x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
     constants, how = rung.resolve(conv, {}), TRANSFERS[transfer]
-    cut = plan(rung, conv, 9, constants, 1 << 30, how.streams, how.pieces_at_least)
-    y = run_once(cuda, rung, conv, x, w, cut, how)
+    cut = plan(BoundRung(rung, conv, constants), 9, 1 << 30, how.streams, how.pieces_at_least)
+    y = run_once(cuda, x, w, cut, how)
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from alexconv.executors import choose_executor
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.layouts import from_study
@@ -27,7 +28,7 @@ def cuda():
 
 
 def enqueue_chain(opened, stream, *, pdl: bool) -> None:
-    """Links that take turns with two arrays: an odd number of them ends in the point's output."""
+    """Links that take turns with two arrays: an odd number of them ends in y."""
     forth = opened.pointers
     back = forth | {"x": forth["y"], "y": forth["x"]}
     for link in range(LINKS):
@@ -44,8 +45,8 @@ def test_a_chain_of_early_launches_computes_what_ordinary_ones_do(cuda, rung: Ru
     x = from_study(generator.uniform(-1, 1, conv.x_shape(1)).astype(rung.dtype), rung.layout)
     w = generator.uniform(-0.2, 0.2, conv.w_shape()).astype(rung.dtype)
     constants = rung.resolve(conv, {"CHANNELS": 16, "SPLITS": splits})
-    cut = plan(rung, conv, 1, constants, 1 << 30)
-    opened = cuda.open(cuda.load(rung, conv, cut.constants), cut, x, w, TRANSFERS["pageable"])
+    cut = plan(BoundRung(rung, conv, constants), 1, 1 << 30)
+    opened = cuda.open(cuda.load(cut.bound), cut, x, w, TRANSFERS["pageable"])
     try:
         opened.outputs()
         enqueue_chain(opened, cuda.stream, pdl=False)  # makes the tensor maps, which no recording may

@@ -2,8 +2,8 @@
 
 import pytest
 
-from alexconv.executors.cuda import points
-from alexconv.executors.cuda.points import FLUSHED_PIECES, time_on_device, time_once
+from alexconv.executors.cuda import buffers
+from alexconv.executors.cuda.buffers import FLUSHED_PIECES, time_on_device, time_once
 
 
 class Event:
@@ -40,8 +40,8 @@ class Gpu:
 def rests(monkeypatch):
     """The seconds of every rest, on a clock that a synchronization moves by one."""
     now, found = [0.0], []
-    monkeypatch.setattr(points, "perf_counter", lambda: now.append(now[-1] + 1) or now[-1])
-    monkeypatch.setattr(points, "sleep", found.append)
+    monkeypatch.setattr(buffers, "perf_counter", lambda: now.append(now[-1] + 1) or now[-1])
+    monkeypatch.setattr(buffers, "sleep", found.append)
     return found
 
 

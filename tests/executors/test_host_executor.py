@@ -15,10 +15,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from alexconv.errors import CompileError, LaunchError, MissingTool
 from alexconv.executors.host.executor import MAX_STATIC_SHARED, HostExecutor, asan_environment
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.problem import H200, Problem
-from alexconv.kernels.rung import defines
-from alexconv.measuring.launches import configure
+from alexconv.kernels.problem import H200
 from alexconv.shapes import Conv
 
 KERNELS = Path(__file__).parent.parent / "sources"
@@ -85,12 +84,13 @@ def test_rungs_compute_the_convolution(name, conv, order):
     rng = np.random.default_rng(1)
     x, w = rng.uniform(-1, 1, conv.x_shape(N)).astype("f4"), rng.uniform(-1, 1, conv.w_shape()).astype("f4")
     executor = HostExecutor(order=order)
-    compiled = executor.compile(rung.path, defines(rung, conv, constants), [launch.entry for launch in rung.launches])
+    bound = BoundRung(rung, conv, constants)
+    compiled = executor.compile(rung.path, bound.macros, bound.entries())
     (x_buffer, _), (w_buffer, _) = on_device(x), on_device(w)
     y_buffer, y = on_device(np.full(conv.y_shape(N), np.nan, "f4"))
-    scratch = {array.name: executor.allocate(array.nbytes(Problem(conv, N, constants))) for array in rung.scratch}
+    scratch = {array.name: executor.allocate(bound.chunk_bytes(N)[array.name]) for array in rung.scratch}
     buffers = {"x": x_buffer, "w": w_buffer, "y": y_buffer, **scratch}
-    for launch in configure(rung, conv, N, constants):
+    for launch in bound.launches(N):
         arguments = [buffers[name] for name in launch.args]
         compiled.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, arguments)
     windows = sliding_window_view(x.astype("f8"), (conv.R, conv.S), axis=(2, 3))[:, :, :: conv.U, :: conv.U]

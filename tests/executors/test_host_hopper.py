@@ -10,9 +10,9 @@ from test_host_executor import ONE, ORDERS, in_new_process, on_device
 from alexconv.errors import LaunchError
 from alexconv.executors.host.executor import HostExecutor, asan_environment
 from alexconv.executors.host.maps import encode
+from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, TensorMap, shape_macros
-from alexconv.measuring.launches import Configured
 from alexconv.profiling.trace import trace_launch
 from alexconv.shapes import Conv
 
@@ -610,7 +610,7 @@ def test_address_sanitizer_watches_copies(tmp_path):
 def traced_ring(tmp_path, body, steps, order=0):
     module = compiled(tmp_path, body, "kernel", build="trace", order=order)
     arrays = [on_device(np.zeros((steps, 128), "i4"))[0], on_device(np.zeros((2, 128), "i4"))[0]]
-    launch = Configured("kernel", (), ONE, (384, 1, 1), 0)
+    launch = LaunchConfig("kernel", (), ONE, (384, 1, 1), 0)
     return trace_launch(module, launch, [*arrays, steps], arrays, [0])
 
 
@@ -632,7 +632,7 @@ def test_without_barriers_the_trace_finds_the_races(tmp_path):
 def test_the_trace_leaves_out_what_the_tensor_cores_read(tmp_path):
     module = compiled(tmp_path, GROUP_PRODUCT, "kernel", build="trace", COUNT=32)
     arrays = [on_device(np.zeros(shape, "f2"))[0] for shape in ((128, 64), (64, 64), (128, 128))]
-    launch = Configured("kernel", (), ONE, (256, 1, 1), 192 * ROW)
+    launch = LaunchConfig("kernel", (), ONE, (256, 1, 1), 192 * ROW)
     found = trace_launch(module, launch, [*arrays, 1, 0], arrays, [0])
     assert not found.races
     assert found.total("shared", "load") is None

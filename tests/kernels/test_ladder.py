@@ -9,11 +9,11 @@ from math import ceil
 import pytest
 
 from alexconv.compiling.sources import source_files
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES, outputs_per_thread
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, MAX_BLOCK, Rung, defines
 from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.launches import configure, outside_limits, turns
 from alexconv.measuring.transfers import TRANSFERS
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -130,20 +130,20 @@ def test_every_launch_is_within_the_limits_or_refused(rung: Rung, name: str):
         assert rung not in STUDY_RUNGS or name in ODD, f"{rung.name} must take {name}: {reason}"
         assert re.search(r"\d", reason), "a refusal says how much is too much"
         return
-    for launch in configure(rung, conv, 128, constants):
-        assert outside_limits(launch) is None
+    for launch in BoundRung(rung, conv, constants).launches(128):
+        assert launch.outside_limits() is None
         assert launch.dynamic_shared <= H200.shared_per_block
 
 
-def test_images_taken_at_a_time_share_scratch_and_launches():
+def test_micro_batches_share_scratch_and_launches():
     conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-tf32"]
-    few, all_at_once = (rung.resolve(conv, {IMAGES_AT_A_TIME: images}) for images in (64, 0))
-    assert turns(150, few) == [(0, 64), (64, 64), (128, 22)]
-    assert turns(64, few) == [(0, 64)]
-    assert turns(150, all_at_once) == turns(150, {}) == [(0, 150)]
-    assert configure(rung, conv, 150, few) == configure(rung, conv, 64, all_at_once)
-    assert rung.scratch_bytes(Problem(conv, 150, few)) == rung.scratch_bytes(Problem(conv, 64, all_at_once))
-    assert rung.scratch_bytes(Problem(conv, 20, few)) == rung.scratch_bytes(Problem(conv, 20, all_at_once))
+    few, all_at_once = (BoundRung(rung, conv, rung.resolve(conv, {IMAGES_AT_A_TIME: images})) for images in (64, 0))
+    assert few.micro_batches(150) == [(0, 64), (64, 64), (128, 22)]
+    assert few.micro_batches(64) == [(0, 64)]
+    assert all_at_once.micro_batches(150) == BoundRung(rung, conv, {}).micro_batches(150) == [(0, 150)]
+    assert few.launches(150) == all_at_once.launches(64)
+    assert few.scratch_bytes(150) == all_at_once.scratch_bytes(64)
+    assert few.scratch_bytes(20) == all_at_once.scratch_bytes(20)
 
 
 @pytest.mark.parametrize("rung", STUDY_RUNGS, ids=lambda rung: rung.name)
@@ -151,7 +151,7 @@ def test_images_taken_at_a_time_share_scratch_and_launches():
 def test_a_block_of_the_alexnet_study_covers_the_plane(rung: Rung, name: str):
     conv = {**LAYERS, **ODD}[name]
     constants = rung.resolve(conv, {})
-    for launch in configure(rung, conv, 1, constants):
+    for launch in BoundRung(rung, conv, constants).launches(1):
         columns, rows, _ = launch.block
         assert 0 <= columns * constants["OUTPUTS"] - conv.F < constants["OUTPUTS"]
         assert 0 <= rows * constants["OUTPUTS"] - conv.E < constants["OUTPUTS"]
@@ -261,7 +261,7 @@ def test_a_constant_is_kept_where_it_matters_only():
 def test_partial_planes_take_the_studys_memory():
     conv = LAYERS["alexnet-4"]
     bytes_of = {
-        name: RUNGS[name].scratch_bytes(Problem(conv, 128, RUNGS[name].resolve(conv, {})))
+        name: BoundRung(RUNGS[name], conv, RUNGS[name].resolve(conv, {})).scratch_bytes(128)
         for name in ("channels", "channels-half", "channels-atomic")
     }
     assert bytes_of["channels"] == 384 * 128 * 384 * 13 * 13 * 4
@@ -273,5 +273,5 @@ def test_partial_planes_take_the_studys_memory():
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.family == "mma"], ids=lambda rung: rung.name)
 def test_one_image_is_cut_into_a_block_for_nearly_every_multiprocessor(rung: Rung, layer: int):
     conv = WORKLOADS["alexnet"].layer(layer)
-    (launch,) = configure(rung, conv, 1, rung.resolve(conv, {}))
+    (launch,) = BoundRung(rung, conv, rung.resolve(conv, {})).launches(1)
     assert 90 <= launch.grid[0] <= 132

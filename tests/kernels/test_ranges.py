@@ -32,7 +32,7 @@ MAGNITUDES = {
 
 
 def error(rung: Rung, conv: Conv, constants: dict[str, int], x: np.ndarray, w: np.ndarray) -> MaxError:
-    y = run_once(choose_executor("host"), rung, conv, x, w, whole(rung, conv, len(x), **constants))
+    y = run_once(choose_executor("host"), x, w, whole(rung, conv, len(x), **constants))
     found = MaxError()
     found.add(y, reference(conv, x, w), patch_norms(conv, x), filter_norms(w))
     return found

@@ -21,12 +21,12 @@ from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels import ladder
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, IMAGES_AT_A_TIME, Rung
 from alexconv.measuring.checks import PRECISIONS, exact_inputs
-from alexconv.measuring.launches import turns
-from alexconv.measuring.planner import Plan, device_bytes
+from alexconv.measuring.planner import Plan
 from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Layer, Runner, Settings
 from alexconv.shapes import WORKLOADS, Conv
@@ -56,12 +56,12 @@ def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
 
 
 @pytest.mark.parametrize("rung", AT_A_TIME, ids=lambda rung: rung.name)
-def test_images_taken_in_turns_come_out_as_all_at_once(host, rung):
+def test_micro_batches_come_out_as_the_whole_batch(host, rung):
     conv = Conv(C=3, H=11, W=11, M=5, R=3, S=3)
     x, w = exact_inputs(conv, 70, PRECISIONS[rung.precision], seed=4)
     cut = whole(rung, conv, 70, IMAGES_AT_A_TIME=32)
-    assert len(turns(70, cut.constants)) == 3
-    y = run_once(host, rung, conv, x, w, cut)
+    assert len(cut.bound.micro_batches(70)) == 3
+    y = run_once(host, x, w, cut)
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
 
 
@@ -85,9 +85,10 @@ def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
     constants = rung.resolve(conv, chosen)
     assume(rung.refuses(Problem(conv, 1, constants)) is None)  # where it refused them all, the test would fail
     images = data.draw(st.integers(1, N))
-    cut = Plan(N, images, constants, device_bytes(rung, conv, images, constants))
+    bound = BoundRung(rung, conv, constants)
+    cut = Plan(bound, N, images, bound.device_bytes(images))
     x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
-    y = run_once(host, rung, conv, x, w, cut)
+    y = run_once(host, x, w, cut)
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
 
 
@@ -100,8 +101,7 @@ def test_the_order_of_threads_changes_nothing(rung):
         np.random.default_rng(1).uniform(-1, 1, conv.w_shape()),
     )
     outputs = [
-        run_once(choose_executor("host", host_order=order), rung, conv, x, w, whole(rung, conv, 2, CHANNELS=2))
-        for order in ORDERS
+        run_once(choose_executor("host", host_order=order), x, w, whole(rung, conv, 2, CHANNELS=2)) for order in ORDERS
     ]
     for other in outputs[1:]:
         np.testing.assert_array_equal(outputs[0], other)
@@ -135,11 +135,11 @@ def test_a_planted_bug_is_caught_by_both_checks(host, tmp_path, bug):
     planted = replace(rung, file=str(tmp_path / rung.file))
     layer = Layer("alexnet", 3, WORKLOADS["alexnet"].layer(3), 1, seed=0)
     chosen = {"CHANNELS": 2}
-    y = run_once(host, planted, layer.conv, layer.x, layer.w, whole(planted, layer.conv, 1, **chosen))
+    y = run_once(host, layer.x, layer.w, whole(planted, layer.conv, 1, **chosen))
     assert not layer.error(y).passes(PRECISIONS[rung.precision].tolerance(layer.conv.K))
     conv = Conv(C=5, H=9, W=8, M=4, R=3, S=2)
     x, w = exact_inputs(conv, 2, PRECISIONS[rung.precision], seed=2)
-    y = run_once(host, planted, conv, x, w, whole(planted, conv, 2, **chosen))
+    y = run_once(host, x, w, whole(planted, conv, 2, **chosen))
     assert not np.array_equal(y, reference(conv, x, w))
 
 
@@ -184,4 +184,4 @@ def test_the_rung_that_the_guide_adds_computes_what_it_should(host, tmp_path):
     rung = replace(rung, file=str(tmp_path / rung.file))
     for conv in (Conv(C=3, H=23, W=19, M=5, R=4, S=3, U=2), Conv(C=5, H=9, W=40, M=4, R=3, S=3)):
         x, w = exact_inputs(conv, 2, PRECISIONS[rung.precision], seed=3)
-        np.testing.assert_array_equal(run_once(host, rung, conv, x, w, whole(rung, conv, 2)), reference(conv, x, w))
+        np.testing.assert_array_equal(run_once(host, x, w, whole(rung, conv, 2)), reference(conv, x, w))

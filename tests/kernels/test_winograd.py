@@ -16,7 +16,7 @@ FP32 = PRECISIONS["fp32"]
 
 
 def outputs(conv: Conv, N: int, x: np.ndarray, w: np.ndarray, **chosen: int) -> np.ndarray:
-    return run_once(choose_executor("host"), RUNG, conv, x, w, whole(RUNG, conv, N, **chosen))
+    return run_once(choose_executor("host"), x, w, whole(RUNG, conv, N, **chosen))
 
 
 @pytest.mark.parametrize("size, S", [(size, S) for size in (2, 3, 4, 5, 6) for S in range(2, 8) if size + S <= 9])

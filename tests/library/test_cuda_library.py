@@ -14,6 +14,7 @@ from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.executors.cuda import streams as cuda_streams
 from alexconv.executors.cuda.streams import Job
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import IMAGES_AT_A_TIME
 from alexconv.library import convolution as library
@@ -71,7 +72,7 @@ def compiled(torch):
             choice = library.chosen(device, conv, len(x), precision, "nhwc" if last else "nchw")
             wanted.add(Job(choice.rung.name, tuple(choice.constants.items()), conv, len(x), False, False))
     with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(lambda job: device.executor.build(job.rung, job.conv, dict(job.constants)), wanted))
+        list(pool.map(lambda job: device.executor.build(BoundRung(job.rung, job.conv, dict(job.constants))), wanted))
     return {job.rung.name for job in wanted}
 
 
@@ -239,7 +240,7 @@ def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
     forget()
 
 
-def test_images_taken_in_turns_come_out_as_torchs(torch, monkeypatch):
+def test_micro_batches_come_out_as_torchs(torch, monkeypatch):
     conv = Conv(C=3, H=23, W=23, M=16, R=5, S=5, U=2)
     rung = RUNGS["wgmma-window-tf32"]
     taken = auto.Choice(rung, rung.resolve(conv, {IMAGES_AT_A_TIME: 32}), False)

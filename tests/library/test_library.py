@@ -9,7 +9,7 @@ import pytest
 import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.errors import OutOfMemory
-from alexconv.executors.host.points import HostRungs
+from alexconv.executors.host.buffers import HostRungs
 from alexconv.library import convolution as library
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.library.convolution import DTYPES, Terms, call_of, memory_of

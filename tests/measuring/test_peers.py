@@ -13,7 +13,7 @@ from report_records import record, write
 from alexconv import compare, run
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import MissingTool, UsageError
-from alexconv.executors.host.points import HostRungs
+from alexconv.executors.host.buffers import HostRungs
 from alexconv.measuring import peers
 from alexconv.measuring.jobs import Job, with_peers
 from alexconv.measuring.points import Joint, Point, layer_range

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alexconv.executors import choose_executor
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
-from alexconv.measuring.planner import DoesNotFit, device_bytes, plan, plan_on
+from alexconv.measuring.planner import DoesNotFit, plan, plan_on
 from alexconv.shapes import WORKLOADS
 
 MIB = 2**20
@@ -26,14 +27,14 @@ def test_pieces_cover_the_batch_once_and_fit(layer, rung, N, budget, copies, at_
     conv = WORKLOADS[layer[0]].layer(layer[1])
     constants = rung.resolve(conv, {})
     try:
-        cut = plan(rung, conv, N, constants, budget, copies, at_least)
+        cut = plan(BoundRung(rung, conv, constants), N, budget, copies, at_least)
     except DoesNotFit:
         raised = {c.name: c.ceiling(Problem(conv)) for c in rung.constants if c.ceiling}
-        assert device_bytes(rung, conv, 1, constants | raised, copies) > budget
+        assert BoundRung(rung, conv, constants | raised).device_bytes(1, copies) > budget
         return
     assert [image for first, last in cut.pieces for image in range(first, last)] == list(range(N))
-    assert max(last - first for first, last in cut.pieces) == cut.images
-    assert device_bytes(rung, conv, cut.images, cut.constants, copies) == cut.device_bytes <= budget
+    assert max(last - first for first, last in cut.pieces) == cut.chunk
+    assert BoundRung(rung, conv, cut.constants).device_bytes(cut.chunk, copies) == cut.device_bytes <= budget
     if at_least <= N and N % at_least == 0:
         assert len(cut.pieces) >= at_least
 
@@ -41,22 +42,22 @@ def test_pieces_cover_the_batch_once_and_fit(layer, rung, N, budget, copies, at_
 def test_multi_kernel_layer_4_at_128_needs_what_the_study_says():
     conv, rung = WORKLOADS["alexnet"].layer(4), RUNGS["channels"]
     constants = rung.resolve(conv, {})
-    assert rung.scratch_bytes(Problem(conv, 128, constants)) == 384 * 128 * 384 * 13 * 13 * 4
-    assert plan(rung, conv, 128, constants, 80 * 2**30).pieces == [(0, 128)]
-    assert len(plan(rung, conv, 128, constants, 8 * 2**30).pieces) == 2
+    assert BoundRung(rung, conv, constants).scratch_bytes(128) == 384 * 128 * 384 * 13 * 13 * 4
+    assert plan(BoundRung(rung, conv, constants), 128, 80 * 2**30).pieces == [(0, 128)]
+    assert len(plan(BoundRung(rung, conv, constants), 128, 8 * 2**30).pieces) == 2
 
 
-def test_scratch_of_images_taken_in_turns_makes_no_pieces():
+def test_scratch_of_micro_batches_makes_no_pieces():
     conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-tf32"]
     constants = rung.resolve(conv, {"IMAGES_AT_A_TIME": 32})
-    budget = device_bytes(rung, conv, 128, constants)
-    assert len(plan(rung, conv, 128, constants, budget).pieces) == 1
-    assert len(plan(rung, conv, 128, constants, budget - 1).pieces) == 2
+    budget = BoundRung(rung, conv, constants).device_bytes(128)
+    assert len(plan(BoundRung(rung, conv, constants), 128, budget).pieces) == 1
+    assert len(plan(BoundRung(rung, conv, constants), 128, budget - 1).pieces) == 2
 
 
 def test_a_small_budget_raises_the_channels_of_a_block():
     conv, rung = WORKLOADS["alexnet"].layer(2), RUNGS["channels"]
-    cut = plan(rung, conv, 128, rung.resolve(conv, {}), 64 * MIB)
+    cut = plan(BoundRung(rung, conv, rung.resolve(conv, {})), 128, 64 * MIB)
     assert cut.constants["CHANNELS"] == 2
     assert cut.device_bytes <= 64 * MIB
 
@@ -70,4 +71,4 @@ def test_a_budget_of_nothing_is_not_the_executors_own():
 def test_what_cannot_fit_is_said_with_the_figures():
     conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["direct"]
     with pytest.raises(DoesNotFit, match=r"one image needs 1\.8 MiB of device memory, the budget is 1\.0"):
-        plan(rung, conv, 1, rung.resolve(conv, {}), MIB)
+        plan(BoundRung(rung, conv, rung.resolve(conv, {})), 1, MIB)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from alexconv.cli import display
-from alexconv.executors.host.points import HostRungs
+from alexconv.executors.host.buffers import HostRungs
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import FOLDER, Array, TensorMap
 from alexconv.measuring.ahead import compile_all

@@ -8,13 +8,16 @@ import pytest
 
 from alexconv import run
 from alexconv.errors import UsageError
-from alexconv.executors.host.points import HostRungs
+from alexconv.executors.host.buffers import HostRungs
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import together
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.points import Joint, Point, choose_rungs, expand
 from alexconv.measuring.runner import Runner, Settings, finished
 from alexconv.measuring.transfers import transfer_named
 from alexconv.records.store import identity
+from alexconv.shapes import WORKLOADS
 
 
 def points(
@@ -71,7 +74,7 @@ def test_a_mix_has_a_rung_and_constants_for_every_layer():
 
 
 def cut(pieces: int) -> Plan:
-    return Plan(pieces, 1, {}, 0)
+    return Plan(BoundRung(RUNGS["direct"], WORKLOADS["alexnet"].layer(1), {}), pieces, 1, 0)
 
 
 def test_pieces_with_more_output_come_first_and_layers_are_interleaved():
@@ -118,26 +121,26 @@ class Device(HostRungs):
 
 
 class Pipeline:
-    """Runs its points one after the other."""
+    """Runs its batches one after the other."""
 
-    def __init__(self, executor, points, turns, streams) -> None:
-        self.points, self.turns, self.streams = points, turns, streams
+    def __init__(self, executor, batches, order, streams) -> None:
+        self.batches, self.order, self.streams = batches, order, streams
 
     def run(self, *, fill: bool = False) -> float:
-        for point in self.points:
-            point.outputs()
+        for batch in self.batches:
+            batch.outputs()
         return 1.0
 
     def forget(self) -> None:
-        for point in self.points:
-            point.y.fill(np.nan)
+        for batch in self.batches:
+            batch.y.fill(np.nan)
 
     @contextmanager
     def recorded(self):
         yield self.run
 
     def timeline(self):
-        return [{"piece": number} for number, _ in enumerate(self.turns)]
+        return [{"piece": number} for number, _ in enumerate(self.order)]
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from compilers import needs_gcc
 from alexconv import profile
 from alexconv.compiling.toolchain import CXX_VARIABLE
 from alexconv.errors import LaunchError, MissingTool, UsageError
+from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.cuda.points import CopiedPoint
 from alexconv.executors.host.executor import HostBuffer, HostExecutor
+from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
-from alexconv.measuring.launches import Configured
 from alexconv.measuring.layouts import from_study
 from alexconv.profiling import ncu
 from alexconv.profiling.trace import spread_blocks, trace_launch
@@ -47,7 +47,7 @@ def traced(entry, *numbers, arrays=2, fixed=0, order=0, threads=32, blocks=1, sh
     buffers = [executor.allocate(1 << 16) for _ in range(arrays)]
     for buffer in buffers:
         buffer.bytes[:] = 0
-    launch = Configured(entry, (), (blocks, 1, 1), (threads, 1, 1), shared)
+    launch = LaunchConfig(entry, (), (blocks, 1, 1), (threads, 1, 1), shared)
     return trace_launch(module, launch, [*buffers, *numbers], buffers, range(blocks))
 
 
@@ -320,7 +320,7 @@ class Compiled:
     def memory_budget(self):
         return 1 << 40
 
-    def load(self, rung, conv, constants):
+    def load(self, bound):
         return self
 
     def launches(self, images):
@@ -353,7 +353,7 @@ def test_images_are_those_that_one_turn_of_the_launches_takes(monkeypatch, sourc
     assert (found.source, found.images) == (source, 64)
 
 
-class Started(CopiedPoint):
+class Started(CopiedBuffers):
     """A point of Launching's, which notes the input that it got and what is done with it."""
 
     def __init__(self, executor, program, x):
@@ -384,7 +384,7 @@ class Launching(CudaExecutor):
     def errors(self, what):
         return nullcontext()
 
-    def load(self, rung, conv, constants):
+    def load(self, bound):
         return SimpleNamespace(enqueue=lambda images, pointers, stream: self.done.append(f"enqueue {images}"))
 
     def open(self, program, plan, x, w, transfer):

@@ -17,7 +17,7 @@ from alexconv import tune
 from alexconv.cli import tuning_tables
 from alexconv.cli.matrix import milliseconds
 from alexconv.errors import MissingTool, UsageError
-from alexconv.executors.host.points import HostPoint, HostRungs
+from alexconv.executors.host.buffers import HostBuffers, HostRungs
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.ladder_lenet import PUBLISHED
 from alexconv.kernels.problem import Problem
@@ -34,7 +34,7 @@ SMALL = ["--workload", "lenet-70-k5", "--N", "1"]
 FASTEST_TILE = 12
 
 
-class MadeUpPoint(HostPoint):
+class MadeUpPoint(HostBuffers):
     """Computed on the CPU; its times follow from its constants, and the constants in ``wrong`` spoil its outputs."""
 
     def __init__(self, wrong, *arguments):
@@ -69,8 +69,8 @@ class MadeUpGpu(HostRungs):
     def header(self):
         return {**super().header(), "name": self.device_name, "compute_capability": [9, 0], "toolkit": "13.0"}
 
-    def key(self, rung, conv, constants):
-        return f"{super().key(rung, conv, constants)} {self.source}"
+    def key(self, bound):
+        return f"{super().key(bound)} {self.source}"
 
     def open(self, program, plan, x, w, transfer):
         return MadeUpPoint(self.wrong, self.executor, program, plan, x, w)

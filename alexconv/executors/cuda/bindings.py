@@ -106,18 +106,3 @@ class PackedLaunch:
         config.sharedMemBytes, config.hStream = self._shape[6], stream
         config.attrs, config.numAttrs = [attribute], 1
         return config
-
-
-def launch_kernel(
-    driver: Any,
-    function: Any,
-    grid: Dims,
-    block: Dims,
-    shared: int,
-    stream: Any,
-    parameters: Sequence[Words],
-    *,
-    pdl: bool = False,
-) -> None:
-    """Enqueues a launch once, as PackedLaunch does.  Raises LaunchError."""
-    PackedLaunch(driver, function, grid, block, shared, parameters, pdl=pdl).enqueue(stream)

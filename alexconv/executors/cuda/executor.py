@@ -4,36 +4,27 @@ The primary context is used and pushed, so other libraries in the process (torch
 """
 
 import atexit
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
+from math import prod
 from typing import Any
 
 from alexconv.compiling import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.cuda.bindings import (
-    PDL_SINCE,
-    PORTABLE_SHARED,
-    answer,
-    import_bindings,
-    launch_kernel,
-    loaded_function,
-    pdl_shared,
-    require_bindings,
-)
+from alexconv.executors.cuda.bindings import PDL_SINCE, import_bindings, pdl_shared
+from alexconv.executors.cuda.buffers import CopiedBuffers, CudaBuffers, ManagedBuffers, StreamedBuffers
 from alexconv.executors.cuda.graphs import Graph
-from alexconv.executors.cuda.points import CopiedPoint, CudaPoint, ManagedPoint, StreamedPoint
+from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
 from alexconv.executors.cuda.tensor_maps import encode
-from alexconv.executors.point import PlannedPoint, Values
+from alexconv.executors.interface import Buffers, Values
+from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.geometry import WARP
-from alexconv.kernels.problem import Constants, Device, Problem
-from alexconv.kernels.rung import BATCH, Rung, defines
-from alexconv.measuring.launches import Configured, configure, configure_preparation, from_image, turns
+from alexconv.kernels.problem import Device, Problem
+from alexconv.kernels.rung import Rung, TensorMap
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.transfers import TRANSFERS, Transfer
 from alexconv.records.store import Record
-from alexconv.shapes import Conv
 
 MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
 DELAY_BYTES = 256 << 20  # clearing so much keeps the device busy while the host enqueues what is timed
@@ -59,122 +50,90 @@ def import_driver() -> Any:
 
 
 class CudaProgram:
-    """A rung loaded on the device, for one shape and one set of constants."""
+    """A bound rung loaded on the device."""
 
-    def __init__(self, executor: "CudaExecutor", rung: Rung, conv: Conv, constants: Constants, cubin: bytes) -> None:
-        self.rung, self.conv, self.constants = rung, conv, dict(constants)
-        self._executor, self._cubin = executor, cubin
-        self._module = executor.driver.module_from_buffer(cubin)
-        launches = configure(rung, conv, 1, constants, executor.device)
-        launches += configure_preparation(rung, conv, constants, executor.device)
-        self._functions = {launch.entry: self._function(launch) for launch in launches}
-        self._configured: dict[int, list[Configured]] = {}
-        self._image_bytes = rung.image_bytes(conv)
+    def __init__(self, executor: "CudaExecutor", bound: BoundRung, cubin: bytes) -> None:
+        self.bound, self._executor = bound, executor
+        bindings = import_bindings()
+        self._kernels: Any = (
+            PycudaKernels(executor.driver, cubin)
+            if bindings is None
+            else Kernels(bindings, cubin, bindings.cuModuleUnload)
+        )
+        self._preparation = [self._kernels.step(launch) for launch in bound.preparation()]
+        self._steps: dict[tuple[int, bool], list[Any]] = {}  # by images, and whether a kernel precedes the first
         self._maps: dict[tuple[str, int, int], Any] = {}  # by map, images and the array's address
 
-    def _function(self, launch: Configured) -> Any:
-        function = self._module.get_function(launch.entry)
-        if launch.dynamic_shared > PORTABLE_SHARED:
-            attribute = self._executor.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-            function.set_attribute(attribute, launch.dynamic_shared)
-        return function.prepare("P" * len(launch.args))
-
-    def filters(self, point: "CudaPoint", nbytes: int) -> int:
-        """Where the filters of a point go: the rung's constant memory if it keeps them there, else new memory."""
-        if self.rung.constant_symbol is None:
-            return point.allocate(nbytes)
-        address, _ = self._module.get_global(self.rung.constant_symbol)
-        return int(address)
+    def filters(self, buffers: "CudaBuffers", nbytes: int) -> int:
+        """Where the filters go: the rung's constant memory if it keeps them there, else new memory."""
+        symbol = self.bound.rung.constant_symbol
+        return buffers.allocate(nbytes) if symbol is None else int(self._kernels.symbol(symbol))
 
     def enqueue(self, images: int, pointers: dict[str, int], stream: Any, *, pdl: bool = False) -> None:
         """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses.
 
         With ``pdl`` a kernel precedes them that does not prepare their filters: the first may be a programmatic
-        dependent launch.
+        dependent launch.  A map is made when it is first asked for, which must be outside of any capture.
         """
-        for first, count in turns(images, self.constants):
-            if count not in self._configured:
-                self._configured[count] = configure(self.rung, self.conv, count, self.constants, self._executor.device)
-            arguments = self._arguments(first, count, pointers)
-            self._enqueue(self._configured[count], arguments, stream, pdl=pdl and first == 0)
+        for first, count in self.bound.micro_batches(images):
+            arguments = self.bound.arguments(first, count, pointers, self._encoded)
+            self._enqueue(self._steps_over(count, pdl=pdl and first == 0), arguments, stream)
 
     def prepare(self, pointers: dict[str, int], stream: Any) -> None:
         """Puts the launches on a stream that bring the filters into the rung's own form."""
-        self._enqueue(
-            configure_preparation(self.rung, self.conv, self.constants, self._executor.device), pointers, stream
-        )
+        self._enqueue(self._preparation, pointers, stream)
 
-    def _enqueue(self, launches: list[Configured], pointers: dict[str, int], stream: Any, *, pdl: bool = False) -> None:
-        for number, launch in enumerate(launches):
-            arguments = [pointers[name] for name in launch.args]
-            if launch.pdl and (pdl or number > 0) and self._executor.has_pdl:
-                shared = pdl_shared(launch.grid, launch.dynamic_shared, self._executor.device)
-                bindings, function = self._bound(launch.entry, shared)
-                parameters = [[argument] for argument in arguments]
-                launch_kernel(
-                    bindings, function, launch.grid, launch.block, shared, stream.handle, parameters, pdl=True
-                )
-            else:
-                self._functions[launch.entry].prepared_async_call(
-                    launch.grid, launch.block, stream, *arguments, shared_size=launch.dynamic_shared
-                )
+    def _enqueue(self, steps: list[Any], arguments: dict[str, int], stream: Any) -> None:
+        on = stream if isinstance(self._kernels, PycudaKernels) else stream.handle
+        for step in steps:
+            step.enqueue(arguments, on)
 
-    @cached_property
-    def _bound_module(self) -> Any:
-        """The cubin as cuda-bindings know it, which cannot use PyCUDA's module."""
-        bindings = require_bindings("a programmatic dependent launch")
-        module = answer(bindings.cuModuleLoadData(self._cubin), f"loading {self.rung.name}")
-        weakref.finalize(self, bindings.cuModuleUnload, module).atexit = False
-        return module
+    def _steps_over(self, images: int, *, pdl: bool) -> list[Any]:
+        key = images, pdl
+        if key not in self._steps:
+            launches = self.bound.launches(images)
+            self._steps[key] = [self._step(each, pdl=pdl or number > 0) for number, each in enumerate(launches)]
+        return self._steps[key]
 
-    def _bound(self, entry: str, shared: int) -> tuple[Any, Any]:
-        """cuda-bindings, and a kernel as they know it, with so much dynamic shared memory."""
-        bindings = require_bindings("a programmatic dependent launch")
-        return bindings, loaded_function(bindings, self._bound_module, entry, shared)
+    def _step(self, launch: LaunchConfig, *, pdl: bool) -> Any:
+        """A launch, as a programmatic dependent one where it may be and a kernel precedes it."""
+        if not (launch.pdl and pdl and self._executor.has_pdl):
+            return self._kernels.step(launch)
+        shared = pdl_shared(launch.grid, launch.dynamic_shared, self._executor.device)
+        return self._kernels.step(launch, shared, pdl=True)
 
-    def _arguments(self, first: int, images: int, pointers: dict[str, int]) -> dict[str, int]:
-        """What launches over so many images take by name, from one image on: numbers, arrays and maps of these.
-
-        A map is made when it is first asked for, which must be outside of any capture.
-        """
-        addresses = {BATCH: images, **from_image(first, pointers, self._image_bytes)}
-        for tensor_map in self.rung.maps:
-            key = (tensor_map.name, images, addresses[tensor_map.array])
-            if key not in self._maps:
-                encoded = encode(tensor_map, Problem(self.conv, images, self.constants), key[2])
-                self._maps[key] = self._executor.driver.to_device(encoded)
-            addresses[tensor_map.name] = int(self._maps[key])
-        return addresses
+    def _encoded(self, tensor_map: TensorMap, p: Problem, address: int) -> int:
+        """Address of a map on the device."""
+        key = tensor_map.name, p.N, address
+        if key not in self._maps:
+            self._maps[key] = self._executor.driver.to_device(encode(tensor_map, p, address))
+        return int(self._maps[key])
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""
-        return [
-            {
-                "entry": launch.entry,
-                "grid": launch.grid,
-                "block": launch.block,
-                "registers": self._functions[launch.entry].num_regs,
-                "static_shared": self._functions[launch.entry].shared_size_bytes,
-                "dynamic_shared": launch.dynamic_shared,
-                "local": self._functions[launch.entry].local_size_bytes,
-                "occupancy": self._occupancy(launch),
-            }
-            for launch in configure_preparation(self.rung, self.conv, self.constants, self._executor.device)
-            + configure(self.rung, self.conv, images, self.constants, self._executor.device)
-        ]
+        found = []
+        for launch in self.bound.preparation() + self.bound.launches(images):
+            facts = self._kernels.facts(launch)
+            found.append(
+                {
+                    "entry": launch.entry,
+                    "grid": launch.grid,
+                    "block": launch.block,
+                    "registers": facts["registers"],
+                    "static_shared": facts["static_shared"],
+                    "dynamic_shared": launch.dynamic_shared,
+                    "local": facts["local"],
+                    "occupancy": self._occupancy(launch),
+                }
+            )
+        return found
 
-    def _occupancy(self, launch: Configured) -> float | None:
-        """Resident warps over the most a multiprocessor holds; PyCUDA's own figure is wrong on today's chips."""
-        if import_bindings() is None:
+    def _occupancy(self, launch: LaunchConfig) -> float | None:
+        """Resident warps over the most a multiprocessor holds, where cuda-bindings tell."""
+        if isinstance(self._kernels, PycudaKernels):
             return None
-        bindings, function = self._bound(launch.entry, launch.dynamic_shared)
-        x, y, z = launch.block
-        threads = x * y * z
-        blocks = answer(
-            bindings.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, launch.dynamic_shared),
-            f"occupancy of {launch.entry}",
-        )
-        resident = blocks * -(-threads // WARP) * WARP
+        blocks = self._kernels.blocks_per_multiprocessor(launch)
+        resident = blocks * -(-prod(launch.block) // WARP) * WARP
         return float(round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))
 
 
@@ -250,25 +209,25 @@ class CudaExecutor:
         free, _ = self.driver.mem_get_info()
         return int(free * MEMORY_SHARE)
 
-    def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
+    def key(self, bound: BoundRung) -> str:
         """Digest of kernel source, macros, flags and toolkit."""
-        return nvcc.cubin_key(rung.path, defines(rung, conv, constants, self.device), self.arch)
+        return nvcc.cubin_key(bound.rung.path, bound.macros, self.arch)
 
-    def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
+    def build(self, bound: BoundRung) -> None:
         """Compiles a rung into the cache; any thread may call it.  Raises CompileError."""
-        nvcc.compile_cubin(rung.path, defines(rung, conv, constants, self.device), self.arch)
+        nvcc.compile_cubin(bound.rung.path, bound.macros, self.arch)
 
-    def load(self, rung: Rung, conv: Conv, constants: Constants) -> CudaProgram:
+    def load(self, bound: BoundRung) -> CudaProgram:
         """Loads a rung on the device, compiling it first if the cache lacks it; raises CompileError."""
-        cubin = nvcc.compile_cubin(rung.path, defines(rung, conv, constants, self.device), self.arch)
-        with self.errors(rung.name):
-            return CudaProgram(self, rung, conv, constants, cubin)
+        cubin = nvcc.compile_cubin(bound.rung.path, bound.macros, self.arch)
+        with self.errors(bound.rung.name):
+            return CudaProgram(self, bound, cubin)
 
-    def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:
-        """Allots the arrays of a point; raises OutOfMemory."""
-        kinds: dict[str, Any] = {"pageable": CopiedPoint, "pinned": CopiedPoint, "streamed": StreamedPoint}
-        with self.errors(program.rung.name):
-            opened: PlannedPoint = kinds.get(transfer.kind, ManagedPoint)(self, program, plan, x, w, transfer)
+    def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
+        """Allocates the arrays of a plan; raises OutOfMemory."""
+        kinds: dict[str, Any] = {"pageable": CopiedBuffers, "pinned": CopiedBuffers, "streamed": StreamedBuffers}
+        with self.errors(program.bound.rung.name):
+            opened: Buffers = kinds.get(transfer.kind, ManagedBuffers)(self, program, plan, x, w, transfer)
             return opened
 
     @contextmanager

@@ -1,37 +1,37 @@
 """Rungs on arrays and streams of other libraries.
 
-PyCUDA launches on its own streams only, so kernels are loaded and launched here through cuda-bindings, on the stream
-that the caller names, without waiting.  What a call needs besides the caller's arrays, its workspace, is kept for the
-next call of the same kind, up to KEPT_SHARE of the device's memory.  So are the launches, with their parameters packed
-but for the addresses.  A workspace serves one call after the other: an
-event makes a call on another stream wait for the last one.
+PyCUDA launches and allocates in threads that have pushed its context, and on its own streams only; so memory and events
+are cuda-bindings' here, and kernels are launched on the stream that the caller names, without waiting.  What a call
+needs besides the caller's arrays, its workspace, is kept for the next call of the same kind, up to KEPT_SHARE of the
+device's memory.  So are the launches, with their parameters packed but for the addresses.  A workspace serves one call
+after the other: an event makes a call on another stream wait for the last one.
 """
 
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import ceil, gcd, prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from alexconv.compiling import nvcc
 from alexconv.errors import OutOfMemory
-from alexconv.executors.cuda.bindings import PackedLaunch, Words, answer, loaded_function, require_bindings
+from alexconv.executors.cuda.bindings import PackedLaunch, answer, require_bindings
 from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.executors.cuda.kernels import Kernels, Step
 from alexconv.executors.cuda.tensor_maps import MAP_BYTES, encode
-from alexconv.executors.point import NAN_BYTE
+from alexconv.executors.interface import NAN_BYTE
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import BATCH, Dims, Rung, defines
+from alexconv.kernels.rung import Rung, TensorMap
 from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, in_place, packed_descriptor
-from alexconv.measuring.launches import Configured, configure, configure_preparation, from_image, turns
 from alexconv.measuring.planner import DoesNotFit, Plan, plan_on
 from alexconv.shapes import Conv
 
@@ -39,7 +39,7 @@ COPY_SOURCE = Path(__file__).with_name("copy.cu")
 KEPT_SHARE = 0.25  # of the device's memory, for workspaces
 MOST_WORKSPACES = 256
 MOST_MAPS = 1024  # tensor maps of a workspace: one for each address that it has met
-MAPS_TOGETHER = 32  # that are allotted at a time
+MAPS_TOGETHER = 32  # that are allocated at a time
 MOST_COPIES = 1024  # launches of copiers that are kept, one for each pair of descriptors
 BLOCK = 256  # threads of copy_elements
 TILE, TILE_ROWS = 32, 8  # of copy_transposed; as in copy.cu
@@ -59,7 +59,7 @@ class Memory:
         weakref.finalize(self, device.free, self.address).atexit = False
 
 
-class Turns:
+class StreamOrder:
     """An order among streams: what one enqueues after ``begin`` runs after all that was enqueued before ``end``."""
 
     def __init__(self, device: "Device") -> None:
@@ -75,49 +75,6 @@ class Turns:
     def end(self, stream: int) -> None:
         """What comes next waits for what is on the stream now."""
         answer(self._driver.cuEventRecord(self._event, stream), "an event")
-
-
-class Kernels:
-    """The entry points of a cubin on a device, ready to be launched on any stream."""
-
-    def __init__(self, device: "Device", cubin: bytes) -> None:
-        self._driver, self.device = device.driver, device.executor.device
-        self._module = answer(self._driver.cuModuleLoadData(cubin), "loading kernels")
-        self._functions: dict[tuple[str, int], Any] = {}
-        weakref.finalize(self, device.unload, self._module).atexit = False
-
-    def symbol(self, name: str) -> int:
-        """Address of a ``__constant__`` array."""
-        return int(answer(self._driver.cuModuleGetGlobal(self._module, name.encode()), name))
-
-    def packed(self, entry: str, grid: Dims, block: Dims, shared: int, parameters: Sequence[Words]) -> PackedLaunch:
-        """A launch with its parameters; these kernels must outlive it.  Raises LaunchError."""
-        return PackedLaunch(self._driver, self._function(entry, shared), grid, block, shared, parameters)
-
-    def configured(self, launches: Sequence[Configured]) -> list["Step"]:
-        """Launches that take what is known by name."""
-        return [
-            Step(one.args, self.packed(one.entry, one.grid, one.block, one.dynamic_shared, [[0] for _ in one.args]))
-            for one in launches
-        ]
-
-    def _function(self, entry: str, shared: int) -> Any:
-        key = entry, shared
-        if key not in self._functions:
-            self._functions[key] = loaded_function(self._driver, self._module, entry, shared)
-        return self._functions[key]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A launch that takes addresses and numbers by name."""
-
-    args: tuple[str, ...]
-    launch: PackedLaunch
-
-    def enqueue(self, values: Mapping[str, int], stream: int) -> None:
-        """Enqueues it with its arguments' values."""
-        self.launch.enqueue(stream, [values[name] for name in self.args])
 
 
 @dataclass(frozen=True)
@@ -141,7 +98,7 @@ class Prepared:
     """Filters in the form that a rung wants, kept as long as this object."""
 
     def __init__(self, device: "Device", arrays: dict[str, Memory]) -> None:
-        self.arrays, self.turns = arrays, Turns(device)
+        self.arrays, self.order = arrays, StreamOrder(device)
         self.addresses = {name: memory.address for name, memory in arrays.items()}
 
 
@@ -157,7 +114,7 @@ class Workspace:
     kernels: Kernels
     plan: Plan
     arrays: dict[str, Memory]
-    turns: Turns
+    order: StreamOrder
     steps: dict[int, list[Step]] = field(default_factory=dict)  # of the rung's launches, by images
     maps: dict[tuple[str, int, int], int] = field(default_factory=dict)  # address by map, images, array's address
     map_memory: list[Memory] = field(default_factory=list)
@@ -173,43 +130,29 @@ class Workspace:
         """Where the arrays are."""
         return {name: memory.address for name, memory in self.arrays.items()}
 
+    @property
+    def bound(self) -> BoundRung:
+        """The rung with the constants that were planned."""
+        return self.plan.bound
+
     @cached_property
     def prepared_sizes(self) -> dict[str, int]:
         """Bytes of the arrays that the rung's filters become, and of the filters if it needs them as they are."""
-        rung, problem = self.job.rung, Problem(self.job.conv, 1, self.plan.constants)
-        sizes = {array.name: array.nbytes(problem) for array in rung.prepared}
+        rung, sizes = self.bound.rung, self.bound.prepared_bytes()
         if rung.constant_symbol or any("w" in launch.args for launch in rung.launches):
-            sizes["w"] = self.filter_bytes
+            sizes["w"] = self.bound.filter_bytes()
         return sizes
-
-    @cached_property
-    def image_bytes(self) -> dict[str, int]:
-        """Bytes of an image in x and in y."""
-        return self.job.rung.image_bytes(self.job.conv)
-
-    @cached_property
-    def filter_bytes(self) -> int:
-        """Bytes of the filters without gaps."""
-        return prod(self.job.conv.w_shape()) * np.dtype(self.job.rung.dtype).itemsize
 
     @cached_property
     def preparation(self) -> list[Step]:
         """The launches that prepare filters."""
-        return self.kernels.configured(
-            configure_preparation(self.job.rung, self.job.conv, self.plan.constants, self.kernels.device)
-        )
+        return [self.kernels.step(launch) for launch in self.bound.preparation()]
 
     def steps_for(self, images: int) -> list[Step]:
         """The rung's launches over so many images."""
         if images not in self.steps:
-            launches = configure(self.job.rung, self.job.conv, images, self.plan.constants, self.kernels.device)
-            self.steps[images] = self.kernels.configured(launches)
+            self.steps[images] = [self.kernels.step(launch) for launch in self.bound.launches(images)]
         return self.steps[images]
-
-    def turns_over(self, images: int, addresses: dict[str, int]) -> Iterator[tuple[dict[str, int], int]]:
-        """Each time that the launches follow each other: where the arrays' images are, and their number."""
-        for first, count in turns(images, self.plan.constants):
-            yield from_image(first, addresses, self.image_bytes), count
 
     @property
     def nbytes(self) -> int:
@@ -269,9 +212,9 @@ class Device:
     def join(self, before: int, stream: int) -> None:
         """What comes next on a stream waits for what is on another now."""
         if before != stream:
-            turns = Turns(self)
-            turns.end(before)
-            turns.begin(stream)
+            order = StreamOrder(self)
+            order.end(before)
+            order.begin(stream)
 
     def wait(self, stream: int) -> None:
         """Waits for all that is on a stream; raises LaunchError if a kernel failed."""
@@ -318,29 +261,26 @@ class Device:
             raise OutOfMemory(f"{rung.name}: {error}") from None
         image_bytes = rung.image_bytes(conv)
         aligned = ALIGNMENT // gcd(ALIGNMENT, *image_bytes.values())  # so many images keep the next piece aligned
-        if len(plan.pieces) > 1 and plan.images % aligned:
-            if plan.images > aligned:
-                plan = replace(plan, images=plan.images // aligned * aligned)
+        if len(plan.pieces) > 1 and plan.chunk % aligned:
+            if plan.chunk > aligned:
+                plan = replace(plan, chunk=plan.chunk // aligned * aligned)
             elif job.x_in_place or job.y_in_place:
                 return self._made(replace(job, x_in_place=False, y_in_place=False))
-        sizes = {array.name: array.nbytes(Problem(conv, plan.images, plan.constants)) for array in rung.scratch}
-        if not job.x_in_place:
-            sizes["x"] = plan.images * image_bytes["x"]
-        if not job.y_in_place:
-            sizes["y"] = plan.images * image_bytes["y"]
-        kernels = self.kernels(rung, conv, plan.constants)
+        in_place = {"x": job.x_in_place, "y": job.y_in_place}
+        sizes = {name: size for name, size in plan.bound.chunk_bytes(plan.chunk).items() if not in_place.get(name)}
+        kernels = self.kernels(plan.bound)
         self._make_room(sum(sizes.values()))
         try:
-            arrays = self._allotted(sizes)
+            arrays = self._allocated(sizes)
         except OutOfMemory:
             self._workspaces.clear()
-            arrays = self._allotted(sizes)
+            arrays = self._allocated(sizes)
         for memory in arrays.values():  # some rungs count on scratch that either is new or as they left it
             answer(self.driver.cuMemsetD8Async(memory.address, NAN_BYTE, memory.nbytes, 0), "filling scratch arrays")
         answer(self.driver.cuStreamSynchronize(0), "filling scratch arrays")
-        return Workspace(job, kernels, plan, arrays, Turns(self))
+        return Workspace(job, kernels, plan, arrays, StreamOrder(self))
 
-    def _allotted(self, sizes: Mapping[str, int]) -> dict[str, Memory]:
+    def _allocated(self, sizes: Mapping[str, int]) -> dict[str, Memory]:
         return {name: Memory(self, nbytes) for name, nbytes in sizes.items()}
 
     def _make_room(self, nbytes: int) -> None:
@@ -350,15 +290,16 @@ class Device:
             _, dropped = self._workspaces.popitem(last=False)
             kept -= dropped.nbytes
 
-    def kernels(self, rung: Rung, conv: Conv, constants: Mapping[str, int]) -> Kernels:
+    def kernels(self, bound: BoundRung) -> Kernels:
         """A rung's kernels, compiled if the cache lacks them; raises CompileError."""
-        macros = defines(rung, conv, constants, self.executor.device)
-        return self._loaded((rung.name, *macros.items()), rung.path, macros)
+        macros = bound.macros
+        return self._loaded((bound.rung.name, *macros.items()), bound.rung.path, macros)
 
     def _loaded(self, key: Any, path: Path, macros: Mapping[str, int]) -> Kernels:
         kernels = self._kernels.get(key)
         if kernels is None:
-            kernels = self._kernels[key] = Kernels(self, nvcc.compile_cubin(path, macros, self.executor.arch))
+            cubin = nvcc.compile_cubin(path, macros, self.executor.arch)
+            kernels = self._kernels[key] = Kernels(self.driver, cubin, self.unload)
         return kernels
 
     @cached_property
@@ -408,12 +349,12 @@ class Device:
     def prepare(self, space: Workspace, w: View, stream: int, into: Prepared | None = None) -> Prepared:
         """Enqueues the preparation of filters for a workspace's rung, into the memory of others if there is some.
 
-        It is the workspace's turn, as of ``convolve``.
+        The workspace's order has begun on the stream, as for ``convolve``.
         """
         sizes = space.prepared_sizes
         if not in_place(w.descriptor, "nchw"):
-            sizes = {**sizes, "w": space.filter_bytes}
-        prepared = into if into and into.arrays.keys() == sizes.keys() else Prepared(self, self._allotted(sizes))
+            sizes = {**sizes, "w": space.bound.filter_bytes()}
+        prepared = into if into and into.arrays.keys() == sizes.keys() else Prepared(self, self._allocated(sizes))
         addresses = {"w": w.address, **prepared.addresses}
         if "w" in sizes:
             self.copy(w, self.packed(addresses["w"], w.descriptor, "nchw", w.descriptor.shape), (0, 0), stream)
@@ -426,7 +367,7 @@ class Device:
     ) -> None:
         """Enqueues a job on the arrays of a caller: ``y`` becomes the convolution of ``x`` with the filters.
 
-        The workspace's turn has begun on the stream, which waits for the filters; the turn ends here.
+        The workspace's order has begun on the stream, which waits for the filters; it ends here.
         """
         job = space.job
         rung, conv = job.rung, job.conv
@@ -434,7 +375,8 @@ class Device:
         if rung.constant_symbol:
             symbol = space.kernels.symbol(rung.constant_symbol)
             answer(
-                self.driver.cuMemcpyDtoDAsync(symbol, values["w"], space.filter_bytes, stream), "filters as constants"
+                self.driver.cuMemcpyDtoDAsync(symbol, values["w"], space.bound.filter_bytes(), stream),
+                "filters as constants",
             )
         for first, last in space.pieces:
             images, whole = last - first, last - first == job.N
@@ -446,34 +388,31 @@ class Device:
                 self.copy(piece_x, to, border, stream)
             if job.y_in_place:
                 values["y"] = piece_y.address
-            for addresses, count in space.turns_over(images, values):
-                arguments = {**addresses, BATCH: count, **self._maps(space, count, addresses, stream)}
+            encoded = partial(self._encoded, space, stream)
+            for first_image, count in space.bound.micro_batches(images):
+                arguments = space.bound.arguments(first_image, count, values, encoded)
                 for step in space.steps_for(count):
                     step.enqueue(arguments, stream)
             if not job.y_in_place:
                 self.copy(
                     self.packed(values["y"], y.descriptor, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream
                 )
-        space.turns.end(stream)
+        space.order.end(stream)
 
-    def _maps(self, space: Workspace, images: int, addresses: Mapping[str, int], stream: int) -> dict[str, int]:
-        """Addresses of the rung's tensor maps.
+    def _encoded(self, space: Workspace, stream: int, tensor_map: TensorMap, p: Problem, address: int) -> int:
+        """Address of a tensor map of the rung.
 
-        A map of another array gets a place of its own: kernels may still read the old one, and the copy engine may
-        have it in a cache.
+        A map of another array gets an address of its own: kernels may still read the old one, and TMA may have it in a
+        cache.
         """
-        found = {}
-        for tensor_map in space.job.rung.maps:
-            key = tensor_map.name, images, addresses[tensor_map.array]
-            if key not in space.maps:
-                if len(space.maps) == MAPS_TOGETHER * len(space.map_memory):
-                    space.map_memory.append(Memory(self, MAPS_TOGETHER * MAP_BYTES))
-                place = space.map_memory[-1].address + len(space.maps) % MAPS_TOGETHER * MAP_BYTES
-                encoded = encode(tensor_map, Problem(space.job.conv, images, space.plan.constants), key[2])
-                self.upload(place, encoded, stream)
-                space.maps[key] = place
-            found[tensor_map.name] = space.maps[key]
-        return found
+        key = tensor_map.name, p.N, address
+        if key not in space.maps:
+            if len(space.maps) == MAPS_TOGETHER * len(space.map_memory):
+                space.map_memory.append(Memory(self, MAPS_TOGETHER * MAP_BYTES))
+            at = space.map_memory[-1].address + len(space.maps) % MAPS_TOGETHER * MAP_BYTES
+            self.upload(at, encode(tensor_map, p, address), stream)
+            space.maps[key] = at
+        return space.maps[key]
 
 
 def one_row(planes: Descriptor) -> Descriptor:

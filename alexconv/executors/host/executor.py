@@ -28,9 +28,9 @@ from alexconv.compiling.sources import source_digest
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
 from alexconv.cpu_reference.machine import cores, cpu_model
 from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
+from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Dims
-from alexconv.measuring.launches import Configured, outside_limits
 from alexconv.paths import cache_dir
 
 MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA GPU
@@ -179,7 +179,7 @@ class HostModule:
         threads wait for each other in vain and, in the asan build, at a bad access.  Elsewhere a bad access may end
         the process.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting thread.
         """
-        self._check(Configured(entry, (), grid, block, dynamic_shared))
+        self._check(LaunchConfig(entry, (), grid, block, dynamic_shared))
         order = _start_order(self._order, prod(block))
         values = (_Argument * len(arguments))(*map(_argument, arguments))
         request = _Request(
@@ -196,10 +196,10 @@ class HostModule:
         if not succeeded:
             raise LaunchError(request.message.decode(errors="replace"))
 
-    def _check(self, launch: Configured) -> None:
+    def _check(self, launch: LaunchConfig) -> None:
         if launch.entry not in self._entries:
             raise LaunchError(f"{self.name} was compiled without the entry point {launch.entry}")
-        if problem := outside_limits(launch):
+        if problem := launch.outside_limits():
             raise LaunchError(problem)
         static, dynamic = self.static_shared(launch.entry), launch.dynamic_shared
         if static > MAX_STATIC_SHARED:

@@ -1,4 +1,4 @@
-"""Planned points on a GPU, one class for each way in which arrays move: copied, streamed, managed.
+"""A planned rung's arrays on a GPU, one class for each way in which they move: copied, streamed, managed.
 
 Times are taken with events on an explicit stream.  Before a timed region a large buffer is cleared on the same stream:
 that empties the L2 cache, and keeps the device busy until the host has enqueued the whole region, so launch overhead is
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alexconv.executors.point import NAN_BYTE, Samples, Values, fill_with_nan
-from alexconv.kernels.problem import Problem
+from alexconv.executors.interface import NAN_BYTE, Samples, Values, fill_with_nan
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.sampling import repeat
 from alexconv.measuring.transfers import Transfer
@@ -64,7 +63,7 @@ def time_on_device(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]
     return repeat(partial(time_once, executor, pieces), seconds)
 
 
-class CudaPoint:
+class CudaBuffers:
     """What all transfers share: buffer sets on the device, and the timing of the kernels alone."""
 
     y: Values  # in the layout of the rung, on the host
@@ -74,16 +73,11 @@ class CudaPoint:
     ) -> None:
         self.executor, self.program, self.plan, self.transfer = executor, program, plan, transfer
         self.driver, self.stream = executor.driver, executor.stream
-        self.conv, self.dtype = program.conv, x.dtype
+        self.conv, self.dtype = program.bound.conv, x.dtype
         self._allocations: list[Any] = []
-        rung = program.rung
-        problem = Problem(self.conv, plan.images, plan.constants)
-        self.bytes = {
-            **{name: plan.images * nbytes for name, nbytes in rung.image_bytes(self.conv).items()},
-            **{a.name: a.nbytes(problem) for a in rung.scratch},
-        }
-        self.prepared_bytes = {a.name: a.nbytes(problem.over(1)) for a in rung.prepared}
-        executor.flush()  # allots the flush buffer before the point's own arrays
+        self.bytes = program.bound.chunk_bytes(plan.chunk)
+        self.prepared_bytes = program.bound.prepared_bytes()
+        executor.flush()  # allocates the flush buffer before the arrays of the plan
 
     def allocate(self, nbytes: int) -> int:
         """Address of so many bytes on the device, given back by ``close``."""
@@ -126,7 +120,7 @@ class CudaPoint:
             }
             pieces = [graphs[last - first] for first, last in self.plan.pieces]
             samples = time_on_device(self.executor, pieces, seconds)
-            if self.program.rung.prepare:
+            if self.program.bound.rung.prepare:
                 preparation = stack.enter_context(self.executor.recorded(partial(self.program.prepare, pointers)))
                 samples["prepare"] = time_on_device(self.executor, [preparation], seconds)["kernel"]
         return samples
@@ -136,8 +130,8 @@ class CudaPoint:
         raise NotImplementedError
 
     def outputs(self) -> Values:
-        """See PlannedPoint."""
-        with self.executor.errors(self.program.rung.name):
+        """See Buffers."""
+        with self.executor.errors(self.program.bound.rung.name):
             self.run(fill=True)
         return self.y
 
@@ -153,13 +147,13 @@ class CudaPoint:
         self._allocations.clear()
 
 
-class CopiedPoint(CudaPoint):
+class CopiedBuffers(CudaBuffers):
     """Copies in, kernels, copies out, one piece after the other; host memory pageable or page-locked."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
-        y_shape = self.program.rung.y_shape(self.conv, plan.N)
+        y_shape = self.program.bound.rung.y_shape(self.conv, plan.N)
         if transfer.kind == "pageable":
             self.x, self.w = x, w
             self.y = np.empty(y_shape, self.dtype)
@@ -197,7 +191,7 @@ class CopiedPoint(CudaPoint):
     def enqueue(self, *, pdl: bool) -> None:
         """Puts the kernels over the whole batch, which must be one piece, on the executor's stream.
 
-        With ``pdl`` those of another point precede them: the first may be a programmatic dependent launch.
+        With ``pdl`` those of another rung precede them: the first may be a programmatic dependent launch.
         """
         self.program.enqueue(self.plan.N, self.pointers, self.stream, pdl=pdl)
 
@@ -208,14 +202,14 @@ class CopiedPoint(CudaPoint):
         return self.y
 
     def measure(self, seconds: float) -> Samples:
-        """See PlannedPoint."""
-        with self.executor.errors(self.program.rung.name):
+        """See Buffers."""
+        with self.executor.errors(self.program.bound.rung.name):
             samples = self.measure_kernels(self.pointers, seconds)
             return samples | repeat(self.run, seconds)
 
 
-class StreamedPoint(CudaPoint):
-    """Pieces of the batch take turns on several streams, each with its buffers, so copies and kernels overlap.
+class StreamedBuffers(CudaBuffers):
+    """Pieces of the batch rotate over several streams, each with its buffers, so copies and kernels overlap.
 
     Only the total is a figure of this transfer: its copies run beside kernels and have no time of their own.  Where
     they ran is told by ``timeline``.
@@ -225,14 +219,14 @@ class StreamedPoint(CudaPoint):
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
         self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
-        self.y = self.driver.pagelocked_empty(self.program.rung.y_shape(self.conv, plan.N), self.dtype)
+        self.y = self.driver.pagelocked_empty(self.program.bound.rung.y_shape(self.conv, plan.N), self.dtype)
         self._filters = self.filter_set(self.program.filters(self, w.nbytes))
         self.sets: dict[int, dict[str, int]] = {}  # by stream
-        turns = [(0, piece) for piece in range(len(plan.pieces))]
-        self.pipeline = Pipeline(self.executor, [self], turns, transfer.streams)
+        order = [(0, piece) for piece in range(len(plan.pieces))]
+        self.pipeline = Pipeline(self.executor, [self], order, transfer.streams)
 
     def set_of(self, stream: int) -> dict[str, int]:
-        """Addresses of the arrays that the point's pieces have on a stream, allotted when first asked for."""
+        """Addresses of the arrays that the pieces have on a stream, allocated when first asked for."""
         if stream not in self.sets:
             self.sets[stream] = self.buffer_set(list(self.bytes), self._filters)
         return self.sets[stream]
@@ -246,29 +240,29 @@ class StreamedPoint(CudaPoint):
         return self.pipeline.timeline()
 
     def measure(self, seconds: float) -> Samples:
-        """See PlannedPoint."""
-        with self.executor.errors(self.program.rung.name):
+        """See Buffers."""
+        with self.executor.errors(self.program.bound.rung.name):
             return self.measure_kernels(self.set_of(0), seconds) | repeat(lambda: {"total": self.run()}, seconds)
 
 
 class Pipeline:
-    """Pieces of one or several streamed points, on several streams in turn.
+    """Pieces of one or several streamed batches, on several streams in rotation.
 
-    ``turns`` are pairs of a point's number and a piece's.  The filters of a point are copied and prepared before its
-    first piece.
+    ``order`` is the order of the pieces, as pairs of the number of one of the ``batches`` and of its piece.  The
+    filters of a batch are copied and prepared before its first piece.
     """
 
     def __init__(
         self,
         executor: "CudaExecutor",
-        points: Sequence[StreamedPoint],
-        turns: Sequence[tuple[int, int]],
+        batches: Sequence[StreamedBuffers],
+        order: Sequence[tuple[int, int]],
         streams: int,
     ) -> None:
-        self.executor, self.points, self.turns = executor, points, turns
-        self.streams = [executor.driver.Stream() for _ in range(min(streams, len(turns)))]
-        for number, (point, _) in enumerate(turns):
-            points[point].set_of(number % len(self.streams))
+        self.executor, self.batches, self.order = executor, batches, order
+        self.streams = [executor.driver.Stream() for _ in range(min(streams, len(order)))]
+        for number, (batch, _) in enumerate(order):
+            batches[batch].set_of(number % len(self.streams))
 
     def run(self, *, fill: bool = False) -> float:
         """Host arrays to host arrays once; milliseconds in all."""
@@ -280,10 +274,10 @@ class Pipeline:
 
     def forget(self) -> None:
         """Fills outputs and scratch arrays, on the device and on the host, with NaN."""
-        for point in self.points:
-            fill_with_nan(point.y)
-            for pointers in point.sets.values():
-                point.fill(pointers, self.executor.stream)
+        for batch in self.batches:
+            fill_with_nan(batch.y)
+            for pointers in batch.sets.values():
+                batch.fill(pointers, self.executor.stream)
         self.executor.stream.synchronize()
 
     @contextmanager
@@ -304,47 +298,47 @@ class Pipeline:
             self.executor.stream.synchronize()
             return (perf_counter() - begin) * 1e3
 
-        self.run()  # first uses allot what may not be allotted while a graph is recorded
+        self.run()  # first uses allocate what may not be allocated while a graph is recorded
         with self.executor.recorded(enqueue) as launch:
             yield timed
 
     def enqueue(self, *, fill: bool = False) -> None:
         """Puts all copies and kernels on the streams."""
-        filters_there: dict[int, Any] = {}  # by point: the event after they are prepared
-        seen: set[tuple[int, int]] = set()  # points and streams that have waited for it
+        filters_there: dict[int, Any] = {}  # by batch: the event after they are prepared
+        seen: set[tuple[int, int]] = set()  # batches and streams that have waited for it
         marks: list[list[Any]] = []
-        for number, (which, piece) in enumerate(self.turns):
-            point, turn = self.points[which], number % len(self.streams)
-            stream, pointers = self.streams[turn], point.set_of(turn)
+        for number, (which, piece) in enumerate(self.order):
+            batch, lane = self.batches[which], number % len(self.streams)
+            stream, pointers = self.streams[lane], batch.set_of(lane)
             if which not in filters_there:
-                self.executor.driver.memcpy_htod_async(pointers["w"], point.w, stream)
-                point.prepare(pointers, stream, fill=fill)
+                self.executor.driver.memcpy_htod_async(pointers["w"], batch.w, stream)
+                batch.prepare(pointers, stream, fill=fill)
                 filters_there[which] = self.executor.mark(stream)
-            elif (which, turn) not in seen:
+            elif (which, lane) not in seen:
                 stream.wait_for_event(filters_there[which])
-            seen.add((which, turn))
-            marks.append(self._enqueue(point, piece, stream, pointers, fill))
-        self._marks, self._origin = marks, filters_there[self.turns[0][0]]
+            seen.add((which, lane))
+            marks.append(self._enqueue(batch, piece, stream, pointers, fill))
+        self._marks, self._origin = marks, filters_there[self.order[0][0]]
 
     def _enqueue(
-        self, point: StreamedPoint, piece: int, stream: Any, pointers: dict[str, int], fill: bool
+        self, batch: StreamedBuffers, piece: int, stream: Any, pointers: dict[str, int], fill: bool
     ) -> list[Any]:
         """A piece's copies and kernels; the events before, between and after them."""
-        first, last = point.plan.pieces[piece]
+        first, last = batch.plan.pieces[piece]
         marks = [self.executor.mark(stream)]
-        self.executor.driver.memcpy_htod_async(pointers["x"], point.x[first:last], stream)
+        self.executor.driver.memcpy_htod_async(pointers["x"], batch.x[first:last], stream)
         marks.append(self.executor.mark(stream))
         if fill:
-            point.fill(pointers, stream)
-        point.program.enqueue(last - first, pointers, stream)
+            batch.fill(pointers, stream)
+        batch.program.enqueue(last - first, pointers, stream)
         marks.append(self.executor.mark(stream))
-        self.executor.driver.memcpy_dtoh_async(point.y[first:last], pointers["y"], stream)
+        self.executor.driver.memcpy_dtoh_async(batch.y[first:last], pointers["y"], stream)
         return [*marks, self.executor.mark(stream)]
 
     def timeline(self) -> list[Record]:
         """When the last run's operations were at the head of their streams, in ms from the arrival of the filters.
 
-        These are the filters of the first piece's point.  An operation that waits for a copy engine or for
+        These are the filters of the first piece's batch.  An operation that waits for a copy engine or for
         multiprocessors counts as running.
         """
         return [
@@ -360,7 +354,7 @@ class Pipeline:
         ]
 
 
-class ManagedPoint(CudaPoint):
+class ManagedBuffers(CudaBuffers):
     """Unified memory: host and kernels use the same arrays, and pages move by faults or by prefetching.
 
     Without prefetching the kernel's time includes the faults on its inputs and outputs, as it does for anyone who uses
@@ -372,13 +366,13 @@ class ManagedPoint(CudaPoint):
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
         self.x, self.w = (self._managed(values.shape) for values in (x, w))
-        self.y = self._managed(self.program.rung.y_shape(self.conv, plan.N))
+        self.y = self._managed(self.program.bound.rung.y_shape(self.conv, plan.N))
         np.copyto(self.x, x)
         np.copyto(self.w, w)
         self.prefetches = transfer.kind == "managed-prefetch"
-        self.in_constant_memory = self.program.rung.constant_symbol is not None
+        self.in_constant_memory = self.program.bound.rung.constant_symbol is not None
         filters = self.program.filters(self, 0) if self.in_constant_memory else self.w.ctypes.data
-        self.scratch = self.buffer_set([a.name for a in self.program.rung.scratch], self.filter_set(filters))
+        self.scratch = self.buffer_set([a.name for a in self.program.bound.rung.scratch], self.filter_set(filters))
 
     def _managed(self, shape: tuple[int, ...]) -> Values:
         everywhere = self.driver.mem_attach_flags.GLOBAL
@@ -433,8 +427,8 @@ class ManagedPoint(CudaPoint):
         return {"kernel": kernel, "h2d": h2d, "d2h": d2h, "total": (end - begin) * 1e3}
 
     def measure(self, seconds: float) -> Samples:
-        """See PlannedPoint."""
-        with self.executor.errors(self.program.rung.name):
+        """See Buffers."""
+        with self.executor.errors(self.program.bound.rung.name):
             return repeat(self.run, seconds)
 
 

@@ -1,4 +1,4 @@
-"""What every executor offers for one planned point; the run knows no more of an executor than this."""
+"""What every executor offers for a planned rung; the run knows no more of an executor than this."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from alexconv.kernels.problem import Constants, Device
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.layouts import from_study, to_study
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.transfers import Transfer
 from alexconv.records.store import Record
-from alexconv.shapes import Conv
 
 Values = npt.NDArray[Any]
 Samples = dict[str, list[float]]  # milliseconds per batch, by figure: kernel, kernel_cold, h2d, d2h, total
@@ -23,20 +23,20 @@ NAN_BYTE = 0xFF  # a float or half whose bytes are all this is a NaN
 
 
 class Program(Protocol):
-    """A rung compiled for one shape and one set of constants."""
+    """A bound rung, compiled and loaded."""
 
     def launches(self, images: int) -> list[Record]:
-        """Per launch over so many images: entry, grid, block, and what the compiler allotted to it."""
+        """Per launch over so many images: entry, grid, block, and what the compiler gave it."""
         ...
 
 
-class PlannedPoint(Protocol):
-    """A point with its arrays allotted, ready to be run again and again."""
+class Buffers(Protocol):
+    """The arrays of a planned rung, in which it can be run again and again."""
 
     def outputs(self) -> Values:
         """Runs host arrays to host arrays into output and scratch arrays full of NaN; the outputs in the rung's layout.
 
-        The array is the point's own: the next run overwrites it.  Raises LaunchError.
+        The array is one of the buffers: the next run overwrites it.  Raises LaunchError.
         """
         ...
 
@@ -49,16 +49,16 @@ class PlannedPoint(Protocol):
         ...
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         ...
 
 
 class Executor(Protocol):
-    """Compiles rungs and runs planned points.  ``build`` may be called from several threads at once."""
+    """Compiles and runs rungs.  ``build`` may be called from several threads at once."""
 
     name: str
     transfers: tuple[str, ...]
-    measures: bool  # whether its points have times
+    measures: bool  # whether its runs have times
     device: Device  # what the ladder has to know of it
 
     def describe(self) -> str:
@@ -77,20 +77,20 @@ class Executor(Protocol):
         """Bytes that a point may take on the device."""
         ...
 
-    def key(self, rung: Rung, conv: Conv, constants: Constants) -> str:
+    def key(self, bound: BoundRung) -> str:
         """Digest of all that the compiled rung depends on."""
         ...
 
-    def build(self, rung: Rung, conv: Conv, constants: Constants) -> None:
+    def build(self, bound: BoundRung) -> None:
         """Compiles a rung into the cache; raises CompileError, or MissingTool without a compiler."""
         ...
 
-    def load(self, rung: Rung, conv: Conv, constants: Constants) -> Program:
+    def load(self, bound: BoundRung) -> Program:
         """A rung ready to run, compiled if the cache lacks it; raises as ``build`` does."""
         ...
 
-    def open(self, program: Any, plan: Plan, x: Values, w: Values, transfer: Transfer) -> PlannedPoint:
-        """Allots the arrays of a point, ``x`` in the rung's layout, both of its type; raises OutOfMemory."""
+    def open(self, program: Any, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
+        """Allocates the arrays of a plan, ``x`` in the rung's layout, both of its type; raises OutOfMemory."""
         ...
 
     def health(self) -> Record:
@@ -104,15 +104,15 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class OpenedRung:
-    """A rung with its arrays allotted, whose outputs come in the study's layout.  ``point`` is the executor's own."""
+    """A rung with its arrays, whose outputs come in the study's layout.  ``buffers`` are the executor's own."""
 
     rung: Rung
     program: Any
-    point: Any
+    buffers: Any
 
     def outputs(self) -> Values:
-        """The outputs ``[N][M][E][F]`` of a run, as ``PlannedPoint`` says: the next run overwrites them."""
-        return self.in_study_layout(self.point.outputs())
+        """The outputs ``[N][M][E][F]`` of a run, as ``Buffers`` says: the next run overwrites them."""
+        return self.in_study_layout(self.buffers.outputs())
 
     def in_study_layout(self, y: Values) -> Values:
         """A view ``[N][M][E][F]`` of outputs in the rung's layout."""
@@ -120,20 +120,19 @@ class OpenedRung:
 
 
 @contextmanager
-def open_rung(
-    executor: Executor, rung: Rung, conv: Conv, plan: Plan, x: Values, w: Values, transfer: Transfer
-) -> Iterator[OpenedRung]:
+def open_rung(executor: Executor, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Iterator[OpenedRung]:
     """A planned rung, compiled and opened on ``x [N][C][H][W]`` and ``w [M][C][R][S]`` of any type; then closed.
 
     Raises CompileError, MissingTool and OutOfMemory.
     """
-    program = executor.load(rung, conv, plan.constants)
+    rung = plan.bound.rung
+    program = executor.load(plan.bound)
     inputs = from_study(x.astype(rung.dtype, copy=False), rung.layout)
-    point = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer)
+    buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer)
     try:
-        yield OpenedRung(rung, program, point)
+        yield OpenedRung(rung, program, buffers)
     finally:
-        point.close()
+        buffers.close()
 
 
 def fill_with_nan(values: Values) -> None:

@@ -1,0 +1,135 @@
+"""A cubin on a device: its entry points, and launches of them with their parameters packed.
+
+PyCUDA gives no handle of a kernel, without which there is no programmatic dependent launch, no occupancy and no launch
+on another library's stream.  So cuda-bindings load the cubin where they are installed; else PyCUDA does, for its own
+streams.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from alexconv.executors.cuda.bindings import PORTABLE_SHARED, PackedLaunch, Words, answer, loaded_function
+from alexconv.kernels.bound import LaunchConfig
+from alexconv.kernels.rung import Dims
+from alexconv.records.store import Record
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch that takes addresses and numbers by name."""
+
+    args: tuple[str, ...]
+    launch: PackedLaunch
+
+    def enqueue(self, values: Mapping[str, int], stream: int) -> None:
+        """Enqueues it with its arguments' values."""
+        self.launch.enqueue(stream, [values[name] for name in self.args])
+
+
+class Kernels:
+    """The entry points of a cubin, loaded once, ready to be launched on any stream of the context.
+
+    ``unload`` gives the module back once nobody refers to these kernels.
+    """
+
+    def __init__(self, driver: Any, cubin: bytes, unload: Callable[[Any], None]) -> None:
+        self._driver = driver
+        self._module = answer(driver.cuModuleLoadData(cubin), "loading kernels")
+        self._functions: dict[str, Any] = {}
+        self._shared: dict[str, int] = {}  # dynamic bytes that a kernel may have
+        weakref.finalize(self, unload, self._module).atexit = False
+
+    def symbol(self, name: str) -> int:
+        """Address of a ``__constant__`` array."""
+        return int(answer(self._driver.cuModuleGetGlobal(self._module, name.encode()), name))
+
+    def packed(
+        self,
+        entry: str,
+        grid: Dims,
+        block: Dims,
+        shared: int,
+        parameters: Sequence[Words],
+        *,
+        pdl: bool = False,
+    ) -> PackedLaunch:
+        """A launch with its parameters; these kernels must outlive it.  Raises LaunchError."""
+        return PackedLaunch(self._driver, self._function(entry, shared), grid, block, shared, parameters, pdl=pdl)
+
+    def step(self, launch: LaunchConfig, shared: int | None = None, *, pdl: bool = False) -> Step:
+        """A launch that takes what is known by name; with other than its own bytes of shared memory if given."""
+        shared = launch.dynamic_shared if shared is None else shared
+        parameters = [[0] for _ in launch.args]
+        return Step(launch.args, self.packed(launch.entry, launch.grid, launch.block, shared, parameters, pdl=pdl))
+
+    def facts(self, launch: LaunchConfig) -> Record:
+        """Registers, static shared and local bytes of a launch's kernel."""
+        attributes, function = self._driver.CUfunction_attribute, self._function(launch.entry, launch.dynamic_shared)
+        wanted = {
+            "registers": attributes.CU_FUNC_ATTRIBUTE_NUM_REGS,
+            "static_shared": attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+            "local": attributes.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+        }
+        return {
+            name: int(answer(self._driver.cuFuncGetAttribute(attribute, function), launch.entry))
+            for name, attribute in wanted.items()
+        }
+
+    def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int:
+        """How many blocks of a launch a multiprocessor holds; PyCUDA's own figure is wrong on today's chips."""
+        x, y, z = launch.block
+        function = self._function(launch.entry, launch.dynamic_shared)
+        found = self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, x * y * z, launch.dynamic_shared)
+        return int(answer(found, f"occupancy of {launch.entry}"))
+
+    def _function(self, entry: str, shared: int) -> Any:
+        """A kernel that may have so much dynamic shared memory, or more that was asked for before."""
+        if shared > self._shared.get(entry, -1):
+            self._functions[entry] = loaded_function(self._driver, self._module, entry, shared)
+            self._shared[entry] = shared
+        return self._functions[entry]
+
+
+class PycudaKernels:
+    """The same as PyCUDA has it, where cuda-bindings are not installed: launches on PyCUDA's streams."""
+
+    def __init__(self, driver: Any, cubin: bytes) -> None:
+        self._driver = driver
+        self._module = driver.module_from_buffer(cubin)
+
+    def symbol(self, name: str) -> int:
+        """Address of a ``__constant__`` array."""
+        address, _ = self._module.get_global(name)
+        return int(address)
+
+    def step(self, launch: LaunchConfig) -> "PycudaStep":
+        """A launch that takes what is known by name."""
+        function = self._module.get_function(launch.entry)
+        if launch.dynamic_shared > PORTABLE_SHARED:
+            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.dynamic_shared)
+        return PycudaStep(launch, function.prepare("P" * len(launch.args)))
+
+    def facts(self, launch: LaunchConfig) -> Record:
+        """Registers, static shared and local bytes of a launch's kernel."""
+        function = self._module.get_function(launch.entry)
+        return {
+            "registers": function.num_regs,
+            "static_shared": function.shared_size_bytes,
+            "local": function.local_size_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class PycudaStep:
+    """A launch of PyCUDA's that takes addresses and numbers by name."""
+
+    config: LaunchConfig
+    function: Any
+
+    def enqueue(self, values: Mapping[str, int], stream: Any) -> None:
+        """Enqueues it with its arguments' values."""
+        arguments = [values[name] for name in self.config.args]
+        grid, block, shared = self.config.grid, self.config.block, self.config.dynamic_shared
+        self.function.prepared_async_call(grid, block, stream, *arguments, shared_size=shared)

@@ -1,0 +1,174 @@
+"""A rung bound to a shape, constants and a device: its launches, arrays and macros, whoever runs it.
+
+N is the *batch* that is asked for.  The planner cuts it into *chunks*, each computed in the same memory; of a chunk the
+launches take a *micro-batch* at a time, all of it unless IMAGES_AT_A_TIME says fewer.  A kernel's N is its micro-batch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from alexconv.kernels.problem import H200, Constants, Device, Problem
+from alexconv.kernels.rung import (
+    BATCH,
+    IMAGES_AT_A_TIME,
+    MAX_BLOCK,
+    Array,
+    Dims,
+    Launch,
+    Rung,
+    TensorMap,
+    defines,
+)
+from alexconv.shapes import Conv
+
+MAX_GRID: Dims = (2**31 - 1, 65535, 65535)
+MAX_BLOCK_AXES: Dims = (1024, 1024, 64)
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """One launch: entry point, the arguments it takes by name, grid, block, bytes of dynamic shared memory.
+
+    ``pdl`` is Launch's.
+    """
+
+    entry: str
+    args: tuple[str, ...]
+    grid: Dims
+    block: Dims
+    dynamic_shared: int
+    pdl: bool = False
+
+    def outside_limits(self) -> str | None:
+        """Why CUDA would refuse the launch on any device, or None."""
+        for what, dims, limits in (("grid", self.grid, MAX_GRID), ("block", self.block, MAX_BLOCK_AXES)):
+            if any(size < 1 or size > limit for size, limit in zip(dims, limits, strict=True)):
+                return f"{self.entry}: a {what} of {dims} is outside CUDA's limits {limits}"
+        x, y, z = self.block
+        if x * y * z > MAX_BLOCK:
+            return f"{self.entry}: a block of {x} x {y} x {z} threads exceeds {MAX_BLOCK}"
+        return None
+
+
+@dataclass(frozen=True)
+class BoundRung:
+    """A rung with all its constants, for one shape on one device."""
+
+    rung: Rung
+    conv: Conv
+    constants: Constants = field(hash=False)
+    device: Device = H200
+
+    def having(self, constants: Constants) -> "BoundRung":
+        """The same with other values of some constants."""
+        return replace(self, constants={**self.constants, **constants})
+
+    def problem(self, images: int) -> Problem:
+        """What the ladder's functions are given for a launch over so many images."""
+        return Problem(self.conv, images, self.constants, self.device)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What the rung's file is compiled with."""
+        return defines(self.rung, self.conv, self.constants, self.device)
+
+    def refusal(self) -> str | None:
+        """Why the shape cannot be computed so, or None."""
+        return self.rung.refuses(self.problem(1))
+
+    def micro_batch(self, images: int) -> int:
+        """How many of these images the launches take at a time; then they follow each other again for the next."""
+        return min(images, self.constants.get(IMAGES_AT_A_TIME) or images)
+
+    def micro_batches(self, images: int) -> list[tuple[int, int]]:
+        """First image, and number of images, of each micro-batch of these images."""
+        most = self.micro_batch(images)
+        return [(first, min(most, images - first)) for first in range(0, images, most)]
+
+    def launches(self, images: int) -> list[LaunchConfig]:
+        """The launches over the first micro-batch of these images, in order."""
+        return [_config(launch, self.problem(self.micro_batch(images))) for launch in self.rung.launches]
+
+    def preparation(self) -> list[LaunchConfig]:
+        """The launches that prepare the filters, in order."""
+        return [_config(launch, self.problem(1)) for launch in self.rung.prepare]
+
+    def launch_facts(self, N: int) -> list[Any]:
+        """How the rung is launched over N images, for a digest: types, launches, array sizes, tensor maps."""
+        rung, problem = self.rung, self.problem(self.micro_batch(N))
+
+        def window(tensor_map: TensorMap) -> tuple[int, int] | None:
+            return tensor_map.window(problem) if tensor_map.window else None
+
+        launches = [asdict(launch) for launch in self.preparation() + self.launches(N)]
+        arrays = [[name, nbytes] for name, nbytes in _sizes((*rung.scratch, *rung.prepared), problem).items()]
+        maps = [
+            [each.name, each.array, each.dims(problem), each.strides(problem), each.box(problem), window(each)]
+            for each in rung.maps
+        ]
+        return [rung.dtype, rung.layout, rung.constant_symbol, launches, arrays, maps]
+
+    def entries(self) -> list[str]:
+        """The entry points of the rung's file."""
+        return [launch.entry for launch in (*self.rung.prepare, *self.rung.launches)]
+
+    def chunk_bytes(self, images: int) -> dict[str, int]:
+        """Bytes of x, y and the scratch arrays, by name, for a chunk of so many images."""
+        x_and_y = {name: images * nbytes for name, nbytes in self.image_bytes.items()}
+        return x_and_y | _sizes(self.rung.scratch, self.problem(self.micro_batch(images)))
+
+    def scratch_bytes(self, images: int) -> int:
+        """Bytes of all scratch arrays for a chunk of so many images."""
+        return sum(_sizes(self.rung.scratch, self.problem(self.micro_batch(images))).values())
+
+    @cached_property
+    def image_bytes(self) -> dict[str, int]:
+        """Bytes of an image in x and in y."""
+        return self.rung.image_bytes(self.conv)
+
+    def filter_bytes(self) -> int:
+        """Bytes of the filters as they are given."""
+        return prod(self.conv.w_shape()) * np.dtype(self.rung.dtype).itemsize
+
+    def prepared_bytes(self) -> dict[str, int]:
+        """Bytes of the prepared arrays, by name."""
+        return _sizes(self.rung.prepared, self.problem(1))
+
+    def device_bytes(self, images: int, copies: int = 1) -> int:
+        """Bytes on the device for ``copies`` buffer sets of a chunk, and one set of filters, also as prepared."""
+        filters = self.filter_bytes() + sum(self.prepared_bytes().values())
+        return copies * sum(self.chunk_bytes(images).values()) + filters
+
+    def arguments(
+        self,
+        first: int,
+        images: int,
+        addresses: Mapping[str, int],
+        encoded: Callable[[TensorMap, Problem, int], int],
+    ) -> dict[str, int]:
+        """What the launches over a micro-batch take, by name: the number of images, addresses of arrays and maps.
+
+        ``first`` is its first image in the arrays at ``addresses``; ``encoded`` gives the address of a map of the array
+        that lies at the address it is given.
+        """
+        moved = {name: addresses[name] + first * nbytes for name, nbytes in self.image_bytes.items()}
+        found = {BATCH: images, **addresses, **moved}
+        if self.rung.maps:
+            problem = self.problem(images)
+            found |= {each.name: encoded(each, problem, found[each.array]) for each in self.rung.maps}
+        return found
+
+
+def _config(launch: Launch, p: Problem) -> LaunchConfig:
+    return LaunchConfig(
+        launch.entry, launch.args, launch.grid(p), launch.block(p), launch.dynamic_shared(p), launch.pdl
+    )
+
+
+def _sizes(arrays: tuple[Array, ...], p: Problem) -> dict[str, int]:
+    return {array.name: prod(array.shape(p)) * array.itemsize for array in arrays}
