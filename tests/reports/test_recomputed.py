@@ -1,0 +1,445 @@
+"""Numbers of README, docs and report, recomputed from the raw samples by code that shares nothing with the report's.
+
+Runs are taken from what a page says of its table ("Run: ...", the column "run"), never from the report's own choice.
+"""
+
+import copy
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.records.names import in_present_names
+from alexconv.shapes import WORKLOADS
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = sorted((ROOT / "results").glob("*.jsonl"))
+FRONTIER, SCALING, GRAPHS = "h200-frontier", "h200-frontier-scaling", "h200-frontier-together"
+CSV_DIGITS = 1e-5  # six significant digits
+LEAST = {"README.md": 10, "docs/frontier.md": 200, "docs/report": 3000}
+
+Point = dict[str, Any]
+Raw = dict[str, list[Point]]  # a file's points by its name without suffix, the last of each
+
+
+class Claim(NamedTuple):
+    """A printed number and what the records give."""
+
+    document: str
+    where: str
+    printed: str
+    value: float
+    exact: bool = False  # printed with six digits, as in CSV files
+
+
+@pytest.fixture(scope="module")
+def raw() -> Raw:
+    return {path.stem: points_of(path) for path in RESULTS}
+
+
+def points_of(path: Path) -> list[Point]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    found = {json.dumps(line["point"]): in_present_names(line) for line in lines if line["type"] == "point"}
+    return list(found.values())
+
+
+def middle(samples: list[float]) -> float:
+    ordered, half = sorted(samples), len(samples) // 2
+    return ordered[half] if len(samples) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def ms(point: Point, figure: str) -> float:
+    if figure == "copies":
+        return ms(point, "h2d") + ms(point, "d2h")
+    return middle(point["samples"][figure])
+
+
+def ok(point: Point, *figures: str) -> bool:
+    return point["status"] == "ok" and all(point["samples"].get(figure) for figure in figures)
+
+
+def only(points: list[Point], **axes: object) -> Point | None:
+    """The point with these axes, if there is just one and it is right."""
+    found = [each for each in points if all(each["point"][name] == value for name, value in axes.items())]
+    return found[0] if len(found) == 1 and found[0]["status"] == "ok" else None
+
+
+def cpu(points: list[Point], workload: str, layer: int, N: int, base: str = "serial") -> float | None:
+    for each in points:
+        point, found = each["point"], (each.get("cpu") or {}).get(f"{base}_ms")
+        if (point["workload"], point["layer"]) == (workload, layer) and found:
+            return float(found / point["N"] * N)
+    return None
+
+
+# What the pages say
+
+
+def markdown_tables(text: str) -> Iterator[list[dict[str, str]]]:
+    for is_table, lines in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
+        rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines] if is_table else []
+        if len(rows) > 2:
+            yield [dict(zip(rows[0], row, strict=False)) for row in rows[2:]]
+
+
+def csv_rows(root: Path, key: str) -> list[dict[str, str]]:
+    path = root / "docs" / "report" / "tables" / f"{key}.csv"
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def caption(root: Path, title: str) -> str:
+    """The text below the heading that begins like this."""
+    text = (root / "docs" / "report" / "report.md").read_text()
+    return text.partition(f"\n### {title}")[2].partition("\n### ")[0]
+
+
+def runs_named(text: str) -> list[str]:
+    """The runs that a caption names, without those of CPU times alone."""
+    return re.findall(r"(h200-[\w-]+) \(GPU-", text.partition("Serial CPU:")[0])
+
+
+def base_named(text: str) -> str:
+    """The run whose CPU times count: named, or else the only one."""
+    return [*runs_named(text), *re.findall(r"(?:Serial CPU:|CPU times: those of) (h200-[\w-]+)", text)][-1]
+
+
+# Report
+
+
+def overview_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """Results: sums over the layers, and layer by layer."""
+    for workload in ("alexnet", "lenet-72-k7", "lenet-70-k5", "lenet-86-k7"):
+        base = raw[base_named(caption(root, f"{workload}: all measured layers together"))]
+        for key in (f"{workload}-overview", f"{workload}-layers"):
+            for row in csv_rows(root, key):
+                layers = [int(number) for number in row.get("layers", row.get("layer", "")).split(",")]
+                axes = {"workload": workload, "N": int(row["N"]), "transfer": row["transfer"], "rung": row["rung"]}
+                points = [only(raw[row["run"]], layer=layer, **axes) for layer in layers]
+                known = [point for point in points if point]
+                if row["status"] != "ok" or len(known) < len(points):
+                    continue  # a label with constants, or more than one choice of them
+                yield from row_claims(key, row, known, base)
+
+
+def row_claims(key: str, row: dict[str, str], points: list[Point], base: list[Point]) -> Iterator[Claim]:
+    where = f"{key}: N={row['N']} {row['rung']} {row['transfer']} layers {[p['point']['layer'] for p in points]}"
+    for column, figure in (("kernel (ms)", "kernel"), ("copies (ms)", "copies"), ("total (ms)", "total")):
+        if row[column]:
+            value = sum(ms(point, figure) for point in points)
+            yield Claim("docs/report", f"{where}: {column}", row[column], value, True)
+    for column, name in (("speedup, serial (×)", "serial"), ("speedup, BLAS (×)", "blas")):
+        if row[column]:
+            axes = [point["point"] for point in points]
+            times = [cpu(base, axis["workload"], axis["layer"], axis["N"], name) or 0.0 for axis in axes]
+            value = sum(times) / sum(ms(point, "total") for point in points)
+            yield Claim("docs/report", f"{where}: {column}", row[column], value, True)
+    errors = [point["error"] for point in points]
+    worst = max(errors, key=lambda error: error["scaled"] / error["tolerance"])
+    yield Claim("docs/report", f"{where}: max error", row["max error"], worst["scaled"], True)
+
+
+STUDY_TABLES: dict[str, str] = {
+    "table-3": "copies",
+    "table-4": "kernel",
+    "table-6": "kernel",
+    "table-5": "",
+    "table-7": "",
+}
+
+
+def study_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """Tables 3 to 7, 10 and 11: a column is of the one run among those named that holds it."""
+    for key in (*STUDY_TABLES, "table-10", "table-11"):
+        text = caption(root, key.replace("-", " ").capitalize())
+        runs, base = runs_named(text), raw[base_named(text)]
+        for row in csv_rows(root, key):
+            layer, N = int(row["layer"]), int(row["N"])
+            serial = cpu(base, "alexnet", layer, N) or 0.0
+            if "CPU here (s)" in row:
+                yield Claim("docs/report", f"{key}: layer {layer} N={N} CPU", row["CPU here (s)"], serial / 1000, True)
+            for column, printed in row.items():
+                name, _, transfer = column.removesuffix(" (ms)").partition(" (")
+                axes = {"rung": name, "transfer": transfer.strip(")") or "pageable", "layer": layer, "N": N}
+                points = [usual(raw[run], workload="alexnet", **axes) for run in runs] if name in RUNGS else []
+                held = [point for point in points if point]
+                if printed and len(held) == 1:
+                    figure = STUDY_TABLES.get(key, "kernel")
+                    value = ms(held[0], figure) if figure else serial / ms(held[0], "total")
+                    yield Claim("docs/report", f"{key}: layer {layer} N={N} {column}", printed, value, True)
+
+
+def usual(points: list[Point], **axes: object) -> Point | None:
+    """The point with the mapping of threads that the study chose, where both were measured."""
+    found = [each for each in points if all(each["point"][name] == value for name, value in axes.items())]
+    if len(found) > 1:
+        chosen = {"channels-filter-shared": 0}.get(str(axes["rung"]), 1)
+        found = [each for each in found if each["point"]["constants"].get("COALESCED") == chosen]
+    return found[0] if len(found) == 1 and found[0]["status"] == "ok" else None
+
+
+def mapping_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """Table 8: layer 1 in both mappings."""
+    (run,) = runs_named(caption(root, "Table 8"))
+    with (root / "docs" / "report" / "tables" / "table-8.csv").open(newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    for rung, batch, *cells in rows:
+        N = int(batch)
+        serial = cpu(raw[run], "alexnet", 1, N) or 0.0
+        for value, (speedup, kernel) in enumerate(((cells[0], cells[4]), (cells[2], cells[5]))):
+            named = {"workload": "alexnet", "layer": 1, "N": N, "rung": rung, "transfer": "pageable"}
+            (point,) = [
+                each
+                for each in raw[run]
+                if named.items() <= each["point"].items() and each["point"]["constants"]["COALESCED"] == value
+            ]
+            where = f"table-8: {rung} N={N} COALESCED={value}"
+            yield Claim("docs/report", where, speedup, serial / ms(point, "total"), True)
+            yield Claim("docs/report", f"{where} kernel", kernel, ms(point, "kernel"), True)
+
+
+def lenet_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """Op times of the studies' variants, and their ratio to what the studies printed."""
+    for workload in ("lenet-72-k7", "lenet-70-k5", "lenet-86-k7"):
+        runs = runs_named(caption(root, f"{workload}: op times"))
+        for row in csv_rows(root, f"{workload}-op-times"):
+            label, _, constants = row["rung here"].partition(" [")
+            name, _, transfer = label.partition(" (")
+            wanted = {pair.split("=")[0]: int(pair.split("=")[1]) for pair in constants.strip("]").split() if pair}
+            run = next((run for run in runs if run.endswith(row["study"][-4:])), "")
+            for column in [column for column in row if column.endswith("here (ms)") and row[column]]:
+                N = int(column.partition(",")[0].removeprefix("N="))
+                point = with_constants(
+                    raw.get(run, []), wanted, workload, int(row["layer"]), N, name, transfer.strip(")")
+                )
+                if point is None:
+                    continue
+                value = ms(point, "total" if "copies included" in row["variant"] else "kernel")
+                where = f"{workload}-op-times: {row['study']} {row['variant']} layer {row['layer']} N={N}"
+                yield Claim("docs/report", where, row[column], value, True)
+                theirs = float(row[f"N={N}, study (ms)"])
+                yield Claim("docs/report", f"{where} ratio", row[f"N={N}, here / study"], value / theirs, True)
+
+
+def with_constants(
+    points: list[Point], wanted: dict[str, int], workload: str, layer: int, N: int, rung: str, transfer: str
+) -> Point | None:
+    axes = {"workload": workload, "layer": layer, "N": N, "rung": rung, "transfer": transfer or "pageable"}
+    found = [
+        each
+        for each in points
+        if axes.items() <= each["point"].items() and wanted.items() <= each["point"]["constants"].items()
+    ]
+    return found[0] if len(found) == 1 and ok(found[0]) else None
+
+
+# docs/frontier.md and README
+
+
+def contract_of(peer: str) -> Callable[[Point], bool]:
+    """Whether a point's rung promises what a peer does."""
+    layout, precision = peer.removeprefix("torch-").split("-")
+    dtype = "float16" if precision == "fp16" else "float32"
+
+    def keeps(point: Point) -> bool:
+        rung = RUNGS.get(point["point"]["rung"])
+        return rung is not None and (rung.layout, rung.precision, rung.dtype) == (layout, precision, dtype)
+
+    return keeps
+
+
+def at(points: list[Point], layer: int, N: int) -> list[Point]:
+    axes = {"workload": "alexnet", "layer": layer, "N": N}
+    return [each for each in points if axes.items() <= each["point"].items() and ok(each, "kernel")]
+
+
+def fastest(points: list[Point], layer: int, N: int, keeps: Callable[[Point], bool]) -> Point:
+    return min(filter(keeps, at(points, layer, N)), key=lambda point: ms(point, "kernel"))
+
+
+def peer_at(points: list[Point], layer: int, N: int, name: str) -> Point:
+    return fastest(points, layer, N, lambda point: bool(point["point"]["rung"] == name))
+
+
+def frontier_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """Classes beside cuDNN, the ladder, and the larger batches."""
+    for table in markdown_tables((root / "docs" / "frontier.md").read_text()):
+        head = list(table[0])
+        peer = next((name.removeprefix("over ") for name in head if name.startswith("over torch-")), "")
+        if peer and "ms, cold" in head:
+            yield from class_claims(table, raw[FRONTIER], peer)
+        elif "gain over the parent" in head:
+            yield from ladder_claims(table, raw[FRONTIER])
+        elif head[0] == "N" and "ratio" in head:
+            yield from scaling_claims(table, raw[SCALING])
+        elif head[:2] == ["goal", "what"]:
+            yield from goal_claims(table, raw)
+
+
+def class_claims(table: list[dict[str, str]], points: list[Point], peer: str) -> Iterator[Claim]:
+    peers = [name.removesuffix(", ms") for name in table[0] if name.startswith("torch-") and name.endswith(", ms")]
+    own = {layer: fastest(points, layer, 128, contract_of(peer)) for layer in range(1, 6)}
+    theirs = {name: {layer: peer_at(points, layer, 128, name) for layer in range(1, 6)} for name in peers}
+    for row in table:
+        layers = list(range(1, 6)) if row["layer"] == "all" else [int(row["layer"])]
+        hot = sum(ms(own[layer], "kernel") for layer in layers)
+        flops = sum(2 * WORKLOADS["alexnet"].layer(layer).macs(128) for layer in layers)
+        values = {
+            "ms": hot,
+            "ms, cold": sum(ms(own[layer], "kernel_cold") for layer in layers),
+            "TFLOP/s": flops / hot / 1e9,
+            f"over {peer}": hot / sum(ms(theirs[peer][layer], "kernel") for layer in layers),
+            "largest error": max(own[layer]["error"]["scaled"] for layer in layers),
+            f"{peer}'s": max(theirs[peer][layer]["error"]["scaled"] for layer in layers),
+        }
+        values |= {f"{name}, ms": sum(ms(theirs[name][layer], "kernel") for layer in layers) for name in peers}
+        for column, value in values.items():
+            yield Claim("docs/frontier.md", f"{peer}, layer {row['layer']}: {column}", row[column], value)
+
+
+def ladder_claims(table: list[dict[str, str]], points: list[Point]) -> Iterator[Claim]:
+    for row in table:
+        name, where = row["rung"].strip("`"), f"ladder: {row['rung']}"
+        times, errors = {}, []
+        for layer in range(1, 6):
+            if row[f"layer {layer}, ms"] != "–":
+                point = peer_at(points, layer, 128, name)
+                times[layer] = ms(point, "kernel")
+                errors.append(point["error"]["scaled"])
+                yield Claim("docs/frontier.md", f"{where} layer {layer}", row[f"layer {layer}, ms"], times[layer])
+        if row["sum, ms"] != "–":
+            yield Claim("docs/frontier.md", f"{where} sum", row["sum, ms"], sum(times.values()))
+        if times:
+            yield Claim("docs/frontier.md", f"{where} error", row["largest error"], max(errors))
+
+
+def scaling_claims(table: list[dict[str, str]], points: list[Point]) -> Iterator[Claim]:
+    peers = [name.removesuffix(", µs") for name in table[0] if name.startswith("torch-")]
+    for row in table:
+        N = int(row["N"])
+        for peer in peers:
+            ours = sum(ms(fastest(points, layer, N, contract_of(peer)), "kernel") for layer in range(1, 6))
+            theirs = sum(ms(peer_at(points, layer, N, peer), "kernel") for layer in range(1, 6))
+            short = peer.rpartition("-")[2]
+            yield Claim("docs/frontier.md", f"N={N} {short}", row[f"{short}, µs"], ours / N * 1000)
+            yield Claim("docs/frontier.md", f"N={N} {peer}", row[f"{peer}, µs"], theirs / N * 1000)
+
+
+def goal_claims(table: list[dict[str, str]], raw: Raw) -> Iterator[Claim]:
+    """The goals of all five layers at N=128, and of one graph."""
+    for row in table:
+        peer = row["what"].rpartition(" over ")[2]
+        if "five layers, over torch-" in row["what"]:
+            ours = sum(ms(fastest(raw[FRONTIER], layer, 128, contract_of(peer)), "kernel") for layer in range(1, 6))
+            theirs = sum(ms(peer_at(raw[FRONTIER], layer, 128, peer), "kernel") for layer in range(1, 6))
+            for column, value in (("ours", ours), ("peer", theirs), ("ratio", ours / theirs)):
+                yield Claim("docs/frontier.md", f"goal {row['goal']}: {column}", row[column], value)
+
+
+def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """The classes beside cuDNN in the README's headline."""
+    text = (root / "README.md").read_text()
+    points = raw[FRONTIER]
+    for name, peer in (("fp32", "torch-nchw-fp32"), ("tf32", "torch-nchw-tf32"), ("fp16", "torch-nhwc-fp16")):
+        line = next(
+            (line for line in text.splitlines() if re.match(rf"\* \*\*{name}\*\*|\| .*{name} class \|", line)), ""
+        )
+        numbers = re.findall(r"[\d,.]+e-\d+|\d+\.\d+", line)
+        own = [fastest(points, layer, 128, contract_of(peer)) for layer in range(1, 6)]
+        theirs = [peer_at(points, layer, 128, peer) for layer in range(1, 6)]
+        hot, their_hot = (sum(ms(point, "kernel") for point in found) for found in (own, theirs))
+        errors = [max(point["error"]["scaled"] for point in found) for found in (own, theirs)]
+        in_table = line.startswith("|")
+        values = [hot, their_hot, hot / their_hot] if in_table else [hot, their_hot / hot, their_hot]
+        for printed, value in zip(numbers, [*values, *errors], strict=False):
+            yield Claim("README.md", f"{name}: {printed}", printed, value)
+
+
+def claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """Every number that this file knows how to recompute."""
+    for found in (overview_claims, study_claims, mapping_claims, lenet_claims, frontier_claims, readme_claims):
+        yield from found(root, raw)
+
+
+def agrees(claim: Claim) -> bool:
+    """Whether a number is the value to the digits that are printed."""
+    text = re.sub(r"[^\d.e+-]", "", claim.printed)
+    digits, _, exponent = text.partition("e")
+    unit = 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
+    room = CSV_DIGITS * abs(claim.value) if claim.exact else 0.501 * unit
+    return abs(float(text) - claim.value) <= room
+
+
+def wrong(root: Path, raw: Raw) -> list[Claim]:
+    return [claim for claim in claims(root, raw) if not agrees(claim)]
+
+
+# Tests
+
+
+def test_at_least_300_printed_numbers_follow_from_the_raw_samples(raw: Raw) -> None:
+    found = list(claims(ROOT, raw))
+    bad = [f"{claim.where}: {claim.printed}, not {claim.value:.6g}" for claim in found if not agrees(claim)]
+    counts = {name: sum(claim.document == name for claim in found) for name in LEAST}
+    print(f"{len(found)} numbers recomputed from raw samples: {counts}")
+    assert not bad, "\n".join(bad[:20])
+    assert all(counts[name] >= least for name, least in LEAST.items()), counts
+
+
+def longer(point: Point, figure: str) -> None:
+    point["samples"][figure] = [1.02 * sample for sample in point["samples"][figure]]
+
+
+CHANGES: dict[str, tuple[str, dict[str, object], Callable[[Point], None], str]] = {
+    "kernel": ("h200-alexnet", {"rung": "direct", "N": 32}, lambda point: longer(point, "kernel"), "table-4"),
+    "a copy": ("h200-alexnet", {"rung": "direct-half", "N": 1}, lambda point: longer(point, "h2d"), "table-3"),
+    "total": ("h200-alexnet-um", {"rung": "direct", "N": 128}, lambda point: longer(point, "total"), "table-5"),
+    "CPU": (
+        "h200-alexnet",
+        {},
+        lambda point: point["cpu"].update(serial_ms=1.02 * point["cpu"]["serial_ms"]),
+        "table-7",
+    ),
+    "scaling": ("h200-alexnet-scaling", {"N": 2048}, lambda point: longer(point, "kernel"), "table-10"),
+    "LeNet": ("h200-lenet-2018", {"N": 100}, lambda point: longer(point, "kernel"), "lenet-72-k7-op-times"),
+    "frontier": (FRONTIER, {"rung": "wgmma-winograd"}, lambda point: longer(point, "kernel"), "torch-nchw-fp32"),
+    "cuDNN": (FRONTIER, {"rung": "torch-nhwc-fp16"}, lambda point: longer(point, "kernel"), "fp16: "),
+    "error": (
+        FRONTIER,
+        {"rung": "wgmma-tf32"},
+        lambda point: point["error"].update(scaled=9e-5),
+        "ladder: `wgmma-tf32`",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "axes", "change", "where"), CHANGES.values(), ids=CHANGES)
+def test_a_changed_record_is_noticed(
+    raw: Raw, file: str, axes: dict[str, object], change: Callable[[Point], None], where: str
+) -> None:
+    changed = raw | {file: copy.deepcopy(raw[file])}
+    touched = [point for point in changed[file] if axes.items() <= point["point"].items() and point["status"] == "ok"]
+    for point in touched:
+        change(point)
+    assert touched
+    assert any(claim.where.startswith(where) for claim in wrong(ROOT, changed))
+
+
+def test_a_changed_digit_is_noticed(raw: Raw, tmp_path: Path) -> None:
+    copied = tmp_path / "docs" / "report"
+    for name in ("README.md", "docs/frontier.md", "docs/report/report.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    (copied / "tables").mkdir()
+    for path in (ROOT / "docs" / "report" / "tables").glob("*.csv"):
+        (copied / "tables" / path.name).write_text(path.read_text())
+    assert not wrong(tmp_path, raw)
+    page = tmp_path / "docs" / "frontier.md"
+    page.write_text(page.read_text().replace("0.9685", "0.9585"))
+    assert {claim.document for claim in wrong(tmp_path, raw)} == {"docs/frontier.md"}
