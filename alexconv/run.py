@@ -36,8 +36,8 @@ from alexconv.errors import UsageError
 from alexconv.executors import BACKENDS, choose_executor
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.ladder_lenet import STUDY_WORKLOADS
 from alexconv.kernels.rung import Rung
+from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.measuring import peers, together
 from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.jobs import Job, kept_records, run_jobs, with_peers

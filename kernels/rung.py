@@ -7,7 +7,8 @@ kernel can assert it (``defines``):
 * ``LADDER_<ENTRY>_THREADS``, ``_BLOCK_X``, ``_BLOCK_Y``, ``_BLOCK_Z``: the block of the launch of an entry point;
 * ``LADDER_<ENTRY>_SHARED_BYTES``: its dynamic shared memory;
 * ``LADDER_<ENTRY>_GRID_X``, ``_GRID_Y``, ``_GRID_Z``: its grid where it is over one image;
-* ``LADDER_<ARRAY>_ELEMENTS``: elements of a scratch or prepared array for one image.
+* ``LADDER_<ARRAY>_ELEMENTS``: elements of a scratch or prepared array for one image;
+* ``LADDER_<NAME>``: one of the rung's ``sizes``.
 
 Names are those of the ladder in capitals: ``static_assert(THREADS == LADDER_MULTIPLY_THREADS);``
 """
@@ -114,8 +115,9 @@ class Rung:
     output.  ``layout`` says how input and output lie: ``nchw``, the study's, or ``nhwc``, channels innermost; filters
     are ``[M][C][R][S]`` always.  The launches of ``prepare`` bring the filters into the form that the rung wants, in
     ``prepared`` arrays, which do not grow with N; they run once for a set of filters, whatever the number of images.
-    ``maps`` are the tensor maps that launches take.  ``min_capability`` is the least compute capability that has the
-    rung's instructions; ``exact_capability`` says that no later generation has them.
+    ``maps`` are the tensor maps that launches take.  ``sizes`` are further numbers that the ladder computes for a
+    kernel, such as the pitch of a row.  ``min_capability`` is the least compute capability that has the rung's
+    instructions; ``exact_capability`` says that no later generation has them.
     ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the
     host executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may
     change from run to run.  ``constant_symbol`` names the ``__constant__`` array ``[M][C][R][S]`` of the file that has
@@ -131,6 +133,7 @@ class Rung:
     file: str
     launches: tuple[Launch, ...]
     constants: tuple[Constant, ...] = ()
+    sizes: tuple[tuple[str, Callable[[Problem], int]], ...] = ()
     scratch: tuple[Array, ...] = ()
     precision: str = "fp32"
     dtype: str = "float32"
@@ -205,6 +208,7 @@ def geometry_macros(rung: Rung, p: Problem) -> dict[str, int]:
     macros = {
         f"LADDER_{array.name.upper()}_ELEMENTS": prod(array.shape(p)) for array in (*rung.scratch, *rung.prepared)
     }
+    macros |= {f"LADDER_{name}": size(p) for name, size in rung.sizes}
     for launch in (*rung.prepare, *rung.launches):
         prefix, grid, block = f"LADDER_{launch.entry.upper()}", launch.grid(p), launch.block(p)
         macros |= {f"{prefix}_THREADS": prod(block), f"{prefix}_SHARED_BYTES": launch.dynamic_shared(p)}

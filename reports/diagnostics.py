@@ -289,8 +289,8 @@ def memory(measurements: Measurements) -> Table:
     for point in measurements.points:
         constants = point.record.get("planned_constants") or point.record["point"]["constants"]
         predicted = None
-        if point.rung and {"OUTPUTS", "COALESCED"} <= set(constants):
-            key = (point.conv, constants["OUTPUTS"], constants["COALESCED"], point.itemsize)
+        if point.rung and {"THREAD_OUTPUTS", "COALESCED"} <= set(constants):
+            key = (point.conv, constants["THREAD_OUTPUTS"], constants["COALESCED"], point.itemsize)
             if key not in sectors:
                 sectors[key] = mapping.sectors_per_store(point.conv, constants, point.itemsize)
             predicted = sectors[key]

@@ -19,7 +19,7 @@ ZOOM = 14  # outputs of a plane's first rows that are shown with their thread's 
 
 def block(conv: Conv, constants: Mapping[str, int]) -> tuple[int, int]:
     """Rows and columns of the block that covers a plane."""
-    return ceil(conv.E / constants["OUTPUTS"]), ceil(conv.F / constants["OUTPUTS"])
+    return ceil(conv.E / constants["THREAD_OUTPUTS"]), ceil(conv.F / constants["THREAD_OUTPUTS"])
 
 
 def axis_places(threads: int, outputs: int, coalesced: int) -> np.ndarray:
@@ -31,7 +31,7 @@ def axis_places(threads: int, outputs: int, coalesced: int) -> np.ndarray:
 def plane(conv: Conv, constants: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """``[E][F]`` twice: the thread that computes each output, and the how-manieth of its outputs it is."""
     rows, columns = block(conv, constants)
-    outputs, coalesced = constants["OUTPUTS"], constants["COALESCED"]
+    outputs, coalesced = constants["THREAD_OUTPUTS"], constants["COALESCED"]
     threads, turns = np.full((2, conv.E, conv.F), -1)
     row_of, column_of = axis_places(rows, outputs, coalesced), axis_places(columns, outputs, coalesced)
     for y, x, i, j in np.ndindex(rows, columns, outputs, outputs):

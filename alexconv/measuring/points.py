@@ -7,9 +7,9 @@ from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
-from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS
 from alexconv.kernels.problem import Constants
 from alexconv.kernels.rung import Rung
+from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.measuring.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.records.store import Record
 from alexconv.shapes import WORKLOADS, Conv

@@ -93,7 +93,7 @@ def mixed(
                 layer, _, words = entry.partition("=")
                 rung, *constants = words.split(":")
                 if not layer.isdecimal():
-                    raise UsageError(f"{entry!r}: a layer of a mix is as in 2=direct or 2=direct:OUTPUTS=2")
+                    raise UsageError(f"{entry!r}: a layer of a mix is as in 2=direct or 2=direct:THREAD_OUTPUTS=2")
                 layers, rungs = parse_layers(layer, workload_named(workload)), choose_rungs(rung)
                 values = parse_constants(constants)
                 points = expand(workload, layers, [N], rungs, [transfer], values, (), tuned)

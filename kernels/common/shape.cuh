@@ -1,8 +1,11 @@
-// The convolution that a kernel is compiled for, and dynamic shared memory.
+// What every kernel of a rung is compiled with: its convolution and the geometry of its launches.
 //
 // Gives: C, H, W, M, R, S, U, E, F as numbers; DYNAMIC_SHARED(type, name), which declares the block's dynamic shared
-// memory for nvcc and for the host executor.
-// Needs: CONV_C to CONV_F, which the ladder passes with -D for every rung.
+// memory for nvcc and for the host executor; ASSERT_BLOCK, ASSERT_GRID and ASSERT_SHARED_BYTES for an entry point,
+// ASSERT_ELEMENTS for a scratch or prepared array (names in capitals), with which a kernel does not compile if the
+// ladder launches it with a geometry other than the one it is written for.
+// Needs: CONV_C to CONV_F, LADDER_<ENTRY>_... and LADDER_<ARRAY>_ELEMENTS, which the ladder passes with -D
+// (kernels/rung.py).
 #pragma once
 
 constexpr int C = CONV_C, H = CONV_H, W = CONV_W;  // input plane, zero padding included
@@ -15,3 +18,21 @@ constexpr int E = CONV_E, F = CONV_F;              // output plane
 #else
 #define DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 #endif
+
+#define ASSERT_BLOCK(ENTRY, x, y) \
+    static_assert(LADDER_##ENTRY##_BLOCK_X == (x) && LADDER_##ENTRY##_BLOCK_Y == (y) && \
+                      LADDER_##ENTRY##_THREADS == (x) * (y), \
+                  "the ladder launches another block")
+
+// Of a launch over one image.
+#define ASSERT_GRID(ENTRY, x, y, z) \
+    static_assert(LADDER_##ENTRY##_GRID_X == (x) && LADDER_##ENTRY##_GRID_Y == (y) && \
+                      LADDER_##ENTRY##_GRID_Z == (z), \
+                  "the ladder launches another grid")
+
+#define ASSERT_SHARED_BYTES(ENTRY, bytes) \
+    static_assert(LADDER_##ENTRY##_SHARED_BYTES == (bytes), "the ladder gives other dynamic shared memory")
+
+// For one image.
+#define ASSERT_ELEMENTS(ARRAY, count) \
+    static_assert(LADDER_##ARRAY##_ELEMENTS == (count), "the ladder allocates another array")

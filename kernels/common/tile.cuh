@@ -1,6 +1,6 @@
 // One block per TILE x TILE tile of an output plane: which output a thread computes.
 //
-// Gives: THREADS; tile_row, tile_column; output_row, output_column; clear_output.
+// Gives: THREADS; TILES; tile_row, tile_column; output_row, output_column; clear_output.
 // Needs: TILE, a constant of the rung.
 //
 // blockIdx.z counts the tiles of a plane row by row.  Tiles at the lower and right edge reach beyond the plane, and so
@@ -10,6 +10,7 @@
 
 constexpr int THREADS = TILE * TILE;
 constexpr int TILES_ACROSS = (F + TILE - 1) / TILE;
+constexpr int TILES = TILES_ACROSS * ((E + TILE - 1) / TILE);  // of an output plane
 
 // First output row of the block's tile.
 __device__ __forceinline__ int tile_row()

@@ -10,7 +10,10 @@
 // divisions by compile-time constants.  A block computes TILE filters at TILE pixels of an image; a thread computes one
 // output.
 #include "../common/hints.cuh"
-#include "../common/product.cuh"
+#include "output_tile.cuh"
+
+ASSERT_BLOCK(FUSED_UNROLL_MATMUL, TILE, TILE);
+ASSERT_GRID(FUSED_UNROLL_MATMUL, (OUTPUT_TILES<TILE, TILE>), 1, 1);
 
 constexpr int THREADS = TILE * TILE;
 constexpr int UNROLL_PRODUCTS = UNROLL == 0 ? TILE : UNROLL;

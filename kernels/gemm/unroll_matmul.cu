@@ -1,7 +1,7 @@
 // unroll-matmul: the input unrolled into a matrix, then a matrix product with tiles in shared memory.
 //
 // Technique: im2col + tiled matmul (explicit GEMM); shared-memory tiling of both operands.
-// Read next: common/product.cuh (im2col, and the block's output tile), then gemm/unroll_matmul_constant.cu.
+// Read next: common/product.cuh (the matrices), gemm/im2col.cuh, gemm/output_tile.cuh, then gemm/unroll_matmul_constant.cu.
 // Run: alexconv run --rungs unroll-matmul --layers 2
 //
 // Parent: tiled.  As a matrix product the convolution gets the standard treatment of one: a tile of each operand is
@@ -12,7 +12,10 @@
 // unroll: block (n, c, z) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
 // pixel.
 // multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
-#include "../common/product.cuh"
+#include "im2col.cuh"
+
+ASSERT_BLOCK(MULTIPLY, TILE, TILE);
+ASSERT_GRID(MULTIPLY, (OUTPUT_TILES<TILE, TILE>), 1, 1);
 
 constexpr int THREADS = TILE * TILE;
 

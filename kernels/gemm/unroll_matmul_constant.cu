@@ -13,7 +13,10 @@
 // unroll: block (n, c, z) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
 // pixel.
 // multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
-#include "../common/product.cuh"
+#include "im2col.cuh"
+
+ASSERT_BLOCK(MULTIPLY, TILE, TILE);
+ASSERT_GRID(MULTIPLY, (OUTPUT_TILES<TILE, TILE>), 1, 1);
 
 constexpr int THREADS = TILE * TILE;
 

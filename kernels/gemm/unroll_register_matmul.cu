@@ -15,7 +15,10 @@
 // pixel.
 // multiply: a block computes ROWS filters at COLUMNS pixels of an image, DEPTH taps at a time; a thread computes all
 // ROWS outputs of one pixel.
-#include "../common/product.cuh"
+#include "im2col.cuh"
+
+ASSERT_BLOCK(MULTIPLY, COLUMNS, 1);
+ASSERT_GRID(MULTIPLY, (OUTPUT_TILES<ROWS, COLUMNS>), 1, 1);
 
 constexpr int VECTOR_BYTES = 16;  // of the widest load
 

@@ -10,6 +10,12 @@
 // computes the partial plane (n, m, slice) from CHANNELS channels; a thread computes its outputs one after the other.
 #include "split_k.cuh"
 
+ASSERT_BLOCK(CHANNELS, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(CHANNELS, 1, M, SLICES);
+ASSERT_ELEMENTS(PARTIAL, 1ll * M * SLICES * E * F);
+ASSERT_BLOCK(REDUCE_CHANNELS, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(REDUCE_CHANNELS, 1, M, 1);
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     channels(const float* __restrict__ x,  // [N][C][H][W]
              const float* __restrict__ w,  // [M][C][R][S]

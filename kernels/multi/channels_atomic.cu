@@ -11,6 +11,12 @@
 // thread computes its outputs together, with their accumulators in registers.
 #include "vectors.cuh"
 
+ASSERT_BLOCK(CLEAR, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(CLEAR, 1, M, 1);
+ASSERT_BLOCK(CHANNELS_ATOMIC, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(CHANNELS_ATOMIC, 1, M, SLICES);
+ASSERT_SHARED_BYTES(CHANNELS_ATOMIC, SHARED_FLOATS * sizeof(float));
+
 extern "C" __global__ void __launch_bounds__(THREADS) clear(float* __restrict__ y)  // [N][M][E][F]
 {
     y += ((size_t)blockIdx.x * M + blockIdx.y) * E * F;
@@ -22,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     const float* __restrict__ w,  // [M][C][R][S]
                     float* __restrict__ y)        // [N][M][E][F], cleared
 {
-    float sums[OUTPUTS][OUTPUTS] = {};
+    float sums[THREAD_OUTPUTS][THREAD_OUTPUTS] = {};
     convolve_slice(sums, x, w);
     y += ((size_t)blockIdx.x * M + blockIdx.y) * E * F;
     for_each_output(sums, [&](int e, int f, float sum) { atomicAdd(&y[e * F + f], sum); });

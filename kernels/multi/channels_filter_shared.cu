@@ -10,6 +10,13 @@
 // computes the partial plane (n, m, slice); a thread computes its outputs one after the other.
 #include "split_k.cuh"
 
+ASSERT_BLOCK(CHANNELS_FILTER_SHARED, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(CHANNELS_FILTER_SHARED, 1, M, SLICES);
+ASSERT_SHARED_BYTES(CHANNELS_FILTER_SHARED, (CHANNELS < C ? CHANNELS : C) * R * S * sizeof(float));
+ASSERT_ELEMENTS(PARTIAL, 1ll * M * SLICES * E * F);
+ASSERT_BLOCK(REDUCE_CHANNELS, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(REDUCE_CHANNELS, 1, M, 1);
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     channels_filter_shared(const float* __restrict__ x,  // [N][C][H][W]
                            const float* __restrict__ w,  // [M][C][R][S]

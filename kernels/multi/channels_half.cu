@@ -16,6 +16,13 @@
 
 #include "split_k.cuh"
 
+ASSERT_BLOCK(CHANNELS_HALF, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(CHANNELS_HALF, 1, M, SLICES);
+ASSERT_SHARED_BYTES(CHANNELS_HALF, (R * S + PLANE_SHARED * H * W) * sizeof(__half));
+ASSERT_ELEMENTS(PARTIAL, 1ll * M * SLICES * E * F);
+ASSERT_BLOCK(REDUCE_CHANNELS, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(REDUCE_CHANNELS, 1, M, 1);
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     channels_half(const __half* __restrict__ x,  // [N][C][H][W]
                   const __half* __restrict__ w,  // [M][C][R][S]
@@ -23,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     DYNAMIC_SHARED(__half, filter);               // [R][S]
     __half* const shared_plane = filter + R * S;  // [H][W] if PLANE_SHARED
-    __half sums[OUTPUTS][OUTPUTS] = {};
+    __half sums[THREAD_OUTPUTS][THREAD_OUTPUTS] = {};
     const int n = blockIdx.x, m = blockIdx.y;
     const int first = first_channel();
     for (int c = first; c < end_channel(); ++c) {

@@ -10,6 +10,13 @@
 // filter and one plane; a thread keeps the accumulators of its outputs in registers from channel to channel.
 #include "split_k.cuh"
 
+ASSERT_BLOCK(CHANNELS_PLANE_SHARED, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(CHANNELS_PLANE_SHARED, 1, M, SLICES);
+ASSERT_SHARED_BYTES(CHANNELS_PLANE_SHARED, (R * S + PLANE_SHARED * H * W) * sizeof(float));
+ASSERT_ELEMENTS(PARTIAL, 1ll * M * SLICES * E * F);
+ASSERT_BLOCK(REDUCE_CHANNELS, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(REDUCE_CHANNELS, 1, M, 1);
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     channels_plane_shared(const float* __restrict__ x,  // [N][C][H][W]
                           const float* __restrict__ w,  // [M][C][R][S]
@@ -17,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     DYNAMIC_SHARED(float, filter);               // [R][S]
     float* const shared_plane = filter + R * S;  // [H][W] if PLANE_SHARED
-    float sums[OUTPUTS][OUTPUTS] = {};
+    float sums[THREAD_OUTPUTS][THREAD_OUTPUTS] = {};
     const int n = blockIdx.x, m = blockIdx.y;
     const int first = first_channel();
     for (int c = first; c < end_channel(); ++c) {

@@ -11,12 +11,19 @@
 // channel at a time; a thread computes its outputs together, with their accumulators in registers.
 #include "vectors.cuh"
 
+ASSERT_BLOCK(CHANNELS_VECTOR, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(CHANNELS_VECTOR, 1, M, SLICES);
+ASSERT_SHARED_BYTES(CHANNELS_VECTOR, SHARED_FLOATS * sizeof(float));
+ASSERT_ELEMENTS(PARTIAL, 1ll * M * SLICES * E * F);
+ASSERT_BLOCK(REDUCE_CHANNELS, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(REDUCE_CHANNELS, 1, M, 1);
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     channels_vector(const float* __restrict__ x,  // [N][C][H][W]
                     const float* __restrict__ w,  // [M][C][R][S]
                     float* __restrict__ partial)  // [N][M][SLICES][E][F]
 {
-    float sums[OUTPUTS][OUTPUTS] = {};
+    float sums[THREAD_OUTPUTS][THREAD_OUTPUTS] = {};
     convolve_slice(sums, x, w);
     partial = partial_plane(partial);
     for_each_output(sums, [&](int e, int f, float sum) { partial[e * F + f] = sum; });

@@ -2,7 +2,7 @@
 // and a second kernel reduces the partial planes.
 //
 // Gives: SLICES; first_channel, end_channel; partial_plane; add_slices (the reduction); plane.cuh.
-// Needs: CHANNELS, OUTPUTS and COALESCED, constants of the rung.
+// Needs: CHANNELS, THREAD_OUTPUTS and COALESCED, constants of the rung.
 #pragma once
 #include "../common/plane.cuh"
 

@@ -1,7 +1,8 @@
 // The convolution of channels-vector and channels-atomic: vectorized loads, and fully unrolled loops along filter rows.
 //
-// Gives: convolve_slice; split_k.cuh.
-// Needs: PLANE_SHARED, CHANNELS, OUTPUTS and COALESCED, constants of the rung.
+// Gives: SHARED_FLOATS; convolve_slice; split_k.cuh.
+// Needs: PLANE_SHARED, CHANNELS, THREAD_OUTPUTS and COALESCED, constants of the rung; LADDER_FILTER_ROWS and
+// LADDER_PLANE_PITCH, which the ladder computes.
 //
 // A thread loads filter rows into registers and multiplies each with a window of the input: the part of one row that
 // serves one output, or several adjacent ones.  Each load is as wide as its alignment is certain:
@@ -18,7 +19,6 @@
 #include "split_k.cuh"
 
 constexpr int VECTOR = 4;  // floats in the widest load
-constexpr int BANKS = 32;  // of shared memory, one float wide
 
 constexpr int round_up(int count, int unit)
 {
@@ -27,34 +27,31 @@ constexpr int round_up(int count, int unit)
 
 // Outputs along F that share one window of the input: all outputs of a thread if they are adjacent.  In global memory
 // each has its own, because the window of outputs beyond the plane would reach beyond the array.
-constexpr int GROUP = PLANE_SHARED && !COALESCED ? OUTPUTS : 1;
+constexpr int GROUP = PLANE_SHARED && !COALESCED ? THREAD_OUTPUTS : 1;
 constexpr int WINDOW = (GROUP - 1) * U + S;
 constexpr int WINDOW_STRIDE = GROUP * U;  // columns from a thread's window to its neighbour's
 constexpr int WINDOW_VECTOR = !PLANE_SHARED ? 1 : WINDOW_STRIDE % 4 == 0 ? 4 : WINDOW_STRIDE % 2 == 0 ? 2 : 1;
 
 // Filter rows that are in registers together: all of a small filter, so that fewer loads are cut short by a row's end
 // and neighbouring outputs share what they read of the plane; else one.
-constexpr int FILTER_REGISTERS = 32;
-constexpr int FILTER_ROWS = R * S <= FILTER_REGISTERS ? R : 1;
+constexpr int FILTER_ROWS = LADDER_FILTER_ROWS;
 constexpr int FILTER_TAPS = FILTER_ROWS * S;
 constexpr int FILTER_PITCH = round_up(FILTER_TAPS, VECTOR);
 constexpr int FILTER_FLOATS = R / FILTER_ROWS * FILTER_PITCH;
+static_assert(R % FILTER_ROWS == 0);
 
 // The shared plane covers all that the block's threads read, including outputs beyond E x F: their sums are dropped, so
 // what they read need not be written.
-constexpr int PLANE_ROWS = (BLOCK_ROWS * OUTPUTS - 1) * U + R;
-constexpr int PLANE_COLUMNS = round_up((BLOCK_COLUMNS * OUTPUTS - 1) * U + S, WINDOW_VECTOR);
+constexpr int PLANE_ROWS = (BLOCK_ROWS * THREAD_OUTPUTS - 1) * U + R;
+constexpr int PLANE_COLUMNS = round_up((BLOCK_COLUMNS * THREAD_OUTPUTS - 1) * U + S, WINDOW_VECTOR);
 
-// Padding against bank conflicts.  A warp covers several rows of threads.  If their windows are as many banks apart as
-// the windows of BLOCK_COLUMNS neighbours would be, a warp has no more bank conflicts than a single row of threads.
-constexpr int plane_pitch()
-{
-    for (int pitch = PLANE_COLUMNS; pitch < PLANE_COLUMNS + BANKS; pitch += WINDOW_VECTOR)
-        if ((pitch - BLOCK_COLUMNS) * WINDOW_STRIDE % BANKS == 0) return pitch;
-    return PLANE_COLUMNS;
-}
-constexpr int PLANE_PITCH = plane_pitch();
-constexpr int PLANE_FLOATS = PLANE_SHARED ? PLANE_ROWS * PLANE_PITCH : 0;
+// Floats from a row of the shared plane to the next, padded against bank conflicts.  A warp covers several rows of
+// threads.  If their windows are as many banks apart as the windows of BLOCK_COLUMNS neighbours would be, a warp has no
+// more bank conflicts than a single row of threads.  The ladder finds the smallest such pitch (multi/ladder.py).
+constexpr int PLANE_PITCH = LADDER_PLANE_PITCH;
+static_assert(!PLANE_SHARED || (PLANE_PITCH >= PLANE_COLUMNS && PLANE_PITCH % WINDOW_VECTOR == 0));
+
+constexpr int SHARED_FLOATS = FILTER_FLOATS + PLANE_SHARED * PLANE_ROWS * PLANE_PITCH;
 
 // N floats in one load.
 template <int N>
@@ -90,7 +87,7 @@ __device__ __forceinline__ void stage_rows(float* __restrict__ shared, const flo
 }
 
 // Adds one channel to the accumulators of the thread's outputs.
-__device__ __forceinline__ void add_channel(float (&sums)[OUTPUTS][OUTPUTS],
+__device__ __forceinline__ void add_channel(float (&sums)[THREAD_OUTPUTS][THREAD_OUTPUTS],
                                             const float* filter,  // [R / FILTER_ROWS][FILTER_PITCH], shared
                                             const float* plane)   // [PLANE_ROWS][PLANE_PITCH] shared, or [H][W] global
 {
@@ -98,9 +95,9 @@ __device__ __forceinline__ void add_channel(float (&sums)[OUTPUTS][OUTPUTS],
     for (int first = 0; first < R; first += FILTER_ROWS) {
         const Row<FILTER_TAPS, VECTOR> taps(filter + first / FILTER_ROWS * FILTER_PITCH);
 #pragma unroll
-        for (int i = 0; i < OUTPUTS; ++i)
+        for (int i = 0; i < THREAD_OUTPUTS; ++i)
 #pragma unroll
-            for (int j = 0; j < OUTPUTS; j += GROUP) {
+            for (int j = 0; j < THREAD_OUTPUTS; j += GROUP) {
                 const int e = output_row(i), f = output_column(j);
                 if (!PLANE_SHARED && (e >= E || f >= F)) continue;
 #pragma unroll
@@ -116,7 +113,7 @@ __device__ __forceinline__ void add_channel(float (&sums)[OUTPUTS][OUTPUTS],
 }
 
 // Sums of the thread's outputs over the block's channels.
-__device__ __forceinline__ void convolve_slice(float (&sums)[OUTPUTS][OUTPUTS],
+__device__ __forceinline__ void convolve_slice(float (&sums)[THREAD_OUTPUTS][THREAD_OUTPUTS],
                                                const float* __restrict__ x,  // [N][C][H][W]
                                                const float* __restrict__ w)  // [M][C][R][S]
 {

@@ -12,6 +12,10 @@
 // output.
 #include "core_tile.cuh"
 
+ASSERT_BLOCK(SHARED_CORE_TILE, TILE, TILE);
+ASSERT_GRID(SHARED_CORE_TILE, 1, M, TILES);
+ASSERT_SHARED_BYTES(SHARED_CORE_TILE, CORE * CORE * sizeof(float));
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     shared_core_tile(const float* MAYBE_RESTRICT x,  // [N][C][H][W]
                      const float* MAYBE_RESTRICT w,  // [M][C][R][S]

@@ -11,6 +11,10 @@
 // thread computes one output.
 #include "core_tile.cuh"
 
+ASSERT_BLOCK(SHARED_CORE_TILE_CONSTANT, TILE, TILE);
+ASSERT_GRID(SHARED_CORE_TILE_CONSTANT, 1, M, TILES);
+ASSERT_SHARED_BYTES(SHARED_CORE_TILE_CONSTANT, CORE * CORE * sizeof(float));
+
 __constant__ float filters[M * C * R * S];  // [M][C][R][S]
 
 extern "C" __global__ void __launch_bounds__(THREADS)

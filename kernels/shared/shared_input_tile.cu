@@ -13,6 +13,10 @@
 
 constexpr int LOADERS = INPUT_ROWS * INPUT_COLUMNS;
 
+ASSERT_BLOCK(SHARED_INPUT_TILE, INPUT_COLUMNS, INPUT_ROWS);
+ASSERT_GRID(SHARED_INPUT_TILE, 1, M, TILES);
+ASSERT_SHARED_BYTES(SHARED_INPUT_TILE, CHANNELS_SHARED * LOADERS * sizeof(float));
+
 extern "C" __global__ void __launch_bounds__(LOADERS)
     shared_input_tile(const float* __restrict__ x,  // [N][C][H][W]
                       const float* __restrict__ w,  // [M][C][R][S]

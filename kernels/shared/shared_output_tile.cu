@@ -11,6 +11,10 @@
 // at a time; a thread computes one output.
 #include "input_tile.cuh"
 
+ASSERT_BLOCK(SHARED_OUTPUT_TILE, TILE, TILE);
+ASSERT_GRID(SHARED_OUTPUT_TILE, 1, M, TILES);
+ASSERT_SHARED_BYTES(SHARED_OUTPUT_TILE, (R * S + INPUT_ROWS * INPUT_COLUMNS) * sizeof(float));
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     shared_output_tile(const float* __restrict__ x,  // [N][C][H][W]
                        const float* __restrict__ w,  // [M][C][R][S]

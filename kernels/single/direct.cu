@@ -9,6 +9,9 @@
 // the inputs and stores each partial sum.
 #include "../common/plane.cuh"
 
+ASSERT_BLOCK(DIRECT, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(DIRECT, 1, M, 1);
+
 extern "C" __global__ void __launch_bounds__(THREADS) direct(const float* x,  // [N][C][H][W]
                                                              const float* w,  // [M][C][R][S]
                                                              float* y)        // [N][M][E][F]

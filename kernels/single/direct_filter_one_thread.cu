@@ -10,6 +10,10 @@
 // thread computes its outputs one after the other.
 #include "../common/plane.cuh"
 
+ASSERT_BLOCK(DIRECT_FILTER_ONE_THREAD, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(DIRECT_FILTER_ONE_THREAD, 1, M, 1);
+ASSERT_SHARED_BYTES(DIRECT_FILTER_ONE_THREAD, C * R * S * sizeof(float));
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     direct_filter_one_thread(const float* __restrict__ x,  // [N][C][H][W]
                              const float* __restrict__ w,  // [M][C][R][S]

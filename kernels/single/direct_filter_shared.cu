@@ -10,6 +10,10 @@
 // m); a thread computes its outputs one after the other.
 #include "../common/plane.cuh"
 
+ASSERT_BLOCK(DIRECT_FILTER_SHARED, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(DIRECT_FILTER_SHARED, 1, M, 1);
+ASSERT_SHARED_BYTES(DIRECT_FILTER_SHARED, C * R * S * sizeof(float));
+
 // A block smaller than the filter of one channel loads with all the threads that it has.
 constexpr int LOADERS = C * R * S <= THREADS ? C * R * S : R * S <= THREADS ? R * S : THREADS;
 

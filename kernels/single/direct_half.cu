@@ -12,6 +12,9 @@
 
 #include "../common/plane.cuh"
 
+ASSERT_BLOCK(DIRECT_HALF, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(DIRECT_HALF, 1, M, 1);
+
 extern "C" __global__ void __launch_bounds__(THREADS) direct_half(const __half* x,  // [N][C][H][W]
                                                                   const __half* w,  // [M][C][R][S]
                                                                   __half* y)        // [N][M][E][F]

@@ -9,6 +9,9 @@
 // one after the other.
 #include "../common/plane.cuh"
 
+ASSERT_BLOCK(DIRECT_REGISTER, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(DIRECT_REGISTER, 1, M, 1);
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     direct_register(const float* __restrict__ x,  // [N][C][H][W]
                     const float* __restrict__ w,  // [M][C][R][S]

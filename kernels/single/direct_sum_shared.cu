@@ -12,6 +12,10 @@
 // because threads do not share them.
 #include "../common/plane.cuh"
 
+ASSERT_BLOCK(DIRECT_SUM_SHARED, BLOCK_COLUMNS, BLOCK_ROWS);
+ASSERT_GRID(DIRECT_SUM_SHARED, 1, M, 1);
+ASSERT_SHARED_BYTES(DIRECT_SUM_SHARED, (C * R * S + THREADS) * sizeof(float));
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     direct_sum_shared(const float* __restrict__ x,  // [N][C][H][W]
                       const float* __restrict__ w,  // [M][C][R][S]

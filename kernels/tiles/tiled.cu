@@ -12,6 +12,9 @@
 #include "../common/hints.cuh"
 #include "../common/tile.cuh"
 
+ASSERT_BLOCK(TILED, TILE, TILE);
+ASSERT_GRID(TILED, 1, M, TILES);
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     tiled(const float* MAYBE_RESTRICT x,  // [N][C][H][W]
           const float* MAYBE_RESTRICT w,  // [M][C][R][S]

@@ -11,6 +11,11 @@
 // plane (n, m); a thread adds to one output.
 #include "../common/tile.cuh"
 
+ASSERT_BLOCK(CLEAR, TILE, TILE);
+ASSERT_GRID(CLEAR, 1, M, TILES);
+ASSERT_BLOCK(TILED_CHANNELS_ATOMIC, TILE, TILE);
+ASSERT_GRID(TILED_CHANNELS_ATOMIC, C, M, TILES);
+
 extern "C" __global__ void __launch_bounds__(THREADS) clear(float* __restrict__ y)  // [N][M][E][F]
 {
     clear_output(y);

@@ -11,6 +11,9 @@
 #include "../common/hints.cuh"
 #include "../common/tile.cuh"
 
+ASSERT_BLOCK(TILED_CONSTANT, TILE, TILE);
+ASSERT_GRID(TILED_CONSTANT, 1, M, TILES);
+
 __constant__ float filters[M * C * R * S];  // [M][C][R][S]
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -12,6 +12,9 @@
 #include "../common/hints.cuh"
 #include "../common/tile.cuh"
 
+ASSERT_BLOCK(TILED_HALF, TILE, TILE);
+ASSERT_GRID(TILED_HALF, 1, M, TILES);
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     tiled_half(const __half* MAYBE_RESTRICT x,  // [N][C][H][W]
                const __half* MAYBE_RESTRICT w,  // [M][C][R][S]

@@ -14,6 +14,10 @@
 #include "../common/hints.cuh"
 #include "../common/tile.cuh"
 
+ASSERT_BLOCK(TILED_HALF2, TILE, TILE);
+ASSERT_GRID(TILED_HALF2, 1, (M + 1) / 2, TILES);
+ASSERT_SHARED_BYTES(TILED_HALF2, C * R * S * sizeof(__half2));
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     tiled_half2(const __half* MAYBE_RESTRICT x,  // [N][C][H][W]
                 const __half* MAYBE_RESTRICT w,  // [M][C][R][S]

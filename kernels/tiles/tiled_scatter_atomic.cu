@@ -13,6 +13,11 @@
 
 constexpr int INPUT_TILES_ACROSS = (W + TILE - 1) / TILE;
 
+ASSERT_BLOCK(CLEAR, TILE, TILE);
+ASSERT_GRID(CLEAR, 1, M, TILES);
+ASSERT_BLOCK(TILED_SCATTER_ATOMIC, TILE, TILE);
+ASSERT_GRID(TILED_SCATTER_ATOMIC, 1, M, INPUT_TILES_ACROSS * ((H + TILE - 1) / TILE));
+
 extern "C" __global__ void __launch_bounds__(THREADS) clear(float* __restrict__ y)  // [N][M][E][F]
 {
     clear_output(y);

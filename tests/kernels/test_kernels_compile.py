@@ -2,15 +2,14 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from alexconv.compiling.nvcc import compile_cubin, find_nvcc
-from alexconv.errors import MissingTool
+from alexconv.errors import CompileError, MissingTool
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import FOLDER, Rung, defines
+from alexconv.kernels.rung import Rung, defines
 from alexconv.shapes import WORKLOADS, Conv
 
 CAPABILITIES = {"80": (8, 0), "90a": (9, 0), "100": (10, 0)}
@@ -61,26 +60,24 @@ def test_the_rung_compiles(rung: Rung):
             assert b"\0" + launch.entry.encode() + b"\0" in cubin, "the entry point is a symbol with its plain name"
 
 
-def test_the_ladder_and_the_kernels_agree_on_the_shared_memory_of_vectors(tmp_path: Path):
-    source = tmp_path / "shared_memory.cu"
-    source.write_text(
-        f'#include "{FOLDER}/multi/vectors.cuh"\n'
-        "static_assert((FILTER_FLOATS + PLANE_FLOATS) * sizeof(float) == LADDER_CHANNELS_VECTOR_SHARED_BYTES);\n"
-    )
-    rung = RUNGS["channels-vector"]
-    cases = [
+@pytest.mark.parametrize(
+    "conv, chosen",
+    [
         (WORKLOADS["alexnet"].layer(1), {}),
         (WORKLOADS["alexnet"].layer(1), {"PLANE_SHARED": 1}),
         (WORKLOADS["alexnet"].layer(1), {"PLANE_SHARED": 1, "COALESCED": 0}),
         (WORKLOADS["alexnet"].layer(2), {}),
-        (WORKLOADS["alexnet"].layer(2), {"OUTPUTS": 4, "COALESCED": 0}),
-        (WORKLOADS["alexnet"].layer(2), {"OUTPUTS": 3, "COALESCED": 1}),
-        (WORKLOADS["alexnet"].layer(3), {"OUTPUTS": 2, "COALESCED": 0}),
+        (WORKLOADS["alexnet"].layer(2), {"THREAD_OUTPUTS": 4, "COALESCED": 0}),
+        (WORKLOADS["alexnet"].layer(2), {"THREAD_OUTPUTS": 3, "COALESCED": 1}),
+        (WORKLOADS["alexnet"].layer(3), {"THREAD_OUTPUTS": 2, "COALESCED": 0}),
         (Conv(C=2, H=33, W=47, M=3, R=6, S=7, U=6), {}),
-    ]
-
-    def agree(conv: Conv, chosen: dict[str, int]) -> None:
-        compile_cubin(source, defines(rung, conv, rung.resolve(conv, chosen)), "90a")
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda case: agree(*case), cases))
+    ],
+    ids=str,
+)
+def test_the_ladder_and_the_kernel_agree_on_the_padded_rows_of_vectors(conv: Conv, chosen: dict[str, int]):
+    rung = RUNGS["channels-vector"]
+    macros = defines(rung, conv, rung.resolve(conv, chosen))
+    compile_cubin(rung.path, macros, "90a")
+    if macros["PLANE_SHARED"]:
+        with pytest.raises(CompileError, match="static assertion"):
+            compile_cubin(rung.path, {**macros, "LADDER_PLANE_PITCH": macros["LADDER_PLANE_PITCH"] - 1}, "90a")

@@ -10,7 +10,8 @@ import pytest
 
 from alexconv.compiling.sources import source_files
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES, outputs_per_thread
+from alexconv.kernels.common.planes import outputs_per_thread
+from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, MAX_BLOCK, Rung, defines
 from alexconv.measuring.checks import PRECISIONS
@@ -153,8 +154,8 @@ def test_a_block_of_the_alexnet_study_covers_the_plane(rung: Rung, name: str):
     constants = rung.resolve(conv, {})
     for launch in BoundRung(rung, conv, constants).launches(1):
         columns, rows, _ = launch.block
-        assert 0 <= columns * constants["OUTPUTS"] - conv.F < constants["OUTPUTS"]
-        assert 0 <= rows * constants["OUTPUTS"] - conv.E < constants["OUTPUTS"]
+        assert 0 <= columns * constants["THREAD_OUTPUTS"] - conv.F < constants["THREAD_OUTPUTS"]
+        assert 0 <= rows * constants["THREAD_OUTPUTS"] - conv.E < constants["THREAD_OUTPUTS"]
 
 
 def test_the_alexnet_study_refuses_only_a_filter_beyond_shared_memory():
@@ -181,7 +182,7 @@ def test_planes_go_to_shared_memory_where_every_gpu_has_it(name: str):
 
 def test_a_block_too_large_is_refused():
     conv = LAYERS["alexnet-1"]
-    reason = RUNGS["direct"].refuses(Problem(conv, 1, RUNGS["direct"].resolve(conv, {"OUTPUTS": 1})))
+    reason = RUNGS["direct"].refuses(Problem(conv, 1, RUNGS["direct"].resolve(conv, {"THREAD_OUTPUTS": 1})))
     assert reason == "a block of 55 x 55 threads exceeds 1024"
 
 
@@ -194,7 +195,7 @@ def test_a_thread_has_as_few_outputs_as_cover_the_plane(rows: int, columns: int)
 
 def test_a_huge_plane_is_shared_out_at_once():
     script = (
-        "from alexconv.kernels.ladder import outputs_per_thread; from alexconv.shapes import Conv\n"
+        "from alexconv.kernels.common.planes import outputs_per_thread; from alexconv.shapes import Conv\n"
         "for H, W in ((10**20, 10**20), (1, 10**20), (10**20, 10**19)):\n"
         "    print(outputs_per_thread(Conv(C=1, H=H, W=W, M=1, R=1, S=1)))\n"
     )
@@ -251,11 +252,11 @@ def test_every_device_has_defaults(rung: Rung, name: str):
 def test_a_constant_is_kept_where_it_matters_only():
     rung, conv = RUNGS["channels-vector"], LAYERS["alexnet-2"]
     assert rung.resolve(conv, {"COALESCED": 0})["COALESCED"] == 1, "one output per thread: both mappings are the same"
-    assert rung.resolve(conv, {"COALESCED": 0, "OUTPUTS": 4})["COALESCED"] == 0
+    assert rung.resolve(conv, {"COALESCED": 0, "THREAD_OUTPUTS": 4})["COALESCED"] == 0
     with pytest.raises(ValueError, match="COALESCED of channels-vector is 0, 1, not 2"):
         rung.resolve(conv, {"COALESCED": 2})
-    with pytest.raises(ValueError, match="OUTPUTS of channels-vector is 1 or more, not 0"):
-        rung.resolve(conv, {"OUTPUTS": 0})
+    with pytest.raises(ValueError, match="THREAD_OUTPUTS of channels-vector is 1 or more, not 0"):
+        rung.resolve(conv, {"THREAD_OUTPUTS": 0})
 
 
 def test_partial_planes_take_the_studys_memory():

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, Rung
 from alexconv.shapes import WORKLOADS
 
@@ -57,7 +58,7 @@ def test_the_command_runs_this_rung_on_a_layer_that_it_takes(rung: Rung):
     assert match
     assert match["rung"] == rung.name
     conv = WORKLOADS[match["workload"] or "alexnet"].layer(int(match["layer"]))
-    assert rung.refuses(conv, rung.resolve(conv, {})) is None
+    assert rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) is None
 
 
 def test_reading_on_from_the_first_rung_reaches_every_rung():

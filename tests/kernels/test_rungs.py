@@ -20,11 +20,11 @@ from rung_runs import run_once, whole
 from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
-from alexconv.kernels import ladder
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, IMAGES_AT_A_TIME, Rung
+from alexconv.kernels.single import ladder as single
 from alexconv.measuring.checks import PRECISIONS, exact_inputs
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.points import Point
@@ -176,7 +176,7 @@ def test_all_rungs_are_clean_under_address_sanitizer(tmp_path, workload, layers,
 def test_the_rung_that_the_guide_adds_computes_what_it_should(host, tmp_path):
     guide = (Path(__file__).parent.parent.parent / "docs" / "adding-a-rung.md").read_text()
     (cuda,), (entry,) = (re.findall(rf"```{language}\n(.*?)```", guide, re.DOTALL) for language in ("cuda", "python"))
-    rung = eval(entry, {**vars(ladder)})
+    rung = eval(entry, {**vars(single)})
     assert rung.name not in RUNGS
     assert cuda.startswith(f"// {rung.name}: ")
     shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))

@@ -16,7 +16,7 @@ from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings
 
 DIRECT = RUNGS["direct"]
-POINT = Point("lenet-70-k5", 1, 2, DIRECT.name, "pageable", DIRECT.precision, {"OUTPUTS": 3})
+POINT = Point("lenet-70-k5", 1, 2, DIRECT.name, "pageable", DIRECT.precision, {"THREAD_OUTPUTS": 3})
 
 
 @pytest.mark.parametrize(

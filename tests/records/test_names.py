@@ -18,7 +18,7 @@ def renamed(monkeypatch):
     """The ladder as if ``direct`` had been ``naive``, and its OUTPUTS had been PER_THREAD."""
     direct = RUNGS["direct"]
     constants = tuple(
-        replace(constant, formerly=("PER_THREAD",)) if constant.name == "OUTPUTS" else constant
+        replace(constant, formerly=("PER_THREAD",)) if constant.name == "THREAD_OUTPUTS" else constant
         for constant in direct.constants
     )
     renamed = replace(direct, constants=constants, formerly=("naive",))
@@ -39,8 +39,11 @@ def test_an_old_record_is_read_by_the_names_of_today(renamed, tmp_path):
     }
     (tmp_path / "old.jsonl").write_text(json.dumps(old) + "\n")
     (record,) = store.read([tmp_path / "old.jsonl"]).points
-    assert record["point"] == {**POINT, "rung": "direct", "constants": {"OUTPUTS": 2, "COALESCED": 1}}
-    assert (record["planned_constants"], record["changed"]) == ({"OUTPUTS": 2, "COALESCED": 1}, ["OUTPUTS"])
+    assert record["point"] == {**POINT, "rung": "direct", "constants": {"THREAD_OUTPUTS": 2, "COALESCED": 1}}
+    assert (record["planned_constants"], record["changed"]) == (
+        {"THREAD_OUTPUTS": 2, "COALESCED": 1},
+        ["THREAD_OUTPUTS"],
+    )
 
 
 def test_layers_in_one_graph_are_renamed_too(renamed):
@@ -48,15 +51,15 @@ def test_layers_in_one_graph_are_renamed_too(renamed):
     old = {"point": {**POINT, "rung": "naive-together", "constants": {}}, "layers": [layer]}
     new = names.in_present_names(old)
     assert new["point"]["rung"] == "direct-together"
-    assert new["layers"] == [{**layer, "rung": "direct", "constants": {"OUTPUTS": 1}}]
+    assert new["layers"] == [{**layer, "rung": "direct", "constants": {"THREAD_OUTPUTS": 1}}]
 
 
 def test_what_has_its_name_still_and_what_is_no_rung_stay():
-    for rung, constants in (("direct", {"OUTPUTS": 2}), ("torch-nchw-fp32", {}), ("gone", {"X": 1})):
+    for rung, constants in (("direct", {"THREAD_OUTPUTS": 2}), ("torch-nchw-fp32", {}), ("gone", {"X": 1})):
         record = {"point": {**POINT, "rung": rung, "constants": constants}, "changed": list(constants)}
         assert names.in_present_names(record) == record
 
 
 def test_old_names_serve_on_the_command_line(renamed):
     assert [rung.name for rung, _ in choose_rungs("naive")] == ["direct"]
-    assert parse_constants(["PER_THREAD=1,2"]) == {"OUTPUTS": [1, 2]}
+    assert parse_constants(["PER_THREAD=1,2"]) == {"THREAD_OUTPUTS": [1, 2]}

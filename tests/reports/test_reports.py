@@ -310,7 +310,7 @@ def test_every_variant_of_the_alexnet_study_is_a_rung_or_a_copy_or_the_cpu() -> 
 @pytest.mark.parametrize("coalesced", [0, 1])
 def test_the_mapping_gives_each_output_to_one_thread(coalesced: int) -> None:
     conv = WORKLOADS["alexnet"].layer(1)
-    threads, turns = plane(conv, {"OUTPUTS": 2, "COALESCED": coalesced})
+    threads, turns = plane(conv, {"THREAD_OUTPUTS": 2, "COALESCED": coalesced})
     assert threads.min() == 0
     assert threads.max() == 28 * 28 - 1
     assert len({(t, k) for t, k in zip(threads.ravel(), turns.ravel(), strict=True)}) == conv.E * conv.F
@@ -321,14 +321,14 @@ def test_the_mapping_gives_each_output_to_one_thread(coalesced: int) -> None:
 
 def test_coalesced_stores_touch_fewer_sectors() -> None:
     conv = WORKLOADS["alexnet"].layer(1)
-    apart, side_by_side = (sectors_per_store(conv, {"OUTPUTS": 2, "COALESCED": value}) for value in (0, 1))
+    apart, side_by_side = (sectors_per_store(conv, {"THREAD_OUTPUTS": 2, "COALESCED": value}) for value in (0, 1))
     assert side_by_side < 6 < apart
 
 
 def test_sectors_of_neighbouring_stores() -> None:
     small = WORKLOADS["alexnet"].layer(3)  # 169 outputs: five full warps of 4 sectors, and 9 threads with 2
-    assert sectors_per_store(small, {"OUTPUTS": 1, "COALESCED": 1}) == pytest.approx(22 / 6)
-    assert sectors_per_store(small, {"OUTPUTS": 1, "COALESCED": 1}, itemsize=2) == pytest.approx(11 / 6)
+    assert sectors_per_store(small, {"THREAD_OUTPUTS": 1, "COALESCED": 1}) == pytest.approx(22 / 6)
+    assert sectors_per_store(small, {"THREAD_OUTPUTS": 1, "COALESCED": 1}, itemsize=2) == pytest.approx(11 / 6)
 
 
 def test_linear_fit_and_its_bend() -> None:

@@ -19,8 +19,8 @@ from alexconv.cli.matrix import milliseconds
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.buffers import HostBuffers, HostRungs
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.kernels.ladder_lenet import PUBLISHED
 from alexconv.kernels.problem import Problem
+from alexconv.kernels.studies import PUBLISHED
 from alexconv.measuring.points import Point
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
@@ -114,12 +114,12 @@ def test_every_value_to_try_is_one_that_the_rung_takes(rung, layer):
 def test_values_without_choices_follow_from_the_shape_and_the_batch():
     assert axes(default_point("channels"), ["CHANNELS"], {}) == {"CHANNELS": (1, 2, 4, 8, 12)}
     assert axes(default_point("unroll-matmul", N=10), ["IMAGES_PER_PIECE"], {}) == {"IMAGES_PER_PIECE": (0, 2, 3, 5)}
-    assert axes(default_point("direct", layer=1), ["OUTPUTS"], {}) == {"OUTPUTS": (1, 2, 3, 6, 12)}
+    assert axes(default_point("direct", layer=1), ["THREAD_OUTPUTS"], {}) == {"THREAD_OUTPUTS": (1, 2, 3, 6, 12)}
 
 
 def test_constants_that_a_rung_refuses_are_not_tried():
     point = default_point("direct", layer=1)
-    assert {p.constants["OUTPUTS"] for p in candidates(point, {"OUTPUTS": (1, 2, 3, 6)})} == {3, 6}
+    assert {p.constants["THREAD_OUTPUTS"] for p in candidates(point, {"THREAD_OUTPUTS": (1, 2, 3, 6)})} == {3, 6}
 
 
 def test_the_sweep_of_the_2019_report_is_within_its_command():

@@ -1,0 +1,68 @@
+"""Every kernel asserts the geometry that the ladder computes: blocks, dynamic shared memory, arrays."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from alexconv.compiling.toolchain import find_cxx
+from alexconv.executors import host
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Rung, defines
+from alexconv.shapes import WORKLOADS
+
+RUNTIME = Path(host.__file__).parent / "hostcuda"
+NOT_YET = ("igemm", "mma", "wgmma")
+
+each_rung = pytest.mark.parametrize(
+    "rung", [rung for rung in LADDER if rung.family not in NOT_YET], ids=lambda rung: rung.name
+)
+
+
+def problem(rung: Rung) -> Problem:
+    """The first layer that the rung takes."""
+    problems = [Problem(conv, 1, rung.resolve(conv, {})) for load in WORKLOADS.values() for conv in load.layers]
+    return next(p for p in problems if rung.refuses(p) is None)
+
+
+def to_assert(rung: Rung) -> set[str]:
+    """The macros of a rung's geometry that no kernel may ignore."""
+    p = problem(rung)
+    launches = (*rung.prepare, *rung.launches)
+    threads = {f"LADDER_{launch.entry.upper()}_THREADS" for launch in launches}
+    shared = {f"LADDER_{launch.entry.upper()}_SHARED_BYTES" for launch in launches if launch.dynamic_shared(p)}
+    return threads | shared | {f"LADDER_{array.name.upper()}_ELEMENTS" for array in (*rung.scratch, *rung.prepared)}
+
+
+def assertions(rung: Rung) -> list[str]:
+    """The conditions of a rung's static assertions, the ladder's macros as they are named."""
+    command = [find_cxx(), "-E", "-P", "-x", "c++", "-I", str(RUNTIME), str(rung.path)]
+    source = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [" ".join(text.split()) for text in re.findall(r"static_assert\s*\((.*?)\)\s*;", source, re.DOTALL)]
+
+
+def errors(rung: Rung, macros: dict[str, int]) -> list[str]:
+    """What the compiler says against a rung."""
+    lines = ['#include "host_cuda.h"', *(f"#define {name} {value}" for name, value in macros.items())]
+    unit = "\n".join([*lines, f'#include "{rung.path}"\n'])
+    command = [find_cxx(), "-std=c++17", "-fsyntax-only", "-x", "c++", "-I", str(RUNTIME), "-"]
+    done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
+    return re.findall(r"error: (.*)", done.stderr)
+
+
+@each_rung
+def test_every_rung_asserts_its_geometry(rung: Rung):
+    asserted = {name for condition in assertions(rung) for name in re.findall(r"LADDER_\w+", condition)}
+    assert to_assert(rung) <= asserted
+
+
+@each_rung
+def test_another_geometry_does_not_compile(rung: Rung):
+    p, names = problem(rung), to_assert(rung)
+    macros = defines(rung, p.conv, p.constants)
+    assert errors(rung, macros) == []
+    affected = [condition for condition in assertions(rung) if any(name in condition for name in names)]
+    found = errors(rung, {name: value + (name in names) for name, value in macros.items()})
+    assert len([error for error in found if "static assertion failed" in error]) >= len(affected)
