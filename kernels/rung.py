@@ -13,10 +13,11 @@ kernel can assert it (``defines``):
 Names are those of the ladder in capitals: ``static_assert(THREADS == LADDER_MULTIPLY_THREADS);``
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device, Pro
 from alexconv.shapes import Conv
 
 Dims = tuple[int, int, int]
+Value = TypeVar("Value")
 
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
@@ -169,8 +171,8 @@ class Rung:
             values[constant.name] = value if constant.matters(problem) else constant.default(problem)
         return values
 
-    def present_names(self, constants: Constants) -> dict[str, int]:
-        """Constants of an older record by the names that they have now."""
+    def present_names(self, constants: Mapping[str, Value]) -> dict[str, Value]:
+        """Values by constant, of an older record or command, by the names that the rung's constants have now."""
         now = {name: constant.name for constant in self.constants for name in constant.formerly}
         return {now.get(name, name): value for name, value in constants.items()}
 

@@ -159,7 +159,10 @@ def choose_transfers(text: str) -> list[Transfer]:
 
 
 def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
-    """``NAME=V1,V2`` texts as lists of values by constant, each value once; raises UsageError."""
+    """``NAME=V1,V2`` texts as lists of values by constant, each value once; raises UsageError.
+
+    A former name that another rung's constant still has stays as it is: which constant it means depends on the rung.
+    """
     known = {constant.name for rung in LADDER for constant in rung.constants}
     former = {name: each.name for rung in LADDER for each in rung.constants for name in each.formerly}
     chosen: dict[str, list[int]] = {}
@@ -179,7 +182,7 @@ def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
 def refuse_unused(constants: Iterable[str], points: Sequence[Point]) -> None:
     """Raises UsageError for a constant that was chosen and that none of the points' rungs has."""
     rungs = list(dict.fromkeys(point.rung for point in points))
-    had = {constant.name for rung in rungs for constant in RUNGS[rung].constants}
+    had = {name for rung in rungs for constant in RUNGS[rung].constants for name in (constant.name, *constant.formerly)}
     if unused := [name for name in constants if name not in had]:
         raise UsageError(f"{', '.join(unused)}: no constant of {', '.join(rungs) or 'any rung chosen'}")
 
@@ -205,8 +208,9 @@ def expand(
                 continue
             conv = WORKLOADS[workload].layer(layer)
             found = tuned(rung, conv, N) if tuned else {}
-            names = [constant.name for constant in rung.constants if constant.name in constants]
-            for values in product(*(constants[name] for name in names)):
+            chosen = rung.present_names(constants)
+            names = [constant.name for constant in rung.constants if constant.name in chosen]
+            for values in product(*(chosen[name] for name in names)):
                 try:
                     resolved = rung.resolve(conv, {**found, **dict(zip(names, values, strict=True))})
                 except ValueError as error:

@@ -83,10 +83,12 @@ def values_to_try(constant: Constant, conv: Conv, N: int) -> tuple[int, ...]:
 
 def axes(point: Point, names: Sequence[str] | None, given: Mapping[str, Sequence[int]]) -> Axes:
     """The values to try for those of the rung's constants that are named (None: for all), or given with values."""
+    rung = RUNGS[point.rung]
+    chosen = rung.present_names(given)
     return {
-        constant.name: tuple(given.get(constant.name, ())) or values_to_try(constant, point.conv, point.N)
-        for constant in RUNGS[point.rung].constants
-        if names is None or constant.name in names or constant.name in given
+        constant.name: tuple(chosen.get(constant.name, ())) or values_to_try(constant, point.conv, point.N)
+        for constant in rung.constants
+        if names is None or constant.name in names or constant.name in chosen
     }
 
 

@@ -6,16 +6,21 @@ from dataclasses import replace
 import pytest
 
 from alexconv.kernels import ladder
+from alexconv.kernels.common.planes import THREAD_OUTPUTS
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Rung
+from alexconv.measuring import points
 from alexconv.measuring.points import choose_rungs, parse_constants
+from alexconv.measuring.transfers import TRANSFERS
 from alexconv.records import names, store
+from alexconv.tuning.search import axes
 
 POINT = {"workload": "alexnet", "layer": 2, "N": 1, "rung": "naive", "transfer": "pageable", "precision": "fp32"}
 
 
 @pytest.fixture
 def renamed(monkeypatch):
-    """The ladder as if ``direct`` had been ``naive``, and its OUTPUTS had been PER_THREAD."""
+    """The ladder as if ``direct`` had been ``naive``, and its THREAD_OUTPUTS had been PER_THREAD."""
     direct = RUNGS["direct"]
     constants = tuple(
         replace(constant, formerly=("PER_THREAD",)) if constant.name == "THREAD_OUTPUTS" else constant
@@ -63,3 +68,16 @@ def test_what_has_its_name_still_and_what_is_no_rung_stay():
 def test_old_names_serve_on_the_command_line(renamed):
     assert [rung.name for rung, _ in choose_rungs("naive")] == ["direct"]
     assert parse_constants(["PER_THREAD=1,2"]) == {"THREAD_OUTPUTS": [1, 2]}
+
+
+def test_a_former_name_that_another_rung_still_has_is_that_of_each_rung(monkeypatch):
+    direct, other = RUNGS["direct"], RUNGS["direct-register"]
+    still = replace(other, constants=(replace(THREAD_OUTPUTS, name="OUTPUTS", formerly=()),))
+    monkeypatch.setitem(ladder.RUNGS, other.name, still)
+    monkeypatch.setattr(points, "LADDER", (direct, still))
+    chosen = parse_constants(["OUTPUTS=3"])
+    rungs: list[tuple[Rung, str | None]] = [(direct, None), (still, None)]
+    first, second = points.expand("alexnet", [3], [1], rungs, [TRANSFERS["pageable"]], chosen)
+    assert (first.constants["THREAD_OUTPUTS"], second.constants["OUTPUTS"]) == (3, 3)
+    points.refuse_unused(chosen, [first])
+    assert axes(first, [], chosen) == {"THREAD_OUTPUTS": (3,)}
