@@ -72,25 +72,31 @@ def read(paths: Iterable[Path]) -> Records:
                 records.points.append(in_present_names(record))
                 records.files.append(path.stem)
             else:
-                records.headers[record["key"]] = record
+                records.headers[record["key"]] = in_present_names(record) if kind == "profile" else record
     return records
 
 
 def complete(record: Record) -> bool:
     """Whether a line has what every header has, or every point: all axes, a status and a key, and samples as numbers.
 
-    A point without samples is complete, and so is one whose samples are not finite.
+    A profile has the axes of its point.  A point without samples is complete, and so is one whose samples are not
+    finite.
     """
     if not isinstance(record.get("key"), str):
         return False
-    if record["type"] != "point":
+    if record["type"] not in ("point", "profile"):
         return True
     point, samples = record.get("point"), record.get("samples", {})
-    if "status" not in record or not isinstance(point, dict) or point.keys() != set(AXES):
+    if not isinstance(point, dict) or point.keys() != set(AXES):
         return False
     if not isinstance(point["rung"], str) or not isinstance(point["constants"], dict):
         return False
-    return isinstance(samples, dict) and all(isinstance(found, list) and numbers(found) for found in samples.values())
+    if record["type"] == "profile":
+        return True
+    sampled = isinstance(samples, dict) and all(
+        isinstance(found, list) and numbers(found) for found in samples.values()
+    )
+    return "status" in record and sampled
 
 
 def numbers(values: list[object]) -> bool:

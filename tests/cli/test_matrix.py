@@ -127,8 +127,8 @@ def test_transfers_constants_and_batches_have_their_own_rows_and_tables():
         "alexnet, N=1: kernel ms",
         "alexnet, N=32, pageable: kernel ms",
     ]
-    by_layer = made_up(2, "direct", 3.0, changed=["OUTPUTS"])
-    by_layer["point"] = by_layer["point"] | {"constants": by_layer["point"]["constants"] | {"OUTPUTS": 2}}
+    by_layer = made_up(2, "direct", 3.0, changed=["THREAD_OUTPUTS"])
+    by_layer["point"] = by_layer["point"] | {"constants": by_layer["point"]["constants"] | {"THREAD_OUTPUTS": 2}}
     assert cells(shown([made_up(1, "direct", 1.0), by_layer]), "direct [by layer]")[:2] == ["1.000*", "3.000*"]
 
 

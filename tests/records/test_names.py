@@ -59,6 +59,13 @@ def test_layers_in_one_graph_are_renamed_too(renamed):
     assert new["layers"] == [{**layer, "rung": "direct", "constants": {"THREAD_OUTPUTS": 1}}]
 
 
+def test_a_profile_is_read_by_the_names_of_today(renamed, tmp_path):
+    old = {"schema": 1, "type": "profile", "key": "k", "point": {**POINT, "constants": {"PER_THREAD": 2}}}
+    (tmp_path / "old.jsonl").write_text(json.dumps(old) + "\n")
+    profile = store.read([tmp_path / "old.jsonl"]).headers["k"]
+    assert profile["point"] == {**POINT, "rung": "direct", "constants": {"THREAD_OUTPUTS": 2}}
+
+
 def test_what_has_its_name_still_and_what_is_no_rung_stay():
     for rung, constants in (("direct", {"THREAD_OUTPUTS": 2}), ("torch-nchw-fp32", {}), ("gone", {"X": 1})):
         record = {"point": {**POINT, "rung": rung, "constants": constants}, "changed": list(constants)}
