@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS, Variant
+from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS, Variant
 from alexconv.records.statistics import Summary
 from alexconv.reports import published
 from alexconv.reports.alexnet import breakdown_plot

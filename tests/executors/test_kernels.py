@@ -117,7 +117,7 @@ def test_only_a_launch_behind_another_kernel_is_a_programmatic_dependent_one(dri
 
 def test_a_kernel_keeps_the_most_shared_memory_that_a_launch_of_it_needs(driver, launches):
     kernels = Kernels(driver, b"cubin", driver.cuModuleUnload)
-    launch = BoundRung(RUNGS["direct"], ALEXNET.layer(2), {"OUTPUTS": 1}).launches(1)[0]
+    launch = BoundRung(RUNGS["direct"], ALEXNET.layer(2), {"THREAD_OUTPUTS": 1}).launches(1)[0]
     for shared in (100_000, 60_000, 0):
         kernels.step(launch, shared)
     assert driver.allowed == {"direct": 100_000}

@@ -90,7 +90,7 @@ def test_a_record_is_stale_when_its_tolerance_reference_or_inputs_change(monkeyp
             patch.setattr(*change)
             keys.add(key_with(DIRECT))
     keys.add(key_with(DIRECT, replace(POINT, transfer="managed")))
-    keys.add(key_with(DIRECT, replace(POINT, constants={"OUTPUTS": 2})))
+    keys.add(key_with(DIRECT, replace(POINT, constants={"THREAD_OUTPUTS": 2})))
     assert len(keys) == 6
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from report_records import record, write
 
-from alexconv.kernels.ladder_lenet import PUBLISHED, STUDY_WORKLOADS
+from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.measuring.points import study_points
 from alexconv.records.store import read
 from alexconv.reports import lenet, published

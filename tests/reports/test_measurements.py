@@ -128,7 +128,7 @@ ODD = {
     "N as text": {"point": {"N": "128"}},
     "unknown workload": {"point": {"workload": "vgg"}},
     "unknown layer": {"point": {"layer": 9}},
-    "constants as text": {"point": {"constants": {"OUTPUTS": "2"}}},
+    "constants as text": {"point": {"constants": {"THREAD_OUTPUTS": "2"}}},
     "transfer a list": {"point": {"transfer": ["pinned"]}},
     "status a list": {"status": ["ok"]},
     "error as text": {"error": {"scaled": "small"}},
