@@ -15,22 +15,28 @@ def repeat(once: Callable[[], Mapping[str, float]], seconds: float) -> Samples:
     """Samples of the figures that one call takes, in about so many seconds, and MOST_SAMPLES at most.
 
     From FEWEST_SAMPLES on the first at which the median of every figure is settled is the last.  When the time is used
-    up, FEWEST_FOR_INTERVAL samples are enough, and after PATIENCE times as long FEWEST_AT_ALL.
+    up, FEWEST_AT_ALL samples are enough if they are settled, and otherwise FEWEST_FOR_INTERVAL; after PATIENCE times as
+    long, FEWEST_AT_ALL in any case.
     """
     runs: list[Mapping[str, float]] = []
     samples: Samples = {}
     start = perf_counter()
     while len(runs) < MOST_SAMPLES:
         spent = perf_counter() - start
-        if len(runs) >= FEWEST_SAMPLES and all(map(settled, samples.values())):
-            break
-        if len(runs) >= FEWEST_FOR_INTERVAL and spent > seconds:
-            break
-        if len(runs) >= FEWEST_AT_ALL and spent > PATIENCE * seconds:
+        if len(runs) >= fewest(seconds, spent, all(map(settled, samples.values()))):
             break
         runs.append(once())
         samples = {name: [run[name] for run in runs] for name in runs[0]}
     return samples
+
+
+def fewest(seconds: float, spent: float, is_settled: bool) -> int:
+    """How many samples are enough after so much of the time."""
+    if spent > PATIENCE * seconds or (spent > seconds and is_settled):
+        return FEWEST_AT_ALL
+    if spent > seconds:
+        return FEWEST_FOR_INTERVAL
+    return FEWEST_SAMPLES if is_settled else MOST_SAMPLES
 
 
 def stopping_rule(seconds: float) -> Record:
@@ -38,6 +44,11 @@ def stopping_rule(seconds: float) -> Record:
     return {
         "seconds_per_figure": seconds,
         "most_samples": MOST_SAMPLES,
-        "settled": {"from_samples": FEWEST_SAMPLES, "interval_within": SETTLED, "confidence": CONFIDENCE},
-        "fewest_samples": {"after_seconds": FEWEST_FOR_INTERVAL, f"after_{PATIENCE}_times_as_long": FEWEST_AT_ALL},
+        "settled": {"interval_within": SETTLED, "confidence": CONFIDENCE},
+        "fewest_samples": {
+            "settled": FEWEST_SAMPLES,
+            "time_up": FEWEST_FOR_INTERVAL,
+            "time_up_and_settled": FEWEST_AT_ALL,
+            f"time_up_{PATIENCE}_times": FEWEST_AT_ALL,
+        },
     }

@@ -29,12 +29,10 @@ class Summary:
 
 
 def settled(samples: Sequence[float]) -> bool:
-    """Whether both ends of the median's interval are within SETTLED of it; false for fewer than six samples.
+    """Whether both ends of the median's interval are within SETTLED of it; of few samples: whether all are.
 
     Stopping when this first holds covers the true median a little less often than CONFIDENCE says.
     """
-    if len(samples) < FEWEST_FOR_INTERVAL:
-        return False
     found = summarize(samples)
     return max(found.high - found.median, found.median - found.low) <= SETTLED * found.median
 

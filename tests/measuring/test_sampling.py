@@ -48,9 +48,11 @@ def test_noise_that_settles_stops_as_soon_as_it_has(clock):
 
 def test_time_that_is_used_up_stops_what_is_not_settled(clock):
     assert taken(clock, 1 / 16, 1.0, kernel=NOISY) == 17
-    assert taken(clock, 0.15, 1.0, kernel=STEADY) == 7, "before the fewest of a settled figure"
-    assert taken(clock, 0.5, 1.0, kernel=STEADY) == FEWEST_FOR_INTERVAL
-    assert taken(clock, 100.0, 1.0, kernel=STEADY) == FEWEST_AT_ALL
+    assert taken(clock, 0.5, 1.0, kernel=NOISY) == FEWEST_FOR_INTERVAL
+    assert taken(clock, 0.5, 1.0, kernel=STEADY) == FEWEST_AT_ALL, "with all of them near the median"
+    assert taken(clock, 0.5, 1.0, kernel=STEADY, kernel_cold=NOISY) == FEWEST_FOR_INTERVAL
+    assert taken(clock, 0.25, 1.0, kernel=STEADY) == 5, "the first after the time is used up"
+    assert taken(clock, 100.0, 1.0, kernel=NOISY) == FEWEST_AT_ALL, "too slow to wait for an interval"
     assert taken(clock, 0.0, 0.0, kernel=NOISY) == MOST_SAMPLES, "no time is used up yet"
     assert taken(clock, 0.01, 0.0, kernel=NOISY) == FEWEST_AT_ALL
 
@@ -58,5 +60,10 @@ def test_time_that_is_used_up_stops_what_is_not_settled(clock):
 def test_the_rule_is_said_with_its_numbers():
     rule = stopping_rule(0.2)
     assert rule["seconds_per_figure"] == 0.2
-    assert rule["settled"] == {"from_samples": FEWEST_SAMPLES, "interval_within": SETTLED, "confidence": 0.95}
-    assert rule["fewest_samples"][f"after_{PATIENCE}_times_as_long"] == FEWEST_AT_ALL
+    assert rule["settled"] == {"interval_within": SETTLED, "confidence": 0.95}
+    assert rule["fewest_samples"] == {
+        "settled": FEWEST_SAMPLES,
+        "time_up": FEWEST_FOR_INTERVAL,
+        "time_up_and_settled": FEWEST_AT_ALL,
+        f"time_up_{PATIENCE}_times": FEWEST_AT_ALL,
+    }
