@@ -8,7 +8,11 @@ IN_ONE_GRAPH = "-together"  # how the name ends of what several layers have in c
 
 
 def in_present_names(record: dict[str, Any]) -> dict[str, Any]:
-    """A record or profile of a point, its rung, constants and layers by the ladder's names of today."""
+    """A record whose rung, constants and layers have the ladder's names of today; else as it is."""
+    if isinstance(record.get("rung"), str):
+        return {**record, "rung": present_rung(record["rung"])}
+    if "point" not in record:
+        return record
     renamed = {**record, "point": _renamed(record["point"])}
     rung = record["point"]["rung"]
     if "planned_constants" in record:

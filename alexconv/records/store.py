@@ -4,6 +4,9 @@ A line is a *header* (type ``device``, ``host``, ``run``: what machine, what sof
 of its content) or a *point* (one measurement, naming its headers; its status is ``ok``, ``wrong``, ``skipped``,
 ``compile-error``, ``launch-error``, ``out-of-memory`` or ``timeout``).  The last line may be torn by a crash or a full
 disk: it is ignored when read, as is any line that lacks what others have, and closed off when the file is continued.
+
+A header of type ``keys`` gives points of its file the keys of a later version that runs the same machine code for them;
+the last one in a file counts.
 """
 
 import hashlib
@@ -18,6 +21,7 @@ from alexconv.errors import UsageError
 from alexconv.records.names import in_present_names
 
 SCHEMA = 1
+KEYS = "keys"
 
 Record = dict[str, Any]
 AXES = ("workload", "layer", "N", "rung", "transfer", "precision", "constants")
@@ -51,6 +55,8 @@ def read(paths: Iterable[Path]) -> Records:
     """Reads record files one after the other; raises UsageError for one that cannot be read or has another schema."""
     records = Records()
     for path in paths:
+        points: list[Record] = []
+        keys: dict[str, str] = {}
         try:
             if path.is_char_device():  # reading may have no end there
                 raise UsageError(f"cannot read the record file {path}: not a regular file")
@@ -69,11 +75,20 @@ def read(paths: Iterable[Path]) -> Records:
             if not complete(record):
                 records.unreadable += 1
             elif kind == "point":
-                records.points.append(in_present_names(record))
-                records.files.append(path.stem)
+                points.append(record)
             else:
-                records.headers[record["key"]] = in_present_names(record) if kind == "profile" else record
+                records.headers[record["key"]] = in_present_names(record)
+                keys = record["keys"] if kind == KEYS else keys
+        for record in points:
+            converted = record | {"key": keys.get(line_name(record), record["key"])} if keys else record
+            records.points.append(in_present_names(converted))
+            records.files.append(path.stem)
     return records
+
+
+def line_name(record: Record) -> str:
+    """By what a header of type ``keys`` names the line of a point."""
+    return digest([record["point"], record["key"]])
 
 
 def complete(record: Record) -> bool:
@@ -84,6 +99,9 @@ def complete(record: Record) -> bool:
     """
     if not isinstance(record.get("key"), str):
         return False
+    if record["type"] == KEYS:
+        keys = record.get(KEYS)
+        return isinstance(keys, dict) and all(isinstance(key, str) for key in keys.values())
     if record["type"] not in ("point", "profile"):
         return True
     point, samples = record.get("point"), record.get("samples", {})

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,23 @@ def test_a_former_name_that_another_rung_still_has_is_that_of_each_rung(monkeypa
     assert (first.constants["THREAD_OUTPUTS"], second.constants["OUTPUTS"]) == (3, 3)
     points.refuse_unused(chosen, [first])
     assert axes(first, [], chosen) == {"THREAD_OUTPUTS": (3,)}
+
+
+RESULTS = sorted((Path(__file__).resolve().parent.parent.parent / "results").glob("**/*.jsonl"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_every_record_that_was_measured_has_names_of_today(path):
+    found = store.read([path])
+    assert found.unreadable == 0
+    lines = [line for line in path.read_text().splitlines() if json.loads(line)["type"] == "point"]
+    assert len(found.points) == len(lines)
+    for record in found.points:
+        for point in record.get("layers", [record["point"]]):
+            if not point["rung"].startswith("torch-"):
+                assert set(point["constants"]) == {constant.name for constant in RUNGS[point["rung"]].constants}
+    for header in found.headers.values():
+        if "point" in header:  # profiles may be older than a constant
+            point = header["point"]
+            assert set(point["constants"]) <= {constant.name for constant in RUNGS[point["rung"]].constants}
+        assert header.get("rung") in {None, *RUNGS}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from alexconv.errors import UsageError
-from alexconv.records.store import RecordFile, digest, identity, read
+from alexconv.kernels.ladder import FORMER_NAMES
+from alexconv.records.store import RecordFile, digest, identity, line_name, read
 
 AXES = {"workload": "alexnet", "layer": 1, "N": 1, "rung": "direct", "transfer": "pinned", "precision": "fp32"}
 
@@ -53,6 +54,9 @@ INCOMPLETE = {
     "a figure's samples that are no list": {**WHOLE, "samples": {"kernel": 1.5}},
     "a sample that is text": {**WHOLE, "samples": {"kernel": [1.5, "2"]}},
     "a sample that is a truth value": {**WHOLE, "samples": {"kernel": [1.5], "total": [True]}},
+    "keys that are no object": {"schema": 1, "type": "keys", "key": "k", "keys": ["new"]},
+    "a key that is no text": {"schema": 1, "type": "keys", "key": "k", "keys": {"old": 1}},
+    "a profile without a point": {"schema": 1, "type": "profile", "key": "k", "point": "direct"},
     "no key": {name: value for name, value in WHOLE.items() if name != "key"},
 }
 
@@ -154,3 +158,25 @@ def test_samples_may_be_whole_or_not_finite(tmp_path):
     path = tmp_path / "records.jsonl"
     RecordFile(path).point(point(1) | {"samples": {"kernel": [1, 2.5, float("nan"), float("inf")], "total": []}})
     assert (len(read([path]).points), read([path]).unreadable) == (1, 0)
+
+
+def test_a_header_gives_points_other_keys(tmp_path):
+    file = RecordFile(tmp_path / "records.jsonl")
+    for N in (1, 2):
+        file.point(point(N))
+    file.header("keys", {"keys": {line_name(point(1)): "first", line_name(point(2)): "first"}})
+    file.header("keys", {"keys": {line_name(point(1)): "new", line_name(point(3)): "other"}})
+    assert [record["key"] for record in read([file.path]).points] == ["new", "k"]
+    RecordFile(tmp_path / "another.jsonl").point(point(1))
+    assert [record["key"] for record in read([file.path, tmp_path / "another.jsonl"]).points] == ["new", "k", "k"]
+    file.point(point(1) | {"key": "newer"})
+    assert [record["key"] for record in read([file.path]).latest()] == ["newer", "k"]
+
+
+def test_headers_too_have_the_names_of_today(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMER_NAMES, "naive", "direct")
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.header("profile", {"point": {**point(1)["point"], "rung": "naive"}})
+    file.header("accuracy", {"rung": "naive"})
+    profile, accuracy = read([file.path]).headers.values()
+    assert (profile["point"]["rung"], accuracy["rung"]) == ("direct", "direct")
