@@ -20,7 +20,7 @@ from alexconv.cli import display
 from alexconv.cli.options import command_line, exits_cleanly, natural, program
 from alexconv.digits.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
-from alexconv.executors import BACKENDS, choose_executor
+from alexconv.executors import backends, choose_executor
 from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import compile_all
@@ -171,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
     add = options.add_argument
     add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
     add("--images", type=int, default=HELD_OUT, help=f"held-out images (default, and most: {HELD_OUT})")
-    add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
+    add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host executor")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     return options

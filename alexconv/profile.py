@@ -31,7 +31,6 @@ from rich.table import Column, Table
 
 from alexconv.cli import display
 from alexconv.cli.options import (
-    DEFAULT_BATCH,
     comma_separated,
     command_line,
     exits_cleanly,
@@ -42,7 +41,7 @@ from alexconv.cli.options import (
     workload_named,
 )
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
-from alexconv.executors import BACKENDS, choose_executor
+from alexconv.executors import backends, choose_executor
 from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.host.buffers import HostBuffers, HostProgram, HostRungs
@@ -148,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
     add("--N", type=comma_separated, help="batch sizes, as in 1,32,128 (default: 128 on a GPU, 1 on the host)")
     add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
-    add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host trace")
+    add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host trace")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add(
         "--blocks", type=int, default=DEFAULT_BLOCKS, metavar="K", help="host: blocks traced, evenly from first to last"
@@ -170,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.blocks < 1:
         raise UsageError(f"--blocks is 1 or more, not {options.blocks}")
     executor = choose_executor(options.backend, options.device, "trace")
-    points = points_asked_for(options, executor.name)
+    points = points_asked_for(options, executor.usual_batch)
     runner = Runner(executor, points, Settings(baseline=False))
     if options.child:
         options.child.write_text(json.dumps(launch_once(runner, points)))
@@ -182,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     file = RecordFile(options.out)
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
     compile_all(runner, points)
-    if executor.name == "host":
+    if not executor.measures:
         profiles = list(host_profiles(runner, points, options.blocks))
     else:
         profiles = cuda_profiles(runner, points, sys.argv[1:] if arguments is None else arguments)
@@ -193,13 +192,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(profile.trace and profile.trace.races for profile in profiles) else 0
 
 
-def points_asked_for(options: argparse.Namespace, backend: str) -> list[Point]:
+def points_asked_for(options: argparse.Namespace, usual_batch: int) -> list[Point]:
     """The points of a command line; raises UsageError."""
     workload, constants = workload_named(options.workload), parse_constants(options.set)
     points = expand(
         workload.name,
         parse_layers(options.layers, workload),
-        parse_batches(options.N or DEFAULT_BATCH[backend]),
+        parse_batches(options.N or str(usual_batch)),
         choose_rungs(options.rungs),
         choose_transfers("pageable"),
         constants,

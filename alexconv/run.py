@@ -12,6 +12,7 @@ from functools import cache, partial
 from itertools import product
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -19,7 +20,6 @@ from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, counted, listing, next_steps, outcome, plan_table, result_tables
 from alexconv.cli.options import (
-    DEFAULT_BATCH,
     comma_separated,
     command_line,
     duration,
@@ -33,14 +33,14 @@ from alexconv.cli.options import (
     workload_named,
 )
 from alexconv.errors import UsageError
-from alexconv.executors import BACKENDS, choose_executor
+from alexconv.executors import AUTO, EXECUTORS, backends, choose_executor
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import STUDY_WORKLOADS
-from alexconv.measuring import peers, together
 from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.jobs import Job, kept_records, run_jobs, with_peers
+from alexconv.measuring.peers import PEERS
 from alexconv.measuring.points import (
     Point,
     TunedConstants,
@@ -53,8 +53,8 @@ from alexconv.measuring.points import (
 )
 from alexconv.measuring.runner import SECONDS, Runner, Settings
 from alexconv.measuring.sampling import stopping_rule
+from alexconv.measuring.sequences import RungSequence, SequenceRunner, mixed, rung_sequences
 from alexconv.measuring.transfers import TRANSFERS
-from alexconv.measuring.watchdog import TIME_LIMIT
 from alexconv.messages import print_to_stderr
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--tuned", action="store_true", help="where alexconv.tune has found constants on this device, use them")
-    add("--peers", choices=peers.PEERS, help="time cuDNN and cuBLAS too, as torch calls them, on the same points")
+    add("--peers", choices=tuple(PEERS), help="time cuDNN and cuBLAS too, as torch calls them, on the same points")
     add("--together", action="store_true", help="also the layers as one graph, or one pipeline under streamed:8")
     add(
         "--mix",
@@ -104,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="1=RUNG,2=RUNG:NAME=V",
         help="a rung, with constants, for every layer, together",
     )
-    add("--backend", default="auto", choices=BACKENDS, help="auto: the GPU if there is one, else the host executor")
+    add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host executor")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--memory-budget", type=size, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
     add("--seconds", type=duration, default=SECONDS, help=f"time for the samples of a figure (default: {SECONDS})")
@@ -148,11 +148,14 @@ def size(text: str) -> int:
 
 
 def backend_of(options: argparse.Namespace) -> str:
-    """The backend asked for: options of the host executor ask for it; raises UsageError beside another one."""
-    host_options = given(options, parser(), ("host_build", "host_order"))
-    if host_options and options.backend == "cuda":
-        raise UsageError(f"{', '.join(host_options)}: not with --backend cuda")
-    return "host" if host_options else str(options.backend)
+    """The backend asked for: options of one executor ask for it; raises UsageError beside another one."""
+    backend = str(options.backend)
+    for name, executor in EXECUTORS.items():
+        if own := given(options, parser(), executor.options):
+            if backend not in (AUTO, name):
+                raise UsageError(f"{', '.join(own)}: not with --backend {backend}")
+            backend = name
+    return backend
 
 
 def tuned_on(executor: Executor) -> TunedConstants:
@@ -178,7 +181,7 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
         raise UsageError(f"unknown precision {', '.join(sorted(unknown))}: choose from {', '.join(PRECISIONS)}")
     words = (options.rungs or ("" if options.mix else "all")).split(",")
     named = ",".join(word for word in words if word != auto.AUTO)
-    layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or DEFAULT_BATCH[executor.name])
+    layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or str(executor.usual_batch))
     transfers, constants = choose_transfers(options.transfer), parse_constants(options.set)
     rungs = choose_rungs(named) if named else []
     points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned)
@@ -207,16 +210,16 @@ def constants_of(choice: auto.Choice, rung: Rung, conv: Conv, N: int) -> dict[st
 
 
 def sequences_asked_for(
-    options: argparse.Namespace, backend: str, points: Sequence[Point], tuned: TunedConstants | None
-) -> list[together.JointRungs]:
+    options: argparse.Namespace, executor: Executor, points: Sequence[Point], tuned: TunedConstants | None
+) -> list[RungSequence]:
     """The layers of each rung as one graph, and the mix of rungs, where asked for; raises UsageError."""
-    sequences = together.joint_rungs(points) if options.together else []
+    sequences = rung_sequences(points) if options.together else []
     if options.together and points and not sequences:
         raise UsageError("--together takes two layers or more")
     if options.mix:
-        batches = parse_batches(options.N or DEFAULT_BATCH[backend])
+        batches = parse_batches(options.N or str(executor.usual_batch))
         transfers = choose_transfers(options.transfer)
-        sequences += together.mixed(options.mix, workload_named(options.workload).name, batches, transfers, tuned)
+        sequences += mixed(options.mix, workload_named(options.workload).name, batches, transfers, tuned)
     return sequences
 
 
@@ -260,8 +263,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         restart_under_asan(arguments)
     executor = choose_executor(backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
-    torch = peers.import_torch(executor) if options.peers else None
-    sequences_asked = given(options, parser(), ["mix"] if torch else ["mix", "together"])
+    peer = PEERS[options.peers] if options.peers else None
+    library = peer.load(executor) if peer else None
+    sequences_asked = given(options, parser(), ["mix"] if peer else ["mix", "together"])
     if sequences_asked and not executor.measures:
         raise UsageError(f"{sequences_asked[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
     tuned = tuned_on(executor) if options.tuned else None
@@ -272,18 +276,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = Settings(
         options.seconds, options.seed, options.memory_budget, not options.no_baseline, not options.verify_only
     )
-    sequences = sequences_asked_for(options, executor.name, points, tuned) if executor.measures else []
+    sequences = sequences_asked_for(options, executor, points, tuned) if executor.measures else []
     runner = Runner(executor, [*points, *(each for sequence in sequences for each in sequence.points())], settings)
     jobs = [Job(point, runner) for point in points]
-    if torch:
-        peer_runner = peers.PeerRunner(torch, executor, runner)
-        jobs = with_peers(runner, points, peer_runner, precisions_asked_for(options), sequences=options.together)
-    jobs += [Job(sequence, together.TogetherRunner(executor, runner)) for sequence in sequences]
+    peer_runner: Any = peer.recorder(library, executor, runner) if peer else None
+    if peer:
+        jobs = with_peers(runner, points, peer, peer_runner, precisions_asked_for(options), sequences=options.together)
+    jobs += [Job(sequence, SequenceRunner(executor, runner)) for sequence in sequences]
     if options.dry_run:
         plan_table(say, runner, points)
         for point, recorder in jobs:
             if recorder is not runner:
-                kind = "peer" if isinstance(recorder, peers.PeerRunner) else "together"
+                kind = "peer" if recorder is peer_runner else "together"
                 say.print(f"{kind}: {point.label()}", soft_wrap=True)
         return 0
     file = RecordFile(options.out)
@@ -296,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     method = {"sampling": stopping_rule(settings.seconds)} if runner.times else {}
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments), **method)
     finish = exits_cleanly(partial(conclude, say, options, jobs, kept))
-    limit = options.time_limit or TIME_LIMIT[executor.name]
+    limit = options.time_limit or executor.time_limit
     with Progress(len(todo), verbose=options.verbose) as progress:
         done = run_jobs(todo, runner, file, headers, progress, limit, finish)
     return finish(done)

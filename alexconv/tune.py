@@ -38,7 +38,7 @@ from alexconv.cli.options import (
 )
 from alexconv.cli.tuning_tables import rungs_table, show_searches
 from alexconv.errors import UsageError
-from alexconv.executors import BACKENDS, choose_executor
+from alexconv.executors import backends, choose_executor
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import LADDER
 from alexconv.measuring.checks import PRECISIONS
@@ -77,10 +77,10 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="the values to try for a constant; repeatable")
     add("--trials", type=int, default=50, help="candidates beside the default, per rung, layer and N (default: 50)")
-    add("--backend", default="auto", choices=BACKENDS, help="as in alexconv.run; only a GPU has times to compare")
+    add("--backend", default="auto", choices=backends(), help="as in alexconv.run; only a GPU has times to compare")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--seconds", type=duration, default=0.1, help="time for the samples of one figure (default: 0.1)")
-    limit = TIME_LIMIT["cuda"]
+    limit = TIME_LIMIT
     add("--time-limit", type=positive, default=limit, metavar="SECONDS", help=f"for a point (default: {limit:g})")
     add("--seed", type=natural, default=0, help="seed of inputs, filters and the search (default: 0)")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")

@@ -11,8 +11,9 @@ from pathlib import Path
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.layouts import LAYOUTS
-from alexconv.measuring.points import TOGETHER, layer_range, peer_name
+from alexconv.measuring.points import layer_range, peer_name
 from alexconv.measuring.transfers import transfer_named
+from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
@@ -174,7 +175,7 @@ class Source:
 
     def peer_graph(self, name: str, N: int) -> float | None:
         """A peer's layers as one graph, in ms."""
-        found = (each.median("kernel") for each in self.joint if (each.name, each.N) == (name + TOGETHER, N))
+        found = (each.median("kernel") for each in self.joint if (each.name, each.N) == (name + SEQUENCE_SUFFIX, N))
         return next(found, None)
 
     def pipelines(self, contract: Contract, N: int) -> list[tuple[float, Together]]:

@@ -20,7 +20,6 @@ from alexconv.shapes import WORKLOADS, Workload
 Arguments = ParamSpec("Arguments")
 
 ALL_LAYERS = "all"
-DEFAULT_BATCH = {"cuda": "128", "host": "1"}  # by executor
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _NOBODY_READS = 141  # 128 + SIGPIPE
 _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

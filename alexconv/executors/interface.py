@@ -57,9 +57,15 @@ class Executor(Protocol):
     """Compiles and runs rungs.  ``build`` may be called from several threads at once."""
 
     name: str
-    transfers: tuple[str, ...]
     measures: bool  # whether its runs have times
+    usual_batch: int  # images, where none are asked for
+    time_limit: float  # seconds for a point, beyond which its kernel counts as endless
     device: Device  # what the ladder has to know of it
+
+    @property
+    def transfers(self) -> tuple[str, ...]:
+        """The names of its transfers."""
+        ...
 
     def describe(self) -> str:
         """One line for a reader: what will run the kernels."""

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
-from alexconv.executors import BACKENDS
+from alexconv.executors import backends
 from alexconv.executors.cuda.kernels import Kernels
 from alexconv.executors.cuda.streams import Device, Job, Memory, Prepared, Workspace
 from alexconv.executors.host.buffers import HostRungs
@@ -113,7 +113,7 @@ class Conv2d:
         for what, value, known in (
             ("precision", precision, PRECISIONS),
             ("layout", layout, LAYOUTS),
-            ("backend", backend, BACKENDS),
+            ("backend", backend, backends()),
         ):
             if not isinstance(value, str) or value not in known:
                 raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, Protocol
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring import peers
 from alexconv.measuring.ahead import Ahead
-from alexconv.measuring.points import Joint, Point
+from alexconv.measuring.peers import Peer
+from alexconv.measuring.points import LayerSequence, Point
 from alexconv.measuring.runner import Runner, finished, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.records.store import Record, RecordFile, identity
@@ -51,7 +51,7 @@ class Teller(Protocol):
 class Job(NamedTuple):
     """A point, and what runs it."""
 
-    point: Point | Joint
+    point: Point | LayerSequence
     recorder: Recorder
 
     @property
@@ -61,25 +61,31 @@ class Job(NamedTuple):
 
 
 def with_peers(
-    runner: Runner, points: Sequence[Point], peer_runner: Recorder, precisions: Sequence[str], *, sequences: bool
+    runner: Runner,
+    points: Sequence[Point],
+    peer: Peer,
+    peer_runner: Recorder,
+    precisions: Sequence[str],
+    *,
+    sequences: bool,
 ) -> list[Job]:
     """The points and their peers, each peer after the rungs of its layer and batch, with the same data at hand.
 
     ``sequences`` adds the peers' layers as one graph.  Raises UsageError where no peer is left.
     """
-    beside = peers.peer_points(points, precisions)
+    beside = peer.points(points, precisions)
     if not beside:
-        raise UsageError(f"no peer is left: theirs are the precisions {', '.join(peers.DTYPES)}")
+        raise UsageError(f"no peer is left: theirs are the precisions {', '.join(peer.precisions)}")
     places = list(dict.fromkeys(map(place, points)))
     jobs = [
         Job(point, runner if point.rung in RUNGS else peer_runner)
         for point in sorted([*points, *beside], key=lambda point: places.index(place(point)))
     ]
     if sequences:
-        joint = peers.joint_points(points, precisions)
-        if not joint:
+        found = peer.sequences(points, precisions)
+        if not found:
             raise UsageError("--together takes two layers or more")
-        jobs += [Job(point, peer_runner) for point in joint]
+        jobs += [Job(point, peer_runner) for point in found]
     return jobs
 
 

@@ -1,306 +1,37 @@
-"""Peers: other people's implementations in the same process and run, as the standard to compare rungs with.
+"""Peers, as a table: other people's implementations timed in the same process and run, to compare rungs with."""
 
-``torch-LAYOUT-PRECISION`` is cuDNN's convolution as torch calls it: whatever cuDNN's own benchmark of its engines finds
-fastest for the shape, in fp32, in tf32 and in fp16.  ``torch-gemm-fp32`` is one product of cuBLAS in fp32 of the
-layer's size, M x K by K x N E F, on random matrices: what the arithmetic of the layer costs without the gathering.
-``...-together`` are several layers one after the other in one graph.
-
-A peer's work is recorded as a CUDA graph on the executor's own stream, checked as a rung's is, and timed by the same
-function.  torch is imported only here and only when asked for; it shares the primary context.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import product
-from math import nan, prod
-from statistics import median
 from typing import Any
 
-import numpy as np
-
-from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
-from alexconv.executors.cuda.buffers import time_on_device
 from alexconv.executors.interface import Executor
-from alexconv.measuring.checks import PRECISIONS, MaxError, worst
-from alexconv.measuring.layouts import LAYOUTS
-from alexconv.measuring.planner import MEBIBYTE
-from alexconv.measuring.points import GEMM, TOGETHER, Joint, Point, peer_name
-from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
-from alexconv.records.store import Record, digest
-from alexconv.shapes import Conv
-
-PEERS = ("torch",)
-DTYPES: dict[str, type[np.generic]] = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
-TRANSFER = "pageable"  # reports put peers, which copy nothing, beside the rungs under the study's transfer
-WARM_UPS = 3  # the first finds the fastest engine, which may not happen during a capture
-SAMPLED_COLUMNS = 64  # of a product, checked against float64
-
-
-def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
-    """The peers of every workload, layer and N among the points; only those of these precisions, if any are named."""
-    places = dict.fromkeys((point.workload, point.layer, point.N) for point in points)
-    names = [(peer_name(layout, precision), precision) for precision, layout in product(DTYPES, LAYOUTS)]
-    return [
-        Point(*place, name, TRANSFER, precision, {})
-        for place in places
-        for name, precision in [*names, (GEMM, "fp32")]
-        if not precisions or precision in precisions
-    ]
-
-
-def joint_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Joint]:
-    """The points' layers together, for every workload and N among them; as ``peer_points`` where they are several."""
-    layers: dict[tuple[str, int], dict[int, None]] = {}
-    for point in points:
-        layers.setdefault((point.workload, point.N), {})[point.layer] = None
-    return [
-        together(workload, tuple(numbers), N, precision, layout)
-        for (workload, N), numbers in layers.items()
-        for precision, layout in product(DTYPES, LAYOUTS)
-        if len(numbers) > 1 and (not precisions or precision in precisions)
-    ]
-
-
-def together(workload: str, layers: tuple[int, ...], N: int, precision: str, layout: str) -> Joint:
-    """Layers of a workload one after the other in one graph, each on N images of its own."""
-    return Joint(workload, layers, N, peer_name(layout, precision) + TOGETHER, TRANSFER, precision)
-
-
-def import_torch(executor: Executor) -> Any:
-    """torch with CUDA and cuDNN, ready for use.  Raises UsageError on the CPU, MissingTool with what to do."""
-    if executor.name != "cuda":
-        raise UsageError(f"--peers torch needs an NVIDIA GPU: the {executor.name} executor has no times to compare")
-    wanted = "--peers torch needs torch 2.9 or newer with CUDA and cuDNN"
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingTool(f"{wanted}: pip install 'alexconv[peers]' ({error})") from None
-    if not (torch.cuda.is_available() and torch.backends.cudnn.is_available()):
-        raise MissingTool(f"{wanted}: torch {torch.__version__} has no CUDA device or no cuDNN here")
-    if not hasattr(torch.backends.cudnn, "conv"):
-        raise MissingTool(f"{wanted}: this is torch {torch.__version__}")
-    torch.cuda.init()
-    return torch
+from alexconv.measuring import torch_peers
+from alexconv.measuring.points import LayerSequence, Point
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a peer computes: ``enqueue`` puts it on torch's current stream and returns its output tensors."""
+class Peer:
+    """A library with convolutions.
 
-    enqueue: Callable[[], list[Any]]
-    check: Callable[[list[Any]], tuple[MaxError, float]]  # the worst error of these outputs, and its tolerance
-
-
-class PeerRunner:
-    """Turns peers into records on a GPU, from the data of the runner that runs the rungs."""
-
-    def __init__(self, torch: Any, executor: Any, runner: Runner) -> None:
-        self.executor = executor
-        self._torch, self._runner = torch, runner
-        self._stream = torch.cuda.ExternalStream(executor.stream.handle, device=executor.number)
-        self._kept: tuple[object, list[Layer]] = (None, [])
-
-    def versions(self) -> Record:
-        """torch, its cuDNN and its CUDA."""
-        cudnn = self._torch.backends.cudnn.version()
-        return {
-            "torch": str(self._torch.__version__),
-            "cudnn": f"{cudnn // 10000}.{cudnn % 10000 // 100}.{cudnn % 100}",
-            "cuda": self._torch.version.cuda,
-        }
-
-    def key(self, point: Point | Joint) -> str:
-        """Digest of all that the point's result depends on: a record with another key is stale."""
-        shapes = [each.conv.sizes() | {"pad": each.conv.pad} for each in each_layer(point)]
-        tolerances = [PRECISIONS[point.precision].tolerance(each.conv.K) for each in each_layer(point)]
-        settings = self._runner.settings.key()
-        return digest([self.versions(), self.executor.header(), settings, point.rung, shapes, tolerances])
-
-    def record(self, point: Point | Joint) -> Record:
-        """Runs one point; never raises for a fault of the point itself, whose status then tells."""
-        try:
-            return attempted(point, self.key(point), lambda: self._measured(point))
-        finally:
-            with suppress(RuntimeError), self._torch.cuda.device(self.executor.number):  # after a fault all is lost
-                self._torch.cuda.empty_cache()
-
-    def _measured(self, point: Point | Joint) -> Record:
-        for each in each_layer(point):
-            if reason := self._runner.beyond_host_memory(each):
-                raise Skip(reason)
-        layers, peer = self._layers(point), self.versions()
-        with self._ready(point.rung):
-            needed = self._bytes_needed(point)
-            if point.rung == GEMM:
-                best = self._ran(partial(product_of, self._torch, layers[0].conv, point.N, layers[0].seed), point)
-            else:
-                variants = [True, False] if any(layer.conv.pad for layer in layers) else [True]
-                tried = {padded: self._ran(self._convolution(point, layers, padded), point) for padded in variants}
-                padded = min(tried, key=lambda padded: rank(tried[padded]))
-                best = tried[padded]
-                peer |= {"padded_input": padded, "variants": [facts_of(*found) for found in tried.items()]}
-        whole = {"pieces": 1, "images_per_piece": point.N, "planned_constants": {}, "launches": []}
-        return {**best, **whole, "device_bytes": needed, "peer": peer}
-
-    def _layers(self, point: Point | Joint) -> list[Layer]:
-        """Data of the point's layers; those of the last point are kept, since many peers follow with the same."""
-        asked = [(each.workload, each.layer) for each in each_layer(point)]
-        if self._kept[0] != asked:
-            self._kept = asked, [self._runner.layer(each) for each in each_layer(point)]
-        return self._kept[1]
-
-    @contextmanager
-    def _ready(self, what: str) -> Iterator[None]:
-        """The executor's device and stream are torch's; torch's errors become this project's, each one line."""
-        torch = self._torch
-        # no_grad, not inference_mode: tensors that a capture leaves behind in torch's generators would be bound to it
-        with self.executor.errors(what), torch.cuda.device(self.executor.number), torch.no_grad():
-            try:
-                with torch.cuda.stream(self._stream):
-                    yield
-            except torch.cuda.OutOfMemoryError as error:
-                raise OutOfMemory(f"{what}: {first_line(error)}") from None
-            except RuntimeError as error:
-                raise LaunchError(f"{what}: {first_line(error)}") from None
-
-    def _bytes_needed(self, point: Point | Joint) -> int:
-        """Bytes of the arrays, workspaces apart; raises Skip if the device or the user's budget has fewer."""
-        self.executor.flush()  # allots the flush buffer before the point's own arrays
-        needed = sum(nbytes(each.conv, point) for each in each_layer(point))
-        budget = self._runner.memory_budget()
-        if needed > budget:
-            raise Skip(f"needs {needed / MEBIBYTE:.1f} MiB of device memory, the budget is {budget / MEBIBYTE:.1f}")
-        return needed
-
-    def _convolution(self, point: Point | Joint, layers: Sequence[Layer], padded: bool) -> Callable[[], Work]:
-        layout = point.rung.split("-")[1]
-        return partial(convolutions, self._torch, layers, point.N, layout, point.precision, padded=padded)
-
-    def _ran(self, make: Callable[[], Work], point: Point | Joint) -> Record:
-        """Captures, checks and times a work, whose memory is given back."""
-        torch, settings = self._torch, self._runner.settings
-        work, graph = make(), torch.cuda.CUDAGraph()
-        with chosen_engines(torch, point.precision):
-            for _ in range(WARM_UPS):
-                work.enqueue()
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="relaxed"):
-                outputs = work.enqueue()
-        for output in outputs:
-            output.fill_(nan)
-        graph.replay()
-        facts = checked(*work.check(outputs))
-        if facts["status"] == "ok":
-            measure = partial(time_on_device, self.executor, [graph.replay])
-            facts |= timed(self.executor, measure, settings.seconds) if settings.timed else {"samples": {}}
-        self._stream.synchronize()
-        graph.reset()
-        del work, outputs
-        torch.cuda.empty_cache()
-        return facts
-
-
-def each_layer(point: Point | Joint) -> list[Point]:
-    """A point per layer."""
-    return point.points() if isinstance(point, Joint) else [point]
-
-
-def nbytes(conv: Conv, point: Point | Joint) -> int:
-    """Bytes of a layer's input, filters and output; for a product the input is of K values per output pixel."""
-    inputs = conv.K * point.N * conv.E * conv.F if point.rung == GEMM else prod(conv.x_shape(point.N))
-    elements = inputs + prod(conv.w_shape()) + prod(conv.y_shape(point.N))
-    return elements * np.dtype(DTYPES[point.precision]).itemsize
-
-
-def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, precision: str, *, padded: bool) -> Work:
-    """The layers' convolutions of N images each, one after the other, uploaded in a layout.
-
-    ``padded`` gives torch the planes with their zero border, as rungs get them; else torch is told of the border.
+    ``load`` gives the library, ready to be used beside an executor; it raises UsageError where that has no times to
+    compare, MissingTool without the library.  ``recorder`` makes of it, the executor and the Runner of the rungs what
+    turns the peer's points into records.  ``points`` are the peer's for the workloads, layers and batches of others,
+    ``sequences`` their layers in one graph, both of the ``precisions`` that are named, of all if none is.
     """
-    memory = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
 
-    def uploaded(values: np.ndarray) -> Any:
-        values = np.ascontiguousarray(values, DTYPES[precision])
-        return torch.from_numpy(values).to("cuda").contiguous(memory_format=memory)
-
-    operands = []
-    for layer in layers:
-        conv, border = layer.conv, 0 if padded else layer.conv.pad
-        inner = layer.x[:N, :, border : conv.H - border, border : conv.W - border]
-        operands.append((uploaded(inner), uploaded(layer.w), conv.U, border))
-
-    def enqueue() -> list[Any]:
-        conv2d = torch.nn.functional.conv2d
-        return [conv2d(x, w, stride=stride, padding=border) for x, w, stride, border in operands]
-
-    def check(outputs: list[Any]) -> tuple[MaxError, float]:
-        errors = [
-            (layer.error(output.cpu().numpy()), PRECISIONS[precision].tolerance(layer.conv.K))
-            for layer, output in zip(layers, outputs, strict=True)
-        ]
-        return worst(errors)
-
-    return Work(enqueue, check)
+    precisions: tuple[str, ...]
+    load: Callable[[Executor], Any]
+    recorder: Callable[[Any, Any, Any], Any]
+    points: Callable[[Iterable[Point], Sequence[str]], list[Point]]
+    sequences: Callable[[Iterable[Point], Sequence[str]], list[LayerSequence]]
 
 
-def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:
-    """One fp32 product M x K by K x (N E F) of matrices uniform in [-1, 1), which are made on the device."""
-    columns = N * conv.E * conv.F
-    generator = torch.Generator(device="cuda")
-    generator.manual_seed(seed)
-    left, right = (
-        torch.rand(shape, generator=generator, device="cuda").mul_(2).sub_(1)
-        for shape in ((conv.M, conv.K), (conv.K, columns))
+PEERS: dict[str, Peer] = {
+    "torch": Peer(
+        tuple(torch_peers.DTYPES),
+        torch_peers.import_torch,
+        torch_peers.TorchRunner,
+        torch_peers.peer_points,
+        torch_peers.peer_sequences,
     )
-
-    def check(outputs: list[Any]) -> tuple[MaxError, float]:
-        sample = np.unique(np.linspace(0, columns - 1, SAMPLED_COLUMNS).astype(np.int64))
-        index = torch.from_numpy(sample).to("cuda")
-        a = left.cpu().numpy().astype(np.float64)
-        b, y = (values.index_select(1, index).cpu().numpy().astype(np.float64) for values in (right, outputs[0]))
-        error = MaxError()
-        patches, filters = np.linalg.norm(b, axis=0)[None, None, :], np.linalg.norm(a, axis=1)
-        error.add(y[None, :, None, :], (a @ b)[None, :, None, :], patches, filters)
-        return error, PRECISIONS["fp32"].tolerance(conv.K)
-
-    return Work(lambda: [torch.matmul(left, right)], check)
-
-
-@contextmanager
-def chosen_engines(torch: Any, precision: str) -> Iterator[None]:
-    """cuDNN benchmarks its engines, and fp32 stays fp32 unless the precision is another; then all is as it was.
-
-    A capture keeps what it was made with, so replays need none of this.
-    """
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision
-    try:
-        cudnn.benchmark = True
-        cudnn.conv.fp32_precision = "ieee" if precision == "fp32" else "tf32"
-        matmul.fp32_precision = "ieee"
-        yield
-    finally:
-        cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision = before
-
-
-def rank(facts: Record) -> tuple[bool, float]:
-    """Sorting key of variants: those that are right first, the fastest of them first."""
-    return facts["status"] != "ok", kernel_ms(facts) or 0.0
-
-
-def facts_of(padded: bool, facts: Record) -> Record:
-    """What a record keeps of a variant."""
-    figures = {"scaled_error": facts["error"]["scaled"], "kernel_ms": kernel_ms(facts)}
-    return {"padded_input": padded, "status": facts["status"], **figures}
-
-
-def kernel_ms(facts: Record) -> float | None:
-    """Median of the hot samples."""
-    samples = facts.get("samples", {}).get("kernel")
-    return median(samples) if samples else None
-
-
-def first_line(error: Exception) -> str:
-    """torch's messages go on with advice over many lines."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+}

@@ -15,7 +15,7 @@ from alexconv.records.store import Record
 from alexconv.shapes import WORKLOADS, Conv
 
 GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
-TOGETHER = "-together"  # with which the name ends of what several layers have in common
+
 TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a rung, shape and batch size, if any
 
 
@@ -56,7 +56,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Joint:
+class LayerSequence:
     """Several layers measured as one sequence, N images each.  Its ``layer`` in a record is their range as text."""
 
     workload: str

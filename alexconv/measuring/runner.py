@@ -20,7 +20,7 @@ from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.checks import PRECISIONS, MaxError, each_image
 from alexconv.measuring.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
-from alexconv.measuring.points import Joint, Point
+from alexconv.measuring.points import LayerSequence, Point
 from alexconv.measuring.transfers import transfer_named
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record, digest, identity
@@ -230,7 +230,7 @@ class Runner:
             return facts | {"timeline": timeline} if timeline else facts
 
 
-def attempted(point: Point | Joint, key: str, measure: Callable[[], Record]) -> Record:
+def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Record]) -> Record:
     """The record of a point: what ``measure`` finds, or how it failed, where the fault is the point's own."""
     begin = begun(point, key)
     try:
@@ -241,12 +241,12 @@ def attempted(point: Point | Joint, key: str, measure: Callable[[], Record]) -> 
         return begin | {"status": FAILURES[type(error)], "reason": str(error)}
 
 
-def timed_out(point: Point | Joint, key: str, limit: float) -> Record:
+def timed_out(point: Point | LayerSequence, key: str, limit: float) -> Record:
     """The record of a point that begins now, should it not end within so many seconds."""
     return begun(point, key) | {"status": "timeout", "reason": f"not at its end after {limit:g} s"}
 
 
-def begun(point: Point | Joint, key: str) -> Record:
+def begun(point: Point | LayerSequence, key: str) -> Record:
     """What the record of a point that begins now begins with."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
@@ -286,7 +286,7 @@ def as_json(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)
 
 
-def finished(point: Point | Joint, key: str, previous: dict[str, Record]) -> bool:
+def finished(point: Point | LayerSequence, key: str, previous: dict[str, Record]) -> bool:
     """Whether an earlier record of the same file, failed or not, is of this point and of the same key."""
     record = previous.get(identity(point.axes()))
     return record is not None and record["key"] == key

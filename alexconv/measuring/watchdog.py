@@ -9,12 +9,11 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf
 
 from alexconv.errors import AlexconvError
 from alexconv.messages import print_error
 
-TIME_LIMIT = {"cuda": 600.0, "host": inf}  # of a point; a CPU may need hours for a large one, and can be interrupted
+TIME_LIMIT = 600.0  # seconds, of a point on a GPU
 
 
 @contextmanager

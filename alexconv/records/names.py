@@ -4,7 +4,7 @@ from typing import Any
 
 from alexconv.kernels.ladder import FORMER_NAMES, RUNGS
 
-IN_ONE_GRAPH = "-together"  # how the name ends of what several layers have in common
+SEQUENCE_SUFFIX = "-together"  # how the name ends of what several layers have in common
 
 
 def in_present_names(record: dict[str, Any]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def in_present_names(record: dict[str, Any]) -> dict[str, Any]:
 
 def present_rung(name: str) -> str:
     """The name of today of a rung, or of several layers of it in one graph."""
-    base = name.removesuffix(IN_ONE_GRAPH)
+    base = name.removesuffix(SEQUENCE_SUFFIX)
     return FORMER_NAMES.get(base, base) + name[len(base) :]
 
 

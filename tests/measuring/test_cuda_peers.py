@@ -4,9 +4,10 @@ import pytest
 
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring import peers
-from alexconv.measuring.points import TOGETHER, Point
+from alexconv.measuring import torch_peers
+from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings
+from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.shapes import WORKLOADS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # what torch warns of is its own affair
@@ -27,10 +28,10 @@ def cuda():
 
 @pytest.fixture(scope="module")
 def runner(cuda):
-    return peers.PeerRunner(peers.import_torch(cuda), cuda, Runner(cuda, POINTS, Settings(seconds=0.0)))
+    return torch_peers.TorchRunner(torch_peers.import_torch(cuda), cuda, Runner(cuda, POINTS, Settings(seconds=0.0)))
 
 
-@pytest.mark.parametrize("point", peers.peer_points(POINTS), ids=lambda point: f"{point.rung}-{point.layer}")
+@pytest.mark.parametrize("point", torch_peers.peer_points(POINTS), ids=lambda point: f"{point.rung}-{point.layer}")
 def test_a_peer_is_right_and_timed(runner, point):
     record = runner.record(point)
     assert record["status"] == "ok", record["reason"]
@@ -38,11 +39,11 @@ def test_a_peer_is_right_and_timed(runner, point):
     assert all(min(values) > 0 for values in record["samples"].values())
 
 
-@pytest.mark.parametrize("joint", peers.joint_points(POINTS), ids=lambda joint: joint.rung)
+@pytest.mark.parametrize("joint", torch_peers.peer_sequences(POINTS), ids=lambda joint: joint.rung)
 def test_layers_together_take_longer_than_any_of_them(runner, joint):
     record = runner.record(joint)
     assert record["status"] == "ok", record["reason"]
-    first = runner.record(Point(**joint.points()[0].axes() | {"rung": joint.rung.removesuffix(TOGETHER)}))
+    first = runner.record(Point(**joint.points()[0].axes() | {"rung": joint.rung.removesuffix(SEQUENCE_SUFFIX)}))
     assert min(record["samples"]["kernel"]) > min(first["samples"]["kernel"])
 
 
@@ -54,7 +55,7 @@ def test_torchs_flags_and_the_devices_memory_are_given_back(cuda, runner):
     def flags():
         return cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision
 
-    point = peers.peer_points(POINTS)[0]
+    point = torch_peers.peer_points(POINTS)[0]
     runner.record(point)
     before, free = flags(), cuda.driver.mem_get_info()[0]
     runner.record(point)
@@ -63,5 +64,5 @@ def test_torchs_flags_and_the_devices_memory_are_given_back(cuda, runner):
 
 
 def test_rungs_still_run_after_peers(cuda, runner):
-    runner.record(peers.peer_points(POINTS)[0])
+    runner.record(torch_peers.peer_points(POINTS)[0])
     assert Runner(cuda, POINTS, Settings(seconds=0.0, baseline=False)).record(POINTS[2])["status"] == "ok"

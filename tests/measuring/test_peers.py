@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,10 +14,12 @@ from report_records import record, write
 from alexconv import compare, run
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import MissingTool, UsageError
+from alexconv.executors.cuda.buffers import time_on_device
 from alexconv.executors.host.buffers import HostRungs
-from alexconv.measuring import peers
+from alexconv.measuring import torch_peers
 from alexconv.measuring.jobs import Job, with_peers
-from alexconv.measuring.points import Joint, Point, layer_range
+from alexconv.measuring.peers import PEERS
+from alexconv.measuring.points import LayerSequence, Point, layer_range
 from alexconv.measuring.runner import Runner, Settings, finished
 from alexconv.records.store import identity, read
 from alexconv.reports.measurements import measurements
@@ -160,6 +163,7 @@ class Executor:
         self.now = 0.0
         self.errors = lambda what: nullcontext()
         self.budget = 1 << 30
+        self.time = partial(time_on_device, self)
 
     def flush(self) -> None:
         pass
@@ -183,9 +187,9 @@ def torch() -> Torch:
     return Torch()
 
 
-def runner_of(torch: Torch, *points: Point, **settings) -> peers.PeerRunner:
+def runner_of(torch: Torch, *points: Point, **settings) -> torch_peers.TorchRunner:
     executor = Executor()
-    return peers.PeerRunner(torch, executor, Runner(executor, points, Settings(seconds=0.0, **settings)))
+    return torch_peers.TorchRunner(torch, executor, Runner(executor, points, Settings(seconds=0.0, **settings)))
 
 
 def test_every_layer_and_batch_has_its_peers_once():
@@ -194,20 +198,20 @@ def test_every_layer_and_batch_has_its_peers_once():
         for layer, N in ((3, 1), (4, 8))
         for rung in ("direct", "channels")
     ]
-    found = peers.peer_points(points)
+    found = torch_peers.peer_points(points)
     assert [(each.layer, each.N) for each in found] == [(3, 1)] * 7 + [(4, 8)] * 7
     assert [each.rung for each in found[:7]] == [*CONVOLUTIONS, "torch-gemm-fp32"]
-    assert {each.precision for each in peers.peer_points(points, ["tf32"])} == {"tf32"}
-    assert peers.peer_points(points, ["half"]) == []
+    assert {each.precision for each in torch_peers.peer_points(points, ["tf32"])} == {"tf32"}
+    assert torch_peers.peer_points(points, ["half"]) == []
 
 
 def test_layers_together_are_one_point_per_workload_and_batch():
     points = [Point("alexnet", layer, N, "direct", "pageable", "fp32", {}) for N in (1, 8) for layer in range(1, 6)]
-    found = peers.joint_points(points)
+    found = torch_peers.peer_sequences(points)
     assert len(found) == 2 * 6
     assert found[0].axes() == point().axes() | {"layer": "1-5", "rung": "torch-nchw-fp32-together"}
     assert [each.layer for each in found[0].points()] == [1, 2, 3, 4, 5]
-    assert peers.joint_points(points[:1]) == []
+    assert torch_peers.peer_sequences(points[:1]) == []
     assert [layer_range(layers) for layers in ((2,), (1, 3), (2, 3), (3, 2))] == ["2", "1,3", "2-3", "3,2"]
 
 
@@ -236,9 +240,9 @@ def test_a_convolution_is_checked_timed_and_recorded_as_a_rung_is(torch, rung, p
 def test_the_faster_variant_is_the_peers_time():
     times = {True: [2.0], False: [1.0]}
     facts = {padded: {"status": "ok", "samples": {"kernel": times[padded]}} for padded in times}
-    assert min(facts, key=lambda padded: peers.rank(facts[padded])) is False
+    assert min(facts, key=lambda padded: torch_peers.rank(facts[padded])) is False
     facts[False]["status"] = "wrong"
-    assert min(facts, key=lambda padded: peers.rank(facts[padded])) is True
+    assert min(facts, key=lambda padded: torch_peers.rank(facts[padded])) is True
 
 
 def test_a_wrong_peer_has_no_time(torch):
@@ -251,23 +255,23 @@ def test_a_wrong_peer_has_no_time(torch):
 
 
 def test_the_product_is_of_the_layers_size_and_checked(torch):
-    asked = point(5, rung=peers.GEMM)
+    asked = point(5, rung=torch_peers.GEMM)
     conv = asked.conv
     found = runner_of(torch, asked).record(asked)
     assert found["status"] == "ok"
     pixels = conv.E * conv.F
     assert found["device_bytes"] == 4 * (conv.M * conv.K + conv.K * pixels + conv.M * pixels)
-    assert found["error"]["tolerance"] == peers.PRECISIONS["fp32"].tolerance(conv.K)
+    assert found["error"]["tolerance"] == torch_peers.PRECISIONS["fp32"].tolerance(conv.K)
     torch.spoil = 0.01
     assert runner_of(torch, asked).record(asked)["status"] == "wrong"
 
 
 def test_layers_together_are_recorded_as_one(torch):
-    joint = peers.together("alexnet", (3, 5), 1, "fp16", "nhwc")
+    joint = torch_peers.sequence_of("alexnet", (3, 5), 1, "fp16", "nhwc")
     found = runner_of(torch, *joint.points()).record(joint)
     assert found["status"] == "ok"
     assert found["point"]["layer"] == "3,5"
-    assert len(torch.paddings) == 2 * 2 * (peers.WARM_UPS + 1)
+    assert len(torch.paddings) == 2 * 2 * (torch_peers.WARM_UPS + 1)
 
 
 def test_verify_only_times_nothing_and_what_does_not_fit_is_skipped(torch):
@@ -292,7 +296,7 @@ def test_a_fault_of_torch_is_a_status_in_one_line(torch, monkeypatch, error, sta
 
 
 def test_the_key_knows_the_versions_and_the_settings(torch):
-    joint = peers.together("alexnet", (1, 3), 1, "fp32", "nchw")
+    joint = torch_peers.sequence_of("alexnet", (1, 3), 1, "fp32", "nchw")
     for asked in (point(), joint):
         key = runner_of(torch, point(1), point(3)).key(asked)
         assert key == runner_of(Torch(), point(1), point(3)).key(asked)
@@ -306,18 +310,18 @@ def test_the_key_knows_the_versions_and_the_settings(torch):
 
 def test_missing_pieces_are_one_clear_line(torch, monkeypatch):
     with pytest.raises(UsageError, match="needs an NVIDIA GPU"):
-        peers.import_torch(SimpleNamespace(name="host"))
+        torch_peers.import_torch(SimpleNamespace(name="host", measures=False))
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingTool, match=r"pip install 'alexconv\[peers\]'"):
-        peers.import_torch(Executor())
+        torch_peers.import_torch(Executor())
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert peers.import_torch(Executor()) is torch
+    assert torch_peers.import_torch(Executor()) is torch
     del torch.backends.cudnn.conv
     with pytest.raises(MissingTool, match="this is torch 2"):
-        peers.import_torch(Executor())
+        torch_peers.import_torch(Executor())
     torch.cuda.is_available = lambda: False
     with pytest.raises(MissingTool, match="no CUDA device"):
-        peers.import_torch(Executor())
+        torch_peers.import_torch(Executor())
 
 
 @pytest.mark.parametrize(
@@ -340,7 +344,7 @@ def test_bad_usage_says_so_before_anything_runs(tmp_path, capsys, arguments, say
 
 
 def jobs(precisions: list[str], *points: Point) -> list[Job]:
-    return with_peers("rungs", points, "peers", precisions, sequences=True)
+    return with_peers("rungs", points, PEERS["torch"], "peers", precisions, sequences=True)
 
 
 def test_peers_run_after_the_rungs_of_their_layer_and_batch():
@@ -349,7 +353,7 @@ def test_peers_run_after_the_rungs_of_their_layer_and_batch():
     expected = ["rungs", *["peers"] * 7]
     assert [job.recorder for job in found] == expected * 2 + ["peers"] * 6
     assert [job.point.layer for job in found[:16]] == [2] * 8 + [1] * 8
-    assert all(isinstance(job.point, Joint) for job in found[16:])
+    assert all(isinstance(job.point, LayerSequence) for job in found[16:])
     with pytest.raises(UsageError, match="two layers or more"):
         jobs([], own[0])
     with pytest.raises(UsageError, match="no peer is left"):
@@ -369,7 +373,7 @@ class Host(Executor, HostRungs):
 
 def test_the_whole_run_lists_records_resumes_and_shows_peers(tmp_path, capsys, monkeypatch, torch):
     monkeypatch.setattr(run, "choose_executor", lambda *arguments: Host())
-    monkeypatch.setattr(peers, "import_torch", lambda executor: torch)
+    monkeypatch.setitem(PEERS, "torch", replace(PEERS["torch"], load=lambda executor: torch))
     out = tmp_path / "r.jsonl"
     arguments = ["--layers", "3,5", "--N", "1", "--rungs", "direct-register", "--no-baseline", "--peers", "torch"]
     arguments += ["--together", "--seconds", "0", "--precision", "fp32", "--out", str(out)]
@@ -386,7 +390,7 @@ def test_the_whole_run_lists_records_resumes_and_shows_peers(tmp_path, capsys, m
 
 def test_reports_leave_layers_together_out_and_compare_reads_them(tmp_path, capsys):
     own = record("alexnet", 3, 1, "direct")
-    joint = peers.together("alexnet", (1, 2, 3), 1, "fp32", "nchw")
+    joint = torch_peers.sequence_of("alexnet", (1, 2, 3), 1, "fp32", "nchw")
     both = [own, record("alexnet", 3, 1, "torch-nchw-fp32") | {"peer": {}}, own | {"point": joint.axes()}]
     file = write(tmp_path / "r.jsonl", both)
     assert {each.series.rung for each in measurements(read([file])).points} == {"direct", "torch-nchw-fp32"}

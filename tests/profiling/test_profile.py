@@ -281,7 +281,7 @@ def test_a_missing_ncu_is_said(tmp_path, monkeypatch):
 def counted(tmp_path, monkeypatch, entries):
     """The profiles of a rung whose launches a stand-in for Nsight Compute's child lists so."""
     options = profile.parser().parse_args(["--rungs", "unroll-matmul", "--layers", "2"])
-    (point,) = points = profile.points_asked_for(options, "cuda")
+    (point,) = points = profile.points_asked_for(options, 128)
     kernels = [{"point": identity(point.axes()), "entry": entry, "images": 128} for entry in entries]
     launched = tmp_path / "launched"
     launched.write_text(json.dumps({"kernels": kernels, "problems": ["direct: out of memory"]}))
@@ -332,7 +332,7 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(ncu, "INSTALLED", ())
     options = profile.parser().parse_args(["--rungs", "tiled", "--layers", "2", "--N", "128"])
-    points = profile.points_asked_for(options, "cuda")
+    points = profile.points_asked_for(options, 128)
     runner = profile.Runner(Compiled(), points, profile.Settings())
     (found,) = profile.cuda_profiles(runner, points, [])
     assert "install NVIDIA Nsight Compute" in capsys.readouterr().err
@@ -344,7 +344,7 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
 @pytest.mark.parametrize("source", ["driver", "host"])
 def test_images_are_those_that_one_turn_of_the_launches_takes(monkeypatch, source):
     command = ["--rungs", "wgmma-window-tf32", "--layers", "1", "--N", "128", "--set", "IMAGES_AT_A_TIME=64"]
-    points = profile.points_asked_for(profile.parser().parse_args(command), "cuda")
+    points = profile.points_asked_for(profile.parser().parse_args(command), 128)
     runner = profile.Runner(Compiled(), points, profile.Settings())
     monkeypatch.setattr(profile, "trace_point", lambda *given: [("window", None)])
     monkeypatch.setattr(profile, "trace_metrics", lambda found: {})
@@ -395,7 +395,7 @@ class Launching(CudaExecutor):
 @pytest.mark.parametrize("rung", ["tiled", "mma-half"])
 def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layout(rung):
     options = profile.parser().parse_args(["--rungs", rung, "--layers", "5", "--N", "2"])
-    points = profile.points_asked_for(options, "cuda")
+    points = profile.points_asked_for(options, 128)
     executor = Launching()
     runner = profile.Runner(executor, points, profile.Settings())
     launched = profile.launch_once(runner, points)

@@ -154,13 +154,13 @@ class CopiedBuffers(CudaBuffers):
         super().__init__(*arguments)
         _, _, plan, x, w, transfer = arguments
         y_shape = self.program.bound.rung.y_shape(self.conv, plan.N)
-        if transfer.kind == "pageable":
+        if transfer.page_locked:
+            self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
+            self.y = self.driver.pagelocked_empty(y_shape, self.dtype)
+        else:
             self.x, self.w = x, w
             self.y = np.empty(y_shape, self.dtype)
             self.y.fill(0)  # touches the pages, whose first use is the host's affair and not the copy's
-        else:
-            self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
-            self.y = self.driver.pagelocked_empty(y_shape, self.dtype)
         self.pointers = self.buffer_set(list(self.bytes), self.filter_set(self.program.filters(self, w.nbytes)))
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
@@ -369,7 +369,7 @@ class ManagedBuffers(CudaBuffers):
         self.y = self._managed(self.program.bound.rung.y_shape(self.conv, plan.N))
         np.copyto(self.x, x)
         np.copyto(self.w, w)
-        self.prefetches = transfer.kind == "managed-prefetch"
+        self.prefetches = transfer.prefetches
         self.in_constant_memory = self.program.bound.rung.constant_symbol is not None
         filters = self.program.filters(self, 0) if self.in_constant_memory else self.w.ctypes.data
         self.scratch = self.buffer_set([a.name for a in self.program.bound.rung.scratch], self.filter_set(filters))

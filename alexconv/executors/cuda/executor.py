@@ -4,7 +4,7 @@ The primary context is used and pushed, so other libraries in the process (torch
 """
 
 import atexit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from math import prod
@@ -13,17 +13,18 @@ from typing import Any
 from alexconv.compiling import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.cuda.bindings import PDL_SINCE, import_bindings, pdl_shared
-from alexconv.executors.cuda.buffers import CopiedBuffers, CudaBuffers, ManagedBuffers, StreamedBuffers
+from alexconv.executors.cuda.buffers import CudaBuffers, Pipeline, StreamedBuffers, time_on_device
 from alexconv.executors.cuda.graphs import Graph
 from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
 from alexconv.executors.cuda.tensor_maps import encode
-from alexconv.executors.interface import Buffers, Values
+from alexconv.executors.interface import Buffers, Samples, Values
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.geometry import WARP
 from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import Rung, TensorMap
 from alexconv.measuring.planner import Plan
-from alexconv.measuring.transfers import TRANSFERS, Transfer
+from alexconv.measuring.transfers import Transfer, transfers_of
+from alexconv.measuring.watchdog import TIME_LIMIT
 from alexconv.records.store import Record
 
 MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
@@ -141,8 +142,9 @@ class CudaExecutor:
     """One GPU, chosen explicitly.  Raises MissingTool where there is no driver, no device or no nvcc."""
 
     name = "cuda"
-    transfers = tuple(TRANSFERS)
     measures = True
+    usual_batch = 128
+    time_limit = TIME_LIMIT
 
     def __init__(self, device: int = 0) -> None:
         self.driver = import_driver()
@@ -175,6 +177,11 @@ class CudaExecutor:
     def attribute(self, name: str) -> int:
         """A device attribute by its name in the driver API."""
         return int(self.gpu.get_attribute(getattr(self.driver.device_attribute, name)))
+
+    @property
+    def transfers(self) -> tuple[str, ...]:
+        """Those that the table has for it."""
+        return transfers_of(CudaExecutor.name)
 
     def unsuited(self, rung: Rung) -> str | None:
         """Why this GPU cannot run the rung, or None."""
@@ -225,9 +232,8 @@ class CudaExecutor:
 
     def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
         """Allocates the arrays of a plan; raises OutOfMemory."""
-        kinds: dict[str, Any] = {"pageable": CopiedBuffers, "pinned": CopiedBuffers, "streamed": StreamedBuffers}
         with self.errors(program.bound.rung.name):
-            opened: Buffers = kinds.get(transfer.kind, ManagedBuffers)(self, program, plan, x, w, transfer)
+            opened: Buffers = transfer.opener(CudaExecutor.name)(self, program, plan, x, w, transfer)
             return opened
 
     @contextmanager
@@ -257,6 +263,14 @@ class CudaExecutor:
         event = self.driver.Event()
         event.record(stream)
         return event
+
+    def time(self, pieces: Sequence[Callable[[], None]], seconds: float) -> Samples:
+        """Cold and hot samples, ms, of what the pieces of a batch enqueue on the executor's stream."""
+        return time_on_device(self, pieces, seconds)
+
+    def pipeline(self, batches: Sequence[StreamedBuffers], order: Sequence[tuple[int, int]], streams: int) -> Pipeline:
+        """The pieces of several batches on several streams; see Pipeline."""
+        return Pipeline(self, batches, order, streams)
 
     @contextmanager
     def recorded(self, enqueue: Callable[[Any], None]) -> Iterator[Callable[[], None]]:

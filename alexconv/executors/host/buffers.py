@@ -4,6 +4,7 @@ What a CPU needs for a kernel says nothing about a GPU, so nothing is measured h
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import Rung, TensorMap
 from alexconv.measuring.planner import Plan
-from alexconv.measuring.transfers import Transfer
+from alexconv.measuring.transfers import Transfer, transfers_of
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record
 
@@ -69,7 +70,15 @@ class HostProgram:
 class HostBuffers:
     """Host memory in place of the device's: each piece is copied into buffers, computed, copied out."""
 
-    def __init__(self, executor: HostExecutor, program: HostProgram, plan: Plan, x: Values, w: Values) -> None:
+    def __init__(
+        self,
+        executor: HostExecutor,
+        program: HostProgram,
+        plan: Plan,
+        x: Values,
+        w: Values,
+        transfer: Transfer | None = None,
+    ) -> None:
         self.program, self.plan, self.x, self.dtype = program, plan, x, x.dtype
         bound, rung = program.bound, program.bound.rung
         prepared = bound.prepared_bytes()
@@ -120,13 +129,19 @@ class HostRungs:
     """The host executor as the run sees it.  Raises MissingTool without a C++ compiler."""
 
     name = "host"
-    transfers: tuple[str, ...] = ("pageable",)
     measures = False
+    usual_batch = 1
+    time_limit = inf  # a CPU may need hours for a large point, and can be interrupted
     device = H200
 
     def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
         self.executor = HostExecutor(build=build, order=order)
         self._because = because
+
+    @property
+    def transfers(self) -> tuple[str, ...]:
+        """Those that the table has for it: a copy in host memory."""
+        return transfers_of(HostRungs.name)
 
     def describe(self) -> str:
         """What runs the kernels, and why not a GPU."""
@@ -159,8 +174,9 @@ class HostRungs:
         return HostProgram(module, bound)
 
     def open(self, program: HostProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
-        """Allocates the buffers of a plan; the only transfer is a copy in host memory."""
-        return HostBuffers(self.executor, program, plan, x, w)
+        """Allocates the buffers of a plan."""
+        opened: Buffers = transfer.opener(HostRungs.name)(self.executor, program, plan, x, w, transfer)
+        return opened
 
     def health(self) -> Record:
         """Nothing: no figure depends on it."""

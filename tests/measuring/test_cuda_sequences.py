@@ -6,7 +6,7 @@ import pytest
 from alexconv.executors import choose_executor
 from alexconv.executors.cuda.graphs import Graph
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring import together
+from alexconv.measuring import sequences
 from alexconv.measuring.points import choose_rungs, expand
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.transfers import transfer_named
@@ -23,8 +23,8 @@ def cuda():
 
 def record(cuda, rung: str, N: int, transfer: str) -> dict:
     points = expand("alexnet", ALL, [N], choose_rungs(rung), [transfer_named(transfer)], {})
-    (joint,) = together.joint_rungs(points)
-    return together.TogetherRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(joint)
+    (joint,) = sequences.rung_sequences(points)
+    return sequences.SequenceRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(joint)
 
 
 @pytest.mark.parametrize("rung", ["direct-register", "mma-tf32", "mma-scaled", "mma-split", "mma-half"])
@@ -44,7 +44,7 @@ def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
 def test_a_pipeline_of_all_layers_is_right_and_timed(cuda, monkeypatch, rung, streams):
     if reason := RUNGS[rung].unsuited(cuda.capability):
         pytest.skip(reason)
-    monkeypatch.setattr(together, "PIECE_BYTES", 10**6)
+    monkeypatch.setattr(sequences, "PIECE_BYTES", 10**6)
     found = record(cuda, rung, 5, f"streamed:{streams}")
     assert found["status"] == "ok", found["reason"]
     assert set(found["samples"]) == {"total"}

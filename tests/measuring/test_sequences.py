@@ -11,11 +11,11 @@ from alexconv.errors import UsageError
 from alexconv.executors.host.buffers import HostRungs
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring import together
+from alexconv.measuring import sequences
 from alexconv.measuring.planner import Plan
-from alexconv.measuring.points import Joint, Point, choose_rungs, expand
+from alexconv.measuring.points import LayerSequence, Point, choose_rungs, expand
 from alexconv.measuring.runner import Runner, Settings, finished
-from alexconv.measuring.transfers import transfer_named
+from alexconv.measuring.transfers import TRANSFERS, transfer_named
 from alexconv.records.store import identity
 from alexconv.shapes import WORKLOADS
 
@@ -27,7 +27,7 @@ def points(
 
 
 def test_each_rung_transfer_and_batch_is_one_joint():
-    found = together.joint_rungs(
+    found = sequences.rung_sequences(
         [*points("direct-register,tiled"), *points(transfer="streamed:3"), *points(transfer="managed")]
     )
     names = [(joint.rung, joint.transfer) for joint in found]
@@ -42,19 +42,19 @@ def test_each_rung_transfer_and_batch_is_one_joint():
         "rung": "direct-register-together",
         "constants": {},
     }
-    assert together.joint_rungs(points(layers=(3,))) == []
+    assert sequences.rung_sequences(points(layers=(3,))) == []
 
 
 def test_what_does_not_go_together_is_bad_usage():
     with pytest.raises(UsageError, match="one value of each constant"):
-        together.joint_rungs(points("tiled", TILE=[8, 16]))
+        sequences.rung_sequences(points("tiled", TILE=[8, 16]))
     with pytest.raises(UsageError, match="one precision, not fp32 and half"):
-        together.joint([*points(layers=(3,)), *points("tiled-half", layers=(5,))], together.MIXED)
+        sequences.sequence_of([*points(layers=(3,)), *points("tiled-half", layers=(5,))], sequences.MIXED)
 
 
 def test_a_mix_has_a_rung_and_constants_for_every_layer():
     arguments = "alexnet", [1, 2], [transfer_named("pageable")], None
-    found = together.mixed("3=direct-register,5=tiled:TILE=8:UNROLL=1", *arguments)
+    found = sequences.mixed("3=direct-register,5=tiled:TILE=8:UNROLL=1", *arguments)
     assert [(joint.rung, joint.N, joint.layers) for joint in found] == [
         ("mixed-together", 1, (3, 5)),
         ("mixed-together", 2, (3, 5)),
@@ -70,7 +70,7 @@ def test_a_mix_has_a_rung_and_constants_for_every_layer():
         ("3=direct,3=tiled", "layers together have one rung each"),
     ]:
         with pytest.raises(UsageError, match=says):
-            together.mixed(wrong, *arguments)
+            sequences.mixed(wrong, *arguments)
 
 
 def cut(pieces: int) -> Plan:
@@ -78,15 +78,15 @@ def cut(pieces: int) -> Plan:
 
 
 def test_pieces_with_more_output_come_first_and_layers_are_interleaved():
-    found = together.turns([cut(2), cut(4), cut(2)], [True, True, False])
+    found = sequences.piece_order([cut(2), cut(4), cut(2)], [True, True, False])
     assert found == [(1, 0), (0, 0), (1, 1), (1, 2), (0, 1), (1, 3), (2, 0), (2, 1)]
-    assert together.turns([cut(3)], [False]) == [(0, 0), (0, 1), (0, 2)]
+    assert sequences.piece_order([cut(3)], [False]) == [(0, 0), (0, 1), (0, 2)]
 
 
 @pytest.mark.parametrize("outweigh", [[True] * 5, [True, True, True, False, False]])
 def test_every_piece_has_one_turn_and_those_of_a_layer_keep_their_order(outweigh):
     cuts = [cut(pieces) for pieces in (26, 16, 6, 8, 8)]
-    found = together.turns(cuts, outweigh)
+    found = sequences.piece_order(cuts, outweigh)
     assert sorted(found) == [(layer, piece) for layer, each in enumerate(cuts) for piece in range(each.N)]
     for layer, each in enumerate(cuts):
         assert [piece for which, piece in found if which == layer] == list(range(each.N))
@@ -95,7 +95,7 @@ def test_every_piece_has_one_turn_and_those_of_a_layer_keep_their_order(outweigh
 class Device(HostRungs):
     """The host executor in a GPU's place: a launch of the graph runs the rungs and times nothing."""
 
-    name, measures, transfers = "cuda", True, ("pageable", "streamed")
+    name, measures, transfers, time_limit = "cuda", True, ("pageable", "streamed"), 600.0
     spoils = False
     pdl: tuple[bool, ...] = ()  # of the points that were enqueued
 
@@ -106,8 +106,14 @@ class Device(HostRungs):
     def recorded(self, enqueue):
         yield lambda: enqueue(None)
 
+    def time(self, pieces, seconds):
+        return {"kernel": [1.0], "kernel_cold": [2.0]}
+
+    def pipeline(self, batches, order, streams):
+        return Pipeline(batches, order)
+
     def open(self, *arguments):
-        opened = super().open(*arguments)
+        opened = super().open(*arguments[:-1], TRANSFERS["pageable"])
         opened.pointers, opened.stream = opened.buffers, None
         opened.fill = lambda pointers, stream: opened.y.fill(np.nan)
         opened.enqueue = partial(self.enqueue, opened)
@@ -123,8 +129,8 @@ class Device(HostRungs):
 class Pipeline:
     """Runs its batches one after the other."""
 
-    def __init__(self, executor, batches, order, streams) -> None:
-        self.batches, self.order, self.streams = batches, order, streams
+    def __init__(self, batches, order) -> None:
+        self.batches, self.order = batches, order
 
     def run(self, *, fill: bool = False) -> float:
         for batch in self.batches:
@@ -144,20 +150,18 @@ class Pipeline:
 
 
 @pytest.fixture
-def device(monkeypatch):
-    monkeypatch.setattr(together, "time_on_device", lambda *arguments: {"kernel": [1.0], "kernel_cold": [2.0]})
-    monkeypatch.setattr(together, "Pipeline", Pipeline)
+def device():
     return Device()
 
 
-def record(device, joint: Joint, **settings) -> dict:
-    runner = Runner(device, joint.points(), Settings(seconds=0.0, baseline=False, **settings))
-    return together.TogetherRunner(device, runner).record(joint)
+def record(device, sequence: LayerSequence, **settings) -> dict:
+    runner = Runner(device, sequence.points(), Settings(seconds=0.0, baseline=False, **settings))
+    return sequences.SequenceRunner(device, runner).record(sequence)
 
 
 def test_a_graph_of_layers_is_one_record(device):
-    (joint,) = together.joint_rungs(points())
-    found = record(device, joint)
+    (sequence,) = sequences.rung_sequences(points())
+    found = record(device, sequence)
     assert found["status"] == "ok", found["reason"]
     assert found["point"]["layer"] == "3,5"
     assert found["samples"] == {"kernel": [1.0], "kernel_cold": [2.0]}
@@ -168,15 +172,15 @@ def test_a_graph_of_layers_is_one_record(device):
     assert found["error"]["scaled"] == max(layer["error"]["scaled"] for layer in found["layers"])
     assert found["pieces"] == 2
     assert device.pdl == (False, True)  # the second layer may start before the first one's end
-    assert record(device, joint, timed=False)["samples"] == {}
+    assert record(device, sequence, timed=False)["samples"] == {}
 
 
 def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
-    monkeypatch.setattr(together, "PIECE_BYTES", 10**5)
-    (joint,) = together.joint_rungs(
+    monkeypatch.setattr(sequences, "PIECE_BYTES", 10**5)
+    (sequence,) = sequences.rung_sequences(
         expand("alexnet", (3, 5), [3], choose_rungs("tiled"), [transfer_named("streamed:4")], {})
     )
-    found = record(device, joint)
+    found = record(device, sequence)
     assert found["status"] == "ok", found["reason"]
     assert set(found["samples"]) == {"total"}
     assert [layer["pieces"] for layer in found["layers"]] == [3, 3]
@@ -185,27 +189,27 @@ def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
 
 def test_outputs_that_nothing_wrote_have_no_times(device):
     device.spoils = True
-    (joint,) = together.joint_rungs(points())
-    found = record(device, joint)
+    (sequence,) = sequences.rung_sequences(points())
+    found = record(device, sequence)
     assert found["status"] == "wrong"
     assert "samples" not in found
 
 
 def test_layers_that_do_not_fit_together_are_skipped(device):
-    (joint,) = together.joint_rungs(points())
+    (sequence,) = sequences.rung_sequences(points())
     one = 4 * (384 * 256 * 9 + 256 * 15 * 15 + 384 * 13 * 13)
-    found = record(device, joint, memory_budget=one + 200_000)
+    found = record(device, sequence, memory_budget=one + 200_000)
     assert found["status"] == "skipped"
     assert "device memory together" in found["reason"]
-    (joint,) = together.joint_rungs(
+    (sequence,) = sequences.rung_sequences(
         expand("alexnet", (3, 5), [3], choose_rungs("direct"), [transfer_named("pageable")], {})
     )
-    assert "takes whole batches" in record(device, joint, memory_budget=one + 400_000)["reason"]
+    assert "takes whole batches" in record(device, sequence, memory_budget=one + 400_000)["reason"]
 
 
 def test_the_key_knows_every_layers_rung_and_constants(device):
-    (first,), (second,) = (together.joint_rungs(points("tiled", TILE=[tile])) for tile in (8, 16))
-    runner = together.TogetherRunner(device, Runner(device, first.points(), Settings()))
+    (first,), (second,) = (sequences.rung_sequences(points("tiled", TILE=[tile])) for tile in (8, 16))
+    runner = sequences.SequenceRunner(device, Runner(device, first.points(), Settings()))
     assert identity(first.axes()) == identity(second.axes())
     previous = {identity(first.axes()): {"key": runner.key(first), "status": "ok"}}
     assert finished(first, runner.key(first), previous)

@@ -17,14 +17,12 @@ from typing import Any
 
 from alexconv.cli.options import parse_layers, workload_named
 from alexconv.errors import UsageError
-from alexconv.executors.cuda.buffers import CopiedBuffers, Pipeline, time_on_device
 from alexconv.executors.interface import OpenedRung, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.checks import PRECISIONS, MaxError, worst
 from alexconv.measuring.planner import DoesNotFit, Plan, plan
 from alexconv.measuring.points import (
-    TOGETHER,
-    Joint,
+    LayerSequence,
     Point,
     TunedConstants,
     choose_rungs,
@@ -35,41 +33,41 @@ from alexconv.measuring.points import (
 from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
 from alexconv.measuring.sampling import repeat
 from alexconv.measuring.transfers import Transfer, transfer_named
+from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
 
 MIXED = "mixed"
-COPYING = ("pageable", "pinned", "streamed")  # kinds of transfers that have something to put together
 PIECE_BYTES = 6 * 10**6  # of a piece's input or output in a pipeline, whichever is larger
 
 
 @dataclass(frozen=True)
-class JointRungs(Joint):
+class RungSequence(LayerSequence):
     """Layers with the rung and the constants that each has."""
 
     chosen: tuple[Point, ...] = field(default=(), hash=False)
 
     def axes(self) -> dict[str, Any]:
         """The point as a record holds it; the layers' rungs stand elsewhere in the record."""
-        return Joint(self.workload, self.layers, self.N, self.rung, self.transfer, self.precision).axes()
+        return LayerSequence(self.workload, self.layers, self.N, self.rung, self.transfer, self.precision).axes()
 
     def points(self) -> list[Point]:
         """Each layer as a point of its own."""
         return list(self.chosen)
 
 
-def joint_rungs(points: Iterable[Point]) -> list[JointRungs]:
+def rung_sequences(points: Iterable[Point]) -> list[RungSequence]:
     """Each rung's layers together, for every workload, N and transfer; nothing where it has one layer only.
 
     Raises UsageError where a layer comes with several values of a constant.
     """
     groups: dict[tuple[str, int, str, str], list[Point]] = {}
     for point in points:
-        if transfer_named(point.transfer).kind in COPYING:
+        if transfer_named(point.transfer).copies:  # else there is nothing to put together
             groups.setdefault((point.workload, point.N, point.rung, point.transfer), []).append(point)
-    return [joint(group, rung) for (_, _, rung, _), group in groups.items() if len(group) > 1]
+    return [sequence_of(group, rung) for (_, _, rung, _), group in groups.items() if len(group) > 1]
 
 
-def joint(chosen: Sequence[Point], name: str) -> JointRungs:
+def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
     """Points of different layers as one; raises UsageError where two are of one layer, or precisions differ."""
     layers, precisions = [point.layer for point in chosen], {point.precision for point in chosen}
     if len(set(layers)) < len(layers):
@@ -77,13 +75,13 @@ def joint(chosen: Sequence[Point], name: str) -> JointRungs:
     if len(precisions) > 1:
         raise UsageError(f"layers together have one precision, not {' and '.join(sorted(precisions))}")
     first = chosen[0]
-    axes = (first.workload, tuple(layers), first.N, name + TOGETHER, first.transfer, first.precision)
-    return JointRungs(*axes, chosen=tuple(chosen))
+    axes = (first.workload, tuple(layers), first.N, name + SEQUENCE_SUFFIX, first.transfer, first.precision)
+    return RungSequence(*axes, chosen=tuple(chosen))
 
 
 def mixed(
     text: str, workload: str, batches: Sequence[int], transfers: Sequence[Transfer], tuned: TunedConstants | None
-) -> list[JointRungs]:
+) -> list[RungSequence]:
     """What ``1=RUNG,2=RUNG:NAME=VALUE:...`` asks for: a rung per layer, with constants; raises UsageError."""
     found = []
     for N in batches:
@@ -99,11 +97,11 @@ def mixed(
                 points = expand(workload, layers, [N], rungs, [transfer], values, (), tuned)
                 refuse_unused(values, points)
                 chosen += points
-            found.append(joint(chosen, MIXED))
+            found.append(sequence_of(chosen, MIXED))
     return found
 
 
-def turns(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[tuple[int, int]]:
+def piece_order(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[tuple[int, int]]:
     """In what order the pieces of several layers go through a pipeline, as pairs of layer and piece.
 
     Layers with more to copy out than in come first: then the copies out, which are the longer way in all, begin early
@@ -125,21 +123,21 @@ def bytes_moved(point: Point) -> tuple[int, int]:
     return image_bytes["x"], image_bytes["y"]
 
 
-class TogetherRunner:
+class SequenceRunner:
     """Turns layers together into records on a GPU, from the data of the runner of single points."""
 
     def __init__(self, executor: Any, runner: Runner) -> None:
         self.executor, self._runner = executor, runner
 
-    def key(self, point: JointRungs) -> str:
+    def key(self, point: RungSequence) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
         return digest([PIECE_BYTES, *(self._runner.key(each) for each in point.points())])
 
-    def record(self, point: JointRungs) -> Record:
+    def record(self, point: RungSequence) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""
         return attempted(point, self.key(point), lambda: self._measured(point))
 
-    def _measured(self, point: JointRungs) -> Record:
+    def _measured(self, point: RungSequence) -> Record:
         transfer = transfer_named(point.transfer)
         cuts = self._cuts(point, transfer)
         layers = [self._runner.layer(each) for each in point.points()]
@@ -149,16 +147,16 @@ class TogetherRunner:
                 opening = open_rung(self.executor, cut, layer.x[: each.N], layer.w, transfer)
                 opened.append(stack.enter_context(opening))
             own = [each.buffers for each in opened]
-            if transfer.kind == "streamed":
+            if transfer.pipelined:
                 outweigh = [moved_out > moved_in for moved_in, moved_out in map(bytes_moved, point.points())]
-                pipeline = Pipeline(self.executor, own, turns(cuts, outweigh), transfer.streams)
+                pipeline = self.executor.pipeline(own, piece_order(cuts, outweigh), transfer.streams)
                 run = stack.enter_context(pipeline.recorded())
                 outputs = streamed_outputs(pipeline, run)
                 measure, timeline = partial(measure_pipeline, pipeline, run), pipeline.timeline
             else:
                 launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(own)))
                 outputs = graph_outputs(own, launch)
-                measure, timeline = partial(time_on_device, self.executor, [launch]), list[Record]
+                measure, timeline = partial(self.executor.time, [launch]), list[Record]
             facts = self._facts(point, cuts, layers, opened, outputs)
             if facts["status"] == "ok":
                 settings = self._runner.settings
@@ -166,13 +164,13 @@ class TogetherRunner:
                 facts |= {"timeline": found} if (found := timeline()) else {}
         return facts
 
-    def _cuts(self, point: JointRungs, transfer: Transfer) -> list[Plan]:
+    def _cuts(self, point: RungSequence, transfer: Transfer) -> list[Plan]:
         """How each layer is cut; raises Skip where a layer cannot be computed here or all do not fit the device."""
         budget = self._runner.memory_budget()
         cuts = []
         for each in point.points():
             cut = self._runner.plan(each)
-            if transfer.kind == "streamed":
+            if transfer.pipelined:
                 pieces = ceil(each.N * max(bytes_moved(each)) / PIECE_BYTES)
                 try:
                     cut = plan(cut.bound, each.N, budget, transfer.streams, pieces)
@@ -188,7 +186,7 @@ class TogetherRunner:
 
     def _facts(
         self,
-        point: JointRungs,
+        point: RungSequence,
         cuts: Sequence[Plan],
         layers: Sequence[Layer],
         opened: Sequence[OpenedRung],
@@ -221,13 +219,13 @@ class TogetherRunner:
         }
 
 
-def enqueue_all(opened: Sequence[CopiedBuffers]) -> None:
+def enqueue_all(opened: Sequence[Any]) -> None:
     """Puts the kernels of all layers on the executor's stream, in order."""
     for number, point in enumerate(opened):
         point.enqueue(pdl=number > 0)
 
 
-def graph_outputs(opened: Sequence[CopiedBuffers], launch: Callable[[], None]) -> list[Values]:
+def graph_outputs(opened: Sequence[Any], launch: Callable[[], None]) -> list[Values]:
     """The outputs of a launch of all layers, whose arrays were full of NaN before."""
     for point in opened:
         point.outputs()  # brings inputs and filters to the device, where they stay
@@ -236,14 +234,14 @@ def graph_outputs(opened: Sequence[CopiedBuffers], launch: Callable[[], None]) -
     return [point.download() for point in opened]
 
 
-def streamed_outputs(pipeline: Pipeline, run: Callable[[], float]) -> list[Values]:
+def streamed_outputs(pipeline: Any, run: Callable[[], float]) -> list[Values]:
     """The outputs of a run of a pipeline, whose arrays were full of NaN before."""
     pipeline.forget()
     run()
     return [batch.y for batch in pipeline.batches]
 
 
-def measure_pipeline(pipeline: Pipeline, run: Callable[[], float], seconds: float) -> Samples:
+def measure_pipeline(pipeline: Any, run: Callable[[], float], seconds: float) -> Samples:
     """Host arrays to host arrays, again and again, as a graph; then once piece by piece, for the timeline."""
     samples = repeat(lambda: {"total": run()}, seconds)
     pipeline.run()
