@@ -179,6 +179,7 @@ def test_the_rung_that_the_guide_adds_computes_what_it_should(host, tmp_path):
     rung = eval(entry, {**vars(single)})
     assert rung.name not in RUNGS
     assert cuda.startswith(f"// {rung.name}: ")
+    assert all(f"\n// {title}: " in cuda for title in ("Technique", "Read next", "Run"))
     shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     (tmp_path / rung.file).write_text(cuda)
     rung = replace(rung, file=str(tmp_path / rung.file))

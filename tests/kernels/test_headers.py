@@ -1,0 +1,28 @@
+"""A header says at its top what it takes from the rungs that include it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from alexconv.compiling.sources import source_files
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.rung import FOLDER
+
+NOT_YET = ("igemm", "mma", "wgmma")
+HEADERS = sorted(header for header in FOLDER.glob("*/*.cuh") if header.parent.name not in NOT_YET)
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_a_header_names_the_constants_that_it_needs(header: Path):
+    opening, _, code = header.read_text().partition("#pragma once\n")
+    assert code, "a header begins with a comment and #pragma once"
+    rungs = [rung for rung in LADDER if header in source_files(rung.path)]
+    assert rungs, "no rung includes it"
+    taken = {constant.name for rung in rungs for constant in rung.constants}
+    taken |= {f"LADDER_{name}" for rung in rungs for name, _ in rung.sizes}
+    assert taken & words(re.sub(r"//.*", "", code)) <= words(opening)
