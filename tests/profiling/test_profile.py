@@ -12,6 +12,7 @@ import pytest
 from compilers import needs_gcc
 
 from alexconv import profile
+from alexconv.cli import profile_tables
 from alexconv.compiling.toolchain import CXX_VARIABLE
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.cuda.buffers import CopiedBuffers
@@ -21,7 +22,8 @@ from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
 from alexconv.measuring.layouts import from_study
-from alexconv.profiling import ncu
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.profiling import gpu, host, ncu
 from alexconv.profiling.trace import spread_blocks, trace_launch
 from alexconv.records.store import identity, read
 from alexconv.shapes import WORKLOADS
@@ -192,10 +194,10 @@ def test_a_trace_begins_with_zeros_for_inputs_and_nan_for_all_else(tmp_path, mon
         return trace_launch(module, launch, arguments, buffers, blocks)
 
     monkeypatch.setattr(HostExecutor, "allocate", allocate)
-    monkeypatch.setattr(profile, "trace_launch", traced_launch)
+    monkeypatch.setattr(host, "trace_launch", traced_launch)
     command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--rungs", "unroll-matmul"]
     assert profile.main([*command, "--blocks", "1", "--out", str(tmp_path / "profile.jsonl")]) == 0
-    assert begins[0] == [{0}, {0xFF}, {0}, {0xFF}]  # x, y, w, the unrolled input
+    assert begins[0] == [{0}, {0xFF}, {0xFF}, {0}]  # x, y, the unrolled input, w
 
 
 @needs_gcc
@@ -291,7 +293,7 @@ while [ "$1" != --export ]; do shift; done
 while [ "$1" != --child ]; do shift; done
 cat {launched} > "$2" """
     fake_ncu(tmp_path, monkeypatch, script)
-    return profile.counted(points, [])
+    return gpu.counted(points, [])
 
 
 def test_kernels_get_their_share_of_their_rungs_time(tmp_path, monkeypatch, capsys):
@@ -333,8 +335,8 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     monkeypatch.setattr(ncu, "INSTALLED", ())
     options = profile.parser().parse_args(["--rungs", "tiled", "--layers", "2", "--N", "128"])
     points = profile.points_asked_for(options, 128)
-    runner = profile.Runner(Compiled(), points, profile.Settings())
-    (found,) = profile.cuda_profiles(runner, points, [])
+    runner = Runner(Compiled(), points, Settings())
+    (found,) = gpu.cuda_profiles(runner, points, [])
     assert "install NVIDIA Nsight Compute" in capsys.readouterr().err
     assert (found.source, found.images) == ("driver", 128)
     assert found.metrics["registers"] == 40
@@ -345,11 +347,11 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
 def test_images_are_those_that_one_turn_of_the_launches_takes(monkeypatch, source):
     command = ["--rungs", "wgmma-window-tf32", "--layers", "1", "--N", "128", "--set", "IMAGES_AT_A_TIME=64"]
     points = profile.points_asked_for(profile.parser().parse_args(command), 128)
-    runner = profile.Runner(Compiled(), points, profile.Settings())
-    monkeypatch.setattr(profile, "trace_point", lambda *given: [("window", None)])
-    monkeypatch.setattr(profile, "trace_metrics", lambda found: {})
-    driver, host = profile.known_without_counters(runner, points), profile.host_profiles(runner, points, 1)
-    (found,) = {"driver": driver, "host": host}[source]
+    runner = Runner(Compiled(), points, Settings())
+    monkeypatch.setattr(host, "trace_point", lambda *given: [("window", None)])
+    monkeypatch.setattr(host, "trace_metrics", lambda found: {})
+    makers = {"driver": gpu.known_without_counters(runner, points), "host": host.host_profiles(runner, points, 1)}
+    (found,) = makers[source]
     assert (found.source, found.images) == (source, 64)
 
 
@@ -397,8 +399,8 @@ def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layou
     options = profile.parser().parse_args(["--rungs", rung, "--layers", "5", "--N", "2"])
     points = profile.points_asked_for(options, 128)
     executor = Launching()
-    runner = profile.Runner(executor, points, profile.Settings())
-    launched = profile.launch_once(runner, points)
+    runner = Runner(executor, points, Settings())
+    launched = gpu.launch_once(runner, points)
     assert launched["problems"] == []
     assert {(kernel["point"], kernel["images"]) for kernel in launched["kernels"]} == {(identity(points[0].axes()), 2)}
     profiled = ["start_profiler", "enqueue 2", "synchronize", "stop_profiler"]
@@ -422,10 +424,10 @@ def records(path, source, metrics, N):
 
 def test_comparison_of_host_and_gpu(tmp_path):
     name = "global_load_sectors_per_request"
-    gpu = records(tmp_path / "gpu.jsonl", "ncu", {name: 4.0, "shared_load_wavefronts_per_request": 1.5}, 128)
-    host = records(tmp_path / "host.jsonl", "host", {name: 3.0}, 1)
-    heading, rule, row = profile.comparison(gpu, host)
+    counted = records(tmp_path / "gpu.jsonl", "ncu", {name: 4.0, "shared_load_wavefronts_per_request": 1.5}, 128)
+    traced = records(tmp_path / "host.jsonl", "host", {name: 3.0}, 1)
+    heading, rule, row = profile_tables.comparison(counted, traced)
     assert row.startswith("| alexnet | 2 | tiled | tiled | 3 | 4 | 0.75 | - | - | - | - | 1.50 | - |")
     assert heading.count("|") == rule.count("|") == row.count("|")
     with pytest.raises(UsageError, match="no profiles from ncu"):
-        list(profile.comparison(host, gpu))
+        list(profile_tables.comparison(traced, counted))

@@ -1,0 +1,109 @@
+"""Tables of profiles, and two record files of them side by side."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from alexconv.measuring.points import rung_label
+from alexconv.profiling.profiles import Profile, latest_profiles
+from alexconv.profiling.trace import Trace
+
+COMPARED = (
+    *("global_load_sectors_per_request", "global_store_sectors_per_request"),
+    *("shared_load_wavefronts_per_request", "shared_store_wavefronts_per_request"),
+)
+SHOWN = {
+    "ncu": {
+        "duration_ns": "ns",
+        "share": "share %",
+        "achieved_occupancy": "occupancy %",
+        "warp_execution_efficiency": "warp %",
+        "branch_efficiency": "branch %",
+        "global_load_sectors_per_request": "sectors per load",
+        "shared_load_wavefronts_per_request": "wavefronts per load",
+        "dram_throughput": "DRAM %",
+        "l2_throughput": "L2 %",
+        "l1_throughput": "L1 %",
+        "sm_throughput": "SM %",
+        "registers": "registers",
+    },
+    "driver": {
+        "registers": "registers",
+        "static_shared_bytes": "static shared",
+        "dynamic_shared_bytes": "dynamic shared",
+        "local_bytes": "local",
+        "theoretical_occupancy": "occupancy %",
+    },
+    "host": {
+        "active_lanes": "lanes",
+        **{name: name.replace("_", " ") for name in COMPARED},
+        "global_load_efficiency": "load efficiency %",
+        "races": "races",
+    },
+}
+
+
+def show(console: Console, profiles: Sequence[Profile], *, lines: bool) -> None:
+    """Tables per source, workload, layer and N; races; with ``lines`` the source lines of every traced kernel."""
+    groups: dict[tuple[str, str, int, int], list[Profile]] = defaultdict(list)
+    for profile in profiles:
+        point = profile.point
+        groups[profile.source, point.workload, point.layer, point.N].append(profile)
+    for (source, workload, layer, N), group in groups.items():
+        console.print(profile_table(f"{workload}, layer {layer}, N={N} ({source})", source, group))
+    for profile in profiles:
+        if profile.trace and lines:
+            console.print(line_table(f"{profile.point.label()}: {profile.entry}", profile.trace))
+        for race in profile.trace.races if profile.trace else ():
+            console.print(f"race in {profile.entry} of {profile.point.label()}: {race}", soft_wrap=True, markup=False)
+
+
+def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table:
+    """A row per kernel, a column per figure that the source has."""
+    shown = SHOWN[source]
+    table = Table(Column("rung", no_wrap=True), Column("kernel", no_wrap=True), *shown.values(), title=title)
+    for profile in profiles:
+        point = profile.point
+        label = rung_label(point.rung, point.constants, point.conv).replace("[", r"\[")
+        table.add_row(label, profile.entry, *(figure(profile.metrics.get(name)) for name in shown))
+    return table
+
+
+def line_table(title: str, found: Trace) -> Table:
+    """A row per source line and kind of access."""
+    columns = ("access", "bytes", "requests", "lanes per request", "sectors or wavefronts per request", "efficiency %")
+    table = Table(Column("line", no_wrap=True), *columns, title=title.replace("[", r"\["))
+    for line in found.lines:
+        efficiency = figure(line.efficiency) if line.space == "global" else "-"
+        access = f"{line.space} {line.operation}"
+        numbers = (figure(line.requests), figure(line.lanes_per_request), figure(line.per_request), efficiency)
+        table.add_row(str(line.place), access, str(line.bytes), *numbers)
+    return table
+
+
+def figure(value: float | None) -> str:
+    """A whole number as it is, others with two decimals; a dash for none."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def comparison(gpu: Path, host: Path) -> Iterator[str]:
+    """Lines of a Markdown table: every kernel that both record files have, traced on the host and counted on a GPU."""
+    found = {source: latest_profiles(path, source) for path, source in ((gpu, "ncu"), (host, "host"))}
+    names = [f"{name.replace('_', ' ')}, {what}" for name in COMPARED for what in ("host", "ncu", "ratio")]
+    yield "| workload | layer | rung | kernel | " + " | ".join(names) + " |"
+    yield "|---" * (4 + len(names)) + "|"
+    for key, traced in found["host"].items():
+        if key not in found["ncu"]:
+            continue
+        cells: list[str] = []
+        for name in COMPARED:
+            ours, theirs = traced["metrics"].get(name), found["ncu"][key]["metrics"].get(name)
+            cells += [figure(ours), figure(theirs), figure(ours / theirs) if ours and theirs else "-"]
+        point = traced["point"]
+        label = [point["workload"], str(point["layer"]), point["rung"], traced["entry"]]
+        yield "| " + " | ".join([*label, *cells]) + " |"
