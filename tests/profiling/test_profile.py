@@ -416,7 +416,8 @@ def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layou
 
 
 def records(path, source, metrics, N):
-    point = {"workload": "alexnet", "layer": 2, "N": N, "rung": "tiled", "constants": {"TILE": 16}}
+    axes = {"workload": "alexnet", "layer": 2, "N": N, "rung": "tiled", "transfer": "pageable", "precision": "fp32"}
+    point = axes | {"constants": {"TILE": 16}}
     line = {"schema": 1, "type": "profile", "key": source, "point": point, "entry": "tiled", "source": source}
     path.write_text(json.dumps({**line, "metrics": metrics}) + "\n")
     return path
