@@ -1,9 +1,11 @@
-// wgmma of halves: d = a b, or d += a b where `add`: 64 x n floats, a 64 x 16 and b 16 x n halves, both as rows of K in
-// shared memory.  Thread t of the warpgroup has in d[4 j + 2 h + i] row 16 (t / 32) + t % 32 / 4 + 8 h,
-// column 8 j + 2 (t % 4) + i.
+// wgmma of fp16 with fp32 accumulators: d = a b, or d += a b where `add`.  d is 64 x n in registers; a is 64 x 16, b is
+// 16 x n, both K-major in shared memory.  Thread t of the warpgroup holds in d[4 j + 2 h + i] row
+// 16 (t / 32) + t % 32 / 4 + 8 h, column 8 j + 2 (t % 4) + i.
+//
+// One overload for each n; nothing here but the operand lists.
 #pragma once
 
-__device__ __forceinline__ void multiply_half(float (&d)[32], MatrixDescriptor a, MatrixDescriptor b, bool add)
+__device__ __forceinline__ void wgmma_fp16(float (&d)[32], MatrixDescriptor a, MatrixDescriptor b, bool add)
 {
     asm volatile(
         "{\n"
@@ -22,7 +24,7 @@ __device__ __forceinline__ void multiply_half(float (&d)[32], MatrixDescriptor a
         : "l"(a), "l"(b), "r"(int(add)));
 }
 
-__device__ __forceinline__ void multiply_half(float (&d)[48], MatrixDescriptor a, MatrixDescriptor b, bool add)
+__device__ __forceinline__ void wgmma_fp16(float (&d)[48], MatrixDescriptor a, MatrixDescriptor b, bool add)
 {
     asm volatile(
         "{\n"
@@ -44,7 +46,7 @@ __device__ __forceinline__ void multiply_half(float (&d)[48], MatrixDescriptor a
         : "l"(a), "l"(b), "r"(int(add)));
 }
 
-__device__ __forceinline__ void multiply_half(float (&d)[64], MatrixDescriptor a, MatrixDescriptor b, bool add)
+__device__ __forceinline__ void wgmma_fp16(float (&d)[64], MatrixDescriptor a, MatrixDescriptor b, bool add)
 {
     asm volatile(
         "{\n"
@@ -70,7 +72,7 @@ __device__ __forceinline__ void multiply_half(float (&d)[64], MatrixDescriptor a
         : "l"(a), "l"(b), "r"(int(add)));
 }
 
-__device__ __forceinline__ void multiply_half(float (&d)[96], MatrixDescriptor a, MatrixDescriptor b, bool add)
+__device__ __forceinline__ void wgmma_fp16(float (&d)[96], MatrixDescriptor a, MatrixDescriptor b, bool add)
 {
     asm volatile(
         "{\n"
@@ -102,7 +104,7 @@ __device__ __forceinline__ void multiply_half(float (&d)[96], MatrixDescriptor a
         : "l"(a), "l"(b), "r"(int(add)));
 }
 
-__device__ __forceinline__ void multiply_half(float (&d)[128], MatrixDescriptor a, MatrixDescriptor b, bool add)
+__device__ __forceinline__ void wgmma_fp16(float (&d)[128], MatrixDescriptor a, MatrixDescriptor b, bool add)
 {
     asm volatile(
         "{\n"

@@ -1,15 +1,19 @@
-// igemm: the fused product with a square of sums in each thread's registers.
+// igemm: implicit GEMM with register tiles: each thread accumulates a rectangle of outputs.
+//
+// Technique: implicit GEMM; block, warp and register tiling; vectorized shared-memory loads; filters reordered once.
+// Read next: implicit_gemm.cuh (tiles, order of the taps, epilogue), then igemm/igemm_async.cu.
+// Run: alexconv run --rungs igemm --layers 2
 //
 // Parent: fused-unroll-matmul, whose threads read two values of shared memory for every product, and find every input
-// with divisions.  Here a thread computes THREAD_ROWS x THREAD_COLUMNS outputs, so that a tap's factors, which come in
-// vectors of four, serve THREAD_ROWS * THREAD_COLUMNS products; a block's tile is larger by as much, and reads less of
-// the caches; pixels run on from image to image, so that small planes fill the blocks; and the filters are brought into
-// the order of the steps once, so that copying them takes no index arithmetic.
+// with divisions.  Here a thread computes THREAD_ROWS x THREAD_COLUMNS outputs, so a tap's operands, loaded in vectors
+// of four, serve THREAD_ROWS * THREAD_COLUMNS products; a block's tile is larger by as much, and reads less from the
+// caches; pixels continue from image to image, so that small planes fill the blocks; and the filters are reordered
+// once, so that copying them takes no index arithmetic.
 //
-// prepare_filters: a block writes one step's part of a tile's filters.  igemm: a block computes ROWS filters at COLUMNS
-// pixels of the batch, a thread THREAD_ROWS filters at THREAD_COLUMNS pixels.  Another block of the multiprocessor
-// computes while this one loads.
-#include "implicit_product.cuh"
+// prepare_filters: a block writes one step of one tile's filters.  igemm: a block computes ROWS filters at COLUMNS
+// pixels of the batch, a thread THREAD_ROWS filters at THREAD_COLUMNS pixels.  While one block of a multiprocessor
+// loads, another computes.
+#include "implicit_gemm.cuh"
 
 extern "C" __global__ void prepare_filters(const float* __restrict__ w,  // [M][C][R][S]
                                            float* __restrict__ filters)  // [TILES_DOWN][STEPS][DEPTH][ROWS]
@@ -17,7 +21,7 @@ extern "C" __global__ void prepare_filters(const float* __restrict__ w,  // [M][
     order_filters(w, filters);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     igemm(const float* __restrict__ x,        // [N][C][H][W]
           const float* __restrict__ filters,  // [TILES_DOWN][STEPS][DEPTH][ROWS]
           float* __restrict__ y,              // [N][M][PIXELS]
@@ -31,9 +35,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int j = 0; j < COPIED_PIXELS; ++j) windows[j] = window(x, tile.pixel + first_pixel + j * THREADS, N);
     filters += (size_t)tile.down * STEPS * DEPTH * ROWS;
-    Sums sums;
+    Accumulators accumulators;
+    // Mainloop: one step's operands in shared memory, single-buffered.
     for (int step = 0; step < STEPS; ++step, filters += DEPTH * ROWS) {
-        if (step > 0) __syncthreads();  // no thread still reads the step before, which is now overwritten
+        if (step > 0) __syncthreads();  // all threads have read the step before, which is now overwritten
 #pragma unroll
         for (int i = VECTOR * threadIdx.x; i < DEPTH * ROWS; i += VECTOR * THREADS)
             *reinterpret_cast<float4*>(shared_filters[0] + i) = *reinterpret_cast<const float4*>(filters + i);
@@ -43,13 +48,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             for (int j = 0; j < COPIED_PIXELS; ++j)
                 shared_inputs[k + first_tap][column_of(first_pixel + j * THREADS)] =
                     is_tap(step, k + first_tap) ? windows[j][tap_offset(step, k + first_tap)] : 0;
-        __syncthreads();  // all threads have written their share of the step before any thread reads it
+        __syncthreads();  // all threads have written their part of the step before any thread reads it
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
-            Factors factors;
-            factors.load(shared_filters[k] + thread_row(), shared_inputs[k] + thread_column());
-            sums.add(factors);
+            Fragments fragments;
+            fragments.load(shared_filters[k] + thread_row(), shared_inputs[k] + thread_column());
+            accumulators.multiply_add(fragments);
         }
     }
-    store_rows(sums.at, 0, y, tile, N);
+    store_rows(accumulators.at, 0, y, tile, N);
 }

@@ -1,12 +1,16 @@
-// igemm-async: copies run ahead of the products.
+// igemm-async: asynchronous copies run ahead of the products.
 //
-// Parent: igemm, in which a thread waits for its loads, then for its block, at every step, and counts on other warps to
-// use the time; registers for more sums leave room for few others.  Here asynchronous copies (cp.async) bring steps
-// ahead, past the registers, while a step is multiplied, and a tap's factors are loaded while those of the tap before
-// are multiplied.  So a thread can have twice the sums, with fewer loads per product, and one barrier per step instead
-// of two.
+// Technique: implicit GEMM; multistage cp.async pipeline (STAGES stages); double-buffered register fragments.
+// Read next: pipeline.cuh (mainloop), implicit_gemm.cuh (tiles, epilogue), then igemm/igemm_stream_k.cu.
+// Run: alexconv run --rungs igemm-async --layers 2
 //
-// prepare_filters: a block writes one step's part of a tile's filters.  igemm_async: a block computes ROWS filters at
+// Parent: igemm, in which a thread waits for its loads, then for its block, at every step, and relies on other warps to
+// hide that latency; registers for more accumulators leave room for few other warps.  Here asynchronous copies
+// (cp.async) fetch later steps past the registers while a step is multiplied, and a tap's fragments are loaded while
+// those of the tap before are multiplied.  So a thread can have twice the accumulators, with fewer loads per product,
+// and one barrier per step instead of two.
+//
+// prepare_filters: a block writes one step of one tile's filters.  igemm_async: a block computes ROWS filters at
 // COLUMNS pixels of the batch, a thread THREAD_ROWS filters at THREAD_COLUMNS pixels.
 #include "pipeline.cuh"
 
@@ -16,14 +20,14 @@ extern "C" __global__ void prepare_filters(const float* __restrict__ w,  // [M][
     order_filters(w, filters);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     igemm_async(const float* __restrict__ x,        // [N][C][H][W]
                 const float* __restrict__ filters,  // [TILES_DOWN][STEPS][DEPTH][ROWS]
                 float* __restrict__ y,              // [N][M][PIXELS]
                 long long N)
 {
     const BatchTile tile(blockIdx.x);
-    Sums sums;
-    multiply(sums, x, filters, tile, N, 0, STEPS);
-    store_rows(sums.at, 0, y, tile, N);
+    Accumulators accumulators;
+    mainloop(accumulators, x, filters, tile, N, 0, STEPS);
+    store_rows(accumulators.at, 0, y, tile, N);  // epilogue
 }

@@ -1,17 +1,17 @@
-// The main loop of igemm-async and igemm-even: a ring of STAGES steps in shared memory, which asynchronous copies fill.
+// The pipeline and mainloop of igemm-async and igemm-stream-k: STAGES steps in shared memory, filled by cp.async.
 #pragma once
-#include "implicit_product.cuh"
-#include "../arch/ptx.cuh"
+#include "../arch/ampere.cuh"
+#include "implicit_gemm.cuh"
 
 constexpr int STAGE = DEPTH * (ROWS + COLUMNS);  // floats: filters, then inputs
 
-// The copies of one thread, step after step.
-class Copies {
+// One thread's copies, step after step, into a circular buffer of stages.
+class Pipeline {
 public:
-    // From step `first` on, to before `end`.
-    __device__ __forceinline__ Copies(const float* x,            // [N][C][H][W]
-                                      const float* all_filters,  // [TILES_DOWN][STEPS][DEPTH][ROWS]
-                                      BatchTile tile, long long N, int first, int end)
+    // Of the steps from `first` to before `end`.
+    __device__ __forceinline__ Pipeline(const float* x,            // [N][C][H][W]
+                                        const float* all_filters,  // [TILES_DOWN][STEPS][DEPTH][ROWS]
+                                        BatchTile tile, long long N, int first, int end)
         : filters(all_filters + ((size_t)tile.down * STEPS + first) * DEPTH * ROWS + VECTOR * threadIdx.x),
           step(first),
           last(end - 1),
@@ -26,9 +26,9 @@ public:
         }
     }
 
-    // Starts the copies of a step, as a group, and goes on to the next.  After the last step it is copied again: nobody
-    // multiplies that, and no copy depends on a condition.
-    __device__ __forceinline__ void start(float* stage)
+    // Starts the copies of a step as one group, and advances to the next.  The last step is copied again after it: that
+    // copy is never read, and so no copy depends on a condition.
+    __device__ __forceinline__ void issue(float* stage)
     {
 #pragma unroll
         for (int i = 0; i < DEPTH * ROWS; i += VECTOR * THREADS)
@@ -41,7 +41,7 @@ public:
                 copy_async_4(stage + to + k * COLUMNS + j * THREADS,
                              windows[j] + (REGULAR ? k * TAP_PITCH : tap_offset(step, k + first_tap)),
                              is_tap(step, k + first_tap));
-        copy_async_close_group();
+        copy_async_commit_group();
         if (step == last) return;
         ++step;
         filters += DEPTH * ROWS;
@@ -73,38 +73,40 @@ private:
     int first_tap, to;
 };
 
-// Adds the products of the steps from `first` to before `end` to the sums of the thread's outputs.
-__device__ __forceinline__ void multiply(Sums& sums,
+// Adds the products of the steps from `first` to before `end` to the thread's accumulators.  Stages are filled STAGES -
+// 1 steps ahead; fragments are double-buffered: those of the next tap are loaded while this tap's are multiplied.
+__device__ __forceinline__ void mainloop(Accumulators& accumulators,
                                          const float* __restrict__ x,        // [N][C][H][W]
                                          const float* __restrict__ filters,  // [TILES_DOWN][STEPS][DEPTH][ROWS]
                                          BatchTile tile, long long N, int first, int end)
 {
     DYNAMIC_SHARED(float4, shared);
-    float* const ring = &shared->x;  // [STAGES][STAGE]
-    Copies copies(x, filters, tile, N, first, end);
+    float* const stages = &shared->x;  // [STAGES][STAGE]
+    Pipeline pipeline(x, filters, tile, N, first, end);
+    // Prologue: the copies of all stages but one are in flight, the first has arrived.
 #pragma unroll
-    for (int ahead = 0; ahead < STAGES - 1; ++ahead) copies.start(ring + ahead * STAGE);
-    copy_async_wait<STAGES - 2>();
+    for (int ahead = 0; ahead < STAGES - 1; ++ahead) pipeline.issue(stages + ahead * STAGE);
+    copy_async_wait_group<STAGES - 2>();
     __syncthreads();  // all threads' copies of the first step have arrived before any thread reads it
     const int row = thread_row(), column = DEPTH * ROWS + thread_column();
-    Factors factors[2];
-    factors[0].load(ring + row, ring + column);
-    float *stage = ring, *free_stage = ring + (STAGES - 1) * STAGE;
+    Fragments fragments[2];
+    fragments[0].load(stages + row, stages + column);
+    float *stage = stages, *free_stage = stages + (STAGES - 1) * STAGE;
     for (int step = first; step < end; ++step) {
-        float* const next_stage = stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE;
+        float* const next_stage = stage == stages + (STAGES - 1) * STAGE ? stages : stage + STAGE;
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
             if (k + 1 < DEPTH) {
-                factors[(k + 1) % 2].load(stage + (k + 1) * ROWS + row, stage + (k + 1) * COLUMNS + column);
+                fragments[(k + 1) % 2].load(stage + (k + 1) * ROWS + row, stage + (k + 1) * COLUMNS + column);
             } else {
-                copy_async_wait<STAGES - 2>();
+                copy_async_wait_group<STAGES - 2>();
                 // All threads' copies of the next step have arrived before any thread reads it, and all threads have
                 // read this step before any thread's copies overwrite it.
                 __syncthreads();
-                factors[(k + 1) % 2].load(next_stage + row, next_stage + column);
+                fragments[(k + 1) % 2].load(next_stage + row, next_stage + column);
             }
-            if (k == 0) copies.start(free_stage);
-            sums.add(factors[k % 2]);
+            if (k == 0) pipeline.issue(free_stage);
+            accumulators.multiply_add(fragments[k % 2]);
         }
         free_stage = stage;
         stage = next_stage;

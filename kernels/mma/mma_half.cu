@@ -1,11 +1,16 @@
-// mma-half: the same with halves, channels innermost: half of the bytes, and twice the products of an instruction.
+// mma-half: fp16 with channels innermost: half of the bytes, and twice the products per instruction.
 //
-// Parent: mma-tf32, which reads four bytes for a factor and takes it through a rounding.  Halves need no rounding, and
-// as channels are neighbours in memory, a word holds two of them and eight are copied at a time, where the layer has so
-// many.  Sums are floats; outputs are rounded once.
+// Technique: implicit GEMM on tensor cores (mma.sync, fp16 with fp32 accumulation), NHWC; split-K over blocks and
+// sliced-K over warps; multistage cp.async pipeline; programmatic dependent launch.
+// Read next: mma_tile.cuh (split-K, mainloop, epilogue), then wgmma/wgmma_half.cu.
+// Run: alexconv run --rungs mma-half --layers 3 --N 1
+//
+// Parent: mma-tf32, which reads four bytes for each operand and rounds it.  fp16 needs no rounding, and as channels are
+// neighbours in memory, a word holds two of them and eight are copied at a time where the layer has that many.
+// Accumulators are fp32; outputs are rounded once.
 //
 // A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
-// outputs for some of the steps; a thread of every 16 x 8 outputs four.  mma_half_filters: a thread writes one word.
+// outputs for some of the steps; a thread four of every 16 x 8 outputs.  mma_half_filters: a thread writes one word.
 #include "mma_tile.cuh"
 
 struct Pixels {
@@ -13,11 +18,13 @@ struct Pixels {
     static constexpr int CHANNEL_WORDS = divide_up(CHANNELS, 2), WORDS = R * S * CHANNEL_WORDS;
     static constexpr bool VECTORS = C % 8 == 0 && CHANNELS % 8 == 0, PAIRS = C % 2 == 0 && CHANNELS % 2 == 0;
 
-    // Words from a pixel to the next: for vectors an odd number of them, so that the lanes' pixels lie in all banks.
+    // Words from a pixel to the next: for vectors an odd number of them, so that the lanes' pixels have no bank
+    // conflicts.
     static constexpr int PITCH = VECTORS ? CHANNEL_WORDS / 4 % 2 ? CHANNEL_WORDS : CHANNEL_WORDS + 4 : CHANNEL_WORDS;
     static constexpr int INPUT_WORDS = INPUT_ROWS * W * PITCH;
 
-    // The tile's outputs in shared memory: a row of filters per pixel, whose length spreads a warp's over the banks.
+    // The tile's outputs in shared memory: a row of filters per pixel, padded against bank conflicts of a warp's
+    // stores.
     static constexpr int TILE_PITCH = TILE_FILTERS + 4, TILE_WORDS = TILE_PIXELS * TILE_PITCH;
 
     // Word k of a chunk's depth is tap (r, s) of two channels, its inputs lie [INPUT_ROWS][W][PITCH].
@@ -33,7 +40,7 @@ struct Pixels {
         return (row * U * W + column * U) * PITCH;
     }
 
-    // Two halves as a word.
+    // Two fp16 values as a word.
     static __device__ __forceinline__ unsigned pair(__half low, __half high)
     {
         return __half_as_ushort(low) | (unsigned)__half_as_ushort(high) << 16;
@@ -49,10 +56,10 @@ struct Pixels {
         return pair(half(first), half(first + 1));
     }
 
-    // Starts the copies of, or copies, the rows from `row` on; what lies beyond the last row or channel becomes zero.
+    // Copies the rows from `row` on, asynchronously where alignment permits; zeros beyond the last row or channel.
     static __device__ __forceinline__ void copy(unsigned* to, const __half* x, int row, int chunk)  // x [H][W][C]
     {
-        constexpr int UNIT = VECTORS ? 4 : 1, UNITS = CHANNEL_WORDS / UNIT;  // words copied at a time
+        constexpr int UNIT = VECTORS ? 4 : 1, UNITS = CHANNEL_WORDS / UNIT;  // words per copy
         constexpr int TOGETHER = THREADS > UNITS ? THREADS / UNITS : 1;      // pixels that the block copies at a time
         const int first = threadIdx.x / UNITS;
         if (first >= TOGETHER) return;
@@ -72,7 +79,7 @@ struct Pixels {
                         copy_async_4(words + i * PITCH, from + i * C, i < valid);
                 }
             } else {
-                // All loads of a batch are under way before the first is waited for.
+                // All loads of a batch are in flight before the first is used.
                 constexpr int LOADS = divide_up(INPUT_ROWS * W, TOGETHER), MOST = 3 * UNROLLED_COPIES;
                 constexpr int BATCH = divide_up(LOADS, divide_up(LOADS, MOST));
                 for (int start = 0; start < INPUT_ROWS * W; start += BATCH * TOGETHER) {
@@ -93,7 +100,7 @@ struct Pixels {
         }
     }
 
-    // Halves need no rounding.
+    // fp16 needs no rounding.
     static __device__ __forceinline__ void round(unsigned*) {}
 
     static __device__ __forceinline__ int shared_place(int filter, int pixel)
@@ -101,7 +108,7 @@ struct Pixels {
         return pixel * TILE_PITCH + filter;
     }
 
-    // Puts two pixels' sums of a filter.
+    // Writes two pixels' sums of a filter to shared memory.
     static __device__ __forceinline__ void put_neighbours(float* tile, int filter, int pixel, float2 sums)
     {
         tile[shared_place(filter, pixel)] = sums.x;
@@ -118,7 +125,7 @@ struct Pixels {
         return output / TILE_FILTERS;
     }
 
-    // Stores four filters of a pixel, together where the layer's filters align them.
+    // Stores four filters of a pixel, in one access where the number of filters aligns them.
     static __device__ __forceinline__ void store(__half* y,  // [N][PIXELS][M]
                                                  int n, int m, int pixel, float4 outputs)
     {
@@ -138,24 +145,11 @@ struct Pixels {
     }
 };
 
-struct Halves {
-    static constexpr int PARTS = 1;
-
-    static __device__ __forceinline__ void multiply(Sums& sums, const Factors<1>& factors)
-    {
-#pragma unroll
-        for (int j = 0; j < FRAGMENTS_ACROSS; ++j)
-#pragma unroll
-            for (int i = 0; i < FRAGMENTS_DOWN; ++i)
-                multiply_half(sums[i][j], factors.filters[0][i], factors.inputs[0][j]);
-    }
-};
-
 extern "C" __global__ void mma_half_filters(const __half* __restrict__ w,      // [M][C][R][S]
                                             unsigned* __restrict__ fragments)  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
 {
-    prepare_fragments<Pixels, 1>(fragments,
-                                 [=](int m, int chunk, int k, int) { return Pixels::filter(w, m, chunk, k); });
+    prepare_fragments<Pixels, Fp16>(fragments,
+                                    [=](int m, int chunk, int k, int) { return Pixels::filter(w, m, chunk, k); });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -165,5 +159,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              unsigned* arrived,                       // [tiles][WARPS]
              __half* __restrict__ y)                  // [N][E][F][M]
 {
-    compute_tile<Pixels, Halves>(x, fragments, partial, arrived, y, Unscaled());
+    Unscaled range;
+    allow_dependent_launch();
+    const SplitKSlice slice;
+    Accumulators accumulators = {};
+    mainloop<Pixels, Fp16>(accumulators, slice, x, fragments, range);
+    epilogue<Pixels>(accumulators, slice, partial, arrived, y, range);
 }

@@ -1,21 +1,21 @@
-// What mma_tile.cuh has to know of the study's layout where floats become halves: a word is two of them, side by side.
+// The operand layout of mma-scaled and mma-split, the Layout of mma_tile.cuh: NCHW floats as words of two fp16 values.
 //
 // Two neighbouring channels share a word; where the last has no neighbour and the stride is even, two neighbouring
 // columns do instead, since windows then begin at even columns.  A thread loads the two, multiplies them by a power of
-// two and stores one word of halves, or two: the nearest halves and the rests.
+// two and stores one word of fp16 values (the hi terms), or two: the hi and the lo terms.
 //
-// The power is at first the usual one (range.cuh).  If a chunk shows that this was the wrong one, it is loaded again,
-// and the sums so far are scaled to the new power, which never grows: what is small beside the largest input so far
-// needs no digits of its own.
+// The first power is the usual one (range.cuh).  If a chunk's values do not suit it, the chunk is loaded again and the
+// accumulators are rescaled to the new power, which never grows: values that are small beside the largest so far need
+// no bits of their own.
 #pragma once
 #include "mma_planes.cuh"
 #include "../common/range.cuh"
 
-// Two floats as halves in a word; `part` 1 is what rounding drops from them.
-__device__ __forceinline__ unsigned pair_of_halves(float2 values, int part)
+// Two floats as fp16 values in a word: their hi terms, or with `term` 1 the lo terms, which the hi terms leave over.
+__device__ __forceinline__ unsigned pair_of_halves(float2 values, int term)
 {
     __half2 halves = __floats2half2_rn(values.x, values.y);
-    if (part == 1) {
+    if (term == 1) {
         const float2 nearest = __half22float2(halves);
         halves = __floats2half2_rn(values.x - nearest.x, values.y - nearest.y);
     }
@@ -24,7 +24,7 @@ __device__ __forceinline__ unsigned pair_of_halves(float2 values, int part)
     return word;
 }
 
-template <int parts>
+template <int terms>
 struct Pairs : PlaneOutput {
     using Value = float;
     static constexpr bool COLUMNS = C % 2 == 1 && U % 2 == 0;  // that share a word, instead of channels
@@ -33,8 +33,8 @@ struct Pairs : PlaneOutput {
     static constexpr int WINDOW = COLUMNS ? divide_up(S, 2) : S, WIDTH = COLUMNS ? divide_up(W, 2) : W;
     static constexpr int PAIR_PLANES = COLUMNS ? CHANNELS : divide_up(CHANNELS, 2), WORDS = PAIR_PLANES * R * WINDOW;
 
-    // Words from a pair to the next of its row, whose parts are read together, to the next row and to the next plane.
-    static constexpr int NEXT = parts, PITCH = (COLUMNS ? WIDTH : SPREAD_PITCH) * NEXT, PLANE = INPUT_ROWS * PITCH;
+    // Words from a pair to the next of its row, whose terms are read together, to the next row and to the next plane.
+    static constexpr int NEXT = terms, PITCH = (COLUMNS ? WIDTH : SPREAD_PITCH) * NEXT, PLANE = INPUT_ROWS * PITCH;
     static constexpr int INPUT_WORDS = PAIR_PLANES * PLANE;
 
     // Word k of a chunk's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
@@ -60,8 +60,8 @@ struct Pairs : PlaneOutput {
                        : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
     }
 
-    // Brings the rows from `first_row` on, multiplied and converted; what lies beyond the last row, column or channel
-    // becomes zero.  Returns the largest absolute value that this thread has met.
+    // Loads the rows from `first_row` on, scaled and converted; zeros beyond the last row, column or channel.  Returns
+    // the largest absolute value among this thread's inputs.
     static __device__ __forceinline__ float load(unsigned* to, const float* __restrict__ x,  // x [C][H][W]
                                                  int first_row, int chunk, float power)
     {
@@ -81,7 +81,7 @@ struct Pairs : PlaneOutput {
             largest = fmaxf(largest, fmaxf(fabsf(values.x), fabsf(values.y)));
             values.x *= power, values.y *= power;
             unsigned* const at = to + plane * PLANE + row * PITCH + column * NEXT;
-            if constexpr (parts == 1)
+            if constexpr (terms == 1)
                 *at = pair_of_halves(values, 0);
             else
                 *reinterpret_cast<uint2*>(at) = make_uint2(pair_of_halves(values, 0), pair_of_halves(values, 1));
@@ -91,33 +91,33 @@ struct Pairs : PlaneOutput {
     }
 };
 
-// The powers of two that inputs and filters are multiplied by.
-struct Powers {
+// Inputs and filters scaled by powers of two: the Range of mma_tile.cuh for fp16 operands made of floats.
+struct Scaled {
     int filter_exponent, exponent = USUAL_EXPONENT;
     bool seen = false;  // an input that is not zero
 
-    __device__ __forceinline__ explicit Powers(const int* of_filters) : filter_exponent(__ldg(of_filters)) {}
+    __device__ __forceinline__ explicit Scaled(const int* of_filters) : filter_exponent(__ldg(of_filters)) {}
 
-    // What a bound of usual values is for those that the power suits.
+    // The bound on the values that suit the current power, from that on usual values.
     __device__ __forceinline__ float bound(float usual) const
     {
         return usual * power_of_two(USUAL_EXPONENT) * power_of_two(-exponent);
     }
 
-    // Floats are not copied ahead.
-    template <class Input>
+    // Floats are converted on the way, so they are not copied ahead.
+    template <class Layout>
     __device__ __forceinline__ void begin(unsigned*, const float*, int, int) const
     {
     }
 
-    // Brings a chunk, with a barrier at its end; returns what the sums so far have to be multiplied by.
-    template <class Input, int later>
+    // Loads a chunk and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
+    template <class Layout, int later>
     __device__ __forceinline__ float complete(unsigned* inputs, const float* x, int first_row, int chunk, bool)
     {
         const int before = exponent;
         for (;;) {
-            float largest = Input::load(inputs, x, first_row, chunk, power_of_two(exponent));
-            // All inputs of the chunk are there, and nobody still reads those before.
+            float largest = Layout::load(inputs, x, first_row, chunk, power_of_two(exponent));
+            // All inputs of the chunk are in place, and no thread still reads the chunk before.
             bool suits = !__syncthreads_or(!(largest < bound(MOST_USUAL)));
             if (!seen) suits = __syncthreads_or(largest >= bound(LEAST_USUAL)) && suits;
             if (suits) break;
@@ -132,7 +132,7 @@ struct Powers {
         return summed ? power_of_two(max(exponent - before, 1 - FLOAT_BIAS)) : 1;
     }
 
-    // A sum in the outputs' own range; in two steps, as the power may be beyond a float's.
+    // Removes the scaling from a sum; in two steps, as the power may exceed a float's range.
     __device__ __forceinline__ float outside(float sum) const
     {
         const int both = -exponent - filter_exponent;
@@ -140,16 +140,17 @@ struct Powers {
     }
 };
 
-// Writes the filters as fragments, all multiplied by one power of two, which is noted.
-template <int parts>
+// Writes the filters as fragments, all scaled by one power of two, whose exponent is stored.
+template <class Arithmetic>
 __device__ __forceinline__ void prepare_scaled_fragments(const float* __restrict__ w,       // [M][C][R][S]
                                                          const float* __restrict__ ranges,  // [FILTER_RANGES]
                                                          int* __restrict__ exponent,        // [1]
                                                          unsigned* __restrict__ fragments)
 {
     const float power = power_of_two(exponent_of_filters(ranges, exponent));
-    prepare_fragments<Pairs<parts>, parts>(fragments, [=](int m, int chunk, int k, int part) {
-        const float2 taps = Pairs<parts>::filters(w, m, chunk, k);
-        return pair_of_halves(make_float2(taps.x * power, taps.y * power), part);
+    using Layout = Pairs<Arithmetic::TERMS>;
+    prepare_fragments<Layout, Arithmetic>(fragments, [=](int m, int chunk, int k, int term) {
+        const float2 taps = Layout::filters(w, m, chunk, k);
+        return pair_of_halves(make_float2(taps.x * power, taps.y * power), term);
     });
 }

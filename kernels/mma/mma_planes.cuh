@@ -1,10 +1,10 @@
-// What mma_tile.cuh has to know of the study's layout in floats: channels lie plane after plane, a word is an input.
+// The operand layout of mma-tf32, the Layout of mma_tile.cuh: NCHW floats, channels in planes, a word is one input.
 #pragma once
 #include "mma_tile.cuh"
 
-// How a tile of the study's output lies, in shared memory and in the output.
+// NCHW outputs: how a tile lies in shared memory on its way out, and in the output.
 struct PlaneOutput {
-    // A row of pixels per filter, whose length spreads the pairs of pixels that half a warp puts over the banks.
+    // A row of pixels per filter, padded so that the pairs of pixels that half a warp writes have no bank conflicts.
     static constexpr int TILE_PITCH = TILE_PIXELS + (24 - TILE_PIXELS % 16) % 16;
     static constexpr int TILE_WORDS = TILE_FILTERS * TILE_PITCH;
 
@@ -13,7 +13,7 @@ struct PlaneOutput {
         return filter * TILE_PITCH + pixel;
     }
 
-    // Puts two pixels' sums of a filter.
+    // Writes two pixels' sums of a filter to shared memory.
     static __device__ __forceinline__ void put_neighbours(float* tile, int filter, int pixel, float2 sums)
     {
         *reinterpret_cast<float2*>(tile + shared_place(filter, pixel)) = sums;
@@ -29,7 +29,7 @@ struct PlaneOutput {
         return output % TILE_PIXELS;
     }
 
-    // Stores four pixels of a filter, which odd planes do not align.
+    // Stores four pixels of a filter, one by one: odd planes do not align vectors.
     static __device__ __forceinline__ void store(float* y, int n, int m, int pixel, float4 outputs)  // y [N][M][PIXELS]
     {
         if (m >= M) return;
@@ -41,16 +41,16 @@ struct PlaneOutput {
     }
 };
 
-// Words from a row of inputs to the next: with stride 1, far enough apart in the banks for 8 pixels and 4 taps.
+// Words from a row of inputs to the next: with stride 1 padded so that 8 pixels and 4 taps have no bank conflicts.
 constexpr int SPREAD_PITCH = U > 1 || (W % 32 >= 12 && W % 32 <= 20) ? W : W + (44 - W % 32) % 32;
 
-// How [planes][INPUT_ROWS][columns] inputs are divided among the threads: a warp takes some rows of a plane at a time
-// where they are short, else a part of a row.
+// How [planes][INPUT_ROWS][columns] inputs are divided among the threads: a warp takes several rows of a plane at a
+// time where they are short, otherwise a segment of a row.
 template <int planes, int columns>
-struct Share {
+struct WarpRows {
     static constexpr bool SHORT = columns < WARP;
     static constexpr int WARP_ROWS = SHORT ? WARP / columns : 1;
-    // What a warp takes before it goes on to the next plane or row, and in how many steps.
+    // What a warp takes before it moves on to the next plane or row, and in how many iterations.
     static constexpr int UNIT_ROWS = SHORT ? INPUT_ROWS : 1, UNITS = planes * INPUT_ROWS / UNIT_ROWS;
     static constexpr int STEPS = SHORT ? divide_up(INPUT_ROWS, WARP_ROWS) : divide_up(columns, WARP);
 
@@ -72,18 +72,18 @@ struct Share {
 template <int planes, int columns, class Body>
 __device__ __forceinline__ void for_inputs(Body body)
 {
-    using Mine = Share<planes, columns>;
+    using Mine = WarpRows<planes, columns>;
     const Mine mine;
     for (int unit = threadIdx.x / WARP; unit < Mine::UNITS; unit += WARPS)
 #pragma unroll UNROLLED_COPIES
         for (int step = 0; step < Mine::STEPS; ++step) mine.at(unit, step, body);
 }
 
-// Puts what is loaded for the inputs of this thread: all loads of a batch are under way before the first is waited for.
+// Loads and stores the inputs of this thread in batches: all loads of a batch are in flight before the first is used.
 template <int planes, int columns, class Loaded, class Load, class Put>
 __device__ __forceinline__ void for_batches(Load load, Put put)
 {
-    using Mine = Share<planes, columns>;
+    using Mine = WarpRows<planes, columns>;
     constexpr int MOST = 2 * UNROLLED_COPIES, STEPS = smaller(Mine::STEPS, MOST);
     constexpr int TOGETHER = smaller(divide_up(Mine::UNITS, WARPS), MOST / STEPS);
     const Mine mine;
@@ -131,7 +131,7 @@ struct Planes : PlaneOutput {
         return c < C ? w[((size_t)m * C + c) * R * S + k % (R * S)] : 0;
     }
 
-    // Starts the copies of the rows from `first_row` on; what lies beyond the last row or channel becomes zero.
+    // Issues the copies of the rows from `first_row` on; zeros beyond the last row or channel.
     static __device__ __forceinline__ void copy(unsigned* to, const float* x, int first_row, int chunk)  // x [C][H][W]
     {
         const int channels = C - chunk * CHANNELS, rows = H - first_row;

@@ -1,20 +1,25 @@
-// mma-split: every factor the sum of two halves: the precision of floats from tensor cores.
+// mma-split: every operand is the sum of two fp16 terms: the precision of fp32 from tensor cores.
 //
-// Parent: mma-scaled, whose factors keep 11 of a float's 24 bits.  What rounding drops is again rounded to a half, and
-// three of the four products are added, the small ones first; the fourth is below a float's last bits.  (Ootomo and
-// Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
-// performance", 2022.)  Tensor cores truncate where they add, which for a long row of sums is worse than rounding: they
-// add no more than one step's products, and ordinary additions the steps.
+// Technique: split-fp16 emulation of fp32 (hi and lo terms, three mma.sync products, fp32 accumulation outside of the
+// tensor cores); implicit GEMM; split-K over blocks and sliced-K over warps; multistage cp.async pipeline.
+// Read next: mma_pairs.cuh (hi and lo terms), mma_tile.cuh (mainloop), then mma/mma_half.cu.
+// Run: alexconv run --rungs mma-split --layers 3 --N 1
+//
+// Parent: mma-scaled, whose operands keep 11 of a float's 24 bits.  What rounding drops is again rounded to fp16 (the
+// lo term), and three of the four products are added, the small ones first; lo times lo is below a float's last bits.
+// (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical
+// peak performance", 2022.)  Tensor cores truncate when they accumulate, which over long sums is worse than rounding:
+// they accumulate no more than one step's products, and ordinary additions the steps.
 //
 // A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
-// outputs for some of the steps; a thread of every 16 x 8 outputs four.  mma_split_filters: a thread writes one word.
+// outputs for some of the steps; a thread four of every 16 x 8 outputs.  mma_split_filters: a thread writes one word.
 #include "mma_pairs.cuh"
 
-struct Split {
-    static constexpr int PARTS = 2;  // big, small
+struct SplitFp16 {
+    static constexpr int TERMS = 2;  // hi, lo
 
-    // The products of some columns at a time, so that a product seldom waits for the one that it is added to.
-    static __device__ __forceinline__ void multiply(Sums& sums, const Factors<2>& factors)
+    // The products of some columns at a time, so that a product seldom waits for the one that it accumulates onto.
+    static __device__ __forceinline__ void multiply_add(Accumulators& accumulators, const Fragments<2>& operands)
     {
         constexpr int COLUMNS = 4;
 #pragma unroll
@@ -27,14 +32,14 @@ struct Split {
                 for (int j = first; j < end; ++j)
 #pragma unroll
                     for (int i = 0; i < FRAGMENTS_DOWN; ++i)
-                        multiply_half(step[i][j - first], factors.filters[product == 0][i],
-                                      factors.inputs[product == 1][j]);
+                        warp_mma_fp16(step[i][j - first], operands.filters[product == 0][i],
+                                      operands.inputs[product == 1][j]);
 #pragma unroll
             for (int j = first; j < end; ++j)
 #pragma unroll
                 for (int i = 0; i < FRAGMENTS_DOWN; ++i)
 #pragma unroll
-                    for (int k = 0; k < 4; ++k) sums[i][j][k] += step[i][j - first][k];
+                    for (int k = 0; k < 4; ++k) accumulators[i][j][k] += step[i][j - first][k];
         }
     }
 };
@@ -52,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
                       int* __restrict__ filter_exponent,        // [1]
                       unsigned* __restrict__ fragments)         // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
 {
-    prepare_scaled_fragments<2>(w, filter_ranges, filter_exponent, fragments);
+    prepare_scaled_fragments<SplitFp16>(w, filter_ranges, filter_exponent, fragments);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -63,5 +68,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               unsigned* arrived,                        // [tiles][WARPS]
               float* __restrict__ y)                    // [N][M][PIXELS]
 {
-    compute_tile<Pairs<2>, Split>(x, fragments, partial, arrived, y, Powers(filter_exponent));
+    Scaled range(filter_exponent);
+    allow_dependent_launch();
+    const SplitKSlice slice;
+    Accumulators accumulators = {};
+    mainloop<Pairs<2>, SplitFp16>(accumulators, slice, x, fragments, range);
+    epilogue<Pairs<2>>(accumulators, slice, partial, arrived, y, range);
 }

@@ -1,32 +1,37 @@
-// mma-tf32: tensor cores fill a GPU with one image, the depth of the product divided among blocks and warps.
+// mma-tf32: tensor cores fill a GPU with one image: the depth of the product is divided among blocks and warps.
 //
-// Parent: fused-unroll-matmul, which for a single image has few blocks, each with a long row of steps, and reads two
-// values of shared memory for every product.  Here a warp's product of 16 filters and 8 pixels reads two words a lane;
-// inputs are copied once for all taps (asynchronously, a chunk of channels ahead); and as the depth is divided too, all
-// multiprocessors take part, and each has a short way to go.  Filters are rounded to tf32 and put into the order of the
-// tensor cores' fragments once; inputs are rounded in shared memory, by the thread that has copied them.
+// Technique: implicit GEMM on tensor cores (mma.sync, tf32 with fp32 accumulation); split-K over blocks and sliced-K
+// over warps; multistage cp.async pipeline; programmatic dependent launch.
+// Read next: mma_tile.cuh (split-K, mainloop, epilogue), mma_planes.cuh (layout), then mma/mma_scaled.cu.
+// Run: alexconv run --rungs mma-tf32 --layers 3 --N 1
+//
+// Parent: fused-unroll-matmul, which for a single image has few blocks, each with a long loop over K, and reads two
+// values of shared memory for every product.  Here a warp's product of 16 filters and 8 pixels reads two words per
+// lane; inputs are copied once for all taps (asynchronously, a chunk of channels ahead); and as K is divided too, all
+// multiprocessors take part, each with a short loop.  Filters are rounded to tf32 and stored in the order of the tensor
+// cores' fragments once; inputs are rounded in shared memory, by the thread that has copied them.
 //
 // A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
-// outputs for some of the steps; a thread of every 16 x 8 outputs four.  mma_tf32_filters: a thread writes one word.
+// outputs for some of the steps; a thread four of every 16 x 8 outputs.  mma_tf32_filters: a thread writes one word.
 #include "mma_planes.cuh"
 
-struct Rounded {
-    static constexpr int PARTS = 1;
+struct Tf32 {
+    static constexpr int TERMS = 1;
 
-    static __device__ __forceinline__ void multiply(Sums& sums, const Factors<1>& factors)
+    static __device__ __forceinline__ void multiply_add(Accumulators& accumulators, const Fragments<1>& operands)
     {
 #pragma unroll
         for (int j = 0; j < FRAGMENTS_ACROSS; ++j)
 #pragma unroll
             for (int i = 0; i < FRAGMENTS_DOWN; ++i)
-                multiply_tf32(sums[i][j], factors.filters[0][i], factors.inputs[0][j]);
+                warp_mma_tf32(accumulators[i][j], operands.filters[0][i], operands.inputs[0][j]);
     }
 };
 
 extern "C" __global__ void mma_tf32_filters(const float* __restrict__ w,       // [M][C][R][S]
                                             unsigned* __restrict__ fragments)  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
 {
-    prepare_fragments<Planes, 1>(
+    prepare_fragments<Planes, Tf32>(
         fragments, [=](int m, int chunk, int k, int) { return to_tf32(Planes::filter(w, m, chunk, k)); });
 }
 
@@ -37,5 +42,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              unsigned* arrived,                       // [tiles][WARPS]
              float* __restrict__ y)                   // [N][M][PIXELS]
 {
-    compute_tile<Planes, Rounded>(x, fragments, partial, arrived, y, Unscaled());
+    Unscaled range;
+    allow_dependent_launch();
+    const SplitKSlice slice;
+    Accumulators accumulators = {};
+    mainloop<Planes, Tf32>(accumulators, slice, x, fragments, range);
+    epilogue<Planes>(accumulators, slice, partial, arrived, y, range);
 }

@@ -1,38 +1,43 @@
-// A tile of a layer's output by products of single warps (mma), for batches that are too small to fill a GPU.
+// Implicit GEMM by tensor-core products of single warps (mma), for batches that are too small to fill a GPU.
 //
-// Rows of the product of matrices are filters, columns pixels of an image, and its depth has the taps.  The unrolled
-// input is nowhere, not even in shared memory: a block copies the input rows that its pixels' windows lie in, CHANNELS
-// channels (a chunk) at a time, and finds what a tap meets at a pixel where an offset of the tap and one of the pixel
-// add up to.  So an input is copied once for all of the taps that meet it.
+// Rows of the product of matrices are filters, columns pixels of an image, and K runs over the taps.  The im2col matrix
+// is nowhere, not even in shared memory: a block copies the input rows under its pixels' windows, CHANNELS channels (a
+// chunk) at a time, and finds the input under a tap at a pixel by adding an offset of the tap and one of the pixel.  So
+// an input is copied once for all taps that use it.
 //
-// Everything is counted in words of 32 bits: a float, or two halves of neighbouring channels.  A warp's product is 16
-// filters times 8 pixels, 8 words deep (a step), and its fragments lie alike for both types.  Filters are prepared as
-// fragments: the four words of a lane are neighbours, and a lane copies to shared memory what it alone will read, some
-// steps ahead.  So filters need no barriers, and warps meet once a chunk.
+// Everything is counted in words of 32 bits: a float, or two fp16 values of neighbouring channels.  A warp's product is
+// 16 filters times 8 pixels, MMA_WORDS words deep (a step), and its fragments have the same layout for both types.
+// Filters are prepared as fragments: the four words of a lane are neighbours, and a lane copies to shared memory what
+// it alone will read, STAGES steps ahead.  So filters need no barriers, and warps synchronize once per chunk.
 //
-// A tile's filters are divided among WARPS_DOWN warps and the depth among the others, so that no two warps of a block
-// read the same fragment, and among SPLIT_BLOCKS blocks where the tiles of one image are fewer than the
-// multiprocessors.  Warps' sums meet in shared memory; blocks' sums meet in `partial`, where the warp that comes last
-// adds all of them, always in the blocks' order.
+// A tile's filters are divided among WARPS_DOWN warps and K among the others (sliced-K), so no two warps of a block
+// read the same fragment.  Where the tiles of one image are fewer than the multiprocessors, K is also divided among
+// SPLIT_BLOCKS blocks (split-K).  Warps' accumulators are added in shared memory; blocks' sums meet in `partial`, where
+// the warp that arrives last adds all of them, always in the blocks' order.
 //
-// A kernel that is launched while the one before still runs (early) copies its first filters meanwhile.  Whatever is
-// not prepared once and for all it touches only when that one has ended.
+// With programmatic dependent launch a block copies its first filters while the launch before it still runs.  Until
+// that has ended it touches prepared arrays only.
 //
-// A file that includes this names two types.  Input: how the input lies (WORDS of depth in a chunk, INPUT_WORDS of a
-// chunk's input rows, offsets of words and pixels, place and store of outputs).  Arithmetic: what is multiplied
-// (PARTS that a factor is split into, which lie beside each other; multiply).  And it passes an object that brings a
-// chunk's inputs to shared memory (begin, complete) and knows what the sums are multiples of.
+//     mainloop<Layout, Arithmetic>(accumulators, slice, x, fragments, range);
+//     epilogue<Layout>(accumulators, slice, partial, arrived, y, range);
+//
+// Layout: how operands and outputs lie (WORDS of K per chunk, INPUT_WORDS of a chunk's input rows, offsets of words and
+// pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
+// operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: brings a chunk's inputs
+// to shared memory (begin, complete) and removes the scaling from sums (outside): Unscaled here, Scaled in
+// mma_pairs.cuh.
 #pragma once
+#include "../arch/ampere.cuh"
+#include "../arch/dependent_launch.cuh"
 #include "../common/product.cuh"
-#include "../arch/ptx.cuh"
 
 constexpr int WARP = 32, THREADS = WARPS * WARP;
-constexpr int STEP = 8;              // words of depth in a warp's product
-constexpr int UNROLLED_COPIES = 16;  // so that most addresses differ by constants
+constexpr int MMA_WORDS = 8;         // words of K in a warp's product
+constexpr int UNROLLED_COPIES = 16;  // so that most addresses differ by immediate offsets
 constexpr int FRAGMENT_ROWS = 16, FRAGMENT_COLUMNS = 8, LANE_WORDS = 4, FRAGMENT = WARP * LANE_WORDS;
 constexpr int TILE_FRAGMENTS = TILE_FILTERS / FRAGMENT_ROWS;
 
-// Of a warp: how many have other steps, and its fragments of filters and of pixels.
+// Warps that divide K among them, and a warp's fragments of filters and of pixels.
 constexpr int WARPS_ALONG = WARPS / WARPS_DOWN;
 constexpr int FRAGMENTS_DOWN = TILE_FRAGMENTS / WARPS_DOWN, FRAGMENTS_ACROSS = TILE_PIXELS / FRAGMENT_COLUMNS;
 static_assert(WARPS % WARPS_DOWN == 0 && TILE_FRAGMENTS % WARPS_DOWN == 0);
@@ -49,7 +54,8 @@ __host__ __device__ constexpr int smaller(int a, int b)
 
 constexpr int FILTER_TILES = divide_up(M, TILE_FILTERS), PIXEL_TILES = divide_up(PIXELS, TILE_PIXELS);
 constexpr int CHUNKS = divide_up(C, CHANNELS), SPLIT_BLOCKS = smaller(SPLITS, CHUNKS);
-constexpr int BUFFERS = smaller(2, divide_up(CHUNKS, SPLIT_BLOCKS));  // of input rows: no more than a block has chunks
+// Buffers of input rows: double buffering, if a block has two chunks or more.
+constexpr int BUFFERS = smaller(2, divide_up(CHUNKS, SPLIT_BLOCKS));
 constexpr int TILE_OUTPUTS = TILE_FILTERS * TILE_PIXELS;
 constexpr int VECTOR = 4;  // outputs that a thread handles together
 constexpr int THREAD_VECTORS = divide_up(TILE_OUTPUTS, THREADS * VECTOR);
@@ -57,23 +63,24 @@ constexpr int THREAD_VECTORS = divide_up(TILE_OUTPUTS, THREADS * VECTOR);
 // Rows that a tile's pixels and their windows lie in.
 constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + R;
 
-using Sums = float[FRAGMENTS_DOWN][FRAGMENTS_ACROSS][4];
+using Accumulators = float[FRAGMENTS_DOWN][FRAGMENTS_ACROSS][4];
 
 // Words of a chunk's inputs in shared memory, and of the filters of a step.
-template <class Input, int parts>
+template <class Layout, class Arithmetic>
 struct Sizes {
-    static constexpr int STEPS = divide_up(Input::WORDS, STEP);
-    static constexpr int INPUTS = divide_up(Input::INPUT_WORDS, LANE_WORDS) * LANE_WORDS;
-    static constexpr int FILTERS = TILE_FRAGMENTS * parts * FRAGMENT, WARP_FILTERS = FILTERS / WARPS_DOWN;
-    static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // begun after those of a chunk
-    static constexpr int TAPS = BUFFERS * INPUTS, RING = TAPS + STEPS * STEP;  // where they begin
+    static constexpr int STEPS = divide_up(Layout::WORDS, MMA_WORDS);
+    static constexpr int INPUTS = divide_up(Layout::INPUT_WORDS, LANE_WORDS) * LANE_WORDS;
+    static constexpr int FILTERS = TILE_FRAGMENTS * Arithmetic::TERMS * FRAGMENT, WARP_FILTERS = FILTERS / WARPS_DOWN;
+    static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // issued after a chunk's copies
+    // Where the parts of shared memory begin.
+    static constexpr int TAP_OFFSETS = BUFFERS * INPUTS, FILTER_STAGES = TAP_OFFSETS + STEPS * MMA_WORDS;
 };
 
-// The image, first pixel and first filter of a block's tile, and the chunks of the depth that are the block's.
-struct Part {
+// The image, first pixel and first filter of a block's tile, and the block's split-K slice: its chunks of K.
+struct SplitKSlice {
     int tile, split, n, pixel, filter_tile, first_chunk, end_chunk;
 
-    __device__ __forceinline__ Part()
+    __device__ __forceinline__ SplitKSlice()
     {
         split = blockIdx.x % SPLIT_BLOCKS;
         tile = blockIdx.x / SPLIT_BLOCKS;
@@ -85,25 +92,26 @@ struct Part {
     }
 };
 
-// Writes the filters as fragments, words beyond the last filter or word of depth as zeros.  A thread writes a word,
-// which make(m, chunk, k, part) gives it.
-template <class Input, int parts, class Make>
+// Writes the filters as fragments, zeros beyond the last filter or word of K.  A thread writes one word:
+// make(m, chunk, k, term).
+template <class Layout, class Arithmetic, class Make>
 __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragments, Make make)
-// fragments [FILTER_TILES][CHUNKS][STEPS][TILE_FRAGMENTS][parts][WARP][LANE_WORDS]
+// fragments [FILTER_TILES][CHUNKS][STEPS][TILE_FRAGMENTS][TERMS][WARP][LANE_WORDS]
 {
-    constexpr int STEPS = Sizes<Input, parts>::STEPS, FILTERS = Sizes<Input, parts>::FILTERS;
+    constexpr int TERMS = Arithmetic::TERMS, STEPS = Sizes<Layout, Arithmetic>::STEPS;
+    constexpr int FILTERS = Sizes<Layout, Arithmetic>::FILTERS;
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= FILTER_TILES * CHUNKS * STEPS * FILTERS) return;
     const int word = index % LANE_WORDS, lane = index / LANE_WORDS % WARP;
     int fragment = index / FRAGMENT;
-    const int part = fragment % parts;
-    fragment /= parts;
+    const int term = fragment % TERMS;
+    fragment /= TERMS;
     const int down = fragment % TILE_FRAGMENTS, step = fragment / TILE_FRAGMENTS % STEPS;
     const int chunk = fragment / (TILE_FRAGMENTS * STEPS) % CHUNKS;
     const int filter_tile = fragment / (TILE_FRAGMENTS * STEPS * CHUNKS);
     const int m = filter_tile * TILE_FILTERS + down * FRAGMENT_ROWS + lane / 4 + word % 2 * 8;
-    const int k = step * STEP + lane % 4 + word / 2 * 4;
-    fragments[index] = m < M && k < Input::WORDS ? make(m, chunk, k, part) : 0;
+    const int k = step * MMA_WORDS + lane % 4 + word / 2 * 4;
+    fragments[index] = m < M && k < Layout::WORDS ? make(m, chunk, k, term) : 0;
 }
 
 // The first of a warp's steps; the next come WARPS_ALONG further.
@@ -112,31 +120,31 @@ __device__ __forceinline__ int first_step()
     return threadIdx.x / (WARP * WARPS_DOWN);
 }
 
-// A lane's filters on their way: STAGES steps of its warp.
+// A lane's cp.async pipeline of filter fragments: STAGES steps of its warp.
 template <class Sizes>
-struct Ring {
-    unsigned* slots;       // in shared memory: this lane's words of the first slot
+struct FilterPipeline {
+    unsigned* stages;      // in shared memory: this lane's words of the first stage
     const unsigned* next;  // this lane's words of the step that is copied next
-    int steps, slot;       // that are still to be copied; the one that is read next
+    int steps, stage;      // steps still to be copied; the stage that is read next
 
-    __device__ __forceinline__ Ring(unsigned* ring, const unsigned* fragments, const Part& mine)
+    __device__ __forceinline__ FilterPipeline(unsigned* shared, const unsigned* fragments, const SplitKSlice& slice)
     {
         const int warp = threadIdx.x / WARP, lane_word = threadIdx.x % WARP * LANE_WORDS;
-        slots = ring + warp * STAGES * Sizes::WARP_FILTERS + lane_word;
-        const int first = (mine.filter_tile * CHUNKS + mine.first_chunk) * Sizes::STEPS + first_step();
+        stages = shared + warp * STAGES * Sizes::WARP_FILTERS + lane_word;
+        const int first = (slice.filter_tile * CHUNKS + slice.first_chunk) * Sizes::STEPS + first_step();
         next = fragments + (size_t)first * Sizes::FILTERS + warp % WARPS_DOWN * Sizes::WARP_FILTERS + lane_word;
-        steps = ((mine.end_chunk - mine.first_chunk) * Sizes::STEPS - first_step() + WARPS_ALONG - 1) / WARPS_ALONG;
-        slot = 0;
+        steps = ((slice.end_chunk - slice.first_chunk) * Sizes::STEPS - first_step() + WARPS_ALONG - 1) / WARPS_ALONG;
+        stage = 0;
     }
 
-    // Starts the copies of the next step, if there is one, as a group.
-    __device__ __forceinline__ void copy(int to)
+    // Issues the copies of the next step, if there is one, as a group.
+    __device__ __forceinline__ void issue(int to)
     {
         if (steps > 0)
 #pragma unroll
             for (int i = 0; i < Sizes::WARP_FILTERS; i += FRAGMENT)
-                copy_async_16(slots + to * Sizes::WARP_FILTERS + i, next + i, true);
-        copy_async_close_group();
+                copy_async_16(stages + to * Sizes::WARP_FILTERS + i, next + i, true);
+        copy_async_commit_group();
         next += WARPS_ALONG * Sizes::FILTERS;
         --steps;
     }
@@ -144,29 +152,29 @@ struct Ring {
     // Waits for the step that is read next.
     __device__ __forceinline__ const unsigned* wait()
     {
-        copy_async_wait<STAGES - 2>();
-        return slots + slot * Sizes::WARP_FILTERS;
+        copy_async_wait_group<STAGES - 2>();
+        return stages + stage * Sizes::WARP_FILTERS;
     }
 
-    // Gives back the slot before the one that was read, and goes on to the next.
+    // Refills the stage before the one that was read, and advances to the next.
     __device__ __forceinline__ void advance()
     {
-        copy(slot == 0 ? STAGES - 1 : slot - 1);
-        slot = slot == STAGES - 1 ? 0 : slot + 1;
+        issue(stage == 0 ? STAGES - 1 : stage - 1);
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
 };
 
-// The factors of a warp's step, as a lane holds them.
-template <int parts>
-struct Factors {
-    unsigned filters[parts][FRAGMENTS_DOWN][4], inputs[parts][FRAGMENTS_ACROSS][2];
+// The operands of a warp's step, as a lane holds them.
+template <int terms>
+struct Fragments {
+    unsigned filters[terms][FRAGMENTS_DOWN][4], inputs[terms][FRAGMENTS_ACROSS][2];
 
     __device__ __forceinline__ void load(const unsigned* fragments, const unsigned* chunk, int2 tap, const int* pixels)
     {
 #pragma unroll
-        for (int i = 0; i < FRAGMENTS_DOWN * parts; ++i) {
+        for (int i = 0; i < FRAGMENTS_DOWN * terms; ++i) {
             const uint4 words = *reinterpret_cast<const uint4*>(fragments + i * FRAGMENT);
-            unsigned(&to)[4] = filters[i % parts][i / parts];
+            unsigned(&to)[4] = filters[i % terms][i / terms];
             to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
         }
         const char* const inputs_at = reinterpret_cast<const char*>(chunk);
@@ -180,7 +188,7 @@ struct Factors {
 
     __device__ __forceinline__ void load_input(int column, int word, const char* at)
     {
-        if constexpr (parts == 1) {
+        if constexpr (terms == 1) {
             inputs[0][column][word] = *reinterpret_cast<const unsigned*>(at);
         } else {
             const uint2 both = *reinterpret_cast<const uint2*>(at);
@@ -194,71 +202,71 @@ __device__ __forceinline__ void add(float4& sum, const float4& more)
     sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
 }
 
-// The first output of a thread's vector in a tile, whose outputs are counted as memory has them.
+// The first output of a thread's vector in a tile, whose outputs are counted in the order of memory.
 __device__ __forceinline__ int vector_start(int vector)
 {
     return (threadIdx.x + vector * THREADS) * VECTOR;
 }
 
-// Whether the tile has so many vectors.
+// Whether the tile has that vector of the thread.
 __device__ __forceinline__ bool has_vector(int vector)
 {
     return TILE_OUTPUTS % (THREADS * VECTOR) == 0 || vector_start(vector) < TILE_OUTPUTS;
 }
 
-// Adds the warps' sums; every thread gets some vectors of the tile.
-template <class Input>
-__device__ __forceinline__ void add_warps(float4 (&outputs)[THREAD_VECTORS], const Sums& sums,
+// Adds the warps' accumulators through shared memory; every thread gets some vectors of the tile.
+template <class Layout>
+__device__ __forceinline__ void add_warps(float4 (&outputs)[THREAD_VECTORS], const Accumulators& accumulators,
                                           float* shared)  // [WARPS_ALONG][Input::TILE_WORDS]
 {
     const int first_filter = threadIdx.x / WARP % WARPS_DOWN * FRAGMENTS_DOWN * FRAGMENT_ROWS + threadIdx.x % WARP / 4;
     const int first_pixel = threadIdx.x % 4 * 2;
-    float* const own = shared + first_step() * Input::TILE_WORDS;
+    float* const own = shared + first_step() * Layout::TILE_WORDS;
 #pragma unroll
     for (int i = 0; i < FRAGMENTS_DOWN; ++i)
 #pragma unroll
         for (int j = 0; j < FRAGMENTS_ACROSS; ++j)
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                Input::put_neighbours(own, first_filter + i * FRAGMENT_ROWS + half * 8,
+                Layout::put_neighbours(own, first_filter + i * FRAGMENT_ROWS + half * 8,
                                       first_pixel + j * FRAGMENT_COLUMNS,
-                                      make_float2(sums[i][j][2 * half], sums[i][j][2 * half + 1]));
+                                      make_float2(accumulators[i][j][2 * half], accumulators[i][j][2 * half + 1]));
     __syncthreads();  // all warps have written their sums before any thread reads them
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i) {
         outputs[i] = make_float4(0, 0, 0, 0);
         if (!has_vector(i)) continue;
         const int output = vector_start(i);
-        const float* from = shared + Input::shared_place(Input::filter_of(output), Input::pixel_of(output));
+        const float* from = shared + Layout::shared_place(Layout::filter_of(output), Layout::pixel_of(output));
 #pragma unroll
         for (int other = 0; other < WARPS_ALONG; ++other)
-            add(outputs[i], *reinterpret_cast<const float4*>(from + other * Input::TILE_WORDS));
+            add(outputs[i], *reinterpret_cast<const float4*>(from + other * Layout::TILE_WORDS));
     }
 }
 
-// Adds the blocks' sums of a tile, each warp for its own part: true in the warp that comes last, whose lanes then have
-// the whole sums.
+// The split-K reduction: adds the blocks' sums of a tile, each warp its own part of the tile.  True in the warp that
+// arrives last, whose lanes then hold the whole sums.
 //
-// Before a launch a counter is SPLIT_BLOCKS - 1 or more: all ones at first, as arrays are filled before they are used,
-// and later what the launch before has left.  Counting starts again at zero there, so the last warp to come finds
+// Before a launch a counter is SPLIT_BLOCKS - 1 or more: all ones at first, as scratch arrays are filled with 0xFF, and
+// later what the previous launch has left.  Counting wraps to zero there, so the last warp to arrive finds
 // SPLIT_BLOCKS - 2 and leaves SPLIT_BLOCKS - 1.
-__device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], const Part& mine,
+__device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], const SplitKSlice& slice,
                                            float* partial,     // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
                                            unsigned* arrived)  // [tiles][WARPS]
 {
     constexpr unsigned ALL_LANES = 0xffffffff;
-    partial += (size_t)mine.tile * SPLIT_BLOCKS * TILE_OUTPUTS;
+    partial += (size_t)slice.tile * SPLIT_BLOCKS * TILE_OUTPUTS;
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i)
         if (has_vector(i))
-            *reinterpret_cast<float4*>(partial + mine.split * TILE_OUTPUTS + vector_start(i)) = outputs[i];
+            *reinterpret_cast<float4*>(partial + slice.split * TILE_OUTPUTS + vector_start(i)) = outputs[i];
     __syncwarp();  // all lanes have stored their sums before the warp counts as arrived
     unsigned before = 0;
     if (threadIdx.x % WARP == 0)
-        before = count_in_order(arrived + mine.tile * WARPS + threadIdx.x / WARP, SPLIT_BLOCKS - 1);
+        before = atomic_inc_acq_rel(arrived + slice.tile * WARPS + threadIdx.x / WARP, SPLIT_BLOCKS - 1);
     before = __shfl_sync(ALL_LANES, before, 0);
     if (before != SPLIT_BLOCKS - 2u) return false;
-    __syncwarp();  // the other blocks' sums, which lane 0 now sees, are seen by all lanes
+    __syncwarp();  // the other blocks' sums, which lane 0 has observed, are visible to all lanes
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i) outputs[i] = make_float4(0, 0, 0, 0);
 #pragma unroll 4
@@ -271,110 +279,135 @@ __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], co
     return true;
 }
 
-// For inputs that are multiplied in their own range, copied asynchronously.
+// Inputs that need no scaling, copied asynchronously.
 struct Unscaled {
-    // Starts the copies of a chunk.
-    template <class Input>
-    __device__ __forceinline__ void begin(unsigned* inputs, const typename Input::Value* x, int first_row, int chunk)
+    // Issues the copies of a chunk.
+    template <class Layout>
+    __device__ __forceinline__ void begin(unsigned* inputs, const typename Layout::Value* x, int first_row, int chunk)
     {
-        Input::copy(inputs, x, first_row, chunk);
-        copy_async_close_group();
+        Layout::copy(inputs, x, first_row, chunk);
+        copy_async_commit_group();
     }
 
-    // Waits for a chunk, with a barrier at its end; returns what the sums so far have to be multiplied by.  After the
-    // copies of a chunk, unless it is the first, at least `later` groups of copies were begun.
-    template <class Input, int later>
-    __device__ __forceinline__ float complete(unsigned* inputs, const typename Input::Value*, int, int, bool first)
+    // Waits for a chunk and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
+    // Since the copies of a chunk, unless it is the first, at least `later` groups of copies have been issued.
+    template <class Layout, int later>
+    __device__ __forceinline__ float complete(unsigned* inputs, const typename Layout::Value*, int, int, bool first)
     {
         if (first)
-            copy_async_wait<0>();
+            copy_async_wait_group<0>();
         else
-            copy_async_wait<later>();
-        Input::round(inputs);
-        __syncthreads();  // all inputs of the chunk are there, and nobody still reads those before
+            copy_async_wait_group<later>();
+        Layout::round(inputs);
+        __syncthreads();  // all inputs of the chunk are in place, and no thread still reads the chunk before
         return 1;
     }
 
-    // A sum in the outputs' own range.
+    // Removes the scaling from a sum: there is none.
     __device__ __forceinline__ float outside(float sum) const
     {
         return sum;
     }
 };
 
-__device__ __forceinline__ void scale(Sums& sums, float factor)
+__device__ __forceinline__ void scale(Accumulators& accumulators, float factor)
 {
 #pragma unroll
     for (int i = 0; i < FRAGMENTS_DOWN; ++i)
 #pragma unroll
         for (int j = 0; j < FRAGMENTS_ACROSS; ++j)
 #pragma unroll
-            for (int k = 0; k < 4; ++k) sums[i][j][k] *= factor;
+            for (int k = 0; k < 4; ++k) accumulators[i][j][k] *= factor;
 }
 
-template <class Input, class Arithmetic, class Range>
-__device__ __forceinline__ void compute_tile(const typename Input::Value* __restrict__ x,
-                                             const unsigned* __restrict__ fragments, float* partial, unsigned* arrived,
-                                             typename Input::Value* __restrict__ y, Range range)
-{
-    using Sizes = Sizes<Input, Arithmetic::PARTS>;
-    DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], offsets of taps, ring; at the end the warps' sums
-    unsigned* const inputs = reinterpret_cast<unsigned*>(memory);
-    int2* const taps = reinterpret_cast<int2*>(inputs + Sizes::TAPS);  // [STEPS][4]: of words k and k + 4 of a step
-    let_next_launch_start();
-    const Part mine;
-    Ring<Sizes> ring(inputs + Sizes::RING, fragments, mine);
+// One operand term each, in fp16.
+struct Fp16 {
+    static constexpr int TERMS = 1;
+
+    static __device__ __forceinline__ void multiply_add(Accumulators& accumulators, const Fragments<1>& operands)
+    {
 #pragma unroll
-    for (int i = 0; i < STAGES - 1; ++i) ring.copy(i);
+        for (int j = 0; j < FRAGMENTS_ACROSS; ++j)
+#pragma unroll
+            for (int i = 0; i < FRAGMENTS_DOWN; ++i)
+                warp_mma_fp16(accumulators[i][j], operands.filters[0][i], operands.inputs[0][j]);
+    }
+};
+
+// The warp's accumulators of the slice, for its share of the steps.
+template <class Layout, class Arithmetic, class Range>
+__device__ __forceinline__ void mainloop(Accumulators& accumulators, const SplitKSlice& slice,
+                                         const typename Layout::Value* __restrict__ x,  // in the layout's order
+                                         const unsigned* __restrict__ fragments,        // prepare_fragments
+                                         Range& range)
+{
+    using Sizes = Sizes<Layout, Arithmetic>;
+    DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], offsets of taps, stages of filters
+    unsigned* const inputs = reinterpret_cast<unsigned*>(memory);
+    int2* const taps = reinterpret_cast<int2*>(inputs + Sizes::TAP_OFFSETS);  // [STEPS][4]: of words k and k + 4
+    FilterPipeline<Sizes> pipeline(inputs + Sizes::FILTER_STAGES, fragments, slice);
+    // Prologue: the first filters are in flight, offsets of taps and pixels computed, the first inputs issued.
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; ++i) pipeline.issue(i);
     constexpr int BYTES = sizeof(unsigned);  // from a word of the inputs to the next
 #pragma unroll 1
     for (int i = threadIdx.x; i < Sizes::STEPS * 4; i += THREADS) {
-        const int k = i / 4 * STEP + i % 4;
-        taps[i] = make_int2(k < Input::WORDS ? Input::word(k) * BYTES : 0,
-                            k + 4 < Input::WORDS ? Input::word(k + 4) * BYTES : 0);
+        const int k = i / 4 * MMA_WORDS + i % 4;
+        taps[i] = make_int2(k < Layout::WORDS ? Layout::word(k) * BYTES : 0,
+                            k + 4 < Layout::WORDS ? Layout::word(k + 4) * BYTES : 0);
     }
     int pixels[FRAGMENTS_ACROSS];  // offsets of this lane's column in every fragment; at most the last pixel's
 #pragma unroll
     for (int j = 0; j < FRAGMENTS_ACROSS; ++j) {
-        const int pixel = min(mine.pixel + j * FRAGMENT_COLUMNS + (int)threadIdx.x % WARP / 4, PIXELS - 1);
-        pixels[j] = Input::pixel(pixel / F - mine.pixel / F, pixel % F) * BYTES;
+        const int pixel = min(slice.pixel + j * FRAGMENT_COLUMNS + (int)threadIdx.x % WARP / 4, PIXELS - 1);
+        pixels[j] = Layout::pixel(pixel / F - slice.pixel / F, pixel % F) * BYTES;
     }
-    const int first_row = mine.pixel / F * U;
-    x += (size_t)mine.n * C * H * W;
-    wait_for_launches_before();  // which may write x, and still use partial and y
-    range.template begin<Input>(inputs, x, first_row, mine.first_chunk);
-    Sums sums = {};
+    const int first_row = slice.pixel / F * U;
+    x += (size_t)slice.n * C * H * W;
+    wait_for_primary_launches();  // which may write x, and still use partial and y
+    range.template begin<Layout>(inputs, x, first_row, slice.first_chunk);
     int step = first_step();
-    for (int chunk = mine.first_chunk; chunk < mine.end_chunk; ++chunk, step -= Sizes::STEPS) {
-        unsigned* const buffer = inputs + (chunk - mine.first_chunk) % BUFFERS * Sizes::INPUTS;
-        const bool first = chunk == mine.first_chunk;
-        const float factor = range.template complete<Input, Sizes::LATER_COPIES>(buffer, x, first_row, chunk, first);
-        if (factor != 1) scale(sums, factor);
-        if (BUFFERS > 1 && chunk + 1 < mine.end_chunk) {
-            unsigned* const other = inputs + (chunk + 1 - mine.first_chunk) % BUFFERS * Sizes::INPUTS;
-            range.template begin<Input>(other, x, first_row, chunk + 1);
+    for (int chunk = slice.first_chunk; chunk < slice.end_chunk; ++chunk, step -= Sizes::STEPS) {
+        unsigned* const buffer = inputs + (chunk - slice.first_chunk) % BUFFERS * Sizes::INPUTS;
+        const bool first = chunk == slice.first_chunk;
+        const float factor = range.template complete<Layout, Sizes::LATER_COPIES>(buffer, x, first_row, chunk, first);
+        if (factor != 1) scale(accumulators, factor);
+        if (BUFFERS > 1 && chunk + 1 < slice.end_chunk) {
+            unsigned* const other = inputs + (chunk + 1 - slice.first_chunk) % BUFFERS * Sizes::INPUTS;
+            range.template begin<Layout>(other, x, first_row, chunk + 1);
         }
         for (; step < Sizes::STEPS; step += WARPS_ALONG) {
-            Factors<Arithmetic::PARTS> factors;
-            factors.load(ring.wait(), buffer, taps[step * 4 + threadIdx.x % 4], pixels);
-            ring.advance();
-            Arithmetic::multiply(sums, factors);
+            Fragments<Arithmetic::TERMS> operands;
+            operands.load(pipeline.wait(), buffer, taps[step * 4 + threadIdx.x % 4], pixels);
+            pipeline.advance();
+            Arithmetic::multiply_add(accumulators, operands);
         }
     }
-    copy_async_wait<0>();
-    __syncthreads();  // nobody still reads inputs or filters, which the warps' sums now overwrite
+}
+
+// Adds what warps and blocks have accumulated, and stores the tile.
+template <class Layout, class Range>
+__device__ __forceinline__ void epilogue(const Accumulators& accumulators, const SplitKSlice& slice,
+                                         float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
+                                         unsigned* arrived,                       // [tiles][WARPS]
+                                         typename Layout::Value* __restrict__ y,  // in the layout's order
+                                         const Range& range)
+{
+    DYNAMIC_SHARED(uint4, memory);  // [WARPS_ALONG][Layout::TILE_WORDS], in place of the mainloop's
+    copy_async_wait_group<0>();
+    __syncthreads();  // no thread still reads inputs or filters, which the warps' sums now overwrite
     float4 outputs[THREAD_VECTORS];
-    add_warps<Input>(outputs, sums, reinterpret_cast<float*>(memory));
+    add_warps<Layout>(outputs, accumulators, reinterpret_cast<float*>(memory));
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i)
         outputs[i] = make_float4(range.outside(outputs[i].x), range.outside(outputs[i].y), range.outside(outputs[i].z),
                                  range.outside(outputs[i].w));
     if constexpr (SPLIT_BLOCKS > 1)
-        if (!add_blocks(outputs, mine, partial, arrived)) return;
+        if (!add_blocks(outputs, slice, partial, arrived)) return;
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i) {
         const int output = vector_start(i);
-        const int m = mine.filter_tile * TILE_FILTERS + Input::filter_of(output);
-        if (has_vector(i)) Input::store(y, mine.n, m, mine.pixel + Input::pixel_of(output), outputs[i]);
+        const int m = slice.filter_tile * TILE_FILTERS + Layout::filter_of(output);
+        if (has_vector(i)) Layout::store(y, slice.n, m, slice.pixel + Layout::pixel_of(output), outputs[i]);
     }
 }

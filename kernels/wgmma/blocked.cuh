@@ -1,45 +1,57 @@
-// A layer in the form that tensor cores like: channels innermost, a multiple of eight of them, and stride 1.
+// A layer in the form that tensor cores take: NHWC, a multiple of eight channels, and stride 1 (space-to-channel).
 //
-// A stride of U becomes depth: U x U neighbouring pixels are one, with U*U times the channels, and the filter shrinks by
-// U along each axis (space-to-depth).  Depth (c*U + i)*U + j of the pixel in row h, column w is input channel c at row
-// h*U + i, column w*U + j; what lies beyond the input or the filter is zero.  With U = 1 only the order of the axes
+// A stride of U becomes channels: U x U neighbouring pixels are one, with U*U times the channels, and the filter
+// shrinks by U along each axis.  Blocked channel (c*U + i)*U + j of the pixel in row h, column w is input channel c at
+// row h*U + i, column w*U + j; beyond the input and the filter all is zero.  With U = 1 only the order of the axes
 // changes.
+//
+// Gives BlockedProblem (for warpgroups.cuh), BlockedTile and BlockedFilters (for scaling.cuh), EveryRow (for the
+// epilogues).
 #pragma once
-#include "halves.cuh"
+#include "preparation.cuh"
 
-constexpr int DEPTH = U * U;
-constexpr int BLOCKED_C = (C * DEPTH + CHUNK - 1) / CHUNK * CHUNK;
+constexpr int SPACE_TO_DEPTH = U * U;  // blocked channels of one channel
+constexpr int BLOCKED_C = (C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK;
 constexpr int BLOCKED_R = (R + U - 1) / U, BLOCKED_S = (S + U - 1) / U;
 constexpr int BLOCKED_H = E + BLOCKED_R - 1, BLOCKED_W = F + BLOCKED_S - 1;
-// Neighbouring pixels of a row are neighbours in memory, so one row of a filter is one run of so many taps.
-constexpr int RUN = BLOCKED_S * BLOCKED_C;
+constexpr int PIXELS = E * F;
 
-// What the product of matrices has (warpgroups.cuh): rows for the pixels of an image, and runs of taps.
-constexpr int PIXELS = E * F, ROW_PIXELS = F, RUNS = BLOCKED_R;
+// A blocked layer as a product of matrices, the Problem of warpgroups.cuh: a row for each output pixel, K in runs.
+// Neighbouring pixels of a row are neighbours in memory, so one row of a filter is one run of taps.
+struct BlockedProblem {
+    static constexpr int IMAGE_ROWS = PIXELS, ADJACENT_ROWS = F;
+    static constexpr int RUNS = BLOCKED_R, RUN = BLOCKED_S * BLOCKED_C;
+};
 
-// Eight halves, read or written at once.
+// Rows of the product are the pixels of the batch; those beyond it, in the last tile, are no outputs.
+struct EveryRow {
+    int images;
+
+    // The pixel of a row, or -1.
+    __device__ __forceinline__ int pixel(int row) const { return row < images * PIXELS ? row : -1; }
+};
+
+// Eight fp16 values, read or written in one access.
 struct alignas(16) Chunk {
     unsigned pairs[CHUNK / 2];
 };
 
-// A block writes BLOCK_DEPTH depths of BLOCK_PIXELS neighbouring pixels of a row of one image.  With stride 1 a whole
-// plane is one row, PLANE_H x PLANE_W = 1 x BLOCKED_H * BLOCKED_W: nothing there depends on where its rows end.
+// A block writes TILE_CHANNELS blocked channels of BLOCK_PIXELS neighbouring pixels of a row of one image.  With stride
+// 1 a whole plane is one row, PLANE_H x PLANE_W = 1 x BLOCKED_H * BLOCKED_W: nothing there depends on where its rows
+// end.
 constexpr int BLOCK_PIXELS = U <= 4 ? 64 : 32;
 constexpr int BLOCK_C = U == 1 ? 64 : U == 2 ? 16 : U % 4 == 0 ? 4 : 8;
-constexpr int BLOCK_DEPTH = BLOCK_C * DEPTH, BLOCK_CHUNKS = BLOCK_DEPTH / CHUNK;
+constexpr int TILE_CHANNELS = BLOCK_C * SPACE_TO_DEPTH, BLOCK_CHUNKS = TILE_CHANNELS / CHUNK;
 constexpr int PLANE_H = U == 1 ? 1 : BLOCKED_H, PLANE_W = U == 1 ? BLOCKED_H * BLOCKED_W : BLOCKED_W;
 constexpr int INPUT_H = U == 1 ? 1 : H, INPUT_W = U == 1 ? H * W : W;
 constexpr int TILES_ACROSS = (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
-// In shared memory a pixel's depths follow each other.  Its pitch is an odd number of 4-byte words, so neither lanes with
-// neighbouring pixels nor lanes with neighbouring chunks meet in a bank.
-constexpr int DEPTH_PITCH = BLOCK_DEPTH + 2;
-static_assert(BLOCK_DEPTH % CHUNK == 0 && DEPTH_PITCH / 2 % 2 == 1);
+// In shared memory a pixel's channels follow each other.  The pitch is an odd number of 4-byte words: no bank
+// conflicts, neither between lanes with neighbouring pixels nor between lanes with neighbouring chunks.
+constexpr int PIXEL_PITCH = TILE_CHANNELS + 2;
+static_assert(TILE_CHANNELS % CHUNK == 0 && PIXEL_PITCH / 2 % 2 == 1);
 
-// Tiles of an image: groups of channels, and for each so many tiles along the pixels.
-constexpr int GROUPS = (BLOCKED_C + BLOCK_DEPTH - 1) / BLOCK_DEPTH, TILES = TILES_ACROSS * PLANE_H;
-
-// How a blocked image lies: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th
-// that is written.  Neighbours in memory follow each other.
+// Layouts of a blocked image: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th
+// that is written, so that neighbouring threads write neighbouring chunks.
 constexpr int CHUNKS = BLOCKED_C / CHUNK;
 
 // [N][PLANE_H][PLANE_W][BLOCKED_C]
@@ -47,9 +59,9 @@ struct ChannelsInnermost {
     static __device__ __forceinline__ int chunk(int i) { return i % BLOCK_CHUNKS; }
     static __device__ __forceinline__ int pixel(int i) { return i / BLOCK_CHUNKS; }
 
-    static __device__ __forceinline__ size_t place(int n, int h, int w, int depth)
+    static __device__ __forceinline__ size_t place(int n, int h, int w, int channel)
     {
-        return (((size_t)n * PLANE_H + h) * PLANE_W + w) * CHUNKS + depth / CHUNK;
+        return (((size_t)n * PLANE_H + h) * PLANE_W + w) * CHUNKS + channel / CHUNK;
     }
 };
 
@@ -58,20 +70,23 @@ struct ChunkPlanes {
     static __device__ __forceinline__ int chunk(int i) { return i / BLOCK_PIXELS; }
     static __device__ __forceinline__ int pixel(int i) { return i % BLOCK_PIXELS; }
 
-    static __device__ __forceinline__ size_t place(int n, int h, int w, int depth)
+    static __device__ __forceinline__ size_t place(int n, int h, int w, int channel)
     {
-        return (((size_t)n * CHUNKS + depth / CHUNK) * PLANE_H + h) * PLANE_W + w;
+        return (((size_t)n * CHUNKS + channel / CHUNK) * PLANE_H + h) * PLANE_W + w;
     }
 };
 
-// The tile of a block: where it begins, and the halves on their way from one order to the other.
-template <int parts, class Layout = ChannelsInnermost>
-struct InputTile {
-    __half* depths;  // [parts][BLOCK_PIXELS][DEPTH_PITCH], in shared memory
+// A block's tile of the input, transposed through shared memory: the Tile of scaling.cuh.
+template <int terms, class Layout = ChannelsInnermost>
+struct BlockedTile {
+    // Tiles of an image: groups of channels, and for each group TILES along the pixels.
+    static constexpr int GROUPS = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, TILES = TILES_ACROSS * PLANE_H;
+
+    __half* channels;  // [terms][BLOCK_PIXELS][PIXEL_PITCH], in shared memory
     int n, h, first_w, first_c;
 
-    __device__ __forceinline__ InputTile(float4* memory, int tile, int group, int image)
-        : depths(reinterpret_cast<__half*>(memory)),
+    __device__ __forceinline__ BlockedTile(float4* memory, int tile, int group, int image)
+        : channels(reinterpret_cast<__half*>(memory)),
           n(image),
           h(tile / TILES_ACROSS),
           first_w(tile % TILES_ACROSS * BLOCK_PIXELS),
@@ -79,22 +94,22 @@ struct InputTile {
     {
     }
 
-    // Reads floats times `power`; returns the thread's largest absolute value.  A line is a row of a channel: a warp reads
-    // 32 neighbouring columns of it at a time, and a thread the same column of one line after the other.
+    // Reads floats times `power`; returns the thread's largest absolute value.  A line is a row of a channel: a warp
+    // reads 32 neighbouring columns of it at a time (coalesced), and a thread the same column of successive lines.
     __device__ __forceinline__ float read(const float* __restrict__ x,  // [N][C][H][W]
                                           float power) const
     {
         constexpr int SEGMENTS = BLOCK_PIXELS * U / LANES, LINES = (C < BLOCK_C ? C : BLOCK_C) * U;
-        constexpr int ABREAST = SEGMENTS < BLOCK_WARPS ? BLOCK_WARPS / SEGMENTS : 1;  // lines that the block reads at once
+        constexpr int ABREAST = SEGMENTS < BLOCK_WARPS ? BLOCK_WARPS / SEGMENTS : 1;  // lines of the block at a time
         constexpr int READS = (LINES + ABREAST - 1) / ABREAST;                        // of a thread
-        constexpr int TOGETHER = READS < 8 ? READS : 8;                               // under way at a time
+        constexpr int TOGETHER = READS < 8 ? READS : 8;                               // in flight at a time
         static_assert(BLOCK_PIXELS * U % LANES == 0);
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
         float largest = 0;
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
             const int column = segment * LANES + lane, in_w = first_w * U + column;
             const float* const in = x + (((size_t)n * C + first_c) * INPUT_H + h * U) * INPUT_W + in_w;
-            __half* const out = depths + column / U * DEPTH_PITCH + column % U;
+            __half* const out = channels + column / U * PIXEL_PITCH + column % U;
 #pragma unroll
             for (int first = 0; first < READS; first += TOGETHER) {
                 float values[TOGETHER];
@@ -116,7 +131,7 @@ struct InputTile {
         return largest;
     }
 
-    // Whether a line is one of the tile's; mostly known when the kernel is compiled.
+    // Whether a line is one of the tile's; mostly known at compile time.
     __device__ __forceinline__ bool inside(int line, int lines, int c) const
     {
         return line < lines && (C <= BLOCK_C || C % BLOCK_C == 0 || first_c + c < C);
@@ -124,13 +139,13 @@ struct InputTile {
 
     __device__ __forceinline__ void put(__half* out, float value) const
     {
-        __half halves[parts];
-        split<parts>(value, halves);
+        __half halves[terms];
+        split<terms>(value, halves);
 #pragma unroll
-        for (int part = 0; part < parts; ++part) out[part * BLOCK_PIXELS * DEPTH_PITCH] = halves[part];
+        for (int term = 0; term < terms; ++term) out[term * BLOCK_PIXELS * PIXEL_PITCH] = halves[term];
     }
 
-    // Reads halves whose channels are innermost: a thread the same column and channel of one row after the other.
+    // Reads fp16 with the channels innermost: a thread the same column and channel of successive rows.
     __device__ __forceinline__ void read(const __half* __restrict__ x) const  // [N][H][W][C]
     {
         constexpr int CHANNELS = C < BLOCK_C ? C : BLOCK_C;
@@ -138,7 +153,7 @@ struct InputTile {
         for (int i = threadIdx.x; i < BLOCK_PIXELS * U * CHANNELS; i += BLOCK_THREADS) {
             const int c = i % CHANNELS, column = i / CHANNELS, in_w = first_w * U + column;
             const __half* const in = x + (((size_t)n * INPUT_H + h * U) * INPUT_W + in_w) * C + first_c + c;
-            __half* const out = depths + column / U * DEPTH_PITCH + c * DEPTH + column % U;
+            __half* const out = channels + column / U * PIXEL_PITCH + c * SPACE_TO_DEPTH + column % U;
             if (first_c + c >= C) continue;
             __half values[U];
 #pragma unroll
@@ -151,57 +166,61 @@ struct InputTile {
         }
     }
 
-    __device__ __forceinline__ void write(__half* const (&blocked)[parts]) const
+    __device__ __forceinline__ void write(__half* const (&blocked)[terms]) const
     {
 #pragma unroll
         for (int i = threadIdx.x; i < BLOCK_PIXELS * BLOCK_CHUNKS; i += BLOCK_THREADS) {
             const int chunk = Layout::chunk(i), pixel = Layout::pixel(i);
-            const int w = first_w + pixel, depth = first_c * DEPTH + chunk * CHUNK;
-            if (w >= PLANE_W || depth >= BLOCKED_C) continue;
+            const int w = first_w + pixel, channel = first_c * SPACE_TO_DEPTH + chunk * CHUNK;
+            if (w >= PLANE_W || channel >= BLOCKED_C) continue;
 #pragma unroll
-            for (int part = 0; part < parts; ++part) {
-                const __half* const from = depths + (part * BLOCK_PIXELS + pixel) * DEPTH_PITCH + chunk * CHUNK;
+            for (int term = 0; term < terms; ++term) {
+                const __half* const from = channels + (term * BLOCK_PIXELS + pixel) * PIXEL_PITCH + chunk * CHUNK;
                 Chunk halves;
 #pragma unroll
                 for (int pair = 0; pair < CHUNK / 2; ++pair) {
                     halves.pairs[pair] = reinterpret_cast<const unsigned*>(from)[pair];
-                    if constexpr (BLOCKED_C > C * DEPTH) {  // nobody has written the depths beyond the last channel's
-                        const int inside = C * DEPTH - depth - 2 * pair;
+                    if constexpr (BLOCKED_C > C * SPACE_TO_DEPTH) {  // beyond the last channel nothing is written
+                        const int inside = C * SPACE_TO_DEPTH - channel - 2 * pair;
                         if (inside < 2) halves.pairs[pair] &= inside < 1 ? 0 : 0xffff;
                     }
                 }
-                // Counted in halves, the address would not tell the compiler that one store will do.
-                reinterpret_cast<Chunk*>(blocked[part])[Layout::place(n, h, w, depth)] = halves;
+                // Indexed in chunks: indexed in fp16 values, the compiler would not merge the stores into one.
+                reinterpret_cast<Chunk*>(blocked[term])[Layout::place(n, h, w, channel)] = halves;
             }
         }
     }
 };
 
-// Block (tile, group, n) writes a tile of blocked image n, from halves.
+// Block (tile, group, n) writes a tile of blocked image n, from fp16.
 __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,  // [N][H][W][C]
                                                    __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     DYNAMIC_SHARED(float4, tile_memory);
-    const InputTile<1> tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
+    const BlockedTile<1> tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
     tile.read(x);
-    __syncthreads();  // the tile is complete before it is read across
+    __syncthreads();  // the tile is complete before it is read transposed
     tile.write({pixels});
 }
 
-// Block (r, m) writes row r of blocked filter m: [M][BLOCKED_R][RUN].
-template <class Filter, int parts>
-__device__ __forceinline__ void write_filters(const Filter* __restrict__ w,  // [M][C][R][S]
-                                              __half* const (&blocked)[parts], float power)
-{
-    const int m = blockIdx.y, blocked_r = blockIdx.x;
-    for (int i = threadIdx.x; i < RUN; i += BLOCK_THREADS) {
-        const int depth = i % BLOCKED_C, c = depth / DEPTH;
-        const int r = blocked_r * U + depth / U % U, s = i / BLOCKED_C * U + depth % U;
-        const bool inside = c < C && r < R && s < S;
-        __half halves[parts];
-        split<parts>(inside ? float(w[(((size_t)m * C + c) * R + r) * S + s]) * power : 0.0f, halves);
+// Block (r, m) writes row r of blocked filter m: the Filters of scaling.cuh.
+struct BlockedFilters {
+    template <class Filter, int terms>
+    static __device__ __forceinline__ void write(const Filter* __restrict__ w,     // [M][C][R][S]
+                                                 __half* const (&blocked)[terms],  // [M][BLOCKED_R][RUN]
+                                                 float power)
+    {
+        constexpr int RUN = BlockedProblem::RUN;
+        const int m = blockIdx.y, blocked_r = blockIdx.x;
+        for (int i = threadIdx.x; i < RUN; i += BLOCK_THREADS) {
+            const int channel = i % BLOCKED_C, c = channel / SPACE_TO_DEPTH;
+            const int r = blocked_r * U + channel / U % U, s = i / BLOCKED_C * U + channel % U;
+            const bool inside = c < C && r < R && s < S;
+            __half halves[terms];
+            split<terms>(inside ? float(w[(((size_t)m * C + c) * R + r) * S + s]) * power : 0.0f, halves);
 #pragma unroll
-        for (int part = 0; part < parts; ++part)
-            blocked[part][((size_t)m * BLOCKED_R + blocked_r) * RUN + i] = halves[part];
+            for (int term = 0; term < terms; ++term)
+                blocked[term][((size_t)m * BLOCKED_R + blocked_r) * RUN + i] = halves[term];
+        }
     }
-}
+};

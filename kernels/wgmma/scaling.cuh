@@ -1,47 +1,48 @@
-// Filters and images as halves in the form of a layer, each scaled by a power of two of its own.
+// Filters and images as fp16 operands, scaled by powers of two: one for all filters, one for each image.
 //
-// A file that includes this has the form from blocked.cuh or winograd.cuh: write_filters, and GROUPS x TILES tiles of an
-// image, whose type it names.
+// Whether an image's largest absolute value is near 1 is known only when the whole image has been read.  So images are
+// converted with the usual power, and the few outliers are converted again.
 //
-// Whether an image's largest absolute value is near 1 is known only when the whole image has been read; so images are
-// converted as if, and those few that were not are converted again.
+// Template parameters.  Filters: write(w, operands, power) writes a block's filters (BlockedFilters, WinogradFilters).
+// Tile: a block's part of an image, of GROUPS x TILES; read(x, power) and write(operands) (BlockedTile, WinogradTile).
 #pragma once
-#include "halves.cuh"
 #include "../common/range.cuh"
+#include "preparation.cuh"
 
 static_assert(BLOCK_THREADS == RANGE_THREADS);
 
-// Block (r, m) writes row r of filter m, scaled by a power of two that is the same for all, and is noted.
-template <int parts>
+// Block (r, m) writes row r of filter m, scaled by a power of two that is the same for all; stores its exponent.
+template <class Filters, int terms>
 __device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__ w,       // [M][C][R][S]
                                                        const float* __restrict__ ranges,  // [FILTER_RANGES]
                                                        int* __restrict__ exponent,        // [1]
-                                                       __half* const (&blocked)[parts])   // [M][BLOCKED_R][RUN]
+                                                       __half* const (&operands)[terms])  // in the form of Filters
 {
-    write_filters(w, blocked, power_of_two(exponent_of_filters(ranges, exponent)));
+    Filters::write(w, operands, power_of_two(exponent_of_filters(ranges, exponent)));
 }
 
-// Block (tile, group, n) writes a tile of image n, scaled as usual.
-template <class Tile, int parts>
-__device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,      // [N][C][H][W]
-                                                    float* __restrict__ ranges,       // [N][GROUPS][TILES]
-                                                    __half* const (&blocked)[parts])  // in their layout
+// Block (tile, group, n) writes a tile of image n, scaled by the usual power.
+template <class Tile, int terms>
+__device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,       // [N][C][H][W]
+                                                    float* __restrict__ ranges,        // [N][GROUPS][TILES]
+                                                    __half* const (&operands)[terms])  // in the form of Tile
 {
     DYNAMIC_SHARED(float4, tile_memory);
     const Tile tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
-    // Its barrier also completes the tile, before it is read across.
+    // Its barrier also completes the tile, before it is read transposed.
     const float largest = largest_in_block<BLOCK_THREADS>(tile.read(x, power_of_two(USUAL_EXPONENT)));
-    if (threadIdx.x == 0) ranges[((size_t)blockIdx.z * GROUPS + blockIdx.y) * TILES + blockIdx.x] = largest;
-    tile.write(blocked);
+    if (threadIdx.x == 0) ranges[((size_t)blockIdx.z * Tile::GROUPS + blockIdx.y) * Tile::TILES + blockIdx.x] = largest;
+    tile.write(operands);
 }
 
-// Block n notes the exponent of image n, and converts the image again if it is not the usual one.
-template <class Tile, int parts>
-__device__ __forceinline__ void prepare_unusual_input(const float* __restrict__ x,       // [N][C][H][W]
+// Block n stores the exponent of image n, and converts the image again if it is not the usual one.
+template <class Tile, int terms>
+__device__ __forceinline__ void prepare_outlier_input(const float* __restrict__ x,       // [N][C][H][W]
                                                       const float* __restrict__ ranges,  // [N][GROUPS][TILES]
                                                       int* __restrict__ exponents,       // [N]
-                                                      __half* const (&blocked)[parts])
+                                                      __half* const (&operands)[terms])  // in the form of Tile
 {
+    constexpr int GROUPS = Tile::GROUPS, TILES = Tile::TILES;
     DYNAMIC_SHARED(float4, tile_memory);
     const int n = blockIdx.z;
     const float largest =
@@ -53,7 +54,7 @@ __device__ __forceinline__ void prepare_unusual_input(const float* __restrict__ 
         const Tile tile(tile_memory, i % TILES, i / TILES, n);
         __syncthreads();  // the tile before has been written out
         tile.read(x, power_of_two(exponent));
-        __syncthreads();  // the tile is complete before it is read across
-        tile.write(blocked);
+        __syncthreads();  // the tile is complete before it is read transposed
+        tile.write(operands);
     }
 }

@@ -1,74 +1,81 @@
-// Implicit GEMM by warpgroups: y[pixel][filter] = sum over taps of blocked input times blocked filters, on tensor cores.
+// Implicit GEMM by warpgroups: y[row][filter] = sum over K of input rows times filters, on Hopper's tensor cores.
 //
-// Taps come in blocks of 64, rows of 128 bytes: those of TILE_PIXELS output pixels, which the copy engine gathers
-// (im2col), and those of TILE_FILTERS filters.  One thread, the producer, keeps a ring of STAGES such blocks filled; two
-// or three warpgroups, the consumers, multiply them, each for its share of the pixels.  Producer and consumers meet at
-// two barriers for each stage: `full`, when the bytes have come, and `empty`, when all consumers have read them.
+// A persistent, warp-specialized kernel.  K is cut into stages of STAGE_TAPS = 64 taps, rows of 128 bytes: those of
+// TILE_PIXELS rows, which the TMA gathers in im2col mode, and those of TILE_FILTERS filters.  One thread of the
+// producer warpgroup keeps a pipeline of STAGES stages filled; two or three consumer warpgroups multiply them, each for
+// its part of the rows.  Producer and consumers meet at two mbarriers per stage: `full` completes a phase when the
+// stage's bytes have arrived, `empty` when all consumers have read them.
 //
-// A block of the grid stays and computes one tile after the other, so that the producer fetches the next tile while the
-// consumers store the last.  Of the tiles of the same pixels, those of different filters follow each other.
+// A block stays resident and computes one tile after the other, so the producer fetches the next tile during the
+// consumers' epilogue.  Of the tiles of the same pixels, those of different filters follow each other.
 //
-// A file that includes this has said what an image is: PIXELS rows of the product, ROW_PIXELS of which lie side by side;
-// RUNS runs of RUN taps meet each.  And it names the type of the work of a block: which tiles it has, and of each which
-// stages (Tiles is the usual one).
+//     multiply_tiles<Problem, Mainloop>(maps, work, epilogue);
+//
+// Problem: what an image is to the product: IMAGE_ROWS rows, ADJACENT_ROWS of which lie side by side, and RUNS runs of
+// RUN taps of K (BlockedProblem, WinogradProblem).  Mainloop: how consumers accumulate, and the number of TERMS of an
+// operand (AccumulateInTensorCores, PromoteEachStage, PromoteAndDeferStores).  Work: which tiles a block has, and of
+// each which stages (PersistentTiles, StreamKWork).  Epilogue: find(rows) locates a consumer's outputs before its
+// products, store() writes them after, by way of BYTES of shared memory (NativeEpilogue, StudyEpilogue, PointEpilogue).
 #pragma once
-#include "halves.cuh"
-#include "../arch/ptx.cuh"
+#include "../arch/hopper.cuh"
+#include "preparation.cuh"
 
-constexpr int TAPS = 64, STEP = 16;  // of a stage, and of one product of a warpgroup
-constexpr int UNIT = 64;  // pixels in one product of a warpgroup
+constexpr int STAGE_TAPS = 64, MMA_K = 16;  // taps of a stage, and of one wgmma
+constexpr int UNIT = 64;                    // rows of one wgmma
 constexpr int WARPGROUP = 128, CONSUMERS = TILE_PIXELS % (2 * UNIT) == 0 ? 2 : 3;
 constexpr int THREADS = WARPGROUP * (1 + CONSUMERS);
-// A product has all filters of the tile, or half of them where a third consumer leaves too few registers for one
+// A wgmma has all filters of the tile, or half of them where a third consumer leaves too few registers for one
 // instruction with all.
 constexpr int UNIT_FILTERS = CONSUMERS == 3 && TILE_FILTERS == 256 ? 128 : TILE_FILTERS;
 constexpr int FILTER_UNITS = TILE_FILTERS / UNIT_FILTERS;
 constexpr int UNITS = TILE_PIXELS / (UNIT * CONSUMERS) * FILTER_UNITS;  // of a consumer
-constexpr int SUMS = UNIT_FILTERS / 2;                                  // a thread's, of one unit
+constexpr int ACCUMULATORS = UNIT_FILTERS / 2;                          // a thread's, of one unit
 static_assert(TILE_PIXELS % (UNIT * CONSUMERS) == 0);
 
-constexpr int STAGES_PER_RUN = (RUN + TAPS - 1) / TAPS, STAGES_PER_TILE = RUNS * STAGES_PER_RUN;
-constexpr int ALL_STEPS = TAPS / STEP;
-constexpr int LAST_STEPS = (RUN - (STAGES_PER_RUN - 1) * TAPS + STEP - 1) / STEP;  // of a run's last stage
 constexpr int TILES_OF_FILTERS = (M + TILE_FILTERS - 1) / TILE_FILTERS;
-
 constexpr int PIXEL_BYTES = TILE_PIXELS * ROW_BYTES, FILTER_BYTES = TILE_FILTERS * ROW_BYTES;
 
-// Registers of a thread: the producer needs few, and leaves the others' to the consumers.
+// Registers per thread (setmaxnreg): the producer needs few, and leaves the others to the consumers.
 constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 40 : 32, CONSUMER_REGISTERS = CONSUMERS == 2 ? 232 : 160;
 
-// The maps of the two factors, each in so many parts.
-template <int parts>
-struct Maps {
-    const TensorMap* pixels[parts];   // of [images][PIXELS / ROW_PIXELS + RUNS - 1][ROW_PIXELS][RUN], im2col
-    const TensorMap* filters[parts];  // of [filters][RUNS][RUN]
+// The stages of a tile along K: those of each run, whose last stage may be partial.
+template <class Problem>
+struct KStages {
+    static constexpr int PER_RUN = (Problem::RUN + STAGE_TAPS - 1) / STAGE_TAPS, PER_TILE = Problem::RUNS * PER_RUN;
+    static constexpr int ALL_STEPS = STAGE_TAPS / MMA_K;
+    static constexpr int LAST_STEPS = (Problem::RUN - (PER_RUN - 1) * STAGE_TAPS + MMA_K - 1) / MMA_K;
+
+    // Whether a stage is full: mostly known at compile time.
+    static __device__ __forceinline__ bool has_all_steps(int stage)
+    {
+        return LAST_STEPS == ALL_STEPS || stage % PER_RUN < PER_RUN - 1;
+    }
 };
 
-template <int parts>
+// The maps of the two operands, one for each term: hi, or hi and lo.
+template <int terms>
+struct OperandMaps {
+    const TensorMap* pixels[terms];   // of [images][IMAGE_ROWS / ADJACENT_ROWS + RUNS - 1][ADJACENT_ROWS][RUN], im2col
+    const TensorMap* filters[terms];  // of [filters][RUNS][RUN]
+};
+
+template <int terms>
 struct Stage {
-    unsigned char pixels[parts][PIXEL_BYTES];
-    unsigned char filters[parts][FILTER_BYTES];
+    unsigned char pixels[terms][PIXEL_BYTES];
+    unsigned char filters[terms][FILTER_BYTES];
 };
 
-// Shared memory, from an address that is a multiple of an atom's bytes.
-template <int parts, int output_bytes>
-struct Ring {
-    Stage<parts> stages[STAGES];
-    unsigned char output[output_bytes];  // for what stores the sums
-    Barrier full[STAGES], empty[STAGES];
+// Shared memory, from an address aligned to a swizzle atom.
+template <int terms, int epilogue_bytes>
+struct SharedStorage {
+    Stage<terms> stages[STAGES];
+    unsigned char epilogue[epilogue_bytes];
+    Mbarrier full[STAGES], empty[STAGES];
 };
 
-// Rows of the sums are the pixels of the batch, and in the last tile some more.
-struct EveryRow {
-    int images;
-
-    // The pixel of a row, or -1.
-    __device__ __forceinline__ int pixel(int row) const { return row < images * PIXELS ? row : -1; }
-};
-
-// Where a thread is in a ring: the stage, and the parity of its phase.
+// Where a thread is in a pipeline: the stage, and the parity of its mbarriers' phase.
 template <int stages>
-struct Place {
+struct PipelineState {
     int stage = 0;
     unsigned parity = 0;
 
@@ -80,7 +87,7 @@ struct Place {
         }
     }
 
-    // As if it had advanced so often.
+    // As advance(), `steps` times.
     template <int steps>
     __device__ __forceinline__ void skip()
     {
@@ -93,179 +100,200 @@ struct Place {
     }
 };
 
-// The tiles of a block of the grid, in its order, each from its first stage to its last.
-struct Tiles {
+// The static tile scheduler of a persistent kernel: every GRID_BLOCKS-th tile, each from its first stage to its last.
+template <class Problem>
+struct PersistentTiles {
     int tile, count;
 
-    __device__ __forceinline__ explicit Tiles(int images)
-        : tile(blockIdx.x), count((images * PIXELS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS)
+    __device__ __forceinline__ explicit PersistentTiles(int images)
+        : tile(blockIdx.x),
+          count((images * Problem::IMAGE_ROWS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_FILTERS)
     {
     }
 
     __device__ __forceinline__ bool more() const { return tile < count; }
-    __device__ __forceinline__ void next() { tile += BLOCKS; }
+    __device__ __forceinline__ void next() { tile += GRID_BLOCKS; }
     __device__ __forceinline__ int first_stage() const { return 0; }
-    __device__ __forceinline__ int end_stage() const { return STAGES_PER_TILE; }
+    __device__ __forceinline__ int end_stage() const { return KStages<Problem>::PER_TILE; }
     __device__ __forceinline__ int filter() const { return tile % TILES_OF_FILTERS * TILE_FILTERS; }
     __device__ __forceinline__ int pixel() const { return tile / TILES_OF_FILTERS * TILE_PIXELS; }
 
-    // What the copy engine counts: images and filters.
-    __device__ __forceinline__ int image() const { return pixel() / PIXELS; }
+    // Coordinates of the maps: image and filter.
+    __device__ __forceinline__ int image() const { return pixel() / Problem::IMAGE_ROWS; }
     __device__ __forceinline__ int mapped_filter() const { return filter(); }
 
-    // Where the sums of a consumer belong, from a row of the tile on: the pixel of the batch.
+    // Where a consumer's outputs belong, from a row of the tile on: the pixel of the batch.
     __device__ __forceinline__ int rows_from(int row) const { return pixel() + row; }
 };
 
-template <int parts, int output_bytes, class Work>
-__device__ __forceinline__ void produce(Ring<parts, output_bytes>& ring, const Maps<parts>& maps, Work work)
+// The producer: fills stages in order, each as soon as all consumers have released it.
+template <class Problem, int terms, int epilogue_bytes, class Work>
+__device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& shared, const OperandMaps<terms>& maps,
+                                        Work work)
 {
-    Place<STAGES> place;
+    PipelineState<STAGES> state;
     for (; work.more(); work.next()) {
-        const int pixel = work.pixel() % PIXELS, row = pixel / ROW_PIXELS, column = pixel % ROW_PIXELS;
+        const int pixel = work.pixel() % Problem::IMAGE_ROWS;
+        const int row = pixel / Problem::ADJACENT_ROWS, column = pixel % Problem::ADJACENT_ROWS;
         const int image = work.image(), filter = work.mapped_filter();
         const int first_stage = work.first_stage(), end_stage = work.end_stage();
         for (int i = first_stage; i < end_stage; ++i) {
-            const int run = i / STAGES_PER_RUN, tap = i % STAGES_PER_RUN * TAPS;
-            Barrier* full = &ring.full[place.stage];
-            barrier_wait(&ring.empty[place.stage], place.parity ^ 1);  // all consumers have read the stage
-            barrier_arrive_expecting(full, sizeof(Stage<parts>));
-            Stage<parts>& stage = ring.stages[place.stage];
+            const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
+            Mbarrier* full = &shared.full[state.stage];
+            mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // all consumers have read the stage
+            mbarrier_arrive_expect_tx(full, sizeof(Stage<terms>));
+            Stage<terms>& stage = shared.stages[state.stage];
 #pragma unroll
-            for (int part = 0; part < parts; ++part) {
-                load_im2col(stage.pixels[part], maps.pixels[part], full, tap, column, row, image, 0, run);
-                load_box(stage.filters[part], maps.filters[part], full, tap, run, filter);
+            for (int term = 0; term < terms; ++term) {
+                tma_load_im2col(stage.pixels[term], maps.pixels[term], full, tap, column, row, image, 0, run);
+                tma_load_box(stage.filters[term], maps.filters[term], full, tap, run, filter);
             }
-            place.advance();
+            state.advance();
         }
     }
 }
 
-// Whether a stage has all its steps: mostly known when the kernel is compiled.
-__device__ __forceinline__ bool has_all_steps(int stage)
+// This warp has read a stage, or has passed the ping-pong barrier.
+__device__ __forceinline__ void release(Mbarrier* barrier)
 {
-    return LAST_STEPS == ALL_STEPS || stage % STAGES_PER_RUN < STAGES_PER_RUN - 1;
+    if (threadIdx.x % LANES == 0) mbarrier_arrive(barrier);
 }
 
-// This warp has read a stage.
-__device__ __forceinline__ void release(Barrier* empty)
+// Issues the wgmmas of one stage for one unit: d = or += rows times filters, of all pairs of terms but lo times lo.
+template <int terms, int steps>
+__device__ __forceinline__ void multiply_stage(float (&d)[ACCUMULATORS], const Stage<terms>& stage, int unit, bool add)
 {
-    if (threadIdx.x % LANES == 0) barrier_arrive(empty);
-}
-
-// The products of one stage for one unit of pixels: d = or += pixels times filters, big parts times small ones too.
-template <int parts, int steps>
-__device__ __forceinline__ void multiply_stage(float (&d)[SUMS], const Stage<parts>& stage, int unit, bool add)
-{
-    constexpr int STEP_BYTES = STEP * sizeof(__half);
-    const MatrixDescriptor pixels = describe_matrix(stage.pixels[0] + unit / FILTER_UNITS * UNIT * ROW_BYTES);
-    const MatrixDescriptor filters = describe_matrix(stage.filters[0] + unit % FILTER_UNITS * UNIT_FILTERS * ROW_BYTES);
+    constexpr int STEP_BYTES = MMA_K * sizeof(__half);
+    const MatrixDescriptor pixels = swizzled_descriptor(stage.pixels[0] + unit / FILTER_UNITS * UNIT * ROW_BYTES);
+    const MatrixDescriptor filters =
+        swizzled_descriptor(stage.filters[0] + unit % FILTER_UNITS * UNIT_FILTERS * ROW_BYTES);
 #pragma unroll
     for (int step = 0; step < steps; ++step)
 #pragma unroll
-        for (int a = parts - 1; a >= 0; --a)
+        for (int a = terms - 1; a >= 0; --a)
 #pragma unroll
-            for (int b = parts - 1 - a; b >= 0; --b) {  // the product of two small parts is below the sum's precision
-                multiply_half(d, shift_matrix(pixels, a * PIXEL_BYTES + step * STEP_BYTES),
-                              shift_matrix(filters, b * FILTER_BYTES + step * STEP_BYTES), add);
+            for (int b = terms - 1 - a; b >= 0; --b) {  // lo times lo is below the precision of the sum
+                wgmma_fp16(d, advance_descriptor(pixels, a * PIXEL_BYTES + step * STEP_BYTES),
+                           advance_descriptor(filters, b * FILTER_BYTES + step * STEP_BYTES), add);
                 add = true;
             }
 }
 
-// One factor's part each: a stage's products stay under way while the next are started.
-template <class Work, class Output>
-__device__ __forceinline__ void consume(Ring<1, Output::BYTES>& ring, Work work, Output output)
-{
-    const int consumer = threadIdx.x / WARPGROUP - 1;
-    Place<STAGES> place;
-    for (; work.more(); work.next()) {
-        const auto rows = output.find(work.rows_from(consumer * (UNITS / FILTER_UNITS) * UNIT));
-        float sums[UNITS][SUMS];
-        int previous = 0;
-        const int first_stage = work.first_stage(), end_stage = work.end_stage();
-        for (int i = first_stage; i < end_stage; ++i) {
-            const bool first = i == first_stage;
-            barrier_wait(&ring.full[place.stage], place.parity);  // the stage's bytes have come
-            const Stage<1>& stage = ring.stages[place.stage];
-            warpgroup_fence();
-            if (has_all_steps(i)) {
-#pragma unroll
-                for (int u = 0; u < UNITS; ++u)
-                    multiply_stage<1, ALL_STEPS>(sums[u], stage, consumer * UNITS + u, !first);
-            } else {
-#pragma unroll
-                for (int u = 0; u < UNITS; ++u)
-                    multiply_stage<1, LAST_STEPS>(sums[u], stage, consumer * UNITS + u, !first);
-            }
-            warpgroup_close_group();
-            warpgroup_wait<1>();
-            if (!first) release(&ring.empty[previous]);
-            previous = place.stage;
-            place.advance();
-        }
-        warpgroup_wait<0>();
-        release(&ring.empty[previous]);
-        output.store(sums, rows, work.filter(), ring.output);
-    }
-}
+// A mainloop for one term per operand: the tensor cores accumulate over all of K, and one stage's wgmmas stay in flight
+// while the next stage's are issued.
+struct AccumulateInTensorCores {
+    static constexpr int TERMS = 1;
 
-// Two parts each, three products.  The sums of a stage are added up in registers, to nearest: a tensor core truncates
-// when it adds, and over thousands of taps that would cost more than the small parts bring.
-template <class Work, class Output>
-__device__ __forceinline__ void consume(Ring<2, Output::BYTES>& ring, Work work, Output output)
-{
-    const int consumer = threadIdx.x / WARPGROUP - 1;
-    Place<STAGES> place;
-    for (; work.more(); work.next()) {
-        const auto rows = output.find(work.rows_from(consumer * UNITS * UNIT));
-        float sums[UNITS][SUMS] = {};
-        const int first_stage = work.first_stage(), end_stage = work.end_stage();
-        for (int i = first_stage; i < end_stage; ++i) {
-            barrier_wait(&ring.full[place.stage], place.parity);  // the stage's bytes have come
-            const Stage<2>& stage = ring.stages[place.stage];
-#pragma unroll
-            for (int u = 0; u < UNITS; ++u) {
-                float of_stage[SUMS];
+    template <class Problem, class Work, class Epilogue>
+    static __device__ __forceinline__ void consume(SharedStorage<1, Epilogue::BYTES>& shared, Work work,
+                                                   Epilogue epilogue)
+    {
+        using Stages = KStages<Problem>;
+        const int consumer = threadIdx.x / WARPGROUP - 1;
+        PipelineState<STAGES> state;
+        for (; work.more(); work.next()) {
+            const auto rows = epilogue.find(work.rows_from(consumer * (UNITS / FILTER_UNITS) * UNIT));
+            float accumulators[UNITS][ACCUMULATORS];
+            int previous = 0;
+            const int first_stage = work.first_stage(), end_stage = work.end_stage();
+            for (int i = first_stage; i < end_stage; ++i) {
+                const bool first = i == first_stage;
+                mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
+                const Stage<1>& stage = shared.stages[state.stage];
                 warpgroup_fence();
-                if (has_all_steps(i))
-                    multiply_stage<2, ALL_STEPS>(of_stage, stage, consumer * UNITS + u, false);
-                else
-                    multiply_stage<2, LAST_STEPS>(of_stage, stage, consumer * UNITS + u, false);
-                warpgroup_close_group();
-                warpgroup_wait<0>();
-                if (u == UNITS - 1) release(&ring.empty[place.stage]);
+                if (Stages::has_all_steps(i)) {
 #pragma unroll
-                for (int j = 0; j < SUMS; ++j) sums[u][j] += of_stage[j];
+                    for (int u = 0; u < UNITS; ++u)
+                        multiply_stage<1, Stages::ALL_STEPS>(accumulators[u], stage, consumer * UNITS + u, !first);
+                } else {
+#pragma unroll
+                    for (int u = 0; u < UNITS; ++u)
+                        multiply_stage<1, Stages::LAST_STEPS>(accumulators[u], stage, consumer * UNITS + u, !first);
+                }
+                warpgroup_commit_group();
+                warpgroup_wait_group<1>();
+                if (!first) release(&shared.empty[previous]);
+                previous = state.stage;
+                state.advance();
             }
-            place.advance();
+            warpgroup_wait_group<0>();
+            release(&shared.empty[previous]);
+            epilogue.store(accumulators, rows, work.filter(), shared.epilogue);
         }
-        output.store(sums, rows, work.filter(), ring.output);
     }
+};
+
+// Issues the wgmmas of one stage for one unit as a group; `i` is the stage's number in the tile.
+template <class Problem>
+__device__ __forceinline__ void start_split_stage(float (&of_stage)[ACCUMULATORS], const Stage<2>& stage, int unit,
+                                                  int i)
+{
+    using Stages = KStages<Problem>;
+    warpgroup_fence();
+    if (Stages::has_all_steps(i))
+        multiply_stage<2, Stages::ALL_STEPS>(of_stage, stage, unit, false);
+    else
+        multiply_stage<2, Stages::LAST_STEPS>(of_stage, stage, unit, false);
+    warpgroup_commit_group();
 }
 
-// The whole kernel.  `output` finds where a consumer's rows go and later stores its sums, by way of BYTES of shared
-// memory.
-template <int parts, class Work, class Output>
-__device__ __forceinline__ void multiply_tiles(const Maps<parts>& maps, Work work, Output output)
+// A mainloop for hi and lo terms, three products each.  Each stage's sums are promoted to accumulators in registers,
+// which round to nearest: a tensor core truncates when it accumulates, and over thousands of taps that would cost more
+// than the lo terms bring.
+struct PromoteEachStage {
+    static constexpr int TERMS = 2;
+
+    template <class Problem, class Work, class Epilogue>
+    static __device__ __forceinline__ void consume(SharedStorage<2, Epilogue::BYTES>& shared, Work work,
+                                                   Epilogue epilogue)
+    {
+        const int consumer = threadIdx.x / WARPGROUP - 1;
+        PipelineState<STAGES> state;
+        for (; work.more(); work.next()) {
+            const auto rows = epilogue.find(work.rows_from(consumer * UNITS * UNIT));
+            float accumulators[UNITS][ACCUMULATORS] = {};
+            const int first_stage = work.first_stage(), end_stage = work.end_stage();
+            for (int i = first_stage; i < end_stage; ++i) {
+                mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
+                const Stage<2>& stage = shared.stages[state.stage];
+#pragma unroll
+                for (int u = 0; u < UNITS; ++u) {
+                    float of_stage[ACCUMULATORS];
+                    start_split_stage<Problem>(of_stage, stage, consumer * UNITS + u, i);
+                    warpgroup_wait_group<0>();
+                    if (u == UNITS - 1) release(&shared.empty[state.stage]);
+#pragma unroll
+                    for (int j = 0; j < ACCUMULATORS; ++j) accumulators[u][j] += of_stage[j];
+                }
+                state.advance();
+            }
+            epilogue.store(accumulators, rows, work.filter(), shared.epilogue);
+        }
+    }
+};
+
+// The whole kernel: prologue, then producer and consumers side by side.
+template <class Problem, class Mainloop, class Work, class Epilogue>
+__device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS>& maps, Work work, Epilogue epilogue)
 {
     DYNAMIC_SHARED(unsigned char, memory);
     const size_t address = reinterpret_cast<size_t>(memory);
-    using Memory = Ring<parts, Output::BYTES>;
-    Memory& ring = *reinterpret_cast<Memory*>(memory + (ATOM_BYTES - address % ATOM_BYTES) % ATOM_BYTES);
+    using Shared = SharedStorage<Mainloop::TERMS, Epilogue::BYTES>;
+    Shared& shared = *reinterpret_cast<Shared*>(memory + (ATOM_BYTES - address % ATOM_BYTES) % ATOM_BYTES);
     if (threadIdx.x == 0) {
         constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
         for (int stage = 0; stage < STAGES; ++stage) {
-            barrier_init(&ring.full[stage], 1);
-            barrier_init(&ring.empty[stage], CONSUMER_WARPS);
+            mbarrier_init(&shared.full[stage], 1);
+            mbarrier_init(&shared.empty[stage], CONSUMER_WARPS);
         }
-        barrier_init_fence();
+        mbarrier_init_fence();
     }
-    __syncthreads();  // the barriers are ready before anybody uses one
+    __syncthreads();  // the mbarriers are initialised before any thread uses one
     if (threadIdx.x < WARPGROUP) {
-        warpgroup_give_registers<PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce(ring, maps, work);
+        warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
+        if (threadIdx.x == 0) produce<Problem>(shared, maps, work);
     } else {
-        warpgroup_take_registers<CONSUMER_REGISTERS>();
-        consume(ring, work, output);
+        warpgroup_reg_alloc<CONSUMER_REGISTERS>();
+        Mainloop::template consume<Problem>(shared, work, epilogue);
     }
 }

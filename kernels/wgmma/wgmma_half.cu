@@ -1,15 +1,20 @@
-// wgmma-half: implicit GEMM on Hopper's tensor cores, fed by the copy engine.
+// wgmma-half: implicit GEMM on Hopper's tensor cores, fed by the TMA.
+//
+// Technique: persistent, warp-specialized implicit GEMM (producer/consumer warpgroups); wgmma on fp16 with fp32
+// accumulators; TMA im2col mode, 128-byte swizzle; mbarrier pipeline; programmatic dependent launch.
+// Read next: warpgroups.cuh (mainloop), native_epilogue.cuh, blocked.cuh, then wgmma/wgmma_half_blocked.cu.
+// Run: alexconv run --rungs wgmma-half --layers 3
 //
 // Parent: mma-half, whose warps load their operands into registers and compute the addresses of a gather.  Here a
-// warpgroup multiplies straight from shared memory, and one thread tells the copy engine (TMA) what to gather: all other
-// threads do nothing but start products, and keep their registers for sums.
+// warpgroup multiplies straight from shared memory, and one producer thread tells the copy engine (TMA) what to gather:
+// all other threads only issue products, and keep their registers for accumulators.
 //
-// order_filters: block (r, m) brings row r of filter m into the order of the input's channels.  multiply: a block
-// computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a thread of a consumer has the sums of TILE_FILTERS / 4 filters
-// at two pixels of each unit.
+// order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes tiles of
+// TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of each
+// unit.
 #include <cuda_fp16.h>
 
-#include "native_output.cuh"
+#include "native_epilogue.cuh"
 
 static_assert(U == 1 && C % CHUNK == 0, "the input serves as it lies");
 
@@ -17,8 +22,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]
                   __half* __restrict__ filters)  // [M][R][S][C]
 {
-    __half* const parts[] = {filters};
-    write_filters(w, parts, 1);
+    BlockedFilters::write<__half, 1>(w, {filters}, 1);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -27,7 +31,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,       // [N][E][F][M]
              long long N)
 {
-    let_next_launch_start();
-    wait_for_launches_before();  // which may write x
-    multiply_tiles(Maps<1>{{pixel_map}, {filter_map}}, Tiles(N), NativeOutput<EveryRow>{y, {int(N)}});
+    allow_dependent_launch();
+    wait_for_primary_launches();  // which may write x
+    multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
+                                                            PersistentTiles<BlockedProblem>(N),
+                                                            NativeEpilogue<EveryRow>{y, {int(N)}});
 }

@@ -1,32 +1,36 @@
-// wgmma-window-half: the input of a tile once in shared memory, and a place to begin reading it for each tap.
+// wgmma-window-half: the input of a tile once in shared memory, and an offset into it for each tap.
 //
-// Parent: wgmma-half-blocked, which fetches an input as often as taps meet it, from the L2 cache: for layer 1 nine times,
-// and the L2 cache is then what limits it.  Here the tile's inputs come once, and the filters stay.  The price is that
-// some rows of the product are no outputs, those that begin in the last columns or rows of the input.  With so few
-// products to a tile the way out counts as much as they do: the consumers take turns, and one stores while the other
-// multiplies.
+// Technique: shared-memory input window, a tap is an offset into it (no im2col gather); ping-pong consumers;
+// persistent, warp-specialized kernel; wgmma on fp16 with fp32 accumulators; TMA tile mode; space-to-depth.
+// Read next: window.cuh (mainloop, ping-pong), native_epilogue.cuh, then wgmma/wgmma_window_scaled.cu.
+// Run: alexconv run --rungs wgmma-window-half --layers 1
 //
-// prepare_filters: block (r, m) blocks row r of filter m.  prepare_input: block (tile, group, n) writes a tile of blocked
-// image n.  multiply: a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in turn; a thread
-// of a consumer has the sums of a quarter of the filters at two positions of each unit.
+// Parent: wgmma-half-blocked, which fetches an input once for each tap that uses it, from the L2 cache: for layer 1
+// nine times, and the L2 cache is then the limit.  Here the tile's inputs are fetched once, and the filters stay.  The
+// price is that some rows of the product are no outputs, those in the last columns or rows of the input.  With so few
+// products per tile the epilogue takes as long as they do: the consumers alternate (ping-pong), one stores while the
+// other multiplies.
+//
+// prepare_filters: block (r, m) blocks row r of filter m.  prepare_input: block (tile, group, n) writes a tile of
+// blocked image n.  multiply: a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in
+// ping-pong; a consumer thread accumulates a quarter of the filters at two positions of each unit.
 #include <cuda_fp16.h>
 
-#include "native_output.cuh"
+#include "native_epilogue.cuh"
 #include "window.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const __half* __restrict__ w,  // [M][C][R][S]
                     __half* __restrict__ filters)  // [M][BLOCKED_R][RUN]
 {
-    __half* const parts[] = {filters};
-    write_filters(w, parts, 1);
+    BlockedFilters::write<__half, 1>(w, {filters}, 1);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
-    let_next_launch_start();
+    allow_dependent_launch();
     block_native_input(x, pixels);
 }
 
@@ -36,5 +40,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,         // [N][E][F][M]
              long long N)
 {
-    multiply_windows<TruncatedSums>(position_map, tap_map, N, NativeOutput<OutputPositions>{y, {int(N)}});
+    multiply_windows<WindowTensorCores>(position_map, tap_map, N, NativeEpilogue<OutputPositions>{y, {int(N)}});
 }

@@ -1,40 +1,47 @@
-// Winograd's minimal filtering along the rows of a layer with stride 1: fewer products, each of a sum.
+// Winograd's minimal filtering along the rows of a layer with stride 1: fewer products, each of transformed operands.
 //
-// OUTPUTS neighbouring outputs of a row and the S taps above them are two polynomials; their product is known from its
-// values at POINTS = OUTPUTS + S - 1 points, and so takes POINTS products instead of OUTPUTS * S.  (Toom and Cook's
-// algorithm, transposed; Winograd, "Arithmetic Complexity of Computations", 1980; Lavin and Gray, "Fast Algorithms for
-// Convolutional Neural Networks", 2016.)  With inputs d, filter g and point i at a / b,
+// TILE_OUTPUTS neighbouring outputs of a row and the S taps above them are two polynomials; their product is determined
+// by its values at POINTS = TILE_OUTPUTS + S - 1 interpolation points, and so takes POINTS products instead of
+// TILE_OUTPUTS * S.  (Toom and Cook's algorithm, transposed; Winograd, "Arithmetic Complexity of Computations", 1980;
+// Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.)  With inputs d, filter g and point i at a
+// / b,
 //
 //     values_i = sum over j of basis_ij d_j,  filter_i = sum over k of a^k b^(S-1-k) g_k,
-//     output_k = sum over i of a^k b^(OUTPUTS-1-k) / weight_i  filter_i values_i,
+//     output_k = sum over i of a^k b^(TILE_OUTPUTS-1-k) / weight_i  filter_i values_i,
 //
 // where basis_ij are the coefficients of the polynomial that is zero at all other points, and weight_i is its value at
-// point i.  All of them are integers but for the quotients: with a common denominator for these, sums of integers stay
-// exact.  Along the columns nothing changes: what is multiplied at each point is a convolution of columns, of R taps and
-// C channels, whose sums over taps and channels cost nothing extra.
+// point i.  All are integers but for the quotients: with a common denominator for these, sums of integers stay exact.
+// Along the columns nothing changes: the product at each point is a convolution of columns, of R taps and C channels,
+// whose sums over taps and channels cost nothing extra.
 //
 // One dimension and not two: a point's product is a large product of matrices whose sums go through memory, POINTS /
-// OUTPUTS of an output's bytes; in two dimensions that were its square.  And the errors, which grow with the numbers in
-// these matrices, stay below those of a chain of fused multiply-adds.
+// TILE_OUTPUTS times an output's bytes; in two dimensions the square of that.  And the errors, which grow with the
+// numbers in these matrices, stay below those of a chain of fused multiply-adds.
+//
+// Gives WinogradProblem (for warpgroups.cuh), WinogradTile and WinogradFilters (for scaling.cuh), Transforms.
 #pragma once
-#include "halves.cuh"
+#include "preparation.cuh"
 
 static_assert(U == 1);
-constexpr int POINTS = OUTPUTS + S - 1;
-constexpr int TILES_ACROSS = (F + OUTPUTS - 1) / OUTPUTS;  // of a row of outputs
-constexpr int DEPTH = (C + CHUNK - 1) / CHUNK * CHUNK;     // channels that a value at a point has in memory
+constexpr int POINTS = TILE_OUTPUTS + S - 1;
+constexpr int TILES_ACROSS = (F + TILE_OUTPUTS - 1) / TILE_OUTPUTS;  // of a row of outputs
+constexpr int PADDED_C = (C + CHUNK - 1) / CHUNK * CHUNK;            // channels of a transformed input in memory
 
-// What the products of matrices have (warpgroups.cuh), one for each point: rows for the tiles of an image, those of a
-// column of tiles side by side; and one run of taps, since the channels of a column's inputs follow each other.
-constexpr int PIXELS = TILES_ACROSS * E, ROW_PIXELS = E, RUNS = 1, RUN = R * DEPTH;
+// The product of matrices at each point, the Problem of warpgroups.cuh: a row for each tile of an image, those of a
+// column of tiles side by side; one run of taps, since the channels of a column's inputs follow each other.
+struct WinogradProblem {
+    static constexpr int IMAGE_ROWS = TILES_ACROSS * E, ADJACENT_ROWS = E;
+    static constexpr int RUNS = 1, RUN = R * PADDED_C;
+};
 
-// ---- The three matrices ----------------------------------------------------------------------------------------------
+// ---- The three matrices
+// ----------------------------------------------------------------------------------------------
 
 struct Fraction {
     int above, below;  // the point at infinity is 1 / 0
 };
 
-// Small numbers first, and of a pair of those far apart; infinity is always the last point.
+// The interpolation points: small numbers first, and of a pair of those far apart; infinity is always the last.
 constexpr Fraction FINITE_POINTS[] = {{0, 1}, {1, 1}, {-1, 1}, {2, 1}, {-1, 2}, {-2, 1}, {1, 2}};
 static_assert(POINTS >= 2 && POINTS <= 8);
 
@@ -75,9 +82,9 @@ constexpr int exponent_above(int value)
 }
 
 // The matrices, in floats that hold them exactly.  Powers of two bring values and filters at every point back into the
-// range that inputs and filters have, and are taken out of the outputs.
+// range of inputs and filters, and are removed from the outputs.
 struct Transforms {
-    float values[POINTS][POINTS], filters[POINTS][S], outputs[OUTPUTS][POINTS];
+    float values[POINTS][POINTS], filters[POINTS][S], outputs[TILE_OUTPUTS][POINTS];
     float denominator;  // of all outputs
 
     constexpr Transforms() : values(), filters(), outputs(), denominator()
@@ -105,8 +112,8 @@ struct Transforms {
             const int values_by = exponent_above(most_values), filters_by = exponent_above(most_filters);
             for (int j = 0; j < POINTS; ++j) values[i][j] = float(basis[i][j]) / (1 << values_by);
             for (int k = 0; k < S; ++k) filters[i][k] = float(filter_term(here, k)) / (1 << filters_by);
-            for (int k = 0; k < OUTPUTS; ++k)
-                outputs[k][i] = float(raised(here.above, k) * raised(here.below, OUTPUTS - 1 - k)) *
+            for (int k = 0; k < TILE_OUTPUTS; ++k)
+                outputs[k][i] = float(raised(here.above, k) * raised(here.below, TILE_OUTPUTS - 1 - k)) *
                                 (common / weights[i]) * (1 << (values_by + filters_by));
         }
     }
@@ -117,22 +124,27 @@ struct Transforms {
     }
 };
 
-// ---- Inputs and filters ----------------------------------------------------------------------------------------------
+// ---- Inputs and filters
+// ----------------------------------------------------------------------------------------------
 
 // A block transforms BLOCK_ROWS rows of up to 96 channels of one image.
-constexpr int MOST_CHANNELS = 96, GROUPS = (C + MOST_CHANNELS - 1) / MOST_CHANNELS;
-constexpr int BLOCK_CHANNELS = ((C + GROUPS - 1) / GROUPS + CHUNK - 1) / CHUNK * CHUNK, PAIRS = BLOCK_CHANNELS / 2;
+constexpr int MOST_CHANNELS = 96, CHANNEL_GROUPS = (C + MOST_CHANNELS - 1) / MOST_CHANNELS;
+constexpr int BLOCK_CHANNELS = ((C + CHANNEL_GROUPS - 1) / CHANNEL_GROUPS + CHUNK - 1) / CHUNK * CHUNK;
+constexpr int PAIRS = BLOCK_CHANNELS / 2;
 constexpr int BLOCK_ROWS = 32 / W < 1 ? 1 : 32 / W < H ? 32 / W : H, BLOCK_INPUTS = BLOCK_ROWS * W;
-constexpr int CHANNEL_PITCH = BLOCK_CHANNELS + 2;  // floats: a warp writes every second bank, twice each
-constexpr int TILES = (H + BLOCK_ROWS - 1) / BLOCK_ROWS;
+constexpr int CHANNEL_PITCH = BLOCK_CHANNELS + 2;  // floats: a warp's writes have two-way bank conflicts, not 32-way
 static_assert(BLOCK_CHANNELS % BLOCK_WARPS == 0);
 
-template <int parts>
-struct InputTile {
+// A block's rows of the input, transformed by way of shared memory: the Tile of scaling.cuh.
+template <int terms>
+struct WinogradTile {
+    // Tiles of an image: groups of channels, and for each group TILES along the rows.
+    static constexpr int GROUPS = CHANNEL_GROUPS, TILES = (H + BLOCK_ROWS - 1) / BLOCK_ROWS;
+
     float* inputs;  // [BLOCK_INPUTS][CHANNEL_PITCH], in shared memory
     int n, first_h, first_c;
 
-    __device__ __forceinline__ InputTile(float4* memory, int tile, int group, int image)
+    __device__ __forceinline__ WinogradTile(float4* memory, int tile, int group, int image)
         : inputs(reinterpret_cast<float*>(memory)),
           n(image),
           first_h(tile * BLOCK_ROWS),
@@ -141,7 +153,7 @@ struct InputTile {
     }
 
     // Reads floats times `power`, zeros beyond the last channel; returns the thread's largest absolute value.  A warp
-    // reads neighbouring inputs of one channel after the other.
+    // reads neighbouring inputs of successive channels.
     __device__ __forceinline__ float read(const float* __restrict__ x,  // [N][C][H][W]
                                           float power) const
     {
@@ -167,21 +179,22 @@ struct InputTile {
     }
 
     // Writes the values of the tiles of every row at all points: a thread has two neighbouring channels.
-    __device__ __forceinline__ void write(__half* const (&values)[parts]) const  // [POINTS][N][TILES_ACROSS][H][DEPTH]
+    __device__ __forceinline__ void write(
+        __half* const (&values)[terms]) const  // [POINTS][N][TILES_ACROSS][H][PADDED_C]
     {
-        const size_t of_point = (size_t)gridDim.z * TILES_ACROSS * H * DEPTH;
+        const size_t of_point = (size_t)gridDim.z * TILES_ACROSS * H * PADDED_C;
         const int rows = min(BLOCK_ROWS, H - first_h);
         constexpr Transforms transforms;
         for (int i = threadIdx.x; i < rows * TILES_ACROSS * PAIRS; i += BLOCK_THREADS) {
             const int pair = i % PAIRS, row = i / PAIRS / TILES_ACROSS, tile = i / PAIRS % TILES_ACROSS;
-            const int w = tile * OUTPUTS, c = first_c + 2 * pair;
-            if (DEPTH % BLOCK_CHANNELS != 0 && c >= DEPTH) continue;
+            const int w = tile * TILE_OUTPUTS, c = first_c + 2 * pair;
+            if (PADDED_C % BLOCK_CHANNELS != 0 && c >= PADDED_C) continue;
             const float* const from = inputs + (row * W + w) * CHANNEL_PITCH + 2 * pair;
             float2 d[POINTS];
 #pragma unroll
             for (int j = 0; j < POINTS; ++j)
                 d[j] = w + j < W ? *reinterpret_cast<const float2*>(from + j * CHANNEL_PITCH) : make_float2(0, 0);
-            const size_t place = (((size_t)n * TILES_ACROSS + tile) * H + first_h + row) * DEPTH + c;
+            const size_t place = (((size_t)n * TILES_ACROSS + tile) * H + first_h + row) * PADDED_C + c;
 #pragma unroll
             for (int point = 0; point < POINTS; ++point) {
                 float2 value = make_float2(0, 0);
@@ -192,39 +205,42 @@ struct InputTile {
                     value.x += factor * d[j].x;
                     value.y += factor * d[j].y;
                 }
-                __half first[parts], second[parts];
+                __half first[terms], second[terms];
                 split(value.x, first);
                 split(value.y, second);
 #pragma unroll
-                for (int part = 0; part < parts; ++part)
-                    *reinterpret_cast<__half2*>(values[part] + point * of_point + place) =
-                        __halves2half2(first[part], second[part]);
+                for (int term = 0; term < terms; ++term)
+                    *reinterpret_cast<__half2*>(values[term] + point * of_point + place) =
+                        __halves2half2(first[term], second[term]);
             }
         }
     }
 };
 
-// Block (r, m) writes row r of filter m at all points: [POINTS][M][R][DEPTH].
-template <int parts>
-__device__ __forceinline__ void write_filters(const float* __restrict__ w,  // [M][C][R][S]
-                                              __half* const (&values)[parts], float power)
-{
-    const int m = blockIdx.y, r = blockIdx.x;
-    constexpr Transforms transforms;
-    for (int c = threadIdx.x; c < DEPTH; c += BLOCK_THREADS) {
-        float g[S];
+// Block (r, m) writes row r of filter m at all points: the Filters of scaling.cuh.
+struct WinogradFilters {
+    template <int terms>
+    static __device__ __forceinline__ void write(const float* __restrict__ w,     // [M][C][R][S]
+                                                 __half* const (&values)[terms],  // [POINTS][M][R][PADDED_C]
+                                                 float power)
+    {
+        const int m = blockIdx.y, r = blockIdx.x;
+        constexpr Transforms transforms;
+        for (int c = threadIdx.x; c < PADDED_C; c += BLOCK_THREADS) {
+            float g[S];
 #pragma unroll
-        for (int s = 0; s < S; ++s) g[s] = c < C ? w[(((size_t)m * C + c) * R + r) * S + s] * power : 0;
+            for (int s = 0; s < S; ++s) g[s] = c < C ? w[(((size_t)m * C + c) * R + r) * S + s] * power : 0;
 #pragma unroll
-        for (int point = 0; point < POINTS; ++point) {
-            float value = 0;
+            for (int point = 0; point < POINTS; ++point) {
+                float value = 0;
 #pragma unroll
-            for (int s = 0; s < S; ++s) value += transforms.filters[point][s] * g[s];
-            __half halves[parts];
-            split(value, halves);
+                for (int s = 0; s < S; ++s) value += transforms.filters[point][s] * g[s];
+                __half halves[terms];
+                split(value, halves);
 #pragma unroll
-            for (int part = 0; part < parts; ++part)
-                values[part][(((size_t)point * M + m) * R + r) * DEPTH + c] = halves[part];
+                for (int term = 0; term < terms; ++term)
+                    values[term][(((size_t)point * M + m) * R + r) * PADDED_C + c] = halves[term];
+            }
         }
     }
-}
+};

@@ -1,4 +1,4 @@
-"""The host executor's twins of kernels/arch/ptx.cuh: fragments, barriers, the copy engine, products of a warpgroup."""
+"""The host executor's twins of kernels/arch/: fragments, barriers, the copy engine, products of a warpgroup."""
 
 import json
 
@@ -23,7 +23,7 @@ ROW, ATOM = 128, 1024  # bytes
 
 def compiled(tmp_path, body, *entries, order=0, build="fast", **macros):
     source = tmp_path / "kernel.cu"
-    source.write_text(f'#include "{FOLDER / "arch" / "ptx.cuh"}"\n{body}')
+    source.write_text(f'#include "{FOLDER / "arch" / "hopper.cuh"}"\n{body}')
     executor = HostExecutor(order=order, build=build)
     return executor.compile(source, {**shape_macros(CONV), **macros}, entries)
 
@@ -56,13 +56,13 @@ extern "C" __global__ void kernel(const float* x, float* y, int shift)
 {
     __shared__ __align__(16) float to[128 + 4];
     copy_async_16(to + 4 * threadIdx.x + shift, x + 4 * threadIdx.x, threadIdx.x % 3 != 0);
-    copy_async_close_group();
-    copy_async_wait<0>();
+    copy_async_commit_group();
+    copy_async_wait_group<0>();
     __syncthreads();
     for (int i = threadIdx.x; i < 128; i += 32) y[i] = to[i];
     __syncthreads();
     copy_async_4(to + threadIdx.x, threadIdx.x < 31 ? x + threadIdx.x : nullptr, threadIdx.x < 31);
-    copy_async_wait<0>();
+    copy_async_wait_group<0>();
     y[128 + threadIdx.x] = to[threadIdx.x];
 }
 """
@@ -91,7 +91,7 @@ extern "C" __global__ void kernel(const __half* a, const __half* b, float* d)
     for (int i = 0; i < 4; ++i) fa[i] = a_words[(g + i % 2 * 8) * 8 + t + i / 2 * 4];
     for (int i = 0; i < 2; ++i) fb[i] = b_words[g * 8 + t + i * 4];
     float sums[4] = {1, 1, 1, 1};
-    for (int i = 0; i < 2; ++i) multiply_half(sums, fa, fb);
+    for (int i = 0; i < 2; ++i) warp_mma_fp16(sums, fa, fb);
     for (int h = 0; h < 2; ++h)
         for (int i = 0; i < 2; ++i) d[(lane / 4 + 8 * h) * 8 + 2 * (lane % 4) + i] = sums[2 * h + i];
 }
@@ -113,7 +113,7 @@ extern "C" __global__ void kernel(const float* a, const float* b, float* d, floa
     for (int i = 0; i < 4; ++i) fa[i] = __float_as_uint(a[(g + i % 2 * 8) * 8 + t + i / 2 * 4]);
     for (int i = 0; i < 2; ++i) fb[i] = to_tf32(b[(t + 4 * i) * 8 + g]);
     float sums[4] = {};
-    multiply_tf32(sums, fa, fb);
+    warp_mma_tf32(sums, fa, fb);
     for (int i = 0; i < 4; ++i) d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
     for (int i = threadIdx.x; i < 64; i += 32) rounded[i] = __uint_as_float(to_tf32(b[i]));
 }
@@ -144,8 +144,8 @@ def test_tf32_keeps_infinities_and_nans(tmp_path):
 @pytest.mark.parametrize(
     "statement, message",
     [
-        ("multiply_half(sums, words, {words[0], words[1]});", "a product needs all 32 lanes"),
-        ("multiply_tf32(sums, words, {words[0], words[1]});", "a product needs all 32 lanes"),
+        ("warp_mma_fp16(sums, words, {words[0], words[1]});", "a product needs all 32 lanes"),
+        ("warp_mma_tf32(sums, words, {words[0], words[1]});", "a product needs all 32 lanes"),
     ],
 )
 def test_a_product_without_a_lane_is_reported(tmp_path, statement, message):
@@ -168,33 +168,33 @@ constexpr int STAGES = 2, GROUP = 128;
 
 extern "C" __global__ void kernel(const int* x, int* y, int steps)
 {
-    __shared__ Barrier full[STAGES], empty[STAGES];
+    __shared__ Mbarrier full[STAGES], empty[STAGES];
     __shared__ int ring[STAGES][GROUP];
     const int thread = threadIdx.x;
     if (thread == 0) {
-        for (int i = 0; i < STAGES; ++i) barrier_init(&full[i], 32), barrier_init(&empty[i], 2 * GROUP);
-        barrier_init_fence();
+        for (int i = 0; i < STAGES; ++i) mbarrier_init(&full[i], 32), mbarrier_init(&empty[i], 2 * GROUP);
+        mbarrier_init_fence();
     }
     __syncthreads();
     if (thread < 32) {
-        warpgroup_give_registers<40>();
+        warpgroup_reg_dealloc<40>();
         for (int step = 0; step < steps; ++step) {
             const int stage = step % STAGES, turn = step / STAGES;
-            barrier_wait(&empty[stage], (turn + 1) % 2);
+            mbarrier_wait(&empty[stage], (turn + 1) % 2);
             for (int i = thread; i < GROUP; i += 32) ring[stage][i] = x[step * GROUP + i];
-            barrier_arrive(&full[stage]);
+            mbarrier_arrive(&full[stage]);
         }
         return;
     }
-    warpgroup_take_registers<232>();
+    warpgroup_reg_alloc<232>();
     const int group = thread / GROUP - 1, within = thread % GROUP;
     if (group < 0) return;
     int sum = 0;
     for (int step = 0; step < steps; ++step) {
         const int stage = step % STAGES, turn = step / STAGES;
-        barrier_wait(&full[stage], turn % 2);
+        mbarrier_wait(&full[stage], turn % 2);
         sum += ring[stage][(within + 1 + group) % GROUP] * (step + 1);
-        barrier_arrive(&empty[stage]);
+        mbarrier_arrive(&empty[stage]);
         if (group == step % 2) named_barrier(1 + group, GROUP);
     }
     y[group * GROUP + within] = sum;
@@ -235,36 +235,36 @@ extern "C" __global__ void kernel(int* y)
     "statement, message",
     [
         (
-            "barrier_wait(&barrier, 0);",
+            "mbarrier_wait(&barrier, 0);",
             r"deadlock: waits at kernel\.cu:6 for a barrier's phase, which lacks 2 of 2 arrivals and 0 bytes",
         ),
-        ("if (thread == 5) barrier_wait(&barrier, 0); else __syncthreads();", r"thread \(5,0,0\): deadlock: .*\.cu:6"),
+        ("if (thread == 5) mbarrier_wait(&barrier, 0); else __syncthreads();", r"thread \(5,0,0\): deadlock: .*\.cu:6"),
         (
-            "if (thread < 2) barrier_arrive_expecting(&barrier, 64); barrier_wait(&barrier, 0);",
+            "if (thread < 2) mbarrier_arrive_expect_tx(&barrier, 64); mbarrier_wait(&barrier, 0);",
             "lacks 0 of 2 arrivals and 128 bytes",
         ),
         (
-            "if (thread < 3) barrier_arrive_expecting(&barrier, 8);",
+            "if (thread < 3) mbarrier_arrive_expect_tx(&barrier, 8);",
             "more arrivals than the barrier expects in a phase, at .*:6",
         ),
-        ("barrier_arrive_expecting(&barrier, 1 << 20);", "more bytes than a barrier counts"),
-        ("barrier_wait(&barrier, 2);", "the parity of a phase is 0 or 1"),
-        ("barrier_wait(&unknown, 0);", "the barrier is not initialised, at .*:6"),
-        ("barrier_init(&unknown, 0);", r"a barrier expects 1 to 2\^20 - 1 arrivals"),
-        ("barrier_arrive((Barrier*)((char*)&barrier + 4));", "aligned to 8 bytes"),
+        ("mbarrier_arrive_expect_tx(&barrier, 1 << 20);", "more bytes than a barrier counts"),
+        ("mbarrier_wait(&barrier, 2);", "the parity of a phase is 0 or 1"),
+        ("mbarrier_wait(&unknown, 0);", "the barrier is not initialised, at .*:6"),
+        ("mbarrier_init(&unknown, 0);", r"a barrier expects 1 to 2\^20 - 1 arrivals"),
+        ("mbarrier_arrive((Mbarrier*)((char*)&barrier + 4));", "aligned to 8 bytes"),
         ("named_barrier(16, 64);", "a named barrier is one of 1 to 15"),
         ("named_barrier(1, 33);", "whole warps of the block"),
         ("named_barrier(1, 160);", "whole warps of the block"),
         ("named_barrier(1, thread < 32 ? 32 : 64);", "deadlock: waits at .*:6 for 32 more threads at a named barrier"),
         ("named_barrier(1, thread % 2 ? 32 : 64);", "named barrier 1 waits for 32 threads at .* and for 64 at .*:6"),
-        ("multiply_half(d, 0, 0, true);", "deadlock: waits at .*:6 for 64 more threads of its warpgroup"),
+        ("wgmma_fp16(d, 0, 0, true);", "deadlock: waits at .*:6 for 64 more threads of its warpgroup"),
     ],
 )
 def test_barriers_used_wrongly_fail_the_launch(tmp_path, statement, message):
     lines = [
         'extern "C" __global__ void kernel(int*) {',
-        "__shared__ Barrier barrier, unknown; const int thread = threadIdx.x; float d[32] = {};",
-        "if (thread == 0) barrier_init(&barrier, 2);",
+        "__shared__ Mbarrier barrier, unknown; const int thread = threadIdx.x; float d[32] = {};",
+        "if (thread == 0) mbarrier_init(&barrier, 2);",
         "__syncthreads();" + ("if (thread >= 64) return;" if "thread" not in statement or "more" in message else ""),
         statement,
         "(void)unknown; (void)d; }",
@@ -280,20 +280,20 @@ BOX = """
 extern "C" __global__ void kernel(const TensorMap* map, int bytes, int i0, int i1, int i2, uint4* y, int skipped)
 {
     DYNAMIC_SHARED(uint4, box);
-    __shared__ Barrier barrier;
+    __shared__ Mbarrier barrier;
     if (threadIdx.x == 0) {
-        barrier_init(&barrier, 1);
-        barrier_init_fence();
-        barrier_arrive_expecting(&barrier, bytes);
+        mbarrier_init(&barrier, 1);
+        mbarrier_init_fence();
+        mbarrier_arrive_expect_tx(&barrier, bytes);
         LOAD
     }
     __syncthreads();
-    barrier_wait(&barrier, 0);
+    mbarrier_wait(&barrier, 0);
     for (int i = threadIdx.x; i < bytes / 16; i += blockDim.x) y[i] = box[i];
 }
 """
-TILED = "load_box(box + skipped, map, &barrier, i0, i1, i2);"
-IM2COL = "load_im2col(box + skipped, map, &barrier, i0, i1 % 1000, i2 % 1000, i2 / 1000, DW, DH);"
+TILED = "tma_load_box(box + skipped, map, &barrier, i0, i1, i2);"
+IM2COL = "tma_load_im2col(box + skipped, map, &barrier, i0, i1 % 1000, i2 % 1000, i2 / 1000, DW, DH);"
 
 
 def brought(tmp_path, tensor_map, x, rows, at, load, skipped=0, shared=None, **macros):
@@ -378,8 +378,8 @@ def test_a_copy_that_a_gpu_would_refuse_is_reported(tmp_path):
         return str(caught.value)
 
     assert "aligned to 1024 bytes here, at kernel.cu:11" in message(tiled, TILED, skipped=8, shared=2048)
-    assert "load_im2col needs an im2col map" in message(tiled, IM2COL, DW=0, DH=0)
-    assert "load_box needs a tiled map" in message(im2col, TILED)
+    assert "tma_load_im2col needs an im2col map" in message(tiled, IM2COL, DW=0, DH=0)
+    assert "tma_load_box needs a tiled map" in message(im2col, TILED)
     assert "outside the output plane" in message(im2col, IM2COL, (0, 2, 0), DW=0, DH=0)
 
 
@@ -405,16 +405,16 @@ BYTES = """
 extern "C" __global__ void kernel(const char* x, char* y, int from, int to, int bytes)
 {
     __shared__ __align__(16) char brought[256];
-    __shared__ Barrier barrier;
+    __shared__ Mbarrier barrier;
     const int thread = threadIdx.x;
     for (int i = thread; i < 256; i += 32) brought[i] = 7;
-    if (thread == 0) barrier_init(&barrier, 1), barrier_init_fence();
+    if (thread == 0) mbarrier_init(&barrier, 1), mbarrier_init_fence();
     __syncthreads();
     if (thread == 0) {
-        barrier_arrive_expecting(&barrier, bytes);
-        load_bytes(brought + to, x + from, &barrier, bytes);
+        mbarrier_arrive_expect_tx(&barrier, bytes);
+        tma_load_bulk(brought + to, x + from, &barrier, bytes);
     }
-    barrier_wait(&barrier, 0);
+    mbarrier_wait(&barrier, 0);
     for (int i = thread; i < 256; i += 32) y[i] = brought[i];
 }
 """
@@ -430,7 +430,7 @@ def test_bytes_are_brought_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("at", [(8, 0, 16), (0, 4, 16), (0, 0, 24)])
 def test_bytes_that_are_no_multiples_of_16_are_reported(tmp_path, at):
-    with pytest.raises(LaunchError, match=r"load_bytes needs .* multiples of 16 bytes, at kernel\.cu:13"):
+    with pytest.raises(LaunchError, match=r"tma_load_bulk needs .* multiples of 16 bytes, at kernel\.cu:13"):
         run(tmp_path, BYTES, [np.zeros(512, "i1"), np.zeros(256, "i1"), *at])
 
 
@@ -452,10 +452,10 @@ extern "C" __global__ void kernel(const uint4* a, const uint4* b, float* y, int 
     for (int i = 0; i < repeats; ++i) {
         warpgroup_fence();
         for (int k = 0; k < 4; ++k)
-            multiply_half(d, describe_matrix(a_rows + group * ROWS * ROW_BYTES + 32 * k + shift),
-                          describe_matrix(b_rows + 32 * k), k > 0);
-        warpgroup_close_group();
-        warpgroup_wait<0>();
+            wgmma_fp16(d, swizzled_descriptor(a_rows + group * ROWS * ROW_BYTES + 32 * k + shift),
+                          swizzled_descriptor(b_rows + 32 * k), k > 0);
+        warpgroup_commit_group();
+        warpgroup_wait_group<0>();
     }
     for (int j = 0; j < COUNT / 4; ++j)
         for (int h = 0; h < 2; ++h)
@@ -498,14 +498,14 @@ extern "C" __global__ void kernel(const uint4* a, const uint4* b, float* y, int 
     for (int i = thread; i < 4 * A_PLANE / 16; i += 128) ((uint4*)shared)[i] = a[i];
     for (int i = thread; i < 4 * B_PLANE / 16; i += 128) ((uint4*)b_planes)[i] = b[i];
     __syncthreads();
-    const MatrixDescriptor a_rows = shift_matrix(describe_planes(shared, A_PLANE), first_row * 16);
-    const MatrixDescriptor b_rows = describe_planes(b_planes, B_PLANE);
+    const MatrixDescriptor a_rows = advance_descriptor(unswizzled_descriptor(shared, A_PLANE), first_row * 16);
+    const MatrixDescriptor b_rows = unswizzled_descriptor(b_planes, B_PLANE);
     float d[COLUMNS / 2];
     warpgroup_fence();
     for (int k = 0; k < 2; ++k)
-        multiply_half(d, shift_matrix(a_rows, 2 * k * A_PLANE), shift_matrix(b_rows, 2 * k * B_PLANE), k > 0);
-    warpgroup_close_group();
-    warpgroup_wait<0>();
+        wgmma_fp16(d, advance_descriptor(a_rows, 2 * k * A_PLANE), advance_descriptor(b_rows, 2 * k * B_PLANE), k > 0);
+    warpgroup_commit_group();
+    warpgroup_wait_group<0>();
     for (int j = 0; j < COLUMNS / 8; ++j)
         for (int h = 0; h < 2; ++h)
             for (int i = 0; i < 2; ++i)
@@ -533,7 +533,7 @@ def test_planes_that_a_descriptor_cannot_name_are_reported(tmp_path, arguments):
     body = f"""extern "C" __global__ void kernel(int*)
 {{
     __shared__ __align__(16) char rows[64];
-    describe_planes({arguments});
+    unswizzled_descriptor({arguments});
 }}"""
     with pytest.raises(LaunchError, match=r"wgmma needs planes aligned to 16 bytes, .* at kernel\.cu:5"):
         run(tmp_path, body, [np.zeros(1, "i4")])
@@ -543,7 +543,7 @@ def test_planes_that_a_descriptor_cannot_name_are_reported(tmp_path, arguments):
 def test_a_warp_has_its_first_lanes_value(tmp_path, order):
     body = """extern "C" __global__ void kernel(int* y)
 {
-    y[threadIdx.x] = same_in_warp(threadIdx.x + 1);
+    y[threadIdx.x] = warp_uniform(threadIdx.x + 1);
 }"""
     (y,) = run(tmp_path, body, [np.zeros(64, "i4")], block=(64, 1, 1), order=order)
     np.testing.assert_array_equal(y, np.repeat([1, 33], 32))
@@ -552,13 +552,13 @@ def test_a_warp_has_its_first_lanes_value(tmp_path, order):
 @pytest.mark.parametrize(
     "statement, threads, message",
     [
-        ("multiply_half(d, 64 * (threadIdx.x / 64), 0, true);", 128, "multiply different matrices, at .*:5"),
+        ("wgmma_fp16(d, 64 * (threadIdx.x / 64), 0, true);", 128, "multiply different matrices, at .*:5"),
         (
-            "if (threadIdx.x < 9) multiply_half(d, 0, 0, true); else multiply_half(e, 0, 0, true);",
+            "if (threadIdx.x < 9) wgmma_fp16(d, 0, 0, true); else wgmma_fp16(e, 0, 0, true);",
             128,
             "the threads of a warpgroup call different functions",
         ),
-        ("multiply_half(d, 0, 0, true);", 96, "a warpgroup has 128 threads, and this block ends before, at .*:5"),
+        ("wgmma_fp16(d, 0, 0, true);", 96, "a warpgroup has 128 threads, and this block ends before, at .*:5"),
     ],
 )
 def test_what_a_warpgroup_does_wrong_is_reported(tmp_path, statement, threads, message):
@@ -624,7 +624,7 @@ def test_barriers_put_accesses_in_order_for_the_trace(tmp_path, order):
 
 @needs_gcc
 def test_without_barriers_the_trace_finds_the_races(tmp_path):
-    unordered = RING.replace("barrier_wait(&full", "(void)(&full").replace("barrier_arrive(&full", "(void)(&full")
+    unordered = RING.replace("mbarrier_wait(&full", "(void)(&full").replace("mbarrier_arrive(&full", "(void)(&full")
     assert {race.space for race in traced_ring(tmp_path, unordered, 2).races} == {"shared"}
 
 

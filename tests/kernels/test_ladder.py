@@ -111,7 +111,7 @@ def test_the_kernel_uses_every_constant(rung: Rung):
 @each_rung
 def test_what_may_start_early_waits_for_what_came_before(rung: Rung):
     source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
-    assert any(launch.pdl for launch in rung.launches) == ("wait_for_launches_before();" in source)
+    assert any(launch.pdl for launch in rung.launches) == ("wait_for_primary_launches();" in source)
     assert not any(launch.pdl for launch in rung.prepare), "what prepares the filters has nothing to do before x"
 
 

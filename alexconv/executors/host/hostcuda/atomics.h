@@ -95,8 +95,8 @@ inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-// atomicInc that orders what is before it in this thread, and after it in whoever counts next; ptx.cuh has its twin.
-inline unsigned count_in_order(unsigned* counter, unsigned last)
+// atomicInc that orders what is before it in this thread, and after it in whoever counts next; its twin is in arch/basics.cuh.
+inline unsigned atomic_inc_acq_rel(unsigned* counter, unsigned last)
 {
     __threadfence();
     const unsigned before = atomicInc(counter, last);

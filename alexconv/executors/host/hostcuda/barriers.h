@@ -1,7 +1,7 @@
 // mbarrier, the barriers that count arrivals and bytes; named barriers.
 #pragma once
 
-using Barrier = uint64_t;  // in shared memory
+using Mbarrier = uint64_t;  // in shared memory
 
 namespace host_cuda {
 
@@ -13,12 +13,12 @@ struct BarrierState {
     uint64_t parity : 1;       // of the phase
     uint64_t initialised : 2;  // INITIALISED; memory that nobody wrote has other bits
 };
-static_assert(sizeof(BarrierState) == sizeof(Barrier));
+static_assert(sizeof(BarrierState) == sizeof(Mbarrier));
 
 constexpr unsigned INITIALISED = 1;
 constexpr int MOST_COUNTED = (1 << 20) - 1;  // arrivals and bytes
 
-inline BarrierState state_of(const Barrier* barrier, Site site)
+inline BarrierState state_of(const Mbarrier* barrier, Site site)
 {
     if (misalignment(barrier, sizeof *barrier)) fail("a barrier needs an address aligned to 8 bytes", site);
     const auto state = same_bits<BarrierState>(*barrier);
@@ -27,7 +27,7 @@ inline BarrierState state_of(const Barrier* barrier, Site site)
 }
 
 // Counts arrivals and bytes.  When none are missing the next phase begins, and who waited goes on.
-inline void count(Barrier* barrier, int arrivals, int announced, int brought, Site site)
+inline void count(Mbarrier* barrier, int arrivals, int announced, int brought, Site site)
 {
     const trace::Pause pause;  // threads that arrive at once do not race
     BarrierState state = state_of(barrier, site);
@@ -41,36 +41,36 @@ inline void count(Barrier* barrier, int arrivals, int announced, int brought, Si
         state.pending = state.expected;
         state.parity ^= 1;
     }
-    *barrier = same_bits<Barrier>(state);
+    *barrier = same_bits<Mbarrier>(state);
     if (ends) phase_ends(barrier);
 }
 
 }  // namespace host_cuda
 
-inline void barrier_init(Barrier* barrier, unsigned arrivals, host_cuda::Site site = host_cuda::here())
+inline void mbarrier_init(Mbarrier* barrier, unsigned arrivals, host_cuda::Site site = host_cuda::here())
 {
     using namespace host_cuda;
     if (misalignment(barrier, sizeof *barrier)) fail("a barrier needs an address aligned to 8 bytes", site);
     if (arrivals < 1 || arrivals > MOST_COUNTED) fail("a barrier expects 1 to 2^20 - 1 arrivals", site);
     const trace::Pause pause;
-    *barrier = same_bits<Barrier>(BarrierState{arrivals, arrivals, 0, 0, INITIALISED});
+    *barrier = same_bits<Mbarrier>(BarrierState{arrivals, arrivals, 0, 0, INITIALISED});
 }
 
-inline void barrier_init_fence() {}
+inline void mbarrier_init_fence() {}
 
-inline void barrier_arrive(Barrier* barrier, host_cuda::Site site = host_cuda::here())
+inline void mbarrier_arrive(Mbarrier* barrier, host_cuda::Site site = host_cuda::here())
 {
     host_cuda::count(barrier, 1, 0, 0, site);
 }
 
-inline void barrier_arrive_expecting(Barrier* barrier, unsigned bytes, host_cuda::Site site = host_cuda::here())
+inline void mbarrier_arrive_expect_tx(Mbarrier* barrier, unsigned bytes, host_cuda::Site site = host_cuda::here())
 {
     using namespace host_cuda;
     if (bytes > MOST_COUNTED) fail("more bytes than a barrier counts", site);
     count(barrier, 1, int(bytes), 0, site);
 }
 
-inline void barrier_wait(Barrier* barrier, unsigned parity, host_cuda::Site site = host_cuda::here())
+inline void mbarrier_wait(Mbarrier* barrier, unsigned parity, host_cuda::Site site = host_cuda::here())
 {
     if (parity > 1) host_cuda::fail("the parity of a phase is 0 or 1", site);
     {

@@ -23,7 +23,7 @@ void copy_async(void* to, const void* from, bool valid, const char* misaligned, 
 
 }  // namespace host_cuda
 
-inline int load_early(const int* address) { return *address; }
+inline int load_now(const int* address) { return *address; }
 
 // An address in shared memory as a number; here its lower half, which tells alignments and distances.
 inline unsigned shared_address(const void* address) { return unsigned(reinterpret_cast<size_t>(address)); }
@@ -38,10 +38,10 @@ inline void copy_async_4(void* to, const void* from, bool valid, host_cuda::Site
     host_cuda::copy_async<host_cuda::Word>(to, from, valid, "copy_async_4 needs addresses aligned to 4 bytes", site);
 }
 
-inline void copy_async_close_group() {}
+inline void copy_async_commit_group() {}
 
 template <int open>
-void copy_async_wait()
+void copy_async_wait_group()
 {
     static_assert(open >= 0);
 }

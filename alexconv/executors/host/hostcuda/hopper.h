@@ -1,6 +1,6 @@
-// The twins of kernels/arch/ptx.cuh, which names PTX instructions of Ampere and Hopper GPUs as functions.
+// The twins of the headers in kernels/arch/, which name PTX instructions of Ampere and Hopper GPUs as functions.
 //
-// Whatever is asynchronous on a GPU is done at once here.
+// Whatever is asynchronous on a GPU completes at once here.
 #pragma once
 
 #include "copies.h"
@@ -9,11 +9,11 @@
 #include "tensor_map.h"
 #include "warpgroup.h"
 
-inline int same_in_warp(int value, host_cuda::Site site = host_cuda::here())
+inline int warp_uniform(int value, host_cuda::Site site = host_cuda::here())
 {
     return __shfl_sync(0xffffffff, value, 0, warpSize, site);
 }
 
-// Launches come one after the other.
-inline void let_next_launch_start() {}
-inline void wait_for_launches_before() {}
+// Programmatic dependent launch: here each launch starts when the one before it has ended.
+inline void allow_dependent_launch() {}
+inline void wait_for_primary_launches() {}

@@ -12,7 +12,7 @@
 //     the difference.
 //   - Threads meet at __syncthreads(), __syncwarp(), the *_sync functions and those of hopper.h, nowhere else.  The
 //     threads of a warp are not in lockstep, and a thread that spins on memory waits for ever: nothing interrupts it.
-//   - Inline PTX needs a C++ twin: here for the functions of kernels/arch/ptx.cuh, elsewhere under `#ifdef HOST_CUDA`.
+//   - Inline PTX needs a C++ twin: here for the functions of kernels/arch/, elsewhere under `#ifdef HOST_CUDA`.
 //   - The local arrays of a function take 32 KiB at most, which the compiler checks, and recursion stays shallow.
 //   - `__shared__` stands in functions only.  A `__constant__` array can be written through HostModule.symbol.
 //

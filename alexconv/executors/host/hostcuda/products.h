@@ -72,13 +72,13 @@ void multiply_in_warp(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)
 
 }  // namespace host_cuda
 
-inline void multiply_half(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+inline void warp_mma_fp16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
                           host_cuda::Site site = host_cuda::here())
 {
     host_cuda::multiply_in_warp<host_cuda::HalfPairs>(d, a, b, site);
 }
 
-inline void multiply_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+inline void warp_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
                           host_cuda::Site site = host_cuda::here())
 {
     host_cuda::multiply_in_warp<host_cuda::Tf32>(d, a, b, site);

@@ -51,12 +51,12 @@ inline void check_copy(const void* to, const TensorMap* map, unsigned rank, bool
 {
     if (misalignment(to, ATOM_BYTES)) fail("the copy engine needs a destination aligned to 1024 bytes here", site);
     if (map->rank != rank || (map->window[0] != 0) != im2col)
-        fail(im2col ? "load_im2col needs an im2col map" : "load_box needs a tiled map of three dimensions", site);
+        fail(im2col ? "tma_load_im2col needs an im2col map" : "tma_load_box needs a tiled map of three dimensions", site);
 }
 
 }  // namespace host_cuda
 
-inline void load_box(void* to, const TensorMap* map, Barrier* barrier, int i0, int i1, int i2,
+inline void tma_load_box(void* to, const TensorMap* map, Mbarrier* barrier, int i0, int i1, int i2,
                      host_cuda::Site site = host_cuda::here())
 {
     using namespace host_cuda;
@@ -77,7 +77,7 @@ inline void load_box(void* to, const TensorMap* map, Barrier* barrier, int i0, i
 }
 
 // Pixels run through the bounding box, where the window lies inside the plane; a place of the window is added last.
-inline void load_im2col(void* to, const TensorMap* map, Barrier* barrier, int channel, int w, int h, int n,
+inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, int channel, int w, int h, int n,
                         unsigned short dw, unsigned short dh, host_cuda::Site site = host_cuda::here())
 {
     using namespace host_cuda;
@@ -85,7 +85,7 @@ inline void load_im2col(void* to, const TensorMap* map, Barrier* barrier, int ch
     const unsigned* const dims = map->dims;
     const int width = int(dims[1] - map->window[0]) + 1, height = int(dims[2] - map->window[1]) + 1;
     if (!inside(w, unsigned(width)) || !inside(h, unsigned(height)))
-        fail("load_im2col begins at a pixel outside the output plane", site);
+        fail("tma_load_im2col begins at a pixel outside the output plane", site);
     const unsigned pixels = map->box[1];
     {
         const trace::Pause pause;
@@ -106,12 +106,12 @@ inline void load_im2col(void* to, const TensorMap* map, Barrier* barrier, int ch
     count(barrier, 0, 0, int(pixels) * ROW_BYTES, site);
 }
 
-inline void load_bytes(void* to, const void* from, Barrier* barrier, unsigned bytes,
+inline void tma_load_bulk(void* to, const void* from, Mbarrier* barrier, unsigned bytes,
                        host_cuda::Site site = host_cuda::here())
 {
     using namespace host_cuda;
     if (misalignment(to, sizeof(Chunk)) || misalignment(from, sizeof(Chunk)) || bytes % sizeof(Chunk))
-        fail("load_bytes needs addresses and a size that are multiples of 16 bytes", site);
+        fail("tma_load_bulk needs addresses and a size that are multiples of 16 bytes", site);
     {
         const trace::Pause pause;
         for (unsigned i = 0; i < bytes / sizeof(Chunk); ++i)

@@ -109,14 +109,14 @@ struct GroupProduct {
 
 }  // namespace host_cuda
 
-inline MatrixDescriptor describe_matrix(const void* rows, host_cuda::Site site = host_cuda::here())
+inline MatrixDescriptor swizzled_descriptor(const void* rows, host_cuda::Site site = host_cuda::here())
 {
     if (host_cuda::misalignment(rows, sizeof(host_cuda::Chunk)))
         host_cuda::fail("wgmma needs rows aligned to 128 bytes, or 32, 64 or 96 bytes further", site);
     return reinterpret_cast<size_t>(rows) / sizeof(host_cuda::Chunk);
 }
 
-inline MatrixDescriptor describe_planes(const void* rows, int distance, host_cuda::Site site = host_cuda::here())
+inline MatrixDescriptor unswizzled_descriptor(const void* rows, int distance, host_cuda::Site site = host_cuda::here())
 {
     constexpr int UNIT = sizeof(host_cuda::Chunk), MOST = 1 << 14;  // a descriptor of a GPU has 14 bits for a distance
     if (host_cuda::misalignment(rows, UNIT) || distance % UNIT || distance < UNIT || distance / UNIT >= MOST)
@@ -124,13 +124,13 @@ inline MatrixDescriptor describe_planes(const void* rows, int distance, host_cud
     return reinterpret_cast<size_t>(rows) / UNIT | MatrixDescriptor(distance / UNIT) << host_cuda::ADDRESS_BITS;
 }
 
-inline MatrixDescriptor shift_matrix(MatrixDescriptor matrix, int bytes)
+inline MatrixDescriptor advance_descriptor(MatrixDescriptor matrix, int bytes)
 {
     return matrix + MatrixDescriptor(bytes / int(sizeof(host_cuda::Chunk)));
 }
 
 template <int count>
-void multiply_half(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool add,
+void wgmma_fp16(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool add,
                    host_cuda::Site site = host_cuda::here())
 {
     static_assert(count == 32 || count == 48 || count == 64 || count == 96 || count == 128,
@@ -140,22 +140,22 @@ void multiply_half(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bo
 }
 
 inline void warpgroup_fence() {}
-inline void warpgroup_close_group() {}
+inline void warpgroup_commit_group() {}
 
 template <int open>
-void warpgroup_wait()
+void warpgroup_wait_group()
 {
     static_assert(open >= 0);
 }
 
 template <int registers>
-void warpgroup_take_registers()
+void warpgroup_reg_alloc()
 {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0);
 }
 
 template <int registers>
-void warpgroup_give_registers()
+void warpgroup_reg_dealloc()
 {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0);
 }

@@ -1,28 +1,27 @@
-// A layer as one product of matrices for the whole batch, its unrolled input never written: what the igemm rungs share.
+// Implicit GEMM: a layer as one product of matrices for the whole batch, whose im2col matrix is never written.
 //
-// Rows of the product are filters, columns the N*PIXELS output pixels of all images, one after the other, so that only
-// the batch's last blocks have columns to spare.  A block computes a tile of ROWS x COLUMNS outputs, DEPTH taps at a
-// time.
+// Rows of the product are filters, columns the N*PIXELS output pixels of all images in one sequence, so only the last
+// blocks of a batch have unused columns.  A block computes a tile of ROWS x COLUMNS outputs, DEPTH taps per step of the
+// mainloop.
 //
 // Order of the taps.  Where DEPTH divides C, the taps of a step are DEPTH channels at one place (r, s) of the filter;
-// steps go over all places before they go on to the next channels, whose inputs the L1 cache keeps meanwhile.  Where a
-// row of the filter has DEPTH taps or a little less, that row is a step.  In both cases the addresses that a thread
-// reads in a step differ by numbers that the instructions hold, so that a step costs one addition to a pointer and no
-// other index arithmetic.  Elsewhere taps come in the order of w, and their places are found by divisions by numbers
-// that the compiler knows.
+// steps visit all places before they move on to the next channels, whose inputs stay in the L1 cache meanwhile.  Where
+// a row of the filter has DEPTH taps or slightly fewer, that row is a step.  In both cases the addresses that a thread
+// reads in a step differ by immediate offsets, so a step costs one pointer addition and no other index arithmetic.
+// Otherwise taps come in the order of w, and their places are found by divisions by compile-time constants.
 //
-// Lanes of a warp stand in LANES_DOWN rows and LANES_ACROSS columns.  A thread takes THREAD_ROWS filters, in vectors
-// that lie LANES_DOWN vectors apart, and THREAD_COLUMNS pixels, so every vector load of a warp from shared memory is
-// one row of at most 32 banks.  Among GROUP pixels the columns are permuted: the vector of a thread holds pixels
-// LANES_ACROSS apart, and the lanes' stores of one output are neighbours without an exchange.
-// (Thakkar et al., CUTLASS, 2017, hold the same hierarchy of tiles; Chetlur et al., "cuDNN: efficient primitives for
-// deep learning", 2014, the unrolled input that exists in shared memory only.)
+// The lanes of a warp form LANES_DOWN rows and LANES_ACROSS columns.  A thread takes THREAD_ROWS filters, in vectors
+// LANES_DOWN vectors apart, and THREAD_COLUMNS pixels, so every vector load of a warp from shared memory covers at most
+// one row of 32 banks: no bank conflicts.  Within GROUP pixels the columns are permuted: the vector of a thread holds
+// pixels LANES_ACROSS apart, so the lanes' stores of one output are coalesced without a transpose.
+// (Thakkar et al., CUTLASS, 2017: the same hierarchy of tiles; Chetlur et al., "cuDNN: efficient primitives for deep
+// learning", 2014: the im2col matrix that exists in shared memory only.)
 #pragma once
 #include "../common/product.cuh"
 
 constexpr int WARP = 32, LANES_DOWN = 4, LANES_ACROSS = 8;
-constexpr int SERVED = 8, SERVED_ACROSS = 4;  // lanes whose vectors shared memory delivers together, and their columns
-constexpr int LANES_SIDE_BY_SIDE = SERVED * LANES_ACROSS / SERVED_ACROSS;
+constexpr int PHASE_LANES = 8, PHASE_ACROSS = 4;  // lanes that shared memory serves in one phase, and their columns
+constexpr int LANES_SIDE_BY_SIDE = PHASE_LANES * LANES_ACROSS / PHASE_ACROSS;
 constexpr int VECTOR = 4;  // floats in the widest load
 constexpr int VECTOR_BYTES = 16;
 constexpr int GROUP = VECTOR * LANES_ACROSS;
@@ -38,8 +37,7 @@ constexpr bool REGULAR = CHANNELS_TOGETHER || ROW_TOGETHER;
 constexpr int TAP_PITCH = CHANNELS_TOGETHER ? H * W : 1;  // inputs from one tap of a regular step to the next
 constexpr int STEPS = ROW_TOGETHER ? C * R : (K + DEPTH - 1) / DEPTH;
 
-// How the threads share the inputs of a step: each takes COPIED_PIXELS columns, THREADS apart, at every COPIED_TAPS-th
-// tap.
+// Of a step's inputs each thread copies COPIED_PIXELS columns, THREADS apart, at every COPIED_TAPS-th tap.
 constexpr int COPIED_PIXELS = COLUMNS > THREADS ? COLUMNS / THREADS : 1;
 constexpr int COPIED_TAPS = COLUMNS < THREADS ? THREADS / COLUMNS : 1;
 
@@ -62,16 +60,16 @@ __device__ __forceinline__ bool is_tap(int step, int i)
     return CHANNELS_TOGETHER || (ROW_TOGETHER ? i < S : step * DEPTH + i < K);
 }
 
-// From the first input of a pixel's window to the one that the tap meets.
+// From the first input of a pixel's window to the input under the tap.
 __device__ __forceinline__ int tap_offset(int step, int i)
 {
     const Tap at = tap(step, i);
     return (at.c * H + at.r) * W + at.s;
 }
 
-// Brings the filters into the order of the steps, with zeros beyond the last filter and the last tap.  A block writes
+// Reorders the filters into the order of the steps, padded with zeros beyond the last filter and tap.  A block writes
 // one step of one tile.
-__device__ __forceinline__ void order_filters(const float* __restrict__ w,   // [M][C][R][S]
+__device__ __forceinline__ void order_filters(const float* __restrict__ w,  // [M][C][R][S]
                                               float* __restrict__ filters)  // [TILES_DOWN][STEPS][DEPTH][ROWS]
 {
     const int row = blockIdx.x / STEPS * ROWS, step = blockIdx.x % STEPS;
@@ -93,7 +91,7 @@ __device__ __forceinline__ size_t batch_tiles(long long N)
     return (batch_pixels(N) + COLUMNS - 1) / COLUMNS * TILES_DOWN;
 }
 
-// A tile: its number among TILES_DOWN, and its first pixel.  Tiles of the same pixels are neighbours, for the caches.
+// A tile: its row among TILES_DOWN, and its first pixel.  Tiles of the same pixels are consecutive, for L2 reuse.
 struct BatchTile {
     int down;
     size_t pixel;
@@ -104,7 +102,7 @@ struct BatchTile {
     }
 };
 
-// The first input of a pixel's window; beyond the batch, that of its last pixel, whose sums nobody stores.
+// The first input of a pixel's window; beyond the batch that of its last pixel, whose accumulators are not stored.
 __device__ __forceinline__ const float* window(const float* x,  // [N][C][H][W]
                                                size_t pixel, long long N)
 {
@@ -113,22 +111,23 @@ __device__ __forceinline__ const float* window(const float* x,  // [N][C][H][W]
     return x + inside / PIXELS * C * H * W + place / F * U * W + place % F * U;
 }
 
-// Where a pixel's column stands in shared memory.
+// The column of a pixel in shared memory.
 __device__ __forceinline__ int column_of(int pixel)
 {
     return pixel / GROUP * GROUP + pixel % LANES_ACROSS * VECTOR + pixel % GROUP / LANES_ACROSS;
 }
 
-// The lane's place in the warp.  Lanes whose vector loads shared memory serves together stand in two rows of four: they
-// read six different vectors of a tap's factors, where one row of eight would read nine.
+// The lane's place in the warp.  Lanes of one shared-memory phase form two rows of four: they read six different
+// vectors of a tap's operands, where one row of eight would read nine.
 __device__ __forceinline__ int lane_down()
 {
-    return threadIdx.x % SERVED / SERVED_ACROSS + threadIdx.x % WARP / LANES_SIDE_BY_SIDE * (SERVED / SERVED_ACROSS);
+    return threadIdx.x % PHASE_LANES / PHASE_ACROSS +
+           threadIdx.x % WARP / LANES_SIDE_BY_SIDE * (PHASE_LANES / PHASE_ACROSS);
 }
 
 __device__ __forceinline__ int lane_across()
 {
-    return threadIdx.x % SERVED_ACROSS + threadIdx.x % LANES_SIDE_BY_SIDE / SERVED * SERVED_ACROSS;
+    return threadIdx.x % PHASE_ACROSS + threadIdx.x % LANES_SIDE_BY_SIDE / PHASE_LANES * PHASE_ACROSS;
 }
 
 // The thread's first row and first column in shared memory, and its first pixel.
@@ -152,8 +151,8 @@ __device__ __forceinline__ int thread_pixel()
     return warp_column() + lane_across();
 }
 
-// A thread's factors at one tap.
-struct Factors {
+// A thread's operands at one tap, in registers.
+struct Fragments {
     float filters[THREAD_ROWS];
     float inputs[THREAD_COLUMNS];
 
@@ -177,26 +176,26 @@ private:
 };
 
 // The thread's outputs.
-struct Sums {
+struct Accumulators {
     float at[THREAD_ROWS][THREAD_COLUMNS] = {};
 
-    // Goes down one column and up the next, so that each product shares a factor with the one before: the register
-    // file delivers two of an instruction's three operands in a cycle, and the third is then still at hand.
-    __device__ __forceinline__ void add(const Factors& factors)
+    // Goes down one column and up the next, so that each FMA shares an operand with the one before: the register file
+    // delivers two of an instruction's three operands per cycle, and the third comes from the operand reuse cache.
+    __device__ __forceinline__ void multiply_add(const Fragments& fragments)
     {
 #pragma unroll
         for (int j = 0; j < THREAD_COLUMNS; ++j)
 #pragma unroll
             for (int k = 0; k < THREAD_ROWS; ++k) {
                 const int i = j % 2 ? THREAD_ROWS - 1 - k : k;
-                at[i][j] += factors.filters[i] * factors.inputs[j];
+                at[i][j] += fragments.filters[i] * fragments.inputs[j];
             }
     }
 };
 
-// Stores `rows` rows of the thread's outputs, from `first` on.
+// The epilogue: stores `rows` rows of the thread's outputs, from `first` on.
 template <int rows>
-__device__ __forceinline__ void store_rows(const float (&sums)[rows][THREAD_COLUMNS], int first,
+__device__ __forceinline__ void store_rows(const float (&accumulators)[rows][THREAD_COLUMNS], int first,
                                            float* __restrict__ y,  // [N][M][PIXELS]
                                            BatchTile tile, long long N)
 {
@@ -209,7 +208,7 @@ __device__ __forceinline__ void store_rows(const float (&sums)[rows][THREAD_COLU
 #pragma unroll
         for (int i = 0; i < rows; ++i) {
             const int row = (first + i) / VECTOR * VECTOR * LANES_DOWN + (first + i) % VECTOR;
-            if (M % ROWS == 0 || m + row < M) column[(size_t)row * PIXELS] = sums[i][j];
+            if (M % ROWS == 0 || m + row < M) column[(size_t)row * PIXELS] = accumulators[i][j];
         }
     }
 }

@@ -1,0 +1,46 @@
+// Instructions of every GPU that CUDA C++ has no words for: addresses, loads, atomics and barriers of a warp or block.
+//
+// Each is a named function with a twin of the same signature in the host executor (hopper.h), as are all functions of
+// the headers beside this one: ampere.cuh, dependent_launch.cuh, hopper.cuh.
+#pragma once
+#include "../common/shape.cuh"
+
+#ifndef HOST_CUDA
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+__device__ __forceinline__ unsigned shared_address(const void* address)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(address));
+}
+
+// A load that is issued here: the compiler may not move it down to the first use of the value.
+__device__ __forceinline__ int load_now(const int* address)
+{
+    int value;
+    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(value) : "l"(address));
+    return value;
+}
+
+// Lane 0's value.  The compiler then knows it to be uniform across the warp, and keeps what is computed from it in
+// uniform registers.
+__device__ __forceinline__ int warp_uniform(int value)
+{
+    return __shfl_sync(0xffffffff, value, 0);
+}
+
+// atomicInc with acquire and release semantics: counts up to `last`, then wraps to zero; returns the value before.
+// Whatever this thread has written or observed is visible to every thread that increments the counter after it.
+__device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsigned last)
+{
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
+    return before;
+}
+
+// Waits until `threads` threads of the block, a multiple of 32, have reached the barrier of this number (1 to 15).
+__device__ __forceinline__ void named_barrier(int name, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+#endif

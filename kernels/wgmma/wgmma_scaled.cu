@@ -1,0 +1,35 @@
+// wgmma-scaled: the accuracy of tf32 at the rate of fp16, for the study's arrays.
+//
+// Technique: floats scaled and rounded to fp16; persistent, warp-specialized implicit GEMM; wgmma with fp32
+// accumulators; TMA im2col mode; epilogue transposed through shared memory; programmatic dependent launch.
+// Read next: scaled_preparation.cuh, scaling.cuh, study_epilogue.cuh, then wgmma/wgmma_split.cu.
+// Run: alexconv run --rungs wgmma-scaled --layers 3
+//
+// Parent: wgmma-half-blocked, whose input is fp16 with the channels innermost.  fp16 has as many mantissa bits as tf32
+// and is multiplied twice as fast; what it lacks is range, which a power of two per image supplies.  So the floats are
+// scaled and rounded to fp16 in the pass over the input that changes the order of the axes and turns a stride into
+// channels (space-to-depth): layer 1 is then an ordinary layer for the tensor cores.
+//
+// find_filter_ranges: a block finds the largest absolute value of a part of the filters.  prepare_filters: block (r, m)
+// reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
+// blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
+// a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters
+// at two pixels of each unit.
+#include <cuda_fp16.h>
+
+#include "scaled_preparation.cuh"
+#include "study_epilogue.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    multiply(const TensorMap* pixel_map,               // of pixels
+             const TensorMap* filter_map,              // of filters
+             const int* __restrict__ exponents,        // [N]
+             const int* __restrict__ filter_exponent,  // [1]
+             float* __restrict__ y,                    // [N][M][E][F]
+             long long N)
+{
+    wait_for_primary_launches();  // which write the pixels and the exponents
+    multiply_tiles<BlockedProblem, AccumulateInTensorCores>(
+        OperandMaps<1>{{pixel_map}, {filter_map}}, PersistentTiles<BlockedProblem>(N),
+        StudyEpilogue<EveryRow>{y, exponents, filter_exponent, {int(N)}});
+}

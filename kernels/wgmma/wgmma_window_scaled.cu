@@ -1,0 +1,34 @@
+// wgmma-window-scaled: the input of a tile once in shared memory, for the study's arrays.
+//
+// Technique: shared-memory input window, a tap is an offset into it (no im2col gather); ping-pong consumers; floats
+// scaled and rounded to fp16; wgmma with accumulators promoted to registers each tap; batch in micro-batches that fit
+// L2.
+// Read next: window.cuh (mainloop, ping-pong), study_epilogue.cuh, then wgmma/wgmma_split_resident.cu.
+// Run: alexconv run --rungs wgmma-window-scaled --layers 1
+//
+// Parent: wgmma-scaled, which fetches an input from the L2 cache once for each tap that uses it.  As in
+// wgmma-window-half the tile's inputs are fetched once, a tap is another offset into them, and the consumers alternate.
+// Large batches are computed IMAGES_AT_A_TIME, so that the multiplication finds its fp16 input in the L2 cache.
+//
+// find_filter_ranges: a block finds the largest absolute value of a part of the filters.  prepare_filters: block (r, m)
+// reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
+// blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
+// a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in ping-pong; a consumer thread
+// accumulates a quarter of the filters at two positions of each unit.
+#include <cuda_fp16.h>
+
+#include "scaled_preparation.cuh"
+#include "study_epilogue.cuh"
+#include "window.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    multiply(const TensorMap* position_map,            // of pixels
+             const TensorMap* tap_map,                 // of filters
+             const int* __restrict__ exponents,        // [N]
+             const int* __restrict__ filter_exponent,  // [1]
+             float* __restrict__ y,                    // [N][M][E][F]
+             long long N)
+{
+    multiply_windows<WindowPromoted>(position_map, tap_map, N,
+                                  StudyEpilogue<OutputPositions>{y, exponents, filter_exponent, {int(N)}});
+}
