@@ -81,8 +81,8 @@ frontier() {  # rungs and peers by turns, in one process for each file
         part frontier-together --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
     part frontier-scaling --layers 1-5 --N 128,2048 --transfer pinned --peers torch --no-baseline \
-        --rungs wgmma-split-resident,wgmma-winograd,wgmma-window-tf32,wgmma-tf32,wgmma-window-half,wgmma-half
-    part frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-tf32 --together --no-baseline \
+        --rungs wgmma-split-resident,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
+    part frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
 }
 
@@ -109,7 +109,7 @@ counters() {  # counters FILE ARGUMENTS...: what Nsight Compute counts
 profile() {
     counters profile --rungs all --layers 2
     counters profile-alexnet --rungs single,multi --layers 1,3
-    counters profile-frontier --rungs igemm-even,mma-tf32,wgmma --layers 1-5
+    counters profile-frontier --rungs igemm-stream-k,mma-tf32,wgmma --layers 1-5
 }
 
 sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute-sanitizer's tools

@@ -27,15 +27,15 @@ FEW_FOR = {"wgmma-winograd": 150_000, "wgmma-split-resident": 400_000}
 
 LARGE: dict[str, tuple[str, ...]] = {
     "fp32": (
-        *("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "igemm-even", "igemm-async", "igemm"),
+        *("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "igemm-stream-k", "igemm-async", "igemm"),
         *("unroll-register-matmul", "fused-unroll-matmul", "direct-register"),
     ),
-    "tf32": ("wgmma-window-tf32", "wgmma-tf32", "mma-tf32"),
+    "tf32": ("wgmma-window-scaled", "wgmma-scaled", "mma-tf32"),
     "fp16": ("wgmma-half", "wgmma-window-half", "wgmma-half-blocked", "mma-half"),
     "half": ("tiled-half2", "channels-half", "direct-half"),
 }
 SMALL: dict[str, tuple[str, ...]] = {
-    "fp32": ("mma-split", "igemm-even"),
+    "fp32": ("mma-split", "igemm-stream-k"),
     "tf32": ("mma-scaled",),
     "fp16": ("mma-half",),
     "half": ("channels-half",),

@@ -1,4 +1,4 @@
-"""The rungs that go to the limit of the CUDA cores: implicit products of matrices in fp32, without tensor cores."""
+"""The igemm rungs: implicit GEMM in fp32 on the CUDA cores."""
 
 from collections.abc import Callable
 from math import ceil
@@ -9,24 +9,24 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
-LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_product.cuh
+LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_gemm.cuh
 THREAD_ROWS = (4, 8, 12, 16)
 DEPTHS = (4, 8, 12, 16)
-PARTS_OF_BLOCK = 2  # tiles that a share of steps can touch
+FRAGMENTS_OF_UNIT = 2  # tiles that a stream-K work unit can touch
 
 
 def tile_rows(p: Problem) -> int:
-    """Filters of a block; ROWS in ``implicit_product.cuh``."""
+    """Filters of a block; ROWS in ``implicit_gemm.cuh``."""
     return p["WARPS_DOWN"] * LANES_DOWN * p["THREAD_ROWS"]
 
 
 def tile_columns(p: Problem) -> int:
-    """Pixels of a block; COLUMNS in ``implicit_product.cuh``."""
+    """Pixels of a block; COLUMNS in ``implicit_gemm.cuh``."""
     return p["WARPS_ACROSS"] * LANES_ACROSS * p["THREAD_COLUMNS"]
 
 
 def steps(p: Problem) -> int:
-    """Steps of DEPTH taps that cover a filter; STEPS in ``implicit_product.cuh``."""
+    """Steps of DEPTH taps that cover a filter; STEPS in ``implicit_gemm.cuh``."""
     depth = p["DEPTH"]
     row_together = p.conv.C % depth != 0 and 4 * p.conv.S >= 3 * depth >= 3 * p.conv.S
     return p.conv.C * p.conv.R if row_together else ceil(p.conv.K / depth)
@@ -52,13 +52,13 @@ def tiles_grid(p: Problem) -> Dims:
     return tiles(p), 1, 1
 
 
-def shares_grid(p: Problem) -> Dims:
-    """A block per tile of the full waves, and as many as the GPU holds for the tiles that remain."""
+def stream_k_grid(p: Problem) -> Dims:
+    """A block per tile of the full waves, and one wave of stream-K work units for the remaining tiles."""
     whole = tiles(p) // p["SLOTS"] * p["SLOTS"]
     return whole + p["SLOTS"], 1, 1
 
 
-def parts_grid(p: Problem) -> Dims:
+def fixup_grid(p: Problem) -> Dims:
     """A block per row of a thread's outputs, for each remaining tile; at least one."""
     remaining = tiles(p) % p["SLOTS"]
     return max(1, remaining * p["THREAD_ROWS"]), 1, 1
@@ -69,24 +69,24 @@ def prepare_grid(p: Problem) -> Dims:
     return tiles_down(p) * steps(p), 1, 1
 
 
-def ring_bytes(p: Problem) -> int:
-    """Shared memory for the steps that are on their way or in use."""
+def pipeline_bytes(p: Problem) -> int:
+    """Shared memory of the pipeline's stages."""
     stage = p["DEPTH"] * (tile_rows(p) + tile_columns(p))
     return p["STAGES"] * stage * FLOAT
 
 
 def filters_shape(p: Problem) -> tuple[int, ...]:
-    """The filters in the order of the steps, with zeros beyond the last filter and tap."""
+    """The filters in the order of the steps, padded with zeros beyond the last filter and tap."""
     return tiles_down(p), steps(p), p["DEPTH"], tile_rows(p)
 
 
 def partial_shape(p: Problem) -> tuple[int, ...]:
-    """Sums of the cut tiles, by the threads that have them."""
-    return p["SLOTS"], PARTS_OF_BLOCK, tile_rows(p), tile_columns(p)
+    """Stream-K fragments: accumulators of the cut tiles, by thread."""
+    return p["SLOTS"], FRAGMENTS_OF_UNIT, tile_rows(p), tile_columns(p)
 
 
 def warps_down(conv: Conv, most: int) -> int:
-    """So many warps, or one where it has room for all filters."""
+    """``most`` warps, or one where it has room for all filters."""
     return most if LANES_DOWN * max(THREAD_ROWS) < conv.M else 1
 
 
@@ -119,70 +119,77 @@ def tile_constants(most_warps: int, rows: int) -> tuple[Constant, ...]:
     )
 
 
-BLOCKS = Constant("BLOCKS", "blocks of a multiprocessor, which share its registers", lambda p: 2, choices=(1, 2, 3, 4))
+BLOCKS_PER_SM = Constant(
+    "BLOCKS_PER_SM",
+    "resident blocks of a multiprocessor, which share its registers",
+    lambda p: 2,
+    choices=(1, 2, 3, 4),
+    formerly=("BLOCKS",),
+)
 
 
 def depth(most: int) -> Constant:
-    """Taps of a step: the most that divide the channels, or hold a row of the filter, so that copies are simple."""
+    """Taps of a step: the most that divide the channels, or hold a row of the filter, so that addresses are regular."""
 
     def default(p: Problem) -> int:
         fitting = [depth for depth in DEPTHS if depth <= most and p.conv.C % depth == 0]
         return max(fitting) if fitting else next((depth for depth in DEPTHS if depth >= p.conv.S), min(DEPTHS))
 
-    return Constant("DEPTH", "taps in shared memory as one step", default, choices=DEPTHS)
+    return Constant("DEPTH", "taps of one step of the mainloop", default, choices=DEPTHS)
 
 
-STAGES = Constant("STAGES", "steps in shared memory, on their way or in use", lambda p: 3, choices=(2, 3, 4))
+STAGES = Constant("STAGES", "stages of the cp.async pipeline", lambda p: 3, choices=(2, 3, 4))
 
 PREPARE = (Launch("prepare_filters", ("w", "filters"), prepare_grid, flat_block),)
 FILTERS = (Array("filters", filters_shape),)
-ASYNC_CONSTANTS = (*tile_constants(2, 16), depth(8), STAGES, BLOCKS)
+ASYNC_CONSTANTS = (*tile_constants(2, 16), depth(8), STAGES, BLOCKS_PER_SM)
 
 FRONTIER_RUNGS: tuple[Rung, ...] = (
     Rung(
         "igemm",
         alias="ig",
-        idea="a square of sums in each thread's registers, filters reordered, pixels of all images in one row",
+        idea="implicit GEMM: register tiles, filters reordered once, pixels of all images in one sequence",
         family="igemm",
         parent="fused-unroll-matmul",
         file="igemm/igemm.cu",
         launches=(Launch("igemm", ("x", "filters", "y", BATCH), tiles_grid, block),),
-        constants=(*tile_constants(4, 8), depth(16), BLOCKS),
+        constants=(*tile_constants(4, 8), depth(16), BLOCKS_PER_SM),
         prepare=PREPARE,
         prepared=FILTERS,
     ),
     Rung(
         "igemm-async",
         alias="ig-a",
-        idea="asynchronous copies run ahead of the products; twice the sums per thread",
+        idea="multistage cp.async pipeline and double-buffered fragments; twice the accumulators per thread",
         family="igemm",
         parent="igemm",
         file="igemm/igemm_async.cu",
-        launches=(Launch("igemm_async", ("x", "filters", "y", BATCH), tiles_grid, block, ring_bytes),),
+        launches=(Launch("igemm_async", ("x", "filters", "y", BATCH), tiles_grid, block, pipeline_bytes),),
         constants=ASYNC_CONSTANTS,
         prepare=PREPARE,
         prepared=FILTERS,
         min_capability=AMPERE,
     ),
     Rung(
-        "igemm-even",
-        alias="ig-e",
-        idea="the last tiles cut along the taps, so that all multiprocessors finish together",
+        "igemm-stream-k",
+        alias="ig-sk",
+        idea="stream-K: the last tiles cut along K, so that all multiprocessors finish together",
         family="igemm",
         parent="igemm-async",
-        file="igemm/igemm_even.cu",
+        file="igemm/igemm_stream_k.cu",
         launches=(
-            Launch("igemm_even", ("x", "filters", "y", "partial", BATCH), shares_grid, block, ring_bytes),
-            Launch("add_parts", ("partial", "y", BATCH), parts_grid, block),
+            Launch("igemm_even", ("x", "filters", "y", "partial", BATCH), stream_k_grid, block, pipeline_bytes),
+            Launch("add_parts", ("partial", "y", BATCH), fixup_grid, block),
         ),
         constants=(
             *ASYNC_CONSTANTS,
-            Constant("SLOTS", "blocks that the GPU holds at a time", lambda p: 2 * p.device.multiprocessors),
-            Constant("LEAST_STEPS", "steps of a part of a tile", lambda p: 8),
+            Constant("SLOTS", "blocks that the GPU holds at a time (one wave)", lambda p: 2 * p.device.multiprocessors),
+            Constant("LEAST_STEPS", "steps of a stream-K work unit, at least", lambda p: 8),
         ),
         scratch=(Array("partial", partial_shape),),
         prepare=PREPARE,
         prepared=FILTERS,
         min_capability=AMPERE,
+        formerly=("igemm-even", "ig-e"),
     ),
 )

@@ -1,4 +1,4 @@
-"""The rungs on tensor cores through products of single warps (mma), for small batches."""
+"""The mma rungs: implicit GEMM on tensor cores by products of single warps (mma.sync), for small batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
 WORD = 4  # bytes
-STEP = 8  # words of depth in a warp's product
+MMA_WORDS = 8  # words of K in a warp's product
 LANE_WORDS = 4  # of a fragment
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8
 MOST_SUMS = 128  # registers of a thread
@@ -39,19 +39,19 @@ def in_floats(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
     return channels * conv.R * conv.S, channels * rows * spread_pitch(conv)
 
 
-def in_pairs(parts: int) -> Callable[[Conv, int, int], tuple[int, int]]:
+def in_pairs(terms: int) -> Callable[[Conv, int, int], tuple[int, int]]:
     """The same where a word has two channels, or two columns, of floats that become halves; ``mma_pairs.cuh``."""
 
     def words(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
         if conv.C % 2 == 1 and conv.U % 2 == 0:
-            return channels * conv.R * ceil(conv.S / 2), channels * rows * ceil(conv.W / 2) * parts
+            return channels * conv.R * ceil(conv.S / 2), channels * rows * ceil(conv.W / 2) * terms
         planes = ceil(channels / 2)
-        return planes * conv.R * conv.S, planes * rows * spread_pitch(conv) * parts
+        return planes * conv.R * conv.S, planes * rows * spread_pitch(conv) * terms
 
     return words
 
 
-def in_halves(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
+def in_fp16(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
     """The same where a word has two channels, innermost; ``mma_half.cu``."""
     words = ceil(channels / 2)
     vectors = conv.C % 8 == 0 and channels % 8 == 0
@@ -84,13 +84,13 @@ class Usual:
 class Tile:
     """What the ladder has to know of ``mma_tile.cuh``: ``words`` is one of those above.
 
-    ``sums`` is one of the next two, and ``parts`` are those of a factor; ``stages``, ``warps`` (at most), ``down`` (of
+    ``sums`` is one of the next two, and ``terms`` are those of a factor; ``stages``, ``warps`` (at most), ``down`` (of
     them that share filters) and ``inputs`` (words of a chunk at most) are behind the usual constants.
     """
 
     words: Callable[[Conv, int, int], tuple[int, int]]
     sums: Callable[[int, int], int] = rows_of_pixels
-    parts: int = 1
+    terms: int = 1
     stages: int = 4
     warps: int = 16
     down: int = 1
@@ -124,7 +124,7 @@ class Tile:
 
     def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
         """Whether a usual chunk has so many channels."""
-        return channels == 1 or self.input_words(conv, channels, pixels) <= self.inputs * self.parts
+        return channels == 1 or self.input_words(conv, channels, pixels) <= self.inputs * self.terms
 
     def image_tiles(self, conv: Conv, pixels: int, filters: int) -> int:
         """Tiles of an image."""
@@ -132,7 +132,7 @@ class Tile:
 
     def steps(self, conv: Conv, channels: int) -> int:
         """Products of a warp, one after the other, that a chunk is deep."""
-        return ceil(self.words(conv, channels, conv.R)[0] / STEP)
+        return ceil(self.words(conv, channels, conv.R)[0] / MMA_WORDS)
 
     def input_words(self, conv: Conv, channels: int, pixels: int) -> int:
         """Places of a chunk's input rows."""
@@ -164,9 +164,9 @@ class Tile:
         """Inputs of one chunk or two, offsets of taps and the warps' filters, or the warps' sums in their place."""
         channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         buffers = min(2, ceil(self.chunks(p) / self.split_blocks(p)))
-        inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * STEP
+        inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * MMA_WORDS
         along = p["WARPS"] // p["WARPS_DOWN"]
-        ring = along * p["STAGES"] * filters * STEP * self.parts
+        ring = along * p["STAGES"] * filters * MMA_WORDS * self.terms
         sums = along * self.sums(pixels, filters)
         return max(inputs + ring, sums) * WORD
 
@@ -183,7 +183,7 @@ class Tile:
     def fragments(self, p: Problem) -> tuple[int, ...]:
         """The filters as fragments: tiles, chunks, words of a chunk."""
         filters, chunks = p["TILE_FILTERS"], self.chunks(p)
-        words = self.steps(p.conv, p["CHANNELS"]) * filters * STEP * self.parts
+        words = self.steps(p.conv, p["CHANNELS"]) * filters * MMA_WORDS * self.terms
         return ceil(p.conv.M / filters), chunks, words
 
     def fragments_grid(self, p: Problem) -> Dims:
@@ -298,7 +298,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-2",
         "every factor as the sum of two halves, three products: the precision of floats",
         "mma-scaled",
-        Tile(in_pairs(2), parts=2, stages=3, down=2),
+        Tile(in_pairs(2), terms=2, stages=3, down=2),
         precision="fp32",
         scaled=True,
     ),
@@ -307,7 +307,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-h",
         "halves with channels innermost, sums in floats",
         "mma-tf32",
-        Tile(in_halves, rows_of_filters, warps=8, inputs=8 * 1024),
+        Tile(in_fp16, rows_of_filters, warps=8, inputs=8 * 1024),
         precision="fp16",
         dtype="float16",
         layout="nhwc",

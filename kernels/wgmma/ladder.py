@@ -1,4 +1,4 @@
-"""The rungs on Hopper's tensor cores: implicit GEMM by warpgroups, fed by the copy engine."""
+"""The wgmma rungs: implicit GEMM on Hopper's tensor cores by warpgroups, fed by TMA."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,32 +18,32 @@ from alexconv.kernels.problem import TYPICAL_BATCH, Problem
 from alexconv.kernels.rung import IMAGES_AT_A_TIME, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
 
-CHUNK = 8  # halves in 16 bytes: the unit of the copy engine's strides
-TAPS = 64  # of a stage: a row of 128 bytes
-ROW_BYTES = TAPS * HALF
-ATOM_BYTES = 1024  # to which the ring of stages is aligned
-BARRIER_BYTES = 16  # two barriers for each stage
+CHUNK = 8  # fp16 values in 16 bytes: the unit of TMA strides
+STAGE_TAPS = 64  # a row of 128 bytes
+ROW_BYTES = STAGE_TAPS * HALF
+ATOM_BYTES = 1024  # of the 128-byte swizzle, to which stages are aligned
+BARRIER_BYTES = 16  # two mbarriers for each stage
 WARPGROUP = 128
-UNIT = 64  # pixels in one product of a warpgroup
-SUM_REGISTERS = {2: 200, 3: 128}  # that a consumer's thread can spare, by the number of consumers
+UNIT = 64  # rows of one wgmma
+ACCUMULATOR_REGISTERS = {2: 200, 3: 128}  # of a consumer's thread, by the number of consumers
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
 
 
 @dataclass(frozen=True)
-class Factors:
-    """How the factors of a product come, and its sums go: parts of each number, and the order of the output.
+class Operands:
+    """Terms of each operand (1: fp16; 2: hi and lo), and whether the epilogue writes the study's NCHW order.
 
-    The study's order is stored by way of shared memory; as in study_output.cuh.
+    That epilogue transposes through shared memory (study_epilogue.cuh).
     """
 
-    parts: int
+    terms: int
     study: bool
 
 
-STORED_FILTERS = 32  # of a consumer that are on their way out at a time
-SKEW = 4  # floats between two filters' rows of sums
-STORE_REGISTERS = 16  # that the study's order takes beside the sums; where two parts were, theirs are free by then
-NATIVE, STUDY, STUDY_SPLIT = Factors(1, study=False), Factors(1, study=True), Factors(2, study=True)
+EPILOGUE_FILTERS = 32  # of a consumer in the epilogue's two buffers
+SKEW = 4  # floats of padding per filter
+EPILOGUE_REGISTERS = 16  # beside the accumulators; with two terms, those of a stage are free by then
+NATIVE, STUDY, STUDY_SPLIT = Operands(1, study=False), Operands(1, study=True), Operands(2, study=True)
 
 
 def blocked_c(conv: Conv) -> int:
@@ -78,7 +78,7 @@ def filters_shape(p: Problem) -> tuple[int, ...]:
 
 
 def pixel_map(name: str, array: str) -> TensorMap:
-    """The map through which the blocked input is gathered.
+    """The im2col map through which TMA gathers the blocked input.
 
     A row of a filter meets neighbouring pixels, which are neighbours in memory: so a pixel of the map is such a row,
     and pixels overlap.  The window has one column.
@@ -92,7 +92,7 @@ def pixel_map(name: str, array: str) -> TensorMap:
             blocked_hw(p.conv)[1] * blocked_c(p.conv) * HALF,
             blocked_hw(p.conv)[0] * blocked_hw(p.conv)[1] * blocked_c(p.conv) * HALF,
         ),
-        box=lambda p: (TAPS, p["TILE_PIXELS"]),
+        box=lambda p: (STAGE_TAPS, p["TILE_PIXELS"]),
         window=lambda p: (1, blocked_rs(p.conv)[0]),
     )
 
@@ -104,60 +104,64 @@ def filter_map(name: str, array: str) -> TensorMap:
         array,
         dims=lambda p: (run(p.conv), blocked_rs(p.conv)[0], p.conv.M),
         strides=lambda p: (run(p.conv) * HALF, run(p.conv) * HALF * blocked_rs(p.conv)[0]),
-        box=lambda p: (TAPS, 1, p["TILE_FILTERS"]),
+        box=lambda p: (STAGE_TAPS, 1, p["TILE_FILTERS"]),
     )
 
 
 def consumers(p: Problem) -> int:
-    """Warpgroups that share the pixels of a tile."""
+    """Consumer warpgroups, which divide the pixels of a tile."""
     return 2 if p["TILE_PIXELS"] % (2 * UNIT) == 0 else 3
 
 
-def stored_bytes(p: Problem) -> int:
-    """Shared memory through which the sums of all consumers leave in the study's order, four floats more a filter."""
-    return consumers(p) * STORED_FILTERS * (UNIT + SKEW) * FLOAT
+def epilogue_bytes(p: Problem) -> int:
+    """Shared memory of the study's epilogue: two buffers for each consumer."""
+    return consumers(p) * EPILOGUE_FILTERS * (UNIT + SKEW) * FLOAT
 
 
-def ring_bytes(factors: Factors, p: Problem) -> int:
-    """Shared memory of the multiplication: stages, barriers, the way out, and what aligning them may cost."""
-    stage = (p["TILE_PIXELS"] + p["TILE_FILTERS"]) * ROW_BYTES * factors.parts
-    output = stored_bytes(p) if factors.study else CHUNK
+def pipeline_bytes(operands: Operands, p: Problem) -> int:
+    """Shared memory of the multiplication: stages, mbarriers, epilogue, alignment."""
+    stage = (p["TILE_PIXELS"] + p["TILE_FILTERS"]) * ROW_BYTES * operands.terms
+    output = epilogue_bytes(p) if operands.study else CHUNK
     return p["STAGES"] * (stage + BARRIER_BYTES) + output + ATOM_BYTES
 
 
-def sums(factors: Factors, p: Problem) -> int:
-    """Registers of a consumer's thread for sums; those of a stage come on top where there are two parts."""
+def accumulators(operands: Operands, p: Problem) -> int:
+    """A consumer thread's accumulators; with two terms also those of a stage."""
     units = p["TILE_PIXELS"] // (UNIT * consumers(p))
-    return (units + factors.parts - 1) * p["TILE_FILTERS"] // 2
+    return (units + operands.terms - 1) * p["TILE_FILTERS"] // 2
 
 
-def too_many_sums(factors: Factors, p: Problem) -> str | None:
-    """Why the registers of a consumer's thread do not hold its sums, or None."""
-    registers, spare = sums(factors, p), SUM_REGISTERS[consumers(p)]
-    if factors.study and consumers(p) > 2:
-        spare -= STORE_REGISTERS * (2 - factors.parts)
-    return f"a thread needs {registers} registers for its sums, it can spare {spare}" if registers > spare else None
+def too_many_accumulators(operands: Operands, p: Problem) -> str | None:
+    """Why the registers of a consumer's thread do not hold its accumulators, or None."""
+    registers, spare = accumulators(operands, p), ACCUMULATOR_REGISTERS[consumers(p)]
+    if operands.study and consumers(p) > 2:
+        spare -= EPILOGUE_REGISTERS * (2 - operands.terms)
+    return (
+        f"a thread needs {registers} registers for its accumulators, it can spare {spare}"
+        if registers > spare
+        else None
+    )
 
 
 def tile_cost(p: Problem, pixels: int, filters: int) -> int:
-    """What a tile size costs at a usual batch: rounds of tiles over all multiprocessors, times products and loads."""
+    """What a tile size costs at a usual batch: waves of tiles over all multiprocessors, times products and loads."""
     tiles = ceil(TYPICAL_BATCH * p.conv.E * p.conv.F / pixels) * ceil(p.conv.M / filters)
-    load = 24  # products in the time in which one more pixel or filter is brought to a tile
+    load = 24  # products in the time in which one more pixel or filter is fetched for a tile
     return ceil(tiles / p.device.multiprocessors) * (pixels * filters + load * (pixels + filters))
 
 
 PIXEL_TILES, FILTER_TILES = (128, 192, 256), (64, 96, 128, 192, 256)
 
 
-def best_tile(factors: Factors) -> Callable[[Problem], tuple[int, int]]:
-    """The tile size with the least cost among those whose sums fit the registers."""
+def best_tile(operands: Operands) -> Callable[[Problem], tuple[int, int]]:
+    """The tile size with the least cost among those whose accumulators fit the registers."""
 
     def found(p: Problem) -> tuple[int, int]:
         sizes = [
             (pixels, filters)
             for pixels in PIXEL_TILES
             for filters in FILTER_TILES
-            if not too_many_sums(factors, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
+            if not too_many_accumulators(operands, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
         ]
         fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.M % filters == 0] or sizes
         return min(fitting, key=lambda tile: tile_cost(p, *tile))
@@ -165,37 +169,43 @@ def best_tile(factors: Factors) -> Callable[[Problem], tuple[int, int]]:
     return found
 
 
-def most_stages(factors: Factors, p: Problem, tile: tuple[int, int]) -> int:
+def most_stages(operands: Operands, p: Problem, tile: tuple[int, int]) -> int:
     """Stages that fit shared memory, at least as many as the kernel takes."""
     pixels, filters = tile
     fixed, one = (
-        ring_bytes(factors, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters, STAGES=stages)) for stages in (0, 1)
+        pipeline_bytes(operands, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters, STAGES=stages)) for stages in (0, 1)
     )
     return max(min(STAGES), min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
 
 
-STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is under way
+GRID_BLOCKS = Constant(
+    "GRID_BLOCKS",
+    "blocks of the persistent grid, which divide the tiles among them",
+    lambda p: p.device.multiprocessors,
+    formerly=("BLOCKS",),
+)
+STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is in flight
 
 
-def tile_constants(factors: Factors) -> tuple[Constant, ...]:
-    """The constants of a rung with such factors."""
-    tile = best_tile(factors)
+def tile_constants(operands: Operands) -> tuple[Constant, ...]:
+    """The constants of a rung with these operands."""
+    tile = best_tile(operands)
     return (
         Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=PIXEL_TILES),
         Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
         Constant(
             "STAGES",
-            "blocks of 64 taps on their way to the tensor cores",
-            lambda p: most_stages(factors, p, tile(p)),
+            "stages of the TMA pipeline, of 64 taps each",
+            lambda p: most_stages(operands, p, tile(p)),
             choices=STAGES,
         ),
-        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda p: p.device.multiprocessors),
+        GRID_BLOCKS,
     )
 
 
 def tiles_grid(p: Problem) -> Dims:
-    """As many blocks as there are multiprocessors, each with several tiles."""
-    return p["BLOCKS"], 1, 1
+    """A persistent kernel: GRID_BLOCKS blocks, each with several tiles."""
+    return p["GRID_BLOCKS"], 1, 1
 
 
 def tiles_block(p: Problem) -> Dims:
@@ -204,14 +214,14 @@ def tiles_block(p: Problem) -> Dims:
 
 
 def block_c(conv: Conv) -> int:
-    """Input channels of a block of ``prepare_input``; as in blocked.cuh."""
+    """Input channels of a block of ``prepare_input``"""
     if conv.U in (1, 2):
         return 64 // conv.U**2
     return 4 if conv.U % 4 == 0 else 8
 
 
 def block_pixels(conv: Conv) -> int:
-    """Blocked pixels of a block of ``prepare_input``; as in blocked.cuh."""
+    """Blocked pixels of a block of ``prepare_input``"""
     return 64 if conv.U <= 4 else 32
 
 
@@ -222,9 +232,9 @@ def tiles_and_groups(conv: Conv) -> tuple[int, int]:
     return rows * ceil(columns / block_pixels(conv)), ceil(blocked_c(conv) / (block_c(conv) * conv.U**2))
 
 
-def input_bytes(parts: int) -> SharedBytes:
+def input_bytes(terms: int) -> SharedBytes:
     """Shared memory of ``prepare_input``: a tile in halves, two more for each pixel."""
-    return lambda p: parts * block_pixels(p.conv) * (block_c(p.conv) * p.conv.U**2 + 2) * HALF
+    return lambda p: terms * block_pixels(p.conv) * (block_c(p.conv) * p.conv.U**2 + 2) * HALF
 
 
 def input_grid(p: Problem) -> Dims:
@@ -237,25 +247,25 @@ def images_grid(p: Problem) -> Dims:
     return 1, 1, p.N
 
 
-def refuses(factors: Factors) -> Refusal:
-    """What such a rung cannot take."""
+def refuses(operands: Operands) -> Refusal:
+    """The reason why such a rung does not take a problem."""
 
     def reason(p: Problem) -> str | None:
-        if reason := beyond_shared(p.device, "a block needs", ring_bytes(factors, p)):
+        if reason := beyond_shared(p.device, "a block needs", pipeline_bytes(operands, p)):
             return reason
-        if reason := too_many_sums(factors, p):
+        if reason := too_many_accumulators(operands, p):
             return reason
         if blocked_rs(p.conv)[0] > LARGEST_WINDOW:
             return f"a filter of {blocked_rs(p.conv)[0]} rows exceeds a tensor map's {LARGEST_WINDOW}"
         if p.conv.E * p.conv.F > 1 << 22:
             return f"an output plane of {p.conv.E * p.conv.F} pixels exceeds {1 << 22}"
-        return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(factors.parts)(p))
+        return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(operands.terms)(p))
 
     return reason
 
 
 def refuses_unblocked(p: Problem) -> str | None:
-    """What does not serve as it lies."""
+    """The reason why TMA cannot gather the input as it lies."""
     if p.conv.U > 1 or p.conv.C % CHUNK:
         return f"{p.conv.C} channels and a stride of {p.conv.U}: the copy engine takes multiples of {CHUNK} and 1"
     return refuses(NATIVE)(p)
@@ -267,72 +277,72 @@ def filters_grid(p: Problem) -> Dims:
 
 
 FILTERS = Array("filters", filters_shape, HALF)
-FILTERS_REST = Array("filters_rest", filters_shape, HALF)
+FILTERS_HI, FILTERS_LO = (Array(name, filters_shape, HALF) for name in ("filters_hi", "filters_lo"))
 PIXELS = Array("pixels", pixels_shape, HALF)
-PIXELS_REST = Array("pixels_rest", pixels_shape, HALF)
+PIXELS_HI, PIXELS_LO = (Array(name, pixels_shape, HALF) for name in ("pixels_hi", "pixels_lo"))
 EXPONENTS = Array("exponents", lambda p: (p.N,))
 RANGES = Array("ranges", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
 
 
-def multiply(factors: Factors, *args: str) -> Launch:
+def multiply(operands: Operands, *args: str) -> Launch:
     """The launch of the product itself."""
 
     def shared_bytes(p: Problem) -> int:
-        return ring_bytes(factors, p)
+        return pipeline_bytes(operands, p)
 
     return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True)
 
 
-def prepare_scaled(parts: int) -> tuple[Launch, ...]:
-    """The launches that scale the filters and write so many parts of them."""
-    blocked = ("filters", "filters_rest")[:parts]
+def prepare_scaled(terms: int) -> tuple[Launch, ...]:
+    """The launches that scale the filters and write their terms."""
+    operands = ("filters",) if terms == 1 else ("filters_hi", "filters_lo")
     return (
         Launch("find_filter_ranges", ("w", "filter_ranges"), ranges_grid, flat_block),
-        Launch("prepare_filters", ("w", "filter_ranges", "filter_exponent", *blocked), filters_grid, flat_block),
+        Launch("prepare_filters", ("w", "filter_ranges", "filter_exponent", *operands), filters_grid, flat_block),
     )
 
 
-def scale_input(parts: int) -> tuple[Launch, ...]:
-    """The launches that scale the input and write so many parts of it."""
-    blocked, shared = ("pixels", "pixels_rest")[:parts], input_bytes(parts)
+def scale_input(terms: int) -> tuple[Launch, ...]:
+    """The launches that scale the input and write its terms."""
+    operands, shared = ("pixels",) if terms == 1 else ("pixels_hi", "pixels_lo"), input_bytes(terms)
     return (
-        Launch("prepare_input", ("x", "ranges", *blocked), input_grid, flat_block, shared),
-        Launch("prepare_outliers", ("x", "ranges", "exponents", *blocked), images_grid, flat_block, shared, pdl=True),
+        Launch("prepare_input", ("x", "ranges", *operands), input_grid, flat_block, shared),
+        Launch("prepare_outliers", ("x", "ranges", "exponents", *operands), images_grid, flat_block, shared, pdl=True),
     )
 
 
 WINDOW_TILE = 128  # positions of two consumers' tiles, unless it is said otherwise
-BOX = 64  # rows of a window that the copy engine brings at a time
+BOX = 64  # rows of a window that one TMA copy brings
 IMAGES = (32, 64, 128, 256, 512, 1024)  # at a time: multiples of 32 keep the next ones' arrays aligned
 L2_SHARE = 2 / 3  # that the blocked input may fill: x and y pass through the cache too
 
 
-def window_bytes(factors: Factors, p: Problem) -> int:
-    """Shared memory of the multiplication from windows: windows, all filters, barriers, the way out, alignment."""
+def window_bytes(operands: Operands, p: Problem) -> int:
+    """Shared memory of the multiplication from windows: windows, all filters, mbarriers, epilogue, alignment."""
     R, S = blocked_rs(p.conv)
     furthest = (R - 1) * blocked_hw(p.conv)[1] + S - 1
     window = round_up(p["TILE_PIXELS"] // 2 + furthest, BOX) * ROW_BYTES
     filters = R * S * p["TILE_FILTERS"] * ROW_BYTES
-    output = stored_bytes(p) if factors.study else CHUNK
+    output = epilogue_bytes(p) if operands.study else CHUNK
     return p["STAGES"] * (window + BARRIER_BYTES) + filters + 2 * BARRIER_BYTES + output + ATOM_BYTES
 
 
-def refuses_window(factors: Factors) -> Refusal:
+def refuses_window(operands: Operands) -> Refusal:
     """What a rung that works from windows cannot take."""
 
     def reason(p: Problem) -> str | None:
         if p["TILE_FILTERS"] < p.conv.M:
             return f"{p.conv.M} filters exceed a tile's {p['TILE_FILTERS']}"
-        if blocked_c(p.conv) > TAPS:
-            return f"{blocked_c(p.conv)} channels exceed the {TAPS} of a row in shared memory"
-        if reason := beyond_shared(p.device, "windows and filters need", window_bytes(factors, p)):
+        if blocked_c(p.conv) > STAGE_TAPS:
+            return f"{blocked_c(p.conv)} channels exceed the {STAGE_TAPS} of a row in shared memory"
+        if reason := beyond_shared(p.device, "windows and filters need", window_bytes(operands, p)):
             return reason
-        return refuses(factors)(p.having(STAGES=min(STAGES)))
+        return refuses(operands)(p.having(STAGES=min(STAGES)))
 
     return reason
 
 
-def window_constants(factors: Factors) -> tuple[Constant, ...]:
+def window_constants(operands: Operands) -> tuple[Constant, ...]:
     """The constants of a rung that works from windows: one tile has all filters."""
 
     def filters(p: Problem) -> int:
@@ -340,7 +350,7 @@ def window_constants(factors: Factors) -> tuple[Constant, ...]:
 
     def stages(p: Problem) -> int:
         fixed, one = (
-            window_bytes(factors, p.having(TILE_PIXELS=WINDOW_TILE, TILE_FILTERS=filters(p), STAGES=number))
+            window_bytes(operands, p.having(TILE_PIXELS=WINDOW_TILE, TILE_FILTERS=filters(p), STAGES=number))
             for number in (0, 1)
         )
         return max(2, min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
@@ -348,8 +358,8 @@ def window_constants(factors: Factors) -> tuple[Constant, ...]:
     return (
         Constant("TILE_PIXELS", "positions of both consumers' tiles", lambda p: WINDOW_TILE, choices=(128, 256)),
         Constant("TILE_FILTERS", "filters of a tile", filters, choices=FILTER_TILES),
-        Constant("STAGES", "windows on their way to the tensor cores", stages, choices=STAGES),
-        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda p: p.device.multiprocessors),
+        Constant("STAGES", "stages of the TMA pipeline, of a window each", stages, choices=STAGES),
+        GRID_BLOCKS,
     )
 
 
@@ -374,7 +384,7 @@ def position_map(name: str, array: str) -> TensorMap:
             blocked_c(p.conv) * HALF,
             p.N * prod(blocked_hw(p.conv)) * blocked_c(p.conv) * HALF,
         ),
-        box=lambda p: (TAPS, BOX, 1),
+        box=lambda p: (STAGE_TAPS, BOX, 1),
     )
 
 
@@ -388,15 +398,15 @@ def tap_map(name: str, array: str) -> TensorMap:
             blocked_c(p.conv) * HALF,
             prod(blocked_rs(p.conv)) * blocked_c(p.conv) * HALF,
         ),
-        box=lambda p: (TAPS, 1, p["TILE_FILTERS"]),
+        box=lambda p: (STAGE_TAPS, 1, p["TILE_FILTERS"]),
     )
 
 
-def multiply_windows(factors: Factors, *args: str) -> Launch:
+def multiply_windows(operands: Operands, *args: str) -> Launch:
     """The launch of the product from windows."""
 
     def shared_bytes(p: Problem) -> int:
-        return window_bytes(factors, p)
+        return window_bytes(operands, p)
 
     return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True)
 
@@ -405,7 +415,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-half",
         alias="wgmma-fp16",
-        idea="products by warpgroups straight from shared memory, which the copy engine (TMA) fills",
+        idea="persistent, warp-specialized implicit GEMM: wgmma from shared memory, which TMA fills (im2col mode)",
         family="wgmma",
         parent="mma-half",
         file="wgmma/wgmma_half.cu",
@@ -445,12 +455,12 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
     ),
     Rung(
-        "wgmma-tf32",
-        alias="wgmma-scaled",
-        idea="the study's floats scaled and rounded to halves: tf32's accuracy at twice its speed",
+        "wgmma-scaled",
+        alias="wgmma-s",
+        idea="the study's floats scaled and rounded to fp16: the accuracy of tf32 at twice its rate",
         family="wgmma",
         parent="wgmma-half-blocked",
-        file="wgmma/wgmma_tf32.cu",
+        file="wgmma/wgmma_scaled.cu",
         launches=(
             *scale_input(1),
             multiply(STUDY, "pixel_map", "filter_map", "exponents", "filter_exponent", "y", "N"),
@@ -464,32 +474,33 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         refuses=refuses(STUDY),
         min_capability=HOPPER,
         exact_capability=True,
+        formerly=("wgmma-tf32",),
     ),
     Rung(
         "wgmma-split",
         alias="wgmma-3x",
-        idea="each float as two halves: three products have the accuracy of fp32",
+        idea="each float as hi and lo fp16 terms: three products have the accuracy of fp32",
         family="wgmma",
-        parent="wgmma-tf32",
+        parent="wgmma-scaled",
         file="wgmma/wgmma_split.cu",
         launches=(
             *scale_input(2),
             multiply(
                 STUDY_SPLIT,
-                *("pixel_map", "pixel_rest_map", "filter_map", "filter_rest_map"),
+                *("pixel_hi_map", "pixel_lo_map", "filter_hi_map", "filter_lo_map"),
                 *("exponents", "filter_exponent", "y", "N"),
             ),
         ),
         constants=tile_constants(STUDY_SPLIT),
-        scratch=(RANGES, EXPONENTS, PIXELS, PIXELS_REST),
+        scratch=(RANGES, EXPONENTS, PIXELS_HI, PIXELS_LO),
         precision="fp32",
         prepare=prepare_scaled(2),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS, FILTERS_REST),
+        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS_HI, FILTERS_LO),
         maps=(
-            pixel_map("pixel_map", "pixels"),
-            pixel_map("pixel_rest_map", "pixels_rest"),
-            filter_map("filter_map", "filters"),
-            filter_map("filter_rest_map", "filters_rest"),
+            pixel_map("pixel_hi_map", "pixels_hi"),
+            pixel_map("pixel_lo_map", "pixels_lo"),
+            filter_map("filter_hi_map", "filters_hi"),
+            filter_map("filter_lo_map", "filters_lo"),
         ),
         refuses=refuses(STUDY_SPLIT),
         min_capability=HOPPER,
@@ -498,7 +509,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-window-half",
         alias="wgmma-window-fp16",
-        idea="a tile's inputs once in shared memory: a tap is another place to begin reading them",
+        idea="a tile's inputs once in shared memory, a tap is an offset into them; ping-pong consumers",
         family="wgmma",
         parent="wgmma-half-blocked",
         file="wgmma/wgmma_window_half.cu",
@@ -519,12 +530,12 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
     ),
     Rung(
-        "wgmma-window-tf32",
-        alias="wgmma-window-scaled",
-        idea="windows of the study's floats, scaled and rounded to halves",
+        "wgmma-window-scaled",
+        alias="wgmma-window-s",
+        idea="windows of the study's floats, scaled and rounded to fp16",
         family="wgmma",
-        parent="wgmma-tf32",
-        file="wgmma/wgmma_window_tf32.cu",
+        parent="wgmma-scaled",
+        file="wgmma/wgmma_window_scaled.cu",
         launches=(
             *scale_input(1),
             multiply_windows(STUDY, "position_map", "tap_map", "exponents", "filter_exponent", "y", "N"),
@@ -538,5 +549,6 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_window(STUDY),
         min_capability=HOPPER,
         exact_capability=True,
+        formerly=("wgmma-window-tf32",),
     ),
 )

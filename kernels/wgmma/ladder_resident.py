@@ -10,41 +10,42 @@ from alexconv.kernels.wgmma.ladder import (
     BARRIER_BYTES,
     CHUNK,
     EXPONENTS,
+    GRID_BLOCKS,
     RANGES,
     UNIT,
     WARPGROUP,
     blocked_c,
     blocked_hw,
     blocked_rs,
+    epilogue_bytes,
     input_bytes,
     scale_input,
-    stored_bytes,
     tiles_grid,
 )
 from alexconv.shapes import Conv
 
-ALIGNMENT = 16  # bytes, of what the copy engine brings unswizzled
-STEP = 16  # channels of one product of a warpgroup
-RESIDENT_FILTERS = (64, 96)  # of a tile: a thread has three sums for each of its outputs
+ALIGNMENT = 16  # bytes, of bulk copies
+MMA_K = 16  # channels of one wgmma
+RESIDENT_FILTERS = (64, 96)  # of a tile: a thread has three accumulators for each of its outputs
 RESIDENT_STAGES = tuple(range(2, 17))
 
 
 def resident_stages(conv: Conv) -> int:
     """Stages of a tile: rows of the blocked filter, each in slices of channels."""
-    return blocked_rs(conv)[0] * ceil(blocked_c(conv) / STEP)
+    return blocked_rs(conv)[0] * ceil(blocked_c(conv) / MMA_K)
 
 
 def resident_filter_bytes(p: Problem) -> int:
-    """All filters in two parts, as shared memory has them."""
-    return resident_stages(p.conv) * blocked_rs(p.conv)[1] * STEP * 2 * p["TILE_FILTERS"] * HALF
+    """The hi and lo terms of all filters, as shared memory has them."""
+    return resident_stages(p.conv) * blocked_rs(p.conv)[1] * MMA_K * 2 * p["TILE_FILTERS"] * HALF
 
 
 def resident_bytes(p: Problem) -> int:
     """Shared memory of the multiplication with resident filters: these, stages, the way out, barriers."""
     rows = UNIT + blocked_rs(p.conv)[1] - 1
-    stages = p["STAGES"] * (2 * rows * STEP * HALF + BARRIER_BYTES)
+    stages = p["STAGES"] * (2 * rows * MMA_K * HALF + BARRIER_BYTES)
     barriers = (resident_stages(p.conv) + 2) * BARRIER_BYTES // 2
-    needed = resident_filter_bytes(p) + stages + stored_bytes(p.having(TILE_PIXELS=2 * UNIT)) + barriers
+    needed = resident_filter_bytes(p) + stages + epilogue_bytes(p.having(TILE_PIXELS=2 * UNIT)) + barriers
     return round_up(needed, ALIGNMENT)
 
 
@@ -71,14 +72,14 @@ def resident_constants() -> tuple[Constant, ...]:
             for number in RESIDENT_STAGES
             if resident_bytes(p.having(TILE_FILTERS=filters(p), STAGES=number)) <= p.device.shared_per_block
         ]
-        # With a ring of one tile's stages the kernel knows where each of them is.
+        # With a pipeline of one tile's stages the kernel knows where each of them is.
         whole_tile = resident_stages(p.conv)
         return whole_tile if whole_tile in fitting else max(fitting, default=min(RESIDENT_STAGES))
 
     return (
         Constant("TILE_FILTERS", "filters of a tile", filters, choices=RESIDENT_FILTERS),
-        Constant("STAGES", "rows of a filter on their way to the tensor cores", stages, choices=RESIDENT_STAGES),
-        Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda p: p.device.multiprocessors),
+        Constant("STAGES", "stages of the bulk-copy pipeline, of a filter row each", stages, choices=RESIDENT_STAGES),
+        GRID_BLOCKS,
     )
 
 
@@ -90,7 +91,7 @@ def planes_shape(p: Problem) -> tuple[int, ...]:
 def slices_shape(p: Problem) -> tuple[int, ...]:
     """The blocked filters, in the order in which a block wants them."""
     S = blocked_rs(p.conv)[1]
-    return resident_stages(p.conv), S, STEP // CHUNK, 2, p["TILE_FILTERS"], CHUNK
+    return resident_stages(p.conv), S, MMA_K // CHUNK, 2, p["TILE_FILTERS"], CHUNK
 
 
 def slices_grid(p: Problem) -> Dims:
@@ -102,7 +103,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-split-resident",
         alias="wgmma-3x-resident",
-        idea="filters that stay in shared memory; consumers in turns; one stage for all taps of a row",
+        idea="filters resident in shared memory; ping-pong consumers; one stage for all taps of a row",
         family="wgmma",
         parent="wgmma-split",
         file="wgmma/wgmma_split_resident.cu",
@@ -110,7 +111,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
             *scale_input(2),
             Launch(
                 "multiply",
-                ("pixels", "pixels_rest", "filters", "exponents", "filter_exponent", "y", "N"),
+                ("pixels_hi", "pixels_lo", "filters", "exponents", "filter_exponent", "y", "N"),
                 tiles_grid,
                 lambda p: (3 * WARPGROUP, 1, 1),
                 resident_bytes,
@@ -118,7 +119,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
             ),
         ),
         constants=resident_constants(),
-        scratch=(RANGES, EXPONENTS, Array("pixels", planes_shape, HALF), Array("pixels_rest", planes_shape, HALF)),
+        scratch=(RANGES, EXPONENTS, Array("pixels_hi", planes_shape, HALF), Array("pixels_lo", planes_shape, HALF)),
         precision="fp32",
         prepare=(
             Launch("find_filter_ranges", ("w", "filter_ranges"), ranges_grid, flat_block),

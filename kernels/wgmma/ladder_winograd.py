@@ -10,41 +10,42 @@ from alexconv.kernels.wgmma.ladder import (
     CHUNK,
     EXPONENTS,
     FILTER_TILES,
+    GRID_BLOCKS,
     PIXEL_TILES,
+    STAGE_TAPS,
     STAGES,
-    TAPS,
-    Factors,
+    Operands,
     images_grid,
     most_stages,
+    pipeline_bytes,
     prepare_scaled,
-    ring_bytes,
     tiles_block,
     tiles_grid,
-    too_many_sums,
+    too_many_accumulators,
 )
 from alexconv.shapes import Conv
 
-SPLIT = Factors(2, study=False)  # the sums leave as they are
+SPLIT = Operands(2, study=False)  # the epilogue stores accumulators as they are
 MOST_POINTS = 8
-TILE_OUTPUTS = (2, 3, 4, 5, 6)
+TILE_SIZES = (2, 3, 4, 5, 6)  # outputs of a Winograd tile
 # Taps of an output below which so many points have larger errors than a chain of fused multiply-adds, about: errors of
 # products grow with the points' matrices, and fewer of them do not cancel as well.
 LEAST_TAPS = {3: 50, 4: 80, 5: 250, 6: 350, 7: 950, 8: 1100}
 TILE_PIXELS = 128  # with which three stages fit; the last round of tiles is shared, so their number does not matter
-MOST_CHANNELS = 96  # of a block of ``prepare_input``; as in winograd.cuh
+MOST_CHANNELS = 96  # of a block of ``prepare_input``
 BLOCK_INPUTS = 32  # about, of a channel
-OUTPUT_SPAN = 128  # outputs of a plane in a block of ``make_outputs``, at most; as in point_products.cuh
+OUTPUT_SPAN = 128  # outputs of a plane in a block of ``make_outputs``, at most
 OUTPUT_FILTERS = 64
 
 
 def points(p: Problem) -> int:
     """Points at which a tile's polynomials are multiplied."""
-    return p["OUTPUTS"] + p.conv.S - 1
+    return p["TILE_OUTPUTS"] + p.conv.S - 1
 
 
 def tiles_across(p: Problem) -> int:
     """Tiles of a row of outputs."""
-    return ceil(p.conv.F / p["OUTPUTS"])
+    return ceil(p.conv.F / p["TILE_OUTPUTS"])
 
 
 def depth(conv: Conv) -> int:
@@ -59,7 +60,7 @@ def too_few_taps(conv: Conv, size: int) -> bool:
 
 def usual_outputs(conv: Conv) -> int:
     """The size of a tile with the fewest products for a row; of several the smallest, whose errors are smaller."""
-    sizes = [size for size in TILE_OUTPUTS if not too_few_taps(conv, size)] or [min(TILE_OUTPUTS)]
+    sizes = [size for size in TILE_SIZES if not too_few_taps(conv, size)] or [min(TILE_SIZES)]
     return min(sizes, key=lambda size: (ceil(conv.F / size) * (size + conv.S - 1), size))
 
 
@@ -105,7 +106,7 @@ def value_map(name: str, array: str) -> TensorMap:
             points(p) * p.N,
         ),
         strides=strides,
-        box=lambda p: (TAPS, p["TILE_PIXELS"]),
+        box=lambda p: (STAGE_TAPS, p["TILE_PIXELS"]),
         window=lambda p: (1, 1),
     )
 
@@ -117,7 +118,7 @@ def filter_map(name: str, array: str) -> TensorMap:
         array,
         dims=lambda p: (p.conv.R * depth(p.conv), 1, points(p) * p.conv.M),
         strides=lambda p: (p.conv.R * depth(p.conv) * HALF, p.conv.R * depth(p.conv) * HALF),
-        box=lambda p: (TAPS, 1, p["TILE_FILTERS"]),
+        box=lambda p: (STAGE_TAPS, 1, p["TILE_FILTERS"]),
     )
 
 
@@ -145,7 +146,7 @@ def input_grid(p: Problem) -> Dims:
 
 def output_span(p: Problem) -> tuple[int, int]:
     """Rows and columns of outputs that a block of ``make_outputs`` makes."""
-    size = p["OUTPUTS"]
+    size = p["TILE_OUTPUTS"]
     columns = p.conv.F if p.conv.F <= OUTPUT_SPAN else OUTPUT_SPAN // size * size
     return ceil(p.conv.E / ceil(p.conv.E / (OUTPUT_SPAN // columns))), columns
 
@@ -164,7 +165,7 @@ def outputs_bytes(p: Problem) -> int:
 
 def multiply_bytes(p: Problem) -> int:
     """Shared memory of the multiplication."""
-    return ring_bytes(SPLIT, p)
+    return pipeline_bytes(SPLIT, p)
 
 
 def refuses(p: Problem) -> str | None:
@@ -172,52 +173,58 @@ def refuses(p: Problem) -> str | None:
     if p.conv.U > 1 or p.conv.S == 1:
         return f"a stride of {p.conv.U} and filters of {p.conv.S} columns: Winograd's tiles take 1, and 2 or more"
     if points(p) > MOST_POINTS:
-        return f"tiles of {p['OUTPUTS']} outputs have {points(p)} points, more than {MOST_POINTS}"
-    if too_few_taps(p.conv, p["OUTPUTS"]):
+        return f"tiles of {p['TILE_OUTPUTS']} outputs have {points(p)} points, more than {MOST_POINTS}"
+    if too_few_taps(p.conv, p["TILE_OUTPUTS"]):
         least = LEAST_TAPS[points(p)]
-        return f"tiles of {p['OUTPUTS']} outputs are accurate for {least} taps or more, not for {p.conv.K}"
+        return f"tiles of {p['TILE_OUTPUTS']} outputs are accurate for {least} taps or more, not for {p.conv.K}"
     for what, needed in (
         ("multiply", multiply_bytes(p)),
         ("prepare_input", input_bytes(p)),
     ):
         if reason := beyond_shared(p.device, f"a block of {what} needs", needed):
             return reason
-    return too_many_sums(SPLIT, p)
+    return too_many_accumulators(SPLIT, p)
 
 
 WINOGRAD_CONSTANTS = (
-    Constant("OUTPUTS", "outputs of a Winograd tile", lambda p: usual_outputs(p.conv), choices=TILE_OUTPUTS),
+    Constant(
+        "TILE_OUTPUTS",
+        "outputs of a Winograd tile",
+        formerly=("OUTPUTS",),
+        default=lambda p: usual_outputs(p.conv),
+        choices=TILE_SIZES,
+    ),
     Constant("TILE_PIXELS", "rows of sums in a tile", lambda p: TILE_PIXELS, choices=PIXEL_TILES),
     Constant("TILE_FILTERS", "filters of a tile", lambda p: usual_filters(p.conv), choices=FILTER_TILES),
     Constant(
         "STAGES",
-        "blocks of 64 taps on their way to the tensor cores",
+        "stages of the TMA pipeline, of 64 taps each",
         lambda p: most_stages(SPLIT, p, (TILE_PIXELS, usual_filters(p.conv))),
         choices=STAGES,
     ),
-    Constant("BLOCKS", "blocks of the grid, which share the tiles", lambda p: p.device.multiprocessors),
+    GRID_BLOCKS,
 )
 
-VALUES, VALUES_REST = (Array(name, values_shape, HALF) for name in ("values", "values_rest"))
-FILTERS, FILTERS_REST = (Array(name, filters_shape, HALF) for name in ("filters", "filters_rest"))
+VALUES_HI, VALUES_LO = (Array(name, values_shape, HALF) for name in ("values_hi", "values_lo"))
+FILTERS_HI, FILTERS_LO = (Array(name, filters_shape, HALF) for name in ("filters_hi", "filters_lo"))
 RANGES = Array("ranges", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
 SUMS = Array("sums", sums_shape)
-TAILS = Array("tails", lambda p: (p["BLOCKS"], p["TILE_PIXELS"], p["TILE_FILTERS"]))
-TAIL_OF = Array("tail_of", lambda p: (2 * p["BLOCKS"],))
+TAILS = Array("tails", lambda p: (p["GRID_BLOCKS"], p["TILE_PIXELS"], p["TILE_FILTERS"]))
+TAIL_OF = Array("tail_of", lambda p: (2 * p["GRID_BLOCKS"],))
 
 WINOGRAD_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-winograd",
         alias="winograd-3x",
-        idea="Winograd tiles along the rows: fewer products, which all multiprocessors share evenly",
+        idea="one-dimensional Winograd tiles: fewer products, by a stream-K schedule",
         family="wgmma",
         parent="wgmma-split",
         file="wgmma/wgmma_winograd.cu",
         launches=(
-            Launch("prepare_input", ("x", "ranges", "values", "values_rest"), input_grid, flat_block, input_bytes),
+            Launch("prepare_input", ("x", "ranges", "values_hi", "values_lo"), input_grid, flat_block, input_bytes),
             Launch(
                 "prepare_outliers",
-                ("x", "ranges", "exponents", "values", "values_rest"),
+                ("x", "ranges", "exponents", "values_hi", "values_lo"),
                 images_grid,
                 flat_block,
                 input_bytes,
@@ -225,7 +232,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
             ),
             Launch(
                 "multiply",
-                ("value_map", "value_rest_map", "filter_map", "filter_rest_map", "sums", "tails", "tail_of", "N"),
+                ("value_hi_map", "value_lo_map", "filter_hi_map", "filter_lo_map", "sums", "tails", "tail_of", "N"),
                 tiles_grid,
                 tiles_block,
                 multiply_bytes,
@@ -241,15 +248,15 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
             ),
         ),
         constants=WINOGRAD_CONSTANTS,
-        scratch=(RANGES, EXPONENTS, VALUES, VALUES_REST, SUMS, TAILS, TAIL_OF),
+        scratch=(RANGES, EXPONENTS, VALUES_HI, VALUES_LO, SUMS, TAILS, TAIL_OF),
         precision="fp32",
         prepare=prepare_scaled(2),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS, FILTERS_REST),
+        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS_HI, FILTERS_LO),
         maps=(
-            value_map("value_map", "values"),
-            value_map("value_rest_map", "values_rest"),
-            filter_map("filter_map", "filters"),
-            filter_map("filter_rest_map", "filters_rest"),
+            value_map("value_hi_map", "values_hi"),
+            value_map("value_lo_map", "values_lo"),
+            filter_map("filter_hi_map", "filters_hi"),
+            filter_map("filter_lo_map", "filters_lo"),
         ),
         refuses=refuses,
         min_capability=HOPPER,

@@ -78,7 +78,7 @@ def test_pieces_of_two_sizes_are_timed_in_streams(cuda, name):
 
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_micro_batches_come_out_exactly(cuda, transfer):
-    rung, how = RUNGS["wgmma-window-tf32"], TRANSFERS[transfer]
+    rung, how = RUNGS["wgmma-window-scaled"], TRANSFERS[transfer]
     x, w = exact_inputs(ODD[0], 170, PRECISIONS[rung.precision], seed=4)
     constants = rung.resolve(ODD[0], {IMAGES_AT_A_TIME: 32})
     cut = plan(BoundRung(rung, ODD[0], constants), 170, 1 << 30, how.streams, how.pieces_at_least)

@@ -85,7 +85,7 @@ def test_the_file_opens_with_the_rungs_name_and_parent(rung: Rung):
 @each_rung
 def test_the_launches_are_the_files_kernels(rung: Rung):
     kernel = r'extern "C" __global__ void\s+(?:[A-Z]\w*\s+)?(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\((.*?)\)\s*\{'
-    found = {name: arguments.count(",") + 1 for name, arguments in re.findall(kernel, uncommented(rung), re.DOTALL)}
+    found = {name: arguments.count(",") + 1 for name, arguments in re.findall(kernel, all_uncommented(rung), re.DOTALL)}
     launches = (*rung.prepare, *rung.launches)
     assert found == {launch.entry: len(launch.args) for launch in launches}
     passed = {"x", "w", "y", *(array.name for array in (*rung.scratch, *rung.prepared, *rung.maps))}
@@ -101,16 +101,21 @@ def uncommented(rung: Rung) -> str:
     return re.sub(r"//.*", "", rung.path.read_text())
 
 
+def all_uncommented(rung: Rung) -> str:
+    """The rung's file and its headers, in which rungs may share kernels."""
+    return "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
+
+
 @each_rung
 def test_the_kernel_uses_every_constant(rung: Rung):
-    source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
+    source = all_uncommented(rung)
     names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE, IMAGES_AT_A_TIME}  # of its launches
     assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
 
 
 @each_rung
 def test_what_may_start_early_waits_for_what_came_before(rung: Rung):
-    source = "\n".join(re.sub(r"//.*", "", file.read_text()) for file in source_files(rung.path))
+    source = all_uncommented(rung)
     assert any(launch.pdl for launch in rung.launches) == ("wait_for_primary_launches();" in source)
     assert not any(launch.pdl for launch in rung.prepare), "what prepares the filters has nothing to do before x"
 
@@ -137,7 +142,7 @@ def test_every_launch_is_within_the_limits_or_refused(rung: Rung, name: str):
 
 
 def test_micro_batches_share_scratch_and_launches():
-    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-tf32"]
+    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-scaled"]
     few, all_at_once = (BoundRung(rung, conv, rung.resolve(conv, {IMAGES_AT_A_TIME: images})) for images in (64, 0))
     assert few.micro_batches(150) == [(0, 64), (64, 64), (128, 22)]
     assert few.micro_batches(64) == [(0, 64)]
@@ -228,7 +233,7 @@ def test_defaults_follow_the_device():
     conv, small = LAYERS["alexnet-2"], replace(H200, multiprocessors=108, shared_per_block=163 * 1024)
     rung = RUNGS["wgmma-half"]
     ours, theirs = (rung.resolve(conv, {}, device=device) for device in (H200, small))
-    assert (ours["BLOCKS"], theirs["BLOCKS"]) == (132, 108)
+    assert (ours["GRID_BLOCKS"], theirs["GRID_BLOCKS"]) == (132, 108)
     assert rung.refuses(Problem(conv, 1, theirs, small)) is None
     reason = rung.refuses(Problem(conv, 1, ours, small))
     assert reason and str(small.shared_per_block) in reason

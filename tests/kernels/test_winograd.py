@@ -23,7 +23,7 @@ def outputs(conv: Conv, N: int, x: np.ndarray, w: np.ndarray, **chosen: int) -> 
 def test_every_size_of_tile_is_exact_on_integers(size, S):
     conv = Conv(C=5, H=4, W=S + 10, M=3, R=2, S=S)
     x, w = exact_inputs(conv, 2, FP32, seed=size)
-    np.testing.assert_array_equal(outputs(conv, 2, x, w, OUTPUTS=size), reference(conv, x, w))
+    np.testing.assert_array_equal(outputs(conv, 2, x, w, TILE_OUTPUTS=size), reference(conv, x, w))
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_tiles_that_blocks_share(N, blocks):
     """
     conv = Conv(C=112, H=14, W=14, M=64, R=4, S=3)
     x, w = exact_inputs(conv, N, FP32, seed=4)
-    chosen = {"OUTPUTS": 2, "TILE_PIXELS": 128, "TILE_FILTERS": 64, "STAGES": 2, "BLOCKS": blocks}
+    chosen = {"TILE_OUTPUTS": 2, "TILE_PIXELS": 128, "TILE_FILTERS": 64, "STAGES": 2, "GRID_BLOCKS": blocks}
     np.testing.assert_array_equal(outputs(conv, N, x, w, **chosen), reference(conv, x, w))
 
 
 @pytest.mark.parametrize("channels, size", [(8, 2), (40, 4), (128, 6)])
 def test_the_usual_tile_is_as_large_as_its_errors_allow(channels, size):
-    assert RUNG.resolve(Conv(C=channels, H=8, W=26, M=4, R=3, S=3), {})["OUTPUTS"] == size
+    assert RUNG.resolve(Conv(C=channels, H=8, W=26, M=4, R=3, S=3), {})["TILE_OUTPUTS"] == size
 
 
 @pytest.mark.parametrize(

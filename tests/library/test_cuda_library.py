@@ -242,7 +242,7 @@ def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
 
 def test_micro_batches_come_out_as_torchs(torch, monkeypatch):
     conv = Conv(C=3, H=23, W=23, M=16, R=5, S=5, U=2)
-    rung = RUNGS["wgmma-window-tf32"]
+    rung = RUNGS["wgmma-window-scaled"]
     taken = auto.Choice(rung, rung.resolve(conv, {IMAGES_AT_A_TIME: 32}), False)
     monkeypatch.setattr(auto, "choose", lambda *arguments: taken)
     forget()

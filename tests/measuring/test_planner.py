@@ -48,7 +48,7 @@ def test_multi_kernel_layer_4_at_128_needs_what_the_study_says():
 
 
 def test_scratch_of_micro_batches_makes_no_pieces():
-    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-tf32"]
+    conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-scaled"]
     constants = rung.resolve(conv, {"IMAGES_AT_A_TIME": 32})
     budget = BoundRung(rung, conv, constants).device_bytes(128)
     assert len(plan(BoundRung(rung, conv, constants), 128, budget).pieces) == 1

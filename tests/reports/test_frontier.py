@@ -17,7 +17,7 @@ from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).parent.parent.parent
 LAYERS = range(1, 6)
-OURS = {"fp32": "wgmma-split", "tf32": "wgmma-tf32", "fp16": "wgmma-half-blocked"}
+OURS = {"fp32": "wgmma-split", "tf32": "wgmma-scaled", "fp16": "wgmma-half-blocked"}
 H200 = GPU | {"name": "NVIDIA H200"}
 
 
@@ -127,7 +127,7 @@ def test_of_files_with_equal_comparisons_the_last_by_name_counts(tmp_path: Path)
     "other",
     [
         point("mma-half", 1, 128, 0.01),  # another class and layout
-        point("wgmma-tf32", 1, 128, 0.4) | {"status": "wrong", "samples": {"kernel": [0.01] * 10}},
+        point("wgmma-scaled", 1, 128, 0.4) | {"status": "wrong", "samples": {"kernel": [0.01] * 10}},
         point("wgmma-split", 1, 1, 0.01),
     ],
 )
@@ -169,7 +169,7 @@ def test_errors_are_compared_over_all_layers(tmp_path: Path) -> None:
     good = gathered(tmp_path, comparison())
     assert goal(good, 1, "error").ratio == pytest.approx(2 / 3)
     assert goal(good, 2, "error").ratio == pytest.approx(2 / 4)
-    bad = [point("wgmma-split", 4, 128, 0.3, 3.1e-7), point("wgmma-tf32", 4, 128, 0.3, 4.1e-7)]
+    bad = [point("wgmma-split", 4, 128, 0.3, 3.1e-7), point("wgmma-scaled", 4, 128, 0.3, 4.1e-7)]
     data = gathered(tmp_path / "bad", [*comparison(), *bad])
     assert [goal(data, number, "error").met for number in (1, 2)] == [False, False]
 
