@@ -12,10 +12,8 @@ from alexconv.shapes import WORKLOADS
 
 RUN = r"alexconv run --rungs (?P<rung>[\w-]+)(?: --workload (?P<workload>[\w-]+))? --layers (?P<layer>\d)(?: --N \d+)?"
 NEXT = r"[\w/]+\.cuh?\b"
-NOT_YET = ("igemm", "mma", "wgmma")
 
-described = [rung for rung in LADDER if rung.family not in NOT_YET]
-each_rung = pytest.mark.parametrize("rung", described, ids=lambda rung: rung.name)
+each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 
 
 def opening(path: Path) -> list[str]:
@@ -65,7 +63,7 @@ def test_reading_on_from_the_first_rung_reaches_every_rung():
     reached, waiting = set(), [RUNGS["direct"].path]
     while waiting:
         path = waiting.pop()
-        if path.suffix == ".cu" and path not in reached and path in {rung.path for rung in described}:
+        if path.suffix == ".cu" and path not in reached and path in {rung.path for rung in LADDER}:
             reached.add(path)
             waiting += next_files(path)
-    assert reached == {rung.path for rung in described}
+    assert reached == {rung.path for rung in LADDER}

@@ -109,3 +109,11 @@ def test_every_record_that_was_measured_has_names_of_today(path):
             point = header["point"]
             assert set(point["constants"]) <= {constant.name for constant in RUNGS[point["rung"]].constants}
         assert header.get("rung") in {None, *RUNGS}
+
+
+def test_a_former_name_of_two_constants_is_read_by_the_rung():
+    old = {"point": {**POINT, "rung": "igemm-even", "constants": {"BLOCKS": 2, "SLOTS": 264}}}
+    igemm = {**POINT, "rung": "igemm-stream-k", "constants": {"BLOCKS_PER_SM": 2, "SLOTS": 264}}
+    assert names.in_present_names(old)["point"] == igemm
+    old = {"point": {**POINT, "rung": "wgmma-tf32", "constants": {"BLOCKS": 132}}}
+    assert names.in_present_names(old)["point"] == {**POINT, "rung": "wgmma-scaled", "constants": {"GRID_BLOCKS": 132}}
