@@ -125,7 +125,7 @@ def test_a_kernel_keeps_the_most_shared_memory_that_a_launch_of_it_needs(driver,
 
 def test_micro_batches_move_x_and_y_and_have_maps_of_their_own(driver, launches, monkeypatch):
     monkeypatch.setattr(cuda, "encode", lambda tensor_map, p, address: np.array([p.N, address]))
-    loaded, bound = program("wgmma-window-tf32", 1, IMAGES_AT_A_TIME=64)
+    loaded, bound = program("wgmma-window-scaled", 1, IMAGES_AT_A_TIME=64)
     maps = []
     loaded._executor.driver = SimpleNamespace(to_device=lambda encoded: maps.append(encoded) or 100 + len(maps))
     names = [array.name for array in (*bound.rung.scratch, *bound.rung.prepared)]

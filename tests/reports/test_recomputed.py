@@ -412,9 +412,9 @@ CHANGES: dict[str, tuple[str, dict[str, object], Callable[[Point], None], str]] 
     "cuDNN": (FRONTIER, {"rung": "torch-nhwc-fp16"}, lambda point: longer(point, "kernel"), "fp16: "),
     "error": (
         FRONTIER,
-        {"rung": "wgmma-tf32"},
+        {"rung": "wgmma-scaled"},
         lambda point: point["error"].update(scaled=9e-5),
-        "ladder: `wgmma-tf32`",
+        "ladder: `wgmma-scaled`",
     ),
 }
 
