@@ -220,12 +220,10 @@ def gains(measurements: Measurements, study: str) -> list[Table | Plot]:
         if name == baseline or not batches:
             continue
         N = batches[-1]
-        theirs = [(found[slow][N][0].value, found[row][N][0].value) for slow, row in zip(base, of_layers, strict=True)]
-        here = [
-            tuple(time.median if (time := ours(own, each, N)) else None for each in pair)
-            for pair in zip(base, of_layers, strict=True)
-        ]
-        cells = [gain(pairs) for pairs in (*([pair] for pair in theirs), theirs, *([pair] for pair in here), here)]
+        pairs = list(zip(base, of_layers, strict=True))
+        theirs = [(found[slow][N][0].value, found[fast][N][0].value) for slow, fast in pairs]
+        here = [(median_of(own, slow, N), median_of(own, fast, N)) for slow, fast in pairs]
+        cells = [*(gain([pair]) for pair in theirs), gain(theirs), *(gain([pair]) for pair in here), gain(here)]
         rows.append((name_of(of_layers[0]), stand_in(Row(study, name, "op_time", None)), N, *cells))
     if not rows:
         return []
@@ -236,7 +234,13 @@ def gains(measurements: Measurements, study: str) -> list[Table | Plot]:
     return [Table(f"{study}-gains", title, caption, columns, rows)]
 
 
-def gain(pairs: Sequence[tuple[float | None, ...]]) -> float | None:
+def median_of(measurements: Measurements, row: Row, N: int) -> float | None:
+    """The median alone of our time of a variant."""
+    time = ours(measurements, row, N)
+    return time.median if time else None
+
+
+def gain(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
     """Sum of the first times over the sum of the second, or None where one is missing."""
     slow, fast = (sum_or_none([pair[side] for pair in pairs]) for side in (0, 1))
     return slow / fast if slow and fast else None
