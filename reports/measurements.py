@@ -1,6 +1,5 @@
 """What record files say about one device, as tables and figures ask for it.  Times are in ms per batch."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +11,13 @@ from alexconv.kernels.rung import Rung
 from alexconv.measuring.points import changed_in
 from alexconv.records.statistics import Summary, summarize
 from alexconv.records.store import Record, Records, identity
+from alexconv.reports.faults import fault_of, fault_of_header
 from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
 
 HOST_BACKEND = "host"
 DIRECTIONS = ("h2d", "d2h")
-SHORTEST_MS, LONGEST_MS = 1e-6, 1e12  # beyond them a time is a fault of its record
 SHORT = 7  # digits of a commit that name it
-MOST_IMAGES = 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,43 +124,10 @@ def measured(record: Record, run: Run = NO_RUN) -> Measured:
     """A record as a point of the report; raises UsageError for one that no figure can be made of."""
     point = record["point"]
     workload, layer, N, name = (point[axis] for axis in ("workload", "layer", "N", "rung"))
-    try:
-        fault = fault_of(record)
-        changed = () if fault else tuple(changed_in(record).items())
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        fault = f"{type(error).__name__} at {error}"
-    if fault:
+    if fault := fault_of(record):
         raise UsageError(f"the record of {workload} layer {layer}, N={str(N)[:20]}, {name} cannot be used: {fault}")
+    changed = tuple(changed_in(record).items())
     return Measured(record, workload, layer, N, Series(name, point["transfer"]), point["precision"], changed, run)
-
-
-def fault_of(record: Record) -> str | None:
-    """What about a record's values makes it unusable, or None.  Values of unexpected types may raise instead."""
-    point, error, cpu = record["point"], record.get("error") or {}, record.get("cpu") or {}
-    layers = len(WORKLOADS[point["workload"]].layers) if point["workload"] in WORKLOADS else 0
-    if not 1 <= point["layer"] <= layers:
-        return "this version does not know the layer"
-    if not whole(point["N"]) or not 1 <= point["N"] <= MOST_IMAGES:
-        return "N is no number of images"
-    if not all(isinstance(point[axis], str) for axis in ("rung", "transfer", "precision")):
-        return "a name is no text"
-    if not all(map(whole, point["constants"].values())):
-        return "a constant is no whole number"
-    if not isinstance(record["status"], str):
-        return "its status is no text"
-    times = [time for samples in (record.get("samples") or {}).values() for time in samples]
-    times += [time for name, time in cpu.items() if name.endswith("_ms") and time is not None]
-    if record["status"] == "ok" and not all(SHORTEST_MS <= time <= LONGEST_MS for time in times):
-        return "a time is not possible"
-    if not all(value is None or math.isfinite(float(value)) or record["status"] != "ok" for value in error.values()):
-        return "its error is not finite"
-    launches = record.get("launches") or []
-    return None if all(isinstance(launch.get("entry"), str) for launch in launches) else "a launch has no name"
-
-
-def whole(value: object) -> bool:
-    """Whether a value is a whole number; true and false are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -440,20 +405,22 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
     found = {point.name for point in points}
     points += chosen([point for point in every if point.name not in found])
     named = {point.record.get(kind) for point in points for kind in ("host", "run")}
+    faults = {key: fault_of_header(header) for key, header in records.headers.items()}
+    unusable += [f"a header of type {records.headers[key]['type']}: {fault}" for key, fault in faults.items() if fault]
+    usable_headers = {key: header for key, header in records.headers.items() if not faults[key]}
     headers = [
         header
-        for key, header in records.headers.items()
+        for key, header in usable_headers.items()
         if key in named or (header["type"] == "ceilings" and header.get("device") in keys)
     ]
     headers += last_profiles(
         header
-        for header in records.headers.values()
+        for header in usable_headers.values()
         if header["type"] == "profile" and ("device" not in header or header["device"] in keys)
     )
     last = devices[of_device[-1][0]["device"]]
-    in_order = (tuple(sorted(each, key=order)) for each in (points, every))
-    shown, every_one = in_order
-    return Measurements(last, tuple(headers), shown, records.unreadable, every_one, tuple(unusable))
+    shown, every = sorted(points, key=order), sorted(every, key=order)
+    return Measurements(last, tuple(headers), tuple(shown), records.unreadable, tuple(every), tuple(unusable))
 
 
 def at_study_batch(point: Measured) -> bool:

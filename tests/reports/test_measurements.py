@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 from report_records import GPU, record, write
 
-from alexconv.records.store import read
+from alexconv.kernels.ladder import ALIASES
+from alexconv.records.store import RecordFile, read
+from alexconv.reports import published
 from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import section as alexnet_section
+from alexconv.reports.alexnet import theirs_from
+from alexconv.reports.diagnostics import ablations, counter
 from alexconv.reports.elements import Table
 from alexconv.reports.measurements import Measurements, measurements, stretches
 from alexconv.reports.overview import section as overview
@@ -115,6 +119,48 @@ def test_stretches(wanted: str, text: str) -> None:
     assert stretches([Series(name) for name in "abcde"], {Series(name) for name in wanted}) == text
 
 
+def test_ablations_and_sweeps_compare_points_of_one_run(tmp_path: Path) -> None:
+    base, changed = timed(1, 128, "direct-register", 10.0, None), record("alexnet", 1, 128, "direct-register")
+    value = 1 - changed["point"]["constants"]["COALESCED"]
+    changed = record("alexnet", 1, 128, "direct-register", COALESCED=value)
+    apart = [run_of(tmp_path / "a.jsonl", "aaaa", [base]), run_of(tmp_path / "b.jsonl", "bbbb", [changed])]
+    assert ablations(measurements(read(apart))) == []
+    both = run_of(tmp_path / "b.jsonl", "bbbb", [timed(1, 128, "direct-register", 5.0, None)])
+    table = ablations(measurements(read([*apart[:1], both])))[-1]
+    assert isinstance(table, Table)
+    assert [(row[5], row[-1]) for row in table.rows] == [(5.0, "b")]
+
+
+# The studies' own figures
+
+
+def test_a_table_shows_what_the_study_prints_in_that_table(tmp_path: Path) -> None:
+    points = [record("alexnet", 1, N, "direct-filter-shared") for N in (1, 128, 256)]
+    items = alexnet_section(measurements(read([write(tmp_path / "few.jsonl", points)]))).items
+    shown = {item.key: item for item in items if isinstance(item, Table)}
+    assert [row[-1] for row in shown["table-10"].rows if row[1] == 128] == [53.3]
+    table_4 = shown["table-4"]
+    assert [row[table_4.columns.index("rswmtla2m")] for row in table_4.rows if row[1] == 128] == [49.0]
+
+
+def test_what_is_computed_from_the_studys_times_is_not_called_published() -> None:
+    vector, atomic = Series(ALIASES["mk-sw-mt-si-c-vec"]), Series(ALIASES["exp-mk-sw-mt-si-c-vec"])
+    assert not published.derived("alexnet", None, 128, vector)
+    assert published.derived("alexnet", None, 1, vector)
+    assert published.derived("alexnet", 3, 128, atomic)
+    assert not published.derived("alexnet", 3, 256, atomic), "neither printed nor computed"
+    assert theirs_from([(None, 1, vector), (None, 1, atomic)]) == "derived from the study's times (GV100)"
+    assert theirs_from([(3, 128, vector)]) == "published (GV100)"
+    assert theirs_from([(3, 128, vector), (3, 128, atomic)]) == "published (GV100); derived for channels-atomic"
+
+
+def test_a_kernel_without_branches_has_no_branch_efficiency() -> None:
+    assert counter("branch_efficiency", {"branch_efficiency": 0.0}) == "n/a"
+    assert counter("branch_efficiency", {"branch_efficiency": 98.5}) == 98.5
+    assert counter("stall_drain", {"stall_drain": 0.0}) == 0.0
+    assert counter("stall_drain", {}) is None
+
+
 # Records of which no figure can be made
 
 
@@ -135,6 +181,14 @@ ODD = {
     "CPU time of 0": {"cpu": {"serial_ms": 0}},
     "CPU time as text": {"cpu": {"serial_ms": "1"}},
     "launches as text": {"launches": ["direct"]},
+    "a launch without a name": {"launches": [{"grid": [1, 1, 1]}]},
+    "memory as text": {"device_bytes": "much"},
+    "negative memory": {"device_bytes": -1},
+    "planned constants as text": {"planned_constants": {"OUTPUTS": "2"}},
+    "changed constants that it lacks": {"changed": ["WIDTH"]},
+    "spread as a list": {"spread": [1]},
+    "a timeline without times": {"timeline": [{"stream": 0, "piece": 0, "what": "kernel"}]},
+    "a timeline that stands still": {"timeline": [{"stream": 0, "piece": 0, "what": "kernel", "start": 1, "end": 1}]},
 }
 
 
@@ -150,6 +204,35 @@ def test_a_record_of_which_no_figure_can_be_made_is_named_and_the_others_reporte
     assert "Left out: few: the record of " in text
     assert "channels cannot be used" in text
     assert "1 points: 1 ok" in text
+
+
+HEADERS = {
+    "a profile without a point": ("profile", {"entry": "direct", "source": "ncu", "metrics": {}}),
+    "counters as text": ("profile", {"metrics": {"share": "much"}}),
+    "infinite counters": ("profile", {"metrics": {"dram_read_bytes": float("inf")}}),
+    "no images profiled": ("profile", {"images": 0}),
+    "a profile of an unknown layer": ("profile", {"point": {"layer": 9}}),
+    "ceilings of 0": ("ceilings", {"copy_bytes_per_s": 0}),
+    "ceilings as text": ("ceilings", {"copy_bytes_per_s": 1e12, "flops": {"fp32": "many"}}),
+}
+
+
+@pytest.mark.parametrize(("kind", "changes"), HEADERS.values(), ids=HEADERS)
+def test_a_header_of_which_no_figure_can_be_made_is_named_and_the_rest_reported(
+    tmp_path: Path, kind: str, changes: dict
+) -> None:
+    one = record("alexnet", 1, 128, "direct")
+    file = RecordFile(write(tmp_path / "few.jsonl", [one]))
+    data = {"point": one["point"], "entry": "direct", "source": "ncu", "metrics": {}} if len(changes) == 1 else {}
+    point = {"point": one["point"] | changes["point"]} if "point" in changes else {}
+    file.header(kind, {**(data if kind == "profile" else {}), **changes, **point, "device": device_key(file)})
+    text = markdown(compose(measurements(read([file.path]))))
+    assert f"Left out: a header of type {kind}: " in text
+    assert "1 points: 1 ok" in text
+
+
+def device_key(file: RecordFile) -> str:
+    return next(key for key, header in read([file.path]).headers.items() if header["type"] == "device")
 
 
 @pytest.mark.parametrize("changes", [{"constants": [1]}, {"rung": ["channels"]}])

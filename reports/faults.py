@@ -1,0 +1,110 @@
+"""What about a line of a record file makes it useless to a report: values that no figure can be made of."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from alexconv.measuring.points import changed_in
+from alexconv.records.store import AXES, Record
+from alexconv.shapes import WORKLOADS
+
+SHORTEST_MS, LONGEST_MS = 1e-6, 1e12  # beyond them a time is a fault of its record
+MOST_IMAGES = 10**9
+MOST = 1e18  # bytes, rates and counts
+
+
+def fault_of(record: Record) -> str | None:
+    """What is wrong with a point, or None."""
+    return first_fault(record, of_point)
+
+
+def fault_of_header(header: Record) -> str | None:
+    """What is wrong with a profile or with ceilings, or None; other headers are texts."""
+    return first_fault(header, {"profile": of_profile, "ceilings": of_ceilings}.get(header["type"], lambda header: {}))
+
+
+def first_fault(record: Record, checks: Callable[[Record], Mapping[str, bool]]) -> str | None:
+    """The first check that fails; one that cannot be made has failed, and all after it."""
+    try:
+        return next((name for name, passed in checks(record).items() if not passed), None)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        return f"{type(error).__name__}: {str(error)[:80]}"
+
+
+def of_point(record: Record) -> dict[str, bool]:
+    """Every check of a point by what is wrong where it fails."""
+    point, cpu = record["point"], record.get("cpu") or {}
+    ok, launches = record["status"] == "ok", record.get("launches") or []
+    times = [time for samples in (record.get("samples") or {}).values() for time in samples]
+    times += [time for name, time in cpu.items() if name.endswith("_ms") and time is not None]
+    constants = [*point["constants"].values(), *(record.get("planned_constants") or {}).values()]
+    errors = [value for value in (record.get("error") or {}).values() if value is not None]
+    counts = [record.get(name) for name in ("device_bytes", "images_per_piece", "pieces", "spread")]
+    counts += [launch.get(name) for launch in launches for name in ("registers", "static_shared", "local", "occupancy")]
+    return {
+        "this version does not know the layer": known(point["workload"], point["layer"]),
+        "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
+        "a name is no text": all(isinstance(point[axis], str) for axis in ("rung", "transfer", "precision")),
+        "its status is no text": isinstance(record["status"], str),
+        "a constant is no whole number": all(map(whole, constants)),
+        "its changed constants are none of its constants": len(changed_in(record)) <= len(constants),
+        "a time is not possible": not ok or all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
+        "its error is no number": all(isinstance(float(error), float) for error in errors),
+        "its error is not finite": not ok or all(math.isfinite(float(error)) for error in errors),
+        "a count is not possible": all(map(possible, counts)),
+        "a launch has no name": all(isinstance(launch["entry"], str) for launch in launches),
+        "its timeline is none": timeline(record.get("timeline") or []),
+    }
+
+
+def of_profile(profile: Record) -> dict[str, bool]:
+    """Every check of a profile."""
+    point = profile["point"]
+    return {
+        "its point lacks an axis": set(AXES) <= point.keys(),
+        "this version does not know the layer": known(point["workload"], point["layer"]),
+        "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
+        "a piece has no images": 1 <= profile.get("images", point["N"]) <= MOST_IMAGES,
+        "a name is no text": all(
+            isinstance(text, str) for text in (point["rung"], profile["entry"], profile["source"])
+        ),
+        "a counter is not possible": all(
+            value is not None and possible(value) for value in profile["metrics"].values()
+        ),
+    }
+
+
+def of_ceilings(ceilings: Record) -> dict[str, bool]:
+    """Every check of ceilings."""
+    rates = [rate for name, rate in ceilings.items() if name.endswith("_per_s")]
+    return {
+        "it has no copy rate": "copy_bytes_per_s" in ceilings,
+        "a rate is not possible": all(rate is None or 0 < rate <= MOST for rate in [*rates, *flops_of(ceilings)]),
+    }
+
+
+def flops_of(ceilings: Record) -> Iterable[float | None]:
+    """Arithmetic rates, those that were measured."""
+    return (ceilings.get("flops") or {}).values()
+
+
+def known(workload: str, layer: int) -> bool:
+    """Whether this version has a layer."""
+    return workload in WORKLOADS and 1 <= layer <= len(WORKLOADS[workload].layers)
+
+
+def whole(value: object) -> bool:
+    """Whether a value is a whole number; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def possible(value: float | None) -> bool:
+    """Whether a value that is there can be a size, a rate or a count."""
+    return value is None or 0 <= value <= MOST
+
+
+def timeline(events: list[Record]) -> bool:
+    """Whether events have streams and pieces, and times that rise; no events are fine."""
+    placed = all(whole(event[name]) for event in events for name in ("stream", "piece"))
+    timed = all(0 <= event["start"] <= event["end"] <= LONGEST_MS for event in events)
+    named = all(isinstance(event["what"], str) for event in events)
+    return placed and timed and named and (not events or any(event["end"] > event["start"] for event in events))
