@@ -207,7 +207,6 @@ def test_a_record_of_which_no_figure_can_be_made_is_named_and_the_others_reporte
 
 
 HEADERS = {
-    "a profile without a point": ("profile", {"entry": "direct", "source": "ncu", "metrics": {}}),
     "counters as text": ("profile", {"metrics": {"share": "much"}}),
     "infinite counters": ("profile", {"metrics": {"dram_read_bytes": float("inf")}}),
     "no images profiled": ("profile", {"images": 0}),
@@ -223,9 +222,9 @@ def test_a_header_of_which_no_figure_can_be_made_is_named_and_the_rest_reported(
 ) -> None:
     one = record("alexnet", 1, 128, "direct")
     file = RecordFile(write(tmp_path / "few.jsonl", [one]))
-    data = {"point": one["point"], "entry": "direct", "source": "ncu", "metrics": {}} if len(changes) == 1 else {}
+    whole = {"point": one["point"], "entry": "direct", "source": "ncu", "metrics": {}} if kind == "profile" else {}
     point = {"point": one["point"] | changes["point"]} if "point" in changes else {}
-    file.header(kind, {**(data if kind == "profile" else {}), **changes, **point, "device": device_key(file)})
+    file.header(kind, {**whole, **changes, **point, "device": device_key(file)})
     text = markdown(compose(measurements(read([file.path]))))
     assert f"Left out: a header of type {kind}: " in text
     assert "1 points: 1 ok" in text
