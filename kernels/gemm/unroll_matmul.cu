@@ -9,8 +9,7 @@
 // memory instead of two, whatever the shapes of plane and filter.  The price is the unrolled input, R*S/U^2 times as
 // large as the input, which is written and read again.
 //
-// unroll: block (n, c, z) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
-// pixel.
+// unroll: a block writes channel c of image n for UNROLL_THREADS pixels; a thread writes the R*S rows of one pixel.
 // multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
 #include "im2col.cuh"
 

@@ -10,8 +10,7 @@
 // the warps of a block read TILE filters at the same time.  Constant memory holds 64 KiB, so larger filter sets are
 // refused.
 //
-// unroll: block (n, c, z) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
-// pixel.
+// unroll: a block writes channel c of image n for UNROLL_THREADS pixels; a thread writes the R*S rows of one pixel.
 // multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.
 #include "im2col.cuh"
 

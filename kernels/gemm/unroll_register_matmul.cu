@@ -11,8 +11,7 @@
 // algebra", SC 2008.)  Of the two operands the filters are the one in shared memory because a layer has few of them and
 // many pixels: it is the pixels that give a block its threads.
 //
-// unroll: block (n, c, z) writes channel c of image n for some of the pixels; a thread writes the R*S rows of one
-// pixel.
+// unroll: a block writes channel c of image n for UNROLL_THREADS pixels; a thread writes the R*S rows of one pixel.
 // multiply: a block computes ROWS filters at COLUMNS pixels of an image, DEPTH taps at a time; a thread computes all
 // ROWS outputs of one pixel.
 #include "im2col.cuh"
