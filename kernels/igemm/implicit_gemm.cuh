@@ -16,6 +16,8 @@
 // pixels LANES_ACROSS apart, so the lanes' stores of one output are coalesced without a transpose.
 // (Thakkar et al., CUTLASS, 2017: the same hierarchy of tiles; Chetlur et al., "cuDNN: efficient primitives for deep
 // learning", 2014: the im2col matrix that exists in shared memory only.)
+//
+// Needs: WARPS_DOWN, WARPS_ACROSS, THREAD_ROWS, THREAD_COLUMNS and DEPTH, constants of the rung.
 #pragma once
 #include "../common/product.cuh"
 

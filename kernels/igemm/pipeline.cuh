@@ -1,4 +1,6 @@
 // The pipeline and mainloop of igemm-async and igemm-stream-k: STAGES steps in shared memory, filled by cp.async.
+//
+// Needs: DEPTH and STAGES, constants of the rung.
 #pragma once
 #include "../arch/ampere.cuh"
 #include "implicit_gemm.cuh"

@@ -7,6 +7,8 @@
 // The first power is the usual one (range.cuh).  If a chunk's values do not suit it, the chunk is loaded again and the
 // accumulators are rescaled to the new power, which never grows: values that are small beside the largest so far need
 // no bits of their own.
+//
+// Needs: CHANNELS, a constant of the rung.
 #pragma once
 #include "mma_planes.cuh"
 #include "../common/range.cuh"

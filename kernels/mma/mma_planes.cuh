@@ -1,4 +1,6 @@
 // The operand layout of mma-tf32, the Layout of mma_tile.cuh: NCHW floats, channels in planes, a word is one input.
+//
+// Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS and WARPS, constants of the rung.
 #pragma once
 #include "mma_tile.cuh"
 

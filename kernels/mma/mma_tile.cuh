@@ -26,6 +26,8 @@
 // operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: brings a chunk's inputs
 // to shared memory (begin, complete) and removes the scaling from sums (outside): Unscaled here, Scaled in
 // mma_pairs.cuh.
+//
+// Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS, STAGES, SPLITS, WARPS and WARPS_DOWN, constants of the rung.
 #pragma once
 #include "../arch/ampere.cuh"
 #include "../arch/dependent_launch.cuh"

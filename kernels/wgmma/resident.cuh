@@ -10,6 +10,8 @@
 //
 // Each of two consumers has tiles of its own, and they alternate on the tensor cores (ping-pong schedule): while one
 // multiplies, the other runs its epilogue.
+//
+// Needs: TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "../common/shape.cuh"
 

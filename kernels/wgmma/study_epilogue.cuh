@@ -2,6 +2,8 @@
 //
 // Threads that share a row of accumulators have neighbouring filters, whose outputs lie a plane apart.  So accumulators
 // are transposed through shared memory and stored along the rows, whose pixels are mostly neighbours in y too.
+//
+// Needs: TILE_FILTERS, a constant of the rung.
 #pragma once
 #include "blocked.cuh"
 #include "scaling.cuh"

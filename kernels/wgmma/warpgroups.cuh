@@ -16,6 +16,8 @@
 // operand (AccumulateInTensorCores, PromoteEachStage, PromoteAndDeferStores).  Work: which tiles a block has, and of
 // each which stages (PersistentTiles, StreamKWork).  Epilogue: find(rows) locates a consumer's outputs before its
 // products, store() writes them after, by way of BYTES of shared memory (NativeEpilogue, StudyEpilogue, PointEpilogue).
+//
+// Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "../arch/hopper.cuh"
 #include "preparation.cuh"

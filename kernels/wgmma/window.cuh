@@ -12,6 +12,8 @@
 //     multiply_windows<Mainloop>(position_map, tap_map, images, epilogue);
 //
 // Mainloop: how a tile is accumulated (WindowTensorCores, WindowPromoted).
+//
+// Needs: TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "blocked.cuh"
 #include "warpgroups.cuh"

@@ -6,6 +6,8 @@
 // "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023).  No block
 // has less than a tile there, so a tile is cut in two at most; the second fragment goes to `tails`, and no block waits
 // for another: the output transform adds it.
+//
+// Needs: TILE_OUTPUTS, TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "scaling.cuh"
 #include "warpgroups.cuh"
