@@ -7,6 +7,7 @@ from pathlib import Path
 
 from alexconv.cli.options import exits_cleanly, program
 from alexconv.records.store import read
+from alexconv.reports.comparison import gather
 from alexconv.reports.measurements import measurements
 from alexconv.reports.page import compose, write
 
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR", help="folder to write into")
     parser.add_argument("--device", metavar="NAME", help="which device's points, where the files hold several GPUs'")
     options = parser.parse_args(arguments)
-    report = compose(measurements(read(options.files), options.device))
+    report = compose(measurements(read(options.files), options.device), gather(options.files, options.device))
     page = write(report, options.out)
     print(f"{page}: {sum(1 for _ in report.tables())} tables, {sum(1 for _ in report.plots())} figures")
     return 0

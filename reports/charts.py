@@ -1,7 +1,9 @@
-"""Drawing: a few kinds of chart, each from plain values.  Rungs bring their colours, published figures are pale."""
+"""Drawing: a few kinds of chart from plain values.  Rungs have their family's colour, published figures are pale."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from math import ceil, floor, log10
 from typing import Any
 
 import numpy as np
@@ -10,14 +12,34 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from alexconv.kernels.ladder import RUNGS
 from alexconv.records.statistics import Summary
 from alexconv.reports.elements import shown
-from alexconv.reports.style import COPY_COLOURS, MARKERS, PUBLISHED_COLOUR, ROW, canvas, look
+from alexconv.reports.style import (
+    COPY_COLOURS,
+    FAMILIES,
+    HOLLOW,
+    INK,
+    MARKERS,
+    PRECISION_MARKERS,
+    PUBLISHED_COLOUR,
+    QUIET,
+    ROW,
+    canvas,
+    family_colour,
+    look,
+)
 
 COPY_NAMES = {"h2d": "copy to the device", "d2h": "copy back"}
 DIRECTIONS = tuple(COPY_NAMES)
-SHORT = 150.0  # a log axis that spans less has room for ticks between the powers of ten
+FLOOR_COLOUR = "#D55E00"
 MARGIN = 0.95  # inches around the rows: titles, axis and legend
+OTHERS = "the other rungs"
+LEAST_GAP = 0.055  # between two labels at the side of an axis, as a share of its length
+BEST_GAP = 1.7  # columns of the ladder between two bests, for their figures
+NOTE_ROOM = 3.0  # how far a log axis goes on for the notes beside its marks, as a factor
+NEAR = 1.25  # values closer than this factor have their notes on one line
+PLAIN = 1e4  # numbers outside 1/PLAIN..PLAIN need an exponent
 
 
 @dataclass(frozen=True)
@@ -46,7 +68,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve over batch sizes: one value, or None, for each x."""
+    """A curve over batch sizes: one value, or None, for each x.  A ``quiet`` one is grey and not in the legend."""
 
     label: str
     rung: str
@@ -55,25 +77,38 @@ class Line:
     marker: str | None = None
     published: bool = False
     fit: tuple[float, float] | None = None  # fixed part and slope
+    quiet: bool = False
 
 
-def plain_log(axis: Any) -> None:
-    """Log ticks written as plain numbers, few enough not to touch."""
+@dataclass(frozen=True)
+class Reference:
+    """A peer's time, drawn as a line across the chart."""
+
+    label: str
+    peer: str
+    value: float
+
+
+def plain_log(axis: Any, most: int = 7) -> None:
+    """Log ticks written as plain numbers, few enough not to touch: as many within each decade as there is room for."""
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < SHORT else (1,), numticks=6))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    for within in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [n * 10.0**power for power in range(floor(log10(low)), ceil(log10(high))) for n in within]
+        if sum(low <= tick <= high for tick in ticks) <= most:
+            break
+    axis.set_major_locator(LogLocator(subs=within, numticks=most))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def tick_text(value: float) -> str:
+    """A tick's number, with an exponent where it would be long."""
+    return f"{value:,.10g}" if 1 / PLAIN <= value <= 10 * PLAIN else f"{value:.0e}"
 
 
 def span(ours: Summary) -> tuple[list[float], list[float]]:
     """Error bars of one value, as lengths below and above."""
     return [ours.median - ours.low], [ours.high - ours.median]
-
-
-def marked(style: dict[str, str]) -> dict[str, str]:
-    """A rung's marker, for a plot without lines."""
-    filled = {"fillstyle": style["fillstyle"], "markerfacecoloralt": "white"}
-    return {"fmt": style["marker"], "color": style["color"], **filled}
 
 
 def label_rows(axes: Any, labels: Sequence[str]) -> None:
@@ -89,46 +124,111 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> No
     figure.legend(handles=list(handles), loc="outside lower center", ncols=columns)
 
 
+def family_handles(rungs: Iterable[str]) -> list[Any]:
+    """Legend entries for the colours of the families among the rungs."""
+    found = {RUNGS[rung].family for rung in rungs if rung in RUNGS}
+    return [Patch(facecolor=family_colour(name), label=f"{name} rungs") for name in FAMILIES if name in found]
+
+
+def precision_handles(rungs: Iterable[str]) -> list[Any]:
+    """Legend entries for the markers of the precisions among the rungs."""
+    found = {RUNGS[rung].precision for rung in rungs if rung in RUNGS}
+    handles = [(name, marker) for name, marker in PRECISION_MARKERS.items() if name in found]
+    return [Line2D([], [], color="#777777", marker=marker, linestyle="", label=name) for name, marker in handles]
+
+
+def published_handle(label: str, marker: str = "D") -> Any:
+    """The legend entry of published figures."""
+    hollow = {"color": PUBLISHED_COLOUR, "markerfacecolor": "white", "linestyle": ""}
+    return Line2D([], [], marker=marker, label=label, **hollow)
+
+
 def dots(panels: Sequence[tuple[str, Sequence[Dot]]], unit: str, study: str = "published (GV100)") -> Figure:
-    """Panels side by side with shared rows: ours as filled markers with intervals, published as pale diamonds."""
-    labels = list(dict.fromkeys(dot.label for _, row in panels for dot in row))
+    """Panels side by side with shared rows: ours as filled markers with intervals, published as pale diamonds.
+
+    Rows that no panel has a figure for are left out.
+    """
+    every = dict.fromkeys(dot.label for _, row in panels for dot in row)
+    known = {dot.label for _, row in panels for dot in row if dot.ours is not None or dot.published is not None}
+    labels = [label for label in every if label in known]
     figure, grid = canvas(MARGIN + ROW * len(labels), 1, len(panels), sharey=True)
     any_published = False
     for axes, (title, row) in zip(grid[0], panels, strict=True):
         label_rows(axes, labels)
         for dot in row:
-            y = labels.index(dot.label)
             if dot.published is not None:
                 any_published = True
-                axes.plot(dot.published, y, "D", color=PUBLISHED_COLOUR, markersize=4.5, markerfacecolor="white")
+                mark_published(axes, dot.published, labels.index(dot.label))
             if dot.ours is not None:
-                style = look(dot.rung)
-                axes.errorbar(dot.ours.median, y, xerr=span(dot.ours), capsize=2.5, **marked(style))
+                mark(axes, dot.ours, labels.index(dot.label), dot.rung)
         axes.set_xscale("log")
-        widen(axes)
-        plain_log(axes.xaxis)
+        widen(axes.xaxis)
+        plain_log(axes.xaxis, 3 if len(panels) > 2 else 7)
         axes.set_title(title)
         axes.set_xlabel(unit)
     if any_published:
-        ours = Line2D([], [], marker="o", linestyle="", color="#222222", label="here: median and 95 % interval")
-        theirs = Line2D([], [], marker="D", linestyle="", color=PUBLISHED_COLOUR, markerfacecolor="white", label=study)
-        legend_below(figure, [ours, theirs])
+        ours = Line2D([], [], marker="o", linestyle="", color=INK, label="here: median and 95 % interval")
+        legend_below(figure, [ours, published_handle(study)])
     return figure
 
 
-def widen(axes: Any, least: float = 10.0) -> None:
+def mark(axes: Any, value: Summary, y: float, rung: str) -> None:
+    """A series' marker with its interval, on a row."""
+    axes.errorbar(value.median, y, xerr=span(value), capsize=2.5, **look(rung).marked)
+
+
+def mark_published(axes: Any, value: float, y: float, marker: str = "D") -> None:
+    """A published figure on a row."""
+    axes.plot(value, y, marker, color=PUBLISHED_COLOUR, markersize=4.5, markerfacecolor="white")
+
+
+def widen(axis: Any, least: float = 10.0) -> None:
     """A log axis spans at least a decade, so that close values look close."""
-    low, high = axes.get_xlim()
+    low, high = axis.get_view_interval()
     if high / low < least:
         middle = (low * high) ** 0.5
-        axes.set_xlim(middle / least**0.5, middle * least**0.5)
+        axis.set_view_interval(middle / least**0.5, middle * least**0.5, ignore=True)
+
+
+def breakdown(rows: Sequence[Stack], unit: str, study: str = "published (GV100)") -> Figure:
+    """Kernels, copies and totals on one log axis, where the fastest kernel shows as well as the slowest."""
+    figure, grid = canvas(MARGIN + ROW * len(rows))
+    axes = grid[0][0]
+    label_rows(axes, [row.label for row in rows])
+    axes.set_xscale("log")
+    for y, row in enumerate(rows):
+        copies = sum(row.copies.values())
+        if row.published_kernel:
+            mark_published(axes, row.published_kernel, y)
+        if row.published_copies:
+            mark_published(axes, row.published_copies, y, "s")
+        if copies:
+            axes.plot(copies, y, "s", color=COPY_COLOURS["h2d"], markersize=5)
+        if row.kernel:
+            if copies:
+                axes.plot([row.kernel.median, copies], [y, y], color=COPY_COLOURS["d2h"], linewidth=1, zorder=1)
+            mark(axes, row.kernel, y, row.rung)
+        if row.total:
+            axes.plot(row.total, y, "|", color="black", markersize=9)
+        if row.floor:
+            axes.plot(row.floor, y, "|", color=FLOOR_COLOUR, markersize=9, markeredgewidth=1.8)
+    widen(axes.xaxis)
+    plain_log(axes.xaxis)
+    axes.set_xlabel(unit)
+    handles = [
+        Line2D([], [], marker="o", linestyle="", color=INK, label="kernels, in the family's colour"),
+        Line2D([], [], marker="s", linestyle="", color=COPY_COLOURS["h2d"], label="both copies"),
+    ]
+    if any(row.published_kernel for row in rows):
+        handles += [published_handle(f"{study}: kernels"), published_handle(f"{study}: copies", "s")]
+    legend_below(figure, [*handles, *tick_handles(rows)])
+    return figure
 
 
 def stacks(panels: Sequence[tuple[str, Sequence[Stack]]], unit: str, study: str = "published (GV100)") -> Figure:
     """Stacked bars, kernels then copies; the published pair as a thin pale bar below each."""
     rows = max(len(row) for _, row in panels)
     published = any(bar.published_kernel for _, row in panels for bar in row)
-    floors = any(bar.floor for _, row in panels for bar in row)
     height = MARGIN + 0.25 + ROW * (1.5 if published else 1.15) * rows
     figure, grid = canvas(height, 1, len(panels), sharey=True)
     for axes, (title, row) in zip(grid[0], panels, strict=True):
@@ -139,7 +239,7 @@ def stacks(panels: Sequence[tuple[str, Sequence[Stack]]], unit: str, study: str 
         axes.set_title(title)
         axes.set_xlabel(unit)
         axes.grid(axis="y", visible=False)
-    handles: list[Any] = [Patch(facecolor="#444444", label="kernels (in the rung's colour)")]
+    handles: list[Any] = [Patch(facecolor="#444444", label="kernels (in the family's colour)")]
     handles += [
         Patch(facecolor=COPY_COLOURS[name], edgecolor="#444444", linewidth=0.4, label=COPY_NAMES[name])
         for name in DIRECTIONS
@@ -147,22 +247,25 @@ def stacks(panels: Sequence[tuple[str, Sequence[Stack]]], unit: str, study: str 
     if published:
         handles.append(Patch(facecolor="white", edgecolor=PUBLISHED_COLOUR, label=f"{study}: kernels"))
         handles.append(Patch(facecolor="white", edgecolor=PUBLISHED_COLOUR, hatch="////", label=f"{study}: copies"))
-    if any(bar.total for _, row in panels for bar in row):
-        handles.append(Line2D([], [], marker="|", linestyle="", color="black", label="total, host to host"))
-    if floors:
-        handles.append(Line2D([], [], marker="|", linestyle="", color="#D55E00", label="floor of the copies"))
-    legend_below(figure, handles)
+    legend_below(figure, [*handles, *tick_handles([bar for _, row in panels for bar in row])])
     return figure
+
+
+def tick_handles(rows: Sequence[Stack]) -> list[Any]:
+    """Legend entries of the ticks for totals and floors."""
+    ticks = [("black", "total, host to host")] if any(row.total for row in rows) else []
+    ticks += [(FLOOR_COLOUR, "floor of the copies")] if any(row.floor for row in rows) else []
+    return [
+        Line2D([], [], marker="|", markersize=9, linestyle="", color=colour, label=label) for colour, label in ticks
+    ]
 
 
 def draw_stack(axes: Any, y: float, bar: Stack, thick: float) -> None:
     """One bar, its interval on the kernels' part, its total and floor as ticks, the published pair under it."""
-    left, style = 0.0, look(bar.rung)
+    left = 0.0
     above = y - (0.12 if bar.published_kernel else 0.0)
     if bar.kernel:
-        axes.barh(
-            above, bar.kernel.median, thick, color=style["color"], hatch=style["hatch"], edgecolor="white", lw=0.3
-        )
+        axes.barh(above, bar.kernel.median, thick, color=look(bar.rung).colour, edgecolor="white", lw=0.3)
         axes.errorbar(bar.kernel.median, above, xerr=span(bar.kernel), color="black", lw=0.8, capsize=1.5)
         left = bar.kernel.median
     for name, value in bar.copies.items():
@@ -171,7 +274,7 @@ def draw_stack(axes: Any, y: float, bar: Stack, thick: float) -> None:
     if bar.total:
         axes.plot(bar.total, above, "|", color="black", markersize=8)
     if bar.floor:
-        axes.plot(bar.floor, above, "|", color="#D55E00", markersize=8, markeredgewidth=1.8)
+        axes.plot(bar.floor, above, "|", color=FLOOR_COLOUR, markersize=8, markeredgewidth=1.8)
     if bar.published_kernel:
         under = {"height": 0.2, "facecolor": "white", "edgecolor": PUBLISHED_COLOUR, "linewidth": 0.8}
         axes.barh(y + 0.27, bar.published_kernel, **under)
@@ -179,34 +282,15 @@ def draw_stack(axes: Any, y: float, bar: Stack, thick: float) -> None:
 
 
 def lines(panels: Sequence[tuple[str, Sequence[Line]]], y_label: str, x_label: str = "images per batch, N") -> Figure:
-    """Curves over batch sizes on log axes, with intervals; published ones pale."""
-    figure, grid = canvas(3.4 + 0.13 * max(len(row) for _, row in panels), 1, len(panels), sharey=True)
+    """Curves over batch sizes on log axes, with intervals; published ones pale, quiet ones grey and without a name."""
+    named = list(dict.fromkeys(line.label for _, row in panels for line in row if not line.quiet))
+    figure, grid = canvas(3.4 + 0.17 * len(named) / 3, 1, len(panels), sharey=True)
     handles: dict[str, Any] = {}
     for axes, (title, row) in zip(grid[0], panels, strict=True):
-        for line in row:
-            known = [(x, value) for x, value in zip(line.x, line.ours, strict=True) if value is not None]
-            if not known:
-                continue
-            x, y = [x for x, _ in known], [value.median for _, value in known]
-            if line.fit:
-                draw_fit(axes, line.fit, x)
-            bars = np.array([span(value) for _, value in known])[:, :, 0].T
-            style = look(line.rung)
-            colour = PUBLISHED_COLOUR if line.published else style["color"]
-            handles[line.label] = axes.errorbar(
-                x,
-                y,
-                yerr=bars,
-                color=colour,
-                marker=line.marker or style["marker"],
-                linestyle=":" if line.published else style["linestyle"],
-                markersize=4.5,
-                fillstyle="none" if line.published else style["fillstyle"],
-                markerfacecoloralt="white",
-                linewidth=1,
-                capsize=2,
-                label=line.label,
-            )
+        for line in sorted(row, key=lambda line: not line.quiet):
+            drawn = draw_line(axes, line, named)
+            if drawn is not None:
+                handles[OTHERS if line.quiet else line.label] = drawn
         axes.set_xscale("log")
         axes.set_yscale("log")
         ticks = sorted({x for line in row for x, value in zip(line.x, line.ours, strict=True) if value is not None})
@@ -216,8 +300,36 @@ def lines(panels: Sequence[tuple[str, Sequence[Line]]], y_label: str, x_label: s
         axes.set_xlabel(x_label)
         axes.set_title(title)
     grid[0][0].set_ylabel(y_label)
-    legend_below(figure, list(handles.values()))
+    ordered = sorted(handles, key=lambda label: named.index(label) if label in named else len(named))
+    legend_below(figure, [handles[label] for label in ordered])
     return figure
+
+
+def draw_line(axes: Any, line: Line, named: Sequence[str]) -> Any:
+    """One curve; returns what stands for it in the legend, or None where it has no values."""
+    known = [(x, value) for x, value in zip(line.x, line.ours, strict=True) if value is not None]
+    if not known:
+        return None
+    x, y = [x for x, _ in known], [value.median for _, value in known]
+    if line.quiet:
+        return axes.plot(x, y, color=QUIET, linewidth=0.7, marker=".", markersize=3, label=OTHERS)[0]
+    if line.fit:
+        draw_fit(axes, line.fit, x)
+    style = look(line.rung)
+    colour = PUBLISHED_COLOUR if line.published else style.colour
+    return axes.errorbar(
+        x,
+        y,
+        yerr=np.array([span(value) for _, value in known])[:, :, 0].T,
+        color=colour,
+        marker=line.marker or MARKERS[named.index(line.label) % len(MARKERS)],
+        linestyle=":" if line.published else "-",
+        markersize=4.5,
+        markerfacecolor="white" if line.published or style.hollow else colour,
+        linewidth=1,
+        capsize=2,
+        label=line.label,
+    )
 
 
 def draw_fit(axes: Any, fit: tuple[float, float], x: Sequence[float]) -> None:
@@ -237,46 +349,74 @@ def one(value: float) -> Summary:
 
 @dataclass(frozen=True)
 class Step:
-    """A rung of the waterfall: its time, its parent's, and the published time."""
+    """A rung of the ladder: its time, its parent's, and the published time.
+
+    ``partly`` says that it takes only some of the layers, and that the time includes its parent's for the others.
+    """
 
     rung: str
     own: Summary
     parent: float | None
     published: float | None = None
+    partly: bool = False
 
 
-def waterfall(steps: Sequence[Step], unit: str) -> Figure:
-    """From the parent's time to the rung's own, one line per rung; the gain in figures."""
-    figure, grid = canvas(MARGIN + 0.25 + ROW * 1.1 * len(steps))
+@dataclass(frozen=True)
+class Best:
+    """The fastest mix of rungs, one for each layer, of a class."""
+
+    label: str
+    value: float
+    rung: str
+
+
+def waterfall(
+    steps: Sequence[Step], unit: str, references: Sequence[Reference] = (), bests: Sequence[Best] = ()
+) -> Figure:
+    """From the parent's time to the rung's own, one line per rung; the gain in figures; peers as vertical lines."""
+    figure, grid = canvas(MARGIN + 0.25 + ROW * 1.1 * (len(steps) + len(bests) + len(references)))
     axes = grid[0][0]
-    label_rows(axes, [step.rung for step in steps])
+    label_rows(axes, [each.rung for each in steps] + [each.label for each in (*bests, *references)])
     axes.set_xscale("log")
     for y, step in enumerate(steps):
         style, own = look(step.rung), step.own.median
         if step.published:
-            axes.plot(step.published, y, "D", color=PUBLISHED_COLOUR, markersize=4.5, markerfacecolor="white")
+            mark_published(axes, step.published, y)
         if step.parent:
-            axes.plot([step.parent, own], [y, y], color=style["color"], linewidth=5, alpha=0.35, solid_capstyle="butt")
-            axes.plot(step.parent, y, "|", color=style["color"], markersize=9)
-        axes.errorbar(own, y, xerr=span(step.own), capsize=2.5, **marked(style))
-    widen(axes)
+            axes.plot([step.parent, own], [y, y], color=style.colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
+            axes.plot(step.parent, y, "|", color=style.colour, markersize=9)
+        axes.errorbar(own, y, xerr=span(step.own), capsize=2.5, **style._replace(hollow=step.partly).marked)
+    for y, best in enumerate(bests, len(steps)):
+        axes.plot(best.value, y, "*", color=look(best.rung).colour, markersize=9)
+    for y, peer in enumerate(references, len(steps) + len(bests)):
+        axes.plot([peer.value] * 2, [-0.6, y], color=INK, linewidth=0.7, linestyle=":", zorder=1)
+        axes.plot(peer.value, y, **look(peer.peer).marked)
+    widen(axes.xaxis)
     plain_log(axes.xaxis)
     beside = axes.secondary_yaxis("right")
-    beside.set_yticks(range(len(steps)), [gain(step) for step in steps])
+    values = [*map(gain, steps), *(f"{shown(each.value)} ms" for each in (*bests, *references))]
+    beside.set_yticks(range(len(values)), values)
     beside.tick_params(axis="y", length=0)
     beside.spines["right"].set_visible(False)
     axes.set_xlabel(unit)
-    handles = [
-        Line2D([], [], marker="o", linestyle="", color="#222222", label="the rung, with 95 % interval"),
-        Line2D([], [], marker="|", markersize=9, linestyle="", color="#222222", label="its parent"),
-    ]
-    if any(step.published for step in steps):
-        label = "the rung, published (GV100)"
-        handles.append(
-            Line2D([], [], marker="D", linestyle="", color=PUBLISHED_COLOUR, markerfacecolor="white", label=label)
-        )
-    legend_below(figure, handles)
+    legend_below(figure, waterfall_handles(steps, bests), 2)
     return figure
+
+
+def waterfall_handles(steps: Sequence[Step], bests: Sequence[Best]) -> list[Any]:
+    """What the markers of a waterfall mean."""
+    handles = [
+        Line2D([], [], marker="o", linestyle="", color=INK, label="the rung, with 95 % interval"),
+        Line2D([], [], marker="|", markersize=9, linestyle="", color=INK, label="its parent"),
+    ]
+    if any(step.partly for step in steps):
+        label = "a rung of some layers, with its parent on the others"
+        handles.append(Line2D([], [], marker="o", linestyle="", **HOLLOW, color=INK, label=label))
+    if bests:
+        handles.append(Line2D([], [], marker="*", linestyle="", color=INK, label="the fastest rung of each layer"))
+    if any(step.published for step in steps):
+        handles.append(published_handle("the rung, published (GV100)"))
+    return handles
 
 
 def gain(step: Step) -> str:
@@ -285,50 +425,197 @@ def gain(step: Step) -> str:
     return own if step.parent is None else f"{own}, {step.parent / step.own.median:.2f}×"
 
 
+def ladder(
+    steps: Sequence[Step], unit: str, references: Sequence[Reference] = (), bests: Sequence[Best] = ()
+) -> Figure:
+    """All rungs from left to right in ladder order, families as bands, the fastest of each family in figures."""
+    figure, grid = canvas(4.3)
+    axes = grid[0][0]
+    axes.set_yscale("log")
+    for x, step in enumerate(steps):
+        style = look(step.rung)._replace(hollow=step.partly).marked
+        axes.errorbar(x, step.own.median, yerr=span(step.own), markersize=5, **style)
+    least = np.minimum.accumulate([step.own.median for step in steps])
+    axes.step(range(len(steps)), least, where="post", color=QUIET, linewidth=1, zorder=1)
+    places = [len(steps) + 0.5 + BEST_GAP * i for i in range(len(bests))]
+    for x, best in zip(places, bests, strict=True):
+        axes.plot(x, best.value, "*", color=look(best.rung).colour, markersize=9)
+        write_below(axes, x, best.value)
+    axes.set_xlim(-0.8, (places or [len(steps) - 1])[-1] + 1)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / 1.6, high * 1.6)
+    label_families(axes, steps)
+    for peer in references:
+        axes.axhline(peer.value, color=INK, linewidth=0.8, linestyle="--", zorder=1)
+    side_labels(axes, [(peer.value, f"{peer.label}, {shown(peer.value)}") for peer in references])
+    axes.set_xticks(
+        [*range(len(steps)), *places],
+        [*(step.rung for step in steps), *(best.label for best in bests)],
+        rotation=90,
+        fontsize=6.5,
+    )
+    axes.tick_params(axis="x", length=0)
+    axes.grid(axis="x", visible=False)
+    plain_log(axes.yaxis)
+    axes.set_ylabel(unit)
+    handles = precision_handles(step.rung for step in steps)
+    if any(step.partly for step in steps):
+        label = "some layers, the parent on the others"
+        handles.append(Line2D([], [], marker="o", linestyle="", **HOLLOW, color="#777777", label=label))
+    if bests:
+        handles.append(
+            Line2D([], [], marker="*", linestyle="", color="#777777", label="the fastest rung of each layer")
+        )
+    legend_below(figure, handles)
+    return figure
+
+
+def label_families(axes: Any, steps: Sequence[Step]) -> None:
+    """A family's name above its rungs, its band tinted, and its shortest time under the fastest of them."""
+    families = [(x, RUNGS[step.rung].family) for x, step in enumerate(steps)]
+    for i, (family, members) in enumerate(groupby(families, key=lambda each: each[1])):
+        places = [x for x, _ in members]
+        if i % 2 == 0:
+            axes.axvspan(places[0] - 0.5, places[-1] + 0.5, color="#F4F4F4", zorder=0, linewidth=0)
+        middle = (places[0] + places[-1]) / 2
+        at_top = axes.get_xaxis_transform()
+        colour = family_colour(family)
+        axes.text(middle, 1.01, family, ha="center", va="bottom", fontsize=7, color=colour, transform=at_top)
+        fastest = min(places, key=lambda x: steps[x].own.median)
+        write_below(axes, fastest, steps[fastest].own.median)
+
+
+def write_below(axes: Any, x: float, value: float) -> None:
+    """A value in figures under its marker."""
+    below: Any = {"xytext": (0, -5), "textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 6.5}
+    backed = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8}
+    axes.annotate(shown(value), (x, value), bbox=backed, zorder=5, **below)
+
+
+def side_labels(axes: Any, labels: Sequence[tuple[float, str]]) -> None:
+    """Texts at the right of a log axis at their values, moved apart where they would touch."""
+    low, high = map(log10, axes.get_ylim())
+    places: list[float] = []
+    for value, _ in sorted(labels):
+        wanted = (log10(value) - low) / (high - low)
+        places.append(max(wanted, places[-1] + LEAST_GAP) if places else wanted)
+    beside = axes.secondary_yaxis("right")
+    beside.set_yticks([10 ** (low + place * (high - low)) for place in places], [text for _, text in sorted(labels)])
+    beside.yaxis.set_minor_locator(NullLocator())
+    beside.tick_params(axis="y", length=0, labelsize=7.5)
+    beside.spines["right"].set_visible(False)
+
+
+@dataclass(frozen=True)
+class Duel:
+    """A row of ours beside a peer's: both in ms, the peer in each layout, ``standard`` the one that ratios are over."""
+
+    label: str
+    rung: str
+    ours: float | None
+    theirs: dict[str, float | None]
+    standard: str
+
+
+def duels(panels: Sequence[tuple[str, Sequence[Duel]]], unit: str) -> Figure:
+    """One panel below the other, ours in colour and the peer in black; the ratio in figures."""
+    rows = sum(len(row) for _, row in panels)
+    figure, grid = canvas(MARGIN + 0.35 * len(panels) + ROW * rows, len(panels), 1, sharex=True)
+    for axes, (title, row) in zip(grid[:, 0], panels, strict=True):
+        label_rows(axes, [each.label for each in row])
+        axes.set_xscale("log")
+        for y, each in enumerate(row):
+            for peer, value in each.theirs.items():
+                if value is not None:
+                    axes.plot(value, y, markersize=5, **look(peer).marked)
+            if each.ours is not None:
+                axes.plot(each.ours, y, markersize=6, **look(each.rung).marked)
+        axes.set_title(title)
+        beside = axes.secondary_yaxis("right")
+        beside.set_yticks(range(len(row)), [duel_text(each) for each in row])
+        beside.tick_params(axis="y", length=0)
+        beside.spines["right"].set_visible(False)
+    plain_log(grid[-1, 0].xaxis)
+    grid[-1, 0].set_xlabel(unit)
+    ours = Line2D([], [], marker="o", linestyle="", color=family_colour(FAMILIES[-1]), label="ours")
+    layouts = {"cuDNN, NCHW": {}, "cuDNN, NHWC": HOLLOW}
+    legend_below(
+        figure,
+        [
+            ours,
+            *(
+                Line2D([], [], marker="o", linestyle="", color=INK, label=label, **filling)
+                for label, filling in layouts.items()
+            ),
+        ],
+    )
+    return figure
+
+
+def duel_text(row: Duel) -> str:
+    """Our time, and its ratio to the peer's."""
+    standard = row.theirs.get(row.standard)
+    if row.ours is None:
+        return ""
+    return f"{shown(row.ours)} ms" + (f", {row.ours / standard:.2f}×" if standard else "")
+
+
 @dataclass(frozen=True)
 class Mark:
-    """A point of a scatter chart."""
+    """A point of a scatter chart; one with a ``note`` has it beside it."""
 
     rung: str
     x: float
     y: Summary
     marker: str | None = None
+    note: str = ""
 
 
-def scatter(marks: Sequence[Mark], x_label: str, y_label: str, named: dict[str, str] | None = None) -> Figure:
-    """Points on log axes; a legend of rungs, and of the markers that ``named`` explains."""
+def scatter(
+    marks: Sequence[Mark], x_label: str, y_label: str, peers: dict[str, str], named: dict[str, str] | None = None
+) -> Figure:
+    """Points on log axes; a legend of families, peers (names by label), and the markers that ``named`` explains."""
     rungs = list(dict.fromkeys(mark.rung for mark in marks))
-    columns = 3
-    figure, grid = canvas(3.9 + 0.17 * (len(rungs) + len(named or {})) / columns)
-    axes = grid[0][0]
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for mark in marks:
-        style = look(mark.rung)
-        axes.errorbar(
-            mark.x,
-            mark.y.median,
-            yerr=span(mark.y),
-            fmt=mark.marker or style["marker"],
-            color=style["color"],
-            markersize=5.5,
-            capsize=2,
-            fillstyle=style["fillstyle"],
-            markerfacecoloralt="white",
-        )
-    plain_log(axes.yaxis)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    handles = []
-    for rung in rungs:
-        style = look(rung)
-        marker = "o" if named else style["marker"]
-        filled: Any = {"color": style["color"], "fillstyle": style["fillstyle"], "markerfacecoloralt": "white"}
-        handles.append(Line2D([], [], marker=marker, linestyle="", label=rung, **filled))
+    handles = family_handles(rungs)
+    handles += [Line2D([], [], label=label, **look(peer).marked) for peer, label in peers.items() if peer in rungs]
+    if named is None:
+        handles += precision_handles(rungs)
     for label, marker in (named or {}).items():
         handles.append(Line2D([], [], marker=marker, linestyle="", color="#777777", label=label))
-    legend_below(figure, handles, columns)
+    figure, grid = canvas(3.9 + 0.17 * len(handles) / 3)
+    draw_marks(grid[0][0], marks)
+    grid[0][0].set_xlabel(x_label)
+    grid[0][0].set_ylabel(y_label)
+    legend_below(figure, handles)
     return figure
+
+
+def draw_marks(axes: Any, marks: Sequence[Mark], most: int = 7) -> None:
+    """Points on log axes with at most so many ticks along x, and their notes."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for each in marks:
+        style = look(each.rung).marked | ({"marker": each.marker} if each.marker else {})
+        axes.errorbar(each.x, each.y.median, yerr=span(each.y), markersize=5, capsize=2, **style)
+    widen(axes.xaxis, 100.0)
+    widen(axes.yaxis, 4.0)
+    write_notes(axes, [each for each in marks if each.note])
+    plain_log(axes.xaxis, most)
+    plain_log(axes.yaxis)
+
+
+def write_notes(axes: Any, marks: Sequence[Mark]) -> None:
+    """Notes at the right of their marks, or at the left where another mark's note begins."""
+    if marks:
+        low, high = axes.get_xlim()
+        axes.set_xlim(low / NOTE_ROOM, high * NOTE_ROOM)
+    for each in marks:
+        crowded = any(
+            each.x < other.x and max(each.y.median / other.y.median, other.y.median / each.y.median) < NEAR
+            for other in marks
+        )
+        side = {"xytext": (-5, 0), "ha": "right"} if crowded else {"xytext": (5, 0), "ha": "left"}
+        axes.annotate(each.note, (each.x, each.y.median), textcoords="offset points", va="center", fontsize=7, **side)
 
 
 def layer_marker(layer: int) -> str:
@@ -378,6 +665,7 @@ def heat_maps(grids: Sequence[Grid]) -> Figure:
     return figure
 
 
+LEAST_NUMBERED = 0.02  # of the time shown: shorter bars have no room for a number
 WORK_COLOURS = {"h2d": "#88CCEE", "kernel": "#332288", "d2h": "#CC6677"}
 WORK_NAMES = {"h2d": COPY_NAMES["h2d"], "kernel": "kernels", "d2h": COPY_NAMES["d2h"]}
 
@@ -389,10 +677,11 @@ def timeline(panels: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> Figure:
     for axes, (title, events) in zip(grid[:, 0], panels, strict=True):
         streams = sorted({event["stream"] for event in events})
         label_rows(axes, [f"stream {stream}" for stream in streams])
+        elapsed = max(event["end"] for event in events) - min(event["start"] for event in events)
         for event in events:
             y, start = streams.index(event["stream"]), event["start"]
             axes.barh(y, event["end"] - start, 0.75, left=start, color=WORK_COLOURS[event["what"]], ec="white", lw=0.4)
-            if event["what"] == "kernel":
+            if event["what"] == "kernel" and event["end"] - start > elapsed * LEAST_NUMBERED:
                 middle = (start + event["end"]) / 2
                 axes.text(middle, y, str(event["piece"]), ha="center", va="center", fontsize=6.5, color="white")
         axes.set_title(title)
@@ -410,13 +699,10 @@ def relative(rows: Sequence[Dot], unit: str) -> Figure:
     axes.set_xscale("log")
     for y, row in enumerate(rows):
         if row.ours:
-            style = look(row.rung)
-            axes.barh(
-                y, row.ours.median - 1, 0.7, left=1, color=style["color"], hatch=style["hatch"], ec="white", lw=0.3
-            )
+            axes.barh(y, row.ours.median - 1, 0.7, left=1, color=look(row.rung).colour, ec="white", lw=0.3)
             axes.errorbar(row.ours.median, y, xerr=span(row.ours), color="black", lw=0.8, capsize=1.5)
     axes.axvline(1, color="black", linewidth=0.8)
-    widen(axes, 4.0)
+    widen(axes.xaxis, 4.0)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=9))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -11,7 +11,7 @@ from pathlib import Path
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.layouts import LAYOUTS
-from alexconv.measuring.points import layer_range, peer_name
+from alexconv.measuring.points import GEMM, layer_range, peer_name
 from alexconv.measuring.transfers import transfer_named
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.statistics import summarize
@@ -33,7 +33,8 @@ MANY, ONE, MOST = 128, 1, 2048  # images
 MS = 1000  # in a second
 TERA = 1e12
 PLAIN_RUNG, PLAIN_FAMILY = "direct-register", "igemm"  # fp32 by fused multiply-adds alone
-DATA_SHEET = {"NVIDIA H200": 989e12}  # dense fp16 products of the tensor cores with sums in fp32; operations per second
+# Dense products of the tensor cores with sums in fp32, by type of the factors: FLOP/s of the data sheet.
+DATA_SHEET = {"NVIDIA H200": {"fp16": 989e12, "tf32": 494e12}}
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,17 @@ class Frontier:
         """Operations per second of the tensor cores in fp16, and whose figure that is."""
         if found := self._ceiling("fp16"):
             return found, "measured"
-        return DATA_SHEET.get(device_name(self.sources[0].device)) if self.sources else None, "the data sheet's"
+        stated = DATA_SHEET.get(device_name(self.sources[0].device), {}) if self.sources else {}
+        return stated.get("fp16"), "the data sheet's"
+
+
+def peer_title(name: str) -> str:
+    """What a peer is, in words: ``torch-nchw-fp32`` is cuDNN through torch."""
+    if name == GEMM:
+        return "cuBLAS GEMM fp32"
+    library, _, contract = name.partition("-")
+    layout, _, precision = contract.partition("-")
+    return f"cuDNN {layout.upper()} {precision}" if library == "torch" else name
 
 
 def hot(point: Measured | None) -> float | None:
@@ -262,6 +273,11 @@ def quickest(points: Iterable[Measured]) -> Measured | None:
 def total(points: Iterable[Measured | None]) -> float | None:
     """Sum of the hot times, or None where one is missing."""
     return sum_or_none([hot(point) for point in points])
+
+
+def largest(points: Sequence[Measured | None]) -> float | None:
+    """The largest error of those points that there are."""
+    return max((point.error for point in points if point and point.error is not None), default=None)
 
 
 def over(ours: float | None, theirs: float | None) -> float | None:
@@ -313,12 +329,12 @@ def larger_batches(source: Source) -> list[tuple[Contract, int]]:
     ]
 
 
-def gather(files: Sequence[Path]) -> Frontier:
+def gather(files: Sequence[Path], device: str | None = None) -> Frontier:
     """What the files say about one device; raises UsageError as ``measurements`` does, which chooses it."""
     by_file = [(path.name, read([path])) for path in sorted(files)]
     headers = {key: header for _, records in by_file for key, header in records.headers.items()}
     everything = Records(headers, [point for _, records in by_file for point in records.points])
-    name = device_name(measurements(everything).device)
+    name = device_name(measurements(everything, device).device)
     same = {key for key, header in headers.items() if header["type"] == "device" and device_name(header) == name}
     ceilings = [header for header in headers.values() if header["type"] == "ceilings" and header.get("device") in same]
     sources = [

@@ -58,3 +58,11 @@ def shown(cell: Cell) -> str:
 def exact(cell: Cell) -> str:
     """A cell for programs: empty when missing."""
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:
+    """A table's lines; numbers to the right."""
+    numeric = [any(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+    rule = ["---:" if right else "---" for right in numeric]
+    cells = [[shown(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in (columns, rule, *cells)]

@@ -30,17 +30,17 @@ from alexconv.reports.comparison import (
     flops,
     gather,
     hot,
+    largest,
     least,
     on_cuda_cores,
     over,
     rate,
 )
-from alexconv.reports.elements import Cell, shown
+from alexconv.reports.elements import Cell, Table, markdown_table, shown
 from alexconv.reports.generated import check, updated
 from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, goals, graph
 from alexconv.reports.measurements import Measured, sum_or_none
 from alexconv.reports.overview import device_line, once
-from alexconv.reports.page import markdown_table
 from alexconv.shapes import WORKLOADS
 
 FAMILIES = ("igemm", "mma", "wgmma")
@@ -56,10 +56,15 @@ def goals_part(found: Frontier) -> str:
 
 
 def summary_part(found: Frontier) -> str:
+    """The classes beside cuDNN in a few figures."""
+    return text_of(summary_table(found))
+
+
+def summary_table(found: Frontier) -> Table | None:
     """The classes beside cuDNN in a few figures: all layers at N=128, and at N=1 in one graph."""
     source = found.many
     if source is None:
-        return NOT_MEASURED
+        return None
     rows: list[tuple[Cell, ...]] = []
     for contract in CONTRACTS:
         ours, theirs = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
@@ -74,14 +79,25 @@ def summary_part(found: Frontier) -> str:
         *(f"N={ONE}, one graph", "cuDNN, faster layout", f"ratio, N={ONE}"),
     )
     used = {each.file: each for each in (source, found.graphs) if each}
-    return lines(columns, rows, *map(origin, used.values()))
+    title = "Five layers beside cuDNN: the fastest rung of each layer"
+    return Table("cudnn-summary", title, "\n".join(map(origin, used.values())), columns, rows)
 
 
 def class_part(found: Frontier, contract: Contract) -> str:
     """The class's fastest rung of each layer beside cuDNN, N=128."""
+    return text_of(class_table(found, contract))
+
+
+def text_of(table: Table | None) -> str:
+    """A table as the page has it."""
+    return NOT_MEASURED if table is None else lines(table.columns, table.rows, table.caption)
+
+
+def class_table(found: Frontier, contract: Contract) -> Table | None:
+    """The class's fastest rung of each layer beside cuDNN, N=128."""
     source = found.many
     if source is None:
-        return NOT_MEASURED
+        return None
     ours = [source.best(contract, layer, MANY) for layer in LAYERS]
     peers = {name: [source.named(name, layer, MANY) for layer in LAYERS] for name in contract.peers}
     standard = peers[contract.peer]
@@ -111,7 +127,8 @@ def class_part(found: Frontier, contract: Contract) -> str:
         *(f"{name}, ms" for name in contract.peers),
         *(f"over {contract.peer}", "largest error", f"{contract.peer}'s"),
     )
-    return lines(columns, rows, origin(source))
+    title = f"Layer by layer beside cuDNN, N={MANY}: {contract.title}"
+    return Table(f"cudnn-{contract.name}", title, origin(source), columns, rows)
 
 
 def ladder_part(found: Frontier) -> str:
@@ -305,11 +322,6 @@ def cold(point: Measured | None) -> float | None:
 def error(point: Measured | None) -> float | None:
     """A point's largest error over norms."""
     return point.error if point else None
-
-
-def largest(points: Sequence[Measured | None]) -> float | None:
-    """The largest error of those points that there are."""
-    return max((point.error for point in points if point and point.error is not None), default=None)
 
 
 def origin(source: Source) -> str:

@@ -1,7 +1,8 @@
-"""What the studies did not draw: the ladder as a waterfall, roofline, accuracy, peers, transfers and orderings."""
+"""What the studies did not draw: the ladder step by step, cuDNN beside it, roofline, error, transfers and orderings."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from math import sqrt
@@ -9,69 +10,98 @@ from math import sqrt
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.transfers import TRANSFERS, transfer_named
 from alexconv.records.statistics import Summary
-from alexconv.records.store import Record, identity
+from alexconv.records.store import identity
 from alexconv.reports import charts, published
-from alexconv.reports.charts import DIRECTIONS, Dot, Line, Mark, Stack, Step
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.charts import DIRECTIONS, Best, Dot, Duel, Line, Mark, Reference, Stack, Step
+from alexconv.reports.comparison import (
+    CONTRACTS,
+    LAYERS,
+    MANY,
+    Contract,
+    Frontier,
+    Source,
+    hot,
+    largest,
+    over,
+    peer_title,
+)
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
+from alexconv.reports.frontier import class_table, summary_table
+from alexconv.reports.measurements import Measured, Measurements, added, layer_numbers, sum_or_none
 from alexconv.reports.published import Series
-from alexconv.reports.roofline import intensity_figure
+from alexconv.reports.roofline import Roof, intensity_figure, roof_of, roofs
+from alexconv.shapes import WORKLOADS
 
 MS = 1000  # in a second
+SAME_ERROR = 1.05  # errors closer than this factor are no reason to prefer one
 Ours = dict[Series, float]
 
 
-def sections(measurements: Measurements) -> list[Section]:
-    """All of them; those without items are dropped by the page."""
+def headline(measurements: Measurements, found: Frontier | None) -> list[Section]:
+    """What a reader wants first; sections without items are dropped by the page."""
     if not measurements.timed:
         return []
-    found = measurements.workloads
+    workloads = measurements.workloads
     return [
         Section(
             "ladder",
             "The ladder, step by step",
-            "Each rung starts from its parent's time: a bar to the left is a gain. Times are the kernels alone.",
-            [item for workload in found for item in ladder(measurements, workload)],
+            "Kernel times. Each rung starts from its parent's time: a bar to the left is a gain.",
+            [item for workload in workloads for item in ladder(measurements, workload, found)],
         ),
+        Section(
+            "peers",
+            "Beside cuDNN and cuBLAS",
+            "Peers are cuDNN's convolution and cuBLAS's matrix product, called through torch in the same run, with the "
+            "same data, and checked and timed like the rungs. The engine is the one that cuDNN's benchmark finds "
+            "fastest. Ours is the fastest rung of each layer, with its fastest constants.",
+            [item for workload in workloads for item in peers(measurements, workload, found)],
+        ),
+    ]
+
+
+def sections(measurements: Measurements) -> list[Section]:
+    """The rest; sections without items are dropped by the page."""
+    if not measurements.timed:
+        return []
+    workloads = measurements.workloads
+    return [
         Section(
             "orderings",
             "The order of the rungs, here and in the study",
             "Ranks by kernel time, then by speedup with the copies; 1 is the fastest. Kendall's tau-b is 1 for "
             "the same order and -1 for the opposite one; a reversal is a pair that one side orders the other way.",
-            [item for workload in found for item in orderings(measurements, workload)],
+            [item for workload in workloads for item in orderings(measurements, workload)],
         ),
         Section(
             "roofline",
             "Roofline",
-            "Achieved arithmetic against arithmetic intensity. A multiply-add counts as two operations.",
-            [item for workload in found for item in rooflines(measurements, workload)],
+            "Achieved arithmetic against arithmetic intensity, each rung under the roof of the unit that multiplies "
+            "for it. A multiply-add counts as two operations.",
+            [item for workload in workloads for item in rooflines(measurements, workload)],
         ),
         Section(
             "accuracy",
             "Speed and error",
             "The error is the largest deviation from the float64 reference, divided by the norms of the input "
-            "patch and the filter; each precision has its tolerance.",
-            [item for workload in found for item in accuracy(measurements, workload)],
-        ),
-        Section(
-            "peers",
-            "Rungs and peers",
-            "Peers are other people's implementations, timed in the same way.",
-            [item for workload in found for item in peers(measurements, workload)],
+            "patch and the filter; each precision has its tolerance. Inputs and filters are uniform in [-1, 1]: for "
+            "data of very different magnitudes see docs/precision.md.",
+            [item for workload in workloads for item in accuracy(measurements, workload)],
         ),
         Section(
             "transfers",
-            "How the arrays travel",
-            "What share of the total the copies take under each transfer. With unified memory the kernel's time "
-            "includes the pages that it moves; with several streams copies and kernels overlap, so that only the total "
+            "Host-device transfers",
+            "The copies' share of the total under each transfer. With unified memory the kernel's time "
+            "includes page migration; with several streams copies and kernels overlap, so that only the total "
             "is theirs alone. The floor is the bytes of all arrays over the bus's measured rates, if recorded.",
-            [item for workload in found for item in transfers(measurements, workload)],
+            [item for workload in workloads for item in transfers(measurements, workload)],
         ),
         Section(
             "batches",
             "Time per image",
             "A GPU that is full takes the same time for every image; below that, larger batches are cheaper.",
-            [item for workload in found for item in per_image(measurements, workload)],
+            [item for workload in workloads for item in per_image(measurements, workload)],
         ),
     ]
 
@@ -90,18 +120,27 @@ def slices(measurements: Measurements, workload: str, *, overall: bool = True) -
 # The ladder
 
 
-def ladder(measurements: Measurements, workload: str) -> list[Table | Plot]:
-    """The waterfall of all layers (or of each, if some are missing), and a table of gains by layer."""
+def ladder(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+    """The whole ladder and its waterfall, all layers (or the last, if some are missing), and a table of gains."""
     N = measurements.main_batch(workload)
-    items: list[Table | Plot] = []
-    for layer in slices(measurements, workload)[-1:]:
-        found = steps(measurements, workload, layer, N)
-        if found:
-            title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
-            draw = partial(charts.waterfall, found, "kernel time (ms per batch)")
-            caption = "Right margin: the rung's time, and how many times faster than its parent it is."
-            items.append(Plot(f"{workload}-waterfall", title, caption, draw))
     layers = slices(measurements, workload)
+    items: list[Table | Plot] = []
+    for layer in layers[-1:]:
+        climbed = steps(measurements, workload, layer, N)
+        if climbed:
+            lines, bests = comparisons(found, workload, N) if layer is None else ([], [])
+            unit = "kernel time (ms per batch)"
+            title = f"{workload}: the ladder, {label(layer)}, N={N}"
+            caption = (
+                "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time "
+                "in ms, the grey line the shortest so far."
+            )
+            draw = partial(charts.ladder, climbed, unit, lines, bests)
+            items.append(Plot(f"{workload}-ladder", title, caption + partly_text(climbed), draw))
+            title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
+            caption = "Right margin: the rung's time, and how many times faster than its parent it is."
+            draw = partial(charts.waterfall, climbed, unit, lines, bests)
+            items.append(Plot(f"{workload}-waterfall", title, caption + partly_text(climbed), draw))
     rows: list[tuple[Cell, ...]] = []
     for series in measurements.series(workload, N):
         rung = RUNGS.get(series.rung)
@@ -117,22 +156,102 @@ def ladder(measurements: Measurements, workload: str) -> list[Table | Plot]:
         columns,
         rows,
     )
-    return [*items, table] if rows else items
+    return [*items, *(each for each in (ladder_table(measurements, workload), table) if each.rows)]
+
+
+def ladder_table(measurements: Measurements, workload: str) -> Table:
+    """Rungs by batch: kernels and total of all layers in ms, speedup of the total; the largest error."""
+    studied = WORKLOADS[workload].batches
+    batches = [N for N in measurements.batches(workload) if N in studied] or [measurements.main_batch(workload)]
+    rows: list[tuple[Cell, ...]] = []
+    partly: list[str] = []
+    for series in (each for each in measurements.series(workload) if each.transfer == measurements.transfer):
+        cells: list[Cell] = []
+        for N in batches:
+            times = [measurements.time(workload, None, N, series, figure) for figure in ("kernel", "total")]
+            speedup = measurements.speedup(workload, None, N, series)
+            cells += [time.median if time else None for time in (*times, speedup)]
+        points = [point for point in measurements.of(workload) if point.series == series]
+        if any(cell is not None for cell in cells):
+            rows.append((title_of(series), *cells, largest(points)))
+        else:
+            partly.append(title_of(series))
+    figures = ("kernel (ms)", "total (ms)", "speedup (×)")
+    columns = ("rung", *(f"N={N}, {figure}" for N in batches for figure in figures), "max error")
+    absent = f" Of some layers only, and so not here: {', '.join(partly)}." if partly else ""
+    caption = (
+        f"All layers, {measurements.transfer} memory. Kernel: all kernels of the rung; total: host arrays to host "
+        "arrays; medians of ms per batch. Speedup: one core's serial C++ over the total. Max error: over the norms of "
+        f"patch and filter.{absent}"
+    )
+    return Table(f"{workload}-rungs", f"{workload}: every rung, all layers", caption, columns, rows)
+
+
+def partly_text(climbed: Sequence[Step]) -> str:
+    """What hollow markers mean, where there are any."""
+    if not any(step.partly for step in climbed):
+        return ""
+    return " A hollow marker: the rung takes only some of the layers, and its parent the others."
+
+
+def comparisons(found: Frontier | None, workload: str, N: int) -> tuple[list[Reference], list[Best]]:
+    """cuDNN's times over all layers, and those of our fastest rung of each layer, class by class."""
+    source = found.many if found and workload == WORKLOAD and N == MANY else None
+    if source is None:
+        return [], []
+    lines = [
+        Reference(peer_title(contract.peer), contract.peer, ms)
+        for contract in CONTRACTS
+        if (ms := source.named_sum(contract.peer, N))
+    ]
+    bests = [
+        Best(f"best of each layer, {contract.name}", ms, point.series.rung)
+        for contract in CONTRACTS
+        if (ms := source.sum_of(contract, N)) and (point := source.best(contract, LAYERS[-1], N))
+    ]
+    return lines, bests
 
 
 def steps(measurements: Measurements, workload: str, layer: int | None, N: int) -> list[Step]:
-    """The ladder's rungs with their own and their parents' kernel times."""
+    """The ladder's rungs with their own and their parents' kernel times.
+
+    A rung that does not take all layers is shown with its parent on the others.
+    """
     found = []
     for rung in RUNGS.values():
         series = Series(rung.name, measurements.transfer)
         own = measurements.time(workload, layer, N, series, "kernel")
-        parent = rung.parent and measurements.time(
-            workload, layer, N, Series(rung.parent, measurements.transfer), "kernel"
-        )
+        partly = own is None and layer is None
+        if partly:
+            own = mixed(measurements, workload, N, rung.name)
+        parent = RUNGS.get(rung.parent or "")
         if own:
+            before = parent and (
+                measurements.time(workload, layer, N, Series(parent.name, measurements.transfer), "kernel")
+                or (layer is None and mixed(measurements, workload, N, parent.name))
+            )
             known = published.kernel_ms(workload, layer, N, Series(rung.name))
-            found.append(Step(rung.name, own, parent.median if parent else None, known))
+            found.append(Step(rung.name, own, before.median if before else None, known, partly))
     return found
+
+
+def mixed(measurements: Measurements, workload: str, N: int, name: str) -> Summary | None:
+    """The sum over all layers of a rung's times, or of its nearest ancestor's where it has none; None without any."""
+    own = [
+        measurements.time(workload, layer, N, Series(name, measurements.transfer), "kernel")
+        for layer in layer_numbers(workload)
+    ]
+    if not any(own):
+        return None
+    return added(inherited(measurements, workload, layer, N, name) for layer in layer_numbers(workload))
+
+
+def inherited(measurements: Measurements, workload: str, layer: int, N: int, name: str | None) -> Summary | None:
+    """A rung's time of a layer, or its nearest ancestor's."""
+    if name is None:
+        return None
+    own = measurements.time(workload, layer, N, Series(name, measurements.transfer), "kernel")
+    return own or inherited(measurements, workload, layer, N, RUNGS[name].parent)
 
 
 def ratio(
@@ -246,23 +365,25 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     least = [float(point.compulsory_bytes) for point in points]
     measured = measured_bytes(measurements)
     ceilings = measurements.ceilings
-    known = "Lines: ceilings measured on this GPU." if ceilings else "No ceilings were measured for this GPU."
+    known = roofs(ceilings, measurements.device)
+    rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
+    told = roof_text(known.values())
     items: list[Table | Plot] = [
         Plot(
             f"{workload}-roofline",
             f"{workload}: roofline with compulsory bytes, N={N}",
-            f"Bytes: input, filters and output once: rungs of one layer and precision are above each other. {known}",
-            partial(intensity_figure, points, least, ceilings),
+            f"Bytes: input, filters and output once: rungs of one layer and precision are above each other. {told}",
+            partial(intensity_figure, points, least, known, rate),
         )
     ]
     profiled = [point for point in points if point.name in measured]
     if profiled:
         title = f"{workload}: roofline with measured DRAM bytes, N={N}"
-        draw = partial(intensity_figure, profiled, [measured[point.name] for point in profiled], ceilings)
+        draw = partial(intensity_figure, profiled, [measured[point.name] for point in profiled], known, rate)
         items.append(
-            Plot(f"{workload}-roofline-dram", title, f"Bytes: DRAM traffic that Nsight Compute counted. {known}", draw)
+            Plot(f"{workload}-roofline-dram", title, f"Bytes: DRAM traffic that Nsight Compute counted. {told}", draw)
         )
-    rows = [roofline_row(point, measured.get(point.name), ceilings) for point in points]
+    rows = [roofline_row(point, measured.get(point.name), roof_of(point.rung, known), rate) for point in points]
     columns = (
         "layer",
         "rung",
@@ -272,22 +393,34 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
         "FLOP/byte",
         "measured MB",
         "FLOP/byte, measured",
+        "roof",
         "% of roofline",
     )
-    caption = "Share of the roofline: achieved rate over the lower of both ceilings at the compulsory intensity."
+    caption = (
+        "Share of the roofline: achieved rate over the lower of two roofs, that of the bytes at the compulsory "
+        f"intensity and that of the rung's own unit. {told} None for peers, whose algorithm is not on record, and for "
+        "Winograd, which computes fewer products than are counted here."
+    )
     return [
         *items,
         Table(f"{workload}-roofline-table", f"{workload}: arithmetic and bytes, N={N}", caption, columns, rows),
     ]
 
 
-def roofline_row(point: Measured, dram: float | None, ceilings: Record | None) -> tuple[Cell, ...]:
+def roof_text(known: Iterable[Roof]) -> str:
+    """Whose figures the roofs are."""
+    names: dict[str, list[str]] = {}
+    for roof in known:
+        names.setdefault(roof.source, []).append(f"{roof.unit} {roof.name}")
+    told = [f"{source}: {', '.join(found)}" for source, found in names.items()]
+    return f"Roofs, {'; '.join(told)}." if told else "No ceilings were measured for this GPU."
+
+
+def roofline_row(point: Measured, dram: float | None, roof: Roof | None, bytes_per_s: float | None) -> tuple[Cell, ...]:
     """Figures of one point."""
     flops, ms, least = 2 * point.conv.macs(point.N), point.median("kernel") or 0.0, float(point.compulsory_bytes)
     rate = flops / ms * MS
-    roof = None
-    if ceilings and ceilings.get("flops", {}).get(point.precision):
-        roof = min(ceilings["flops"][point.precision], ceilings["copy_bytes_per_s"] * flops / least)
+    bound = min(roof.rate, bytes_per_s * flops / least) if roof and bytes_per_s else None
     return (
         point.layer,
         point.label,
@@ -297,7 +430,8 @@ def roofline_row(point: Measured, dram: float | None, ceilings: Record | None) -
         flops / least,
         dram / 1e6 if dram else None,
         flops / dram if dram else None,
-        100 * rate / roof if roof else None,
+        f"{roof.unit}, {roof.name}" if roof else None,
+        100 * rate / bound if bound else None,
     )
 
 
@@ -351,16 +485,65 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
     columns = ("rung", "precision", "largest error", "its tolerance", "ms per image")
     title = f"{workload}: speed against error, {what}, N={N}"
     return [
-        Plot(f"{workload}-accuracy", title, "Down is faster, left is closer.", partial(charts.scatter, marks, x, y)),
+        Plot(
+            f"{workload}-accuracy",
+            title,
+            "Down is faster, left is closer. Named: what no other rung or peer beats in both.",
+            partial(charts.scatter, front_named(marks), x, y, peer_titles(marks)),
+        ),
         Table(f"{workload}-accuracy-table", f"{workload}: error and time, {what}, N={N}", "", columns, rows),
     ]
+
+
+def front_named(marks: Sequence[Mark]) -> list[Mark]:
+    """The marks, those on the Pareto front with their names."""
+    return [
+        replace(mark, note=mark.rung if mark.rung in RUNGS else peer_title(mark.rung))
+        if not any(other.x <= SAME_ERROR * mark.x and other.y.median < mark.y.median for other in marks)
+        else mark
+        for mark in marks
+    ]
+
+
+def peer_titles(marks: Sequence[Mark]) -> dict[str, str]:
+    """The peers among the marks and what they are."""
+    return {mark.rung: peer_title(mark.rung) for mark in marks if mark.rung not in RUNGS}
 
 
 # Peers
 
 
-def peers(measurements: Measurements, workload: str) -> list[Table | Plot]:
-    """The fastest rungs beside every peer, layer by layer."""
+def peers(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+    """Our fastest rung of each layer and class beside cuDNN, then every peer beside the ladder."""
+    source = found.many if found and workload == WORKLOAD else None
+    items: list[Table | Plot] = []
+    if found and source:
+        panels = [(contract.title, duels(source, contract)) for contract in CONTRACTS]
+        title = f"{workload}: the fastest rung of each layer beside cuDNN, N={MANY}"
+        caption = "Right margin: our time over cuDNN's in the class's own layout. Left is faster."
+        classes = (class_table(found, contract) for contract in CONTRACTS)
+        items = [
+            *(table for table in (summary_table(found),) if table),
+            Plot(f"{workload}-cudnn", title, caption, partial(charts.duels, panels, "kernel time (ms per batch)")),
+            *(table for table in classes if table),
+        ]
+    return [*items, *every_peer(measurements, workload)]
+
+
+def duels(source: Source, contract: Contract) -> list[Duel]:
+    """Ours and cuDNN's times of each layer and their sum."""
+    rows = []
+    for layer in LAYERS:
+        point = source.best(contract, layer, MANY)
+        theirs = {name: hot(source.named(name, layer, MANY)) for name in contract.peers}
+        rung = point.series.rung if point else ""
+        rows.append(Duel(f"layer {layer}, {rung}", rung, hot(point), theirs, contract.peer))
+    whole = {name: source.named_sum(name, MANY) for name in contract.peers}
+    return [*rows, Duel("all layers", rows[-1].rung, source.sum_of(contract, MANY), whole, contract.peer)]
+
+
+def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
+    """The leading rungs beside every peer, layer by layer."""
     N = measurements.main_batch(workload)
     series = [each for each in measurements.series(workload, N) if each.transfer == measurements.transfer]
     others = [each for each in series if each.rung not in RUNGS]
@@ -370,10 +553,16 @@ def peers(measurements: Measurements, workload: str) -> list[Table | Plot]:
     times = {
         (layer, each): measurements.time(workload, layer, N, each, "kernel") for layer in layers for each in series
     }
+    shown_ones = {*leaders(times), *others}
     panels = []
     rows: list[tuple[Cell, ...]] = []
     for layer in layers:
-        panels.append((label(layer), [Dot(each.rung, each.rung, times[layer, each]) for each in series]))
+        panels.append(
+            (
+                label(layer),
+                [Dot(title_of(each), each.rung, times[layer, each]) for each in series if each in shown_ones],
+            )
+        )
         for peer in others:
             time, precision = times[layer, peer], precision_of(measurements, workload, peer)
             rivals = [
@@ -385,13 +574,11 @@ def peers(measurements: Measurements, workload: str) -> list[Table | Plot]:
             ]
             if time:
                 ms, rung = min(rivals, default=(None, None))
-                rows.append(
-                    (label(layer), peer.rung, precision, time.median, rung, ms, time.median / ms if ms else None)
-                )
+                rows.append((label(layer), title_of(peer), peer.rung, time.median, rung, ms, over(time.median, ms)))
     columns = (
         "layer",
         "peer",
-        "precision",
+        "its name in the records",
         "peer (ms)",
         "fastest rung, same precision",
         "rung (ms)",
@@ -400,11 +587,31 @@ def peers(measurements: Measurements, workload: str) -> list[Table | Plot]:
     items: list[Table | Plot] = []
     for first in range(0, len(panels), 3):
         key = f"{workload}-peers-{first // 3 + 1}"
-        title = f"{workload}: rungs and peers, {panels[first][0]} to {panels[first:][:3][-1][0]}, N={N}"
-        draw = partial(charts.dots, panels[first : first + 3], "kernel time (ms per batch)")
-        items.append(Plot(key, title, "Peers in black. Left is faster.", draw))
-    table = Table(f"{workload}-peers-table", f"{workload}: peers, N={N}", "Above 1 the rung is faster.", columns, rows)
+        title = f"{workload}: leading rungs and peers, {panels[first][0]} to {panels[first:][:3][-1][0]}, N={N}"
+        draw = partial(charts.dots, panels[first : first + 3], "ms per batch")
+        caption = (
+            "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster."
+        )
+        items.append(Plot(key, title, caption, draw))
+    caption = "One rung for all layers in the rows of all layers. Above 1 the rung is faster."
+    table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
     return [*items, table]
+
+
+def leaders(times: Mapping[tuple[int | None, Series], Summary | None]) -> set[Series]:
+    """The rungs that are the fastest of their family and precision in some layer."""
+    fastest: dict[tuple[int | None, str, str], tuple[float, Series]] = {}
+    for (layer, series), time in times.items():
+        rung = RUNGS.get(series.rung)
+        if rung and time:
+            key = layer, rung.family, rung.precision
+            fastest[key] = min(fastest.get(key, (time.median, series)), (time.median, series))
+    return {series for _, series in fastest.values()}
+
+
+def title_of(series: Series) -> str:
+    """A rung's name, or what a peer is."""
+    return series.rung if series.rung in RUNGS else peer_title(series.rung)
 
 
 def precision_of(measurements: Measurements, workload: str, series: Series) -> str:
@@ -435,10 +642,10 @@ def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
         for rung in dict.fromkeys(rung for rung, batch in compared if batch == N)
         for name in sorted(compared[rung, N], key=transfer_place)
     ]
-    panels = [(f"layers {', '.join(map(str, layers))}, N={N}", [bar for bar in bars if bar.total])]
-    title = f"{workload}: the same work under each transfer, N={N}"
-    caption = "Where copies overlap kernels (streams) the total is shorter than the kernels and copies behind it."
-    plot = Plot(f"{workload}-transfers", title, caption, partial(charts.stacks, panels, "ms per batch"))
+    bars = [bar for bar in bars if bar.total]
+    title = f"{workload}: the same work under each transfer, layers {', '.join(map(str, layers))}, N={N}"
+    caption = "Log axis. Where copies overlap kernels (streams) the total is shorter than both added up."
+    plot = Plot(f"{workload}-transfers", title, caption, partial(charts.breakdown, bars, "ms per batch"))
     columns = (
         "layer",
         "N",
@@ -453,7 +660,7 @@ def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
         "floor of the copies (ms)",
     )
     table = Table(f"{workload}-transfers-table", f"{workload}: transfers", "Medians.", columns, rows)
-    return [*([plot] if panels[0][1] else []), table]
+    return [*([plot] if bars else []), table]
 
 
 def transfer_place(name: str) -> tuple[int, str]:
@@ -514,19 +721,40 @@ def per_image(measurements: Measurements, workload: str) -> list[Table | Plot]:
             Summary(t.median / N, t.low / N, t.high / N, t.count) if t else None
             for N, t in zip(batches, times, strict=True)
         ]
-        return Line(each.rung, each.rung, batches, scaled)
+        return Line(title_of(each), each.rung, batches, scaled, quiet=each not in highlighted)
 
+    highlighted = foremost(measurements, workload, layer, series)
     panels = [(name, [line(each, figure) for each in series]) for name, figure in FIGURES]
     rows: list[tuple[Cell, ...]] = []
     for each in series:
         values = [value for name, figure in FIGURES for value in line(each, figure).ours]
-        rows.append((each.rung, *(value.median if value else None for value in values)))
+        rows.append((title_of(each), *(value.median if value else None for value in values)))
     columns = ("rung", *(f"{name}, N={N}" for name, _ in FIGURES for N in batches))
     title = f"{workload}: time per image against the batch, {label(layer)}"
+    caption = "Medians; log axes. The rungs in grey are in the table."
     return [
-        Plot(f"{workload}-per-image", title, "Medians; log axes.", partial(charts.lines, panels, "ms per image")),
+        Plot(
+            f"{workload}-per-image",
+            title,
+            caption,
+            partial(charts.lines, panels, "ms per image"),
+        ),
         Table(f"{workload}-per-image-table", f"{title} (ms)", "", columns, rows),
     ]
 
 
 FIGURES = (("kernels", "kernel"), ("kernels and copies", "total"))
+
+
+def foremost(measurements: Measurements, workload: str, layer: int | None, series: Sequence[Series]) -> set[Series]:
+    """The first rung of all, the fastest of each class that was timed at two batch sizes, and cuDNN's classes."""
+    N, found = measurements.main_batch(workload), {series[0]}
+    fastest: dict[str | None, tuple[float, Series]] = {}
+    for each in series:
+        time = measurements.time(workload, layer, N, each, "kernel")
+        sizes = [n for n in measurements.batches(workload) if measurements.time(workload, layer, n, each, "kernel")]
+        precision = RUNGS[each.rung].precision if each.rung in RUNGS else None
+        if precision in {contract.name for contract in CONTRACTS} and time and len(sizes) > 1:
+            fastest[precision] = min(fastest.get(precision, (time.median, each)), (time.median, each))
+    found |= {each for _, each in fastest.values()}
+    return found | {each for each in series if each.rung in {contract.peer for contract in CONTRACTS}}

@@ -11,7 +11,8 @@ import matplotlib
 
 from alexconv.errors import UsageError
 from alexconv.reports import alexnet, diagnostics, ladder_sections, lenet, overview
-from alexconv.reports.elements import Cell, Plot, Section, Table, exact, shown
+from alexconv.reports.comparison import Frontier
+from alexconv.reports.elements import Cell, Plot, Section, Table, exact, markdown_table, shown
 from alexconv.reports.measurements import Measurements
 from alexconv.reports.style import RC, save_png, settle, svg_text
 
@@ -39,11 +40,20 @@ class Report:
         return (item for section in self.sections for item in section.items if isinstance(item, Plot))
 
 
-def compose(measurements: Measurements) -> Report:
-    """The sections that the records have something for; the list of problems always comes last."""
-    found = [overview.section(measurements), alexnet.section(measurements), lenet.section(measurements)]
-    found += [*ladder_sections.sections(measurements), *diagnostics.sections(measurements)]
-    kept = [section for section in found if section.items]
+def compose(measurements: Measurements, found: Frontier | None = None) -> Report:
+    """The sections that the records have something for; the list of problems always comes last.
+
+    ``found`` are the comparisons with cuDNN, each within one of the files.
+    """
+    sections = [
+        *ladder_sections.headline(measurements, found),
+        overview.section(measurements),
+        alexnet.section(measurements),
+        lenet.section(measurements),
+        *ladder_sections.sections(measurements),
+        *diagnostics.sections(measurements),
+    ]
+    kept = [section for section in sections if section.items]
     title = f"Convolution on {overview.device_line(measurements.device).partition(',')[0]}"
     bases = overview.bases(measurements) if measurements.timed else []
     return Report(
@@ -126,11 +136,3 @@ def markdown(report: Report) -> str:
             else:
                 lines += markdown_table(item.columns, item.rows)
     return "\n".join(lines) + "\n"
-
-
-def markdown_table(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:
-    """A table's lines; numbers to the right."""
-    numeric = [any(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
-    rule = ["---:" if right else "---" for right in numeric]
-    cells = [[shown(cell).replace("|", "\\|") for cell in row] for row in rows]
-    return [f"| {' | '.join(line)} |" for line in (columns, rule, *cells)]

@@ -1,11 +1,11 @@
-"""The README's tables and figures: made from the record files, between markers, and checked to be up to date.
+"""The README's headline, figure and table: made from the record files, between markers, and checked to be up to date.
 
 python -m alexconv.reports.readme results/FILE.jsonl... README.md [--check]
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,90 +13,121 @@ import matplotlib
 
 from alexconv.cli.options import exits_cleanly
 from alexconv.errors import UsageError
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.rung import Rung
 from alexconv.records.store import digest, read
 from alexconv.reports import charts
-from alexconv.reports.alexnet import WORKLOAD, breakdown_plot
-from alexconv.reports.comparison import gather
-from alexconv.reports.elements import Cell, Plot, shown
-from alexconv.reports.frontier import summary_part
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.comparison import CONTRACTS, FP32, LAYERS, MANY, Frontier, gather, hot, largest, over, quickest
+from alexconv.reports.elements import Cell, Plot, markdown_table, shown
+from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.generated import check, updated
-from alexconv.reports.ladder_sections import steps
-from alexconv.reports.measurements import Measurements, measurements
-from alexconv.reports.overview import device_line
-from alexconv.reports.page import markdown_table
-from alexconv.reports.style import RC, settle, svg_text
-from alexconv.shapes import WORKLOADS
+from alexconv.reports.ladder_sections import comparisons, steps
+from alexconv.reports.measurements import Measured, Measurements, measurements, name_of, sum_or_none
+from alexconv.reports.style import FAMILIES, RC, settle, svg_text
 
-RESULTS, FIGURES, FRONTIER = "results", "figures", "frontier"  # names of the markers
+HEADLINE, FIGURES, FAMILY_TABLE = "headline", "figures", "families"  # names of the markers
 FOLDER = Path("docs", "figures")  # beside the README
+TECHNIQUES = {
+    "single": "direct convolution, one kernel: sums in registers, filters in shared memory",
+    "multi": "channels in parallel (split-K), float4 loads, reduction by a second kernel or atomics",
+    "tiles": "output tiles, a block each; filters in constant memory",
+    "shared": "input tiles and halos in shared memory",
+    "gemm": "im2col and tiled matrix product, register tiling, fused im2col",
+    "igemm": "implicit GEMM on CUDA cores: register blocking, cp.async double buffering, stream-K",
+    "mma": "implicit GEMM on tensor cores (mma.sync), split-K, for small batches",
+    "wgmma": "Hopper: TMA, wgmma, warp specialization, persistent kernels, Winograd",
+}
 
 
-def table(found: Measurements) -> str:
-    """Rungs by batch: kernels and total of all five layers in ms, speedup of the total; the largest error."""
-    batches = [N for N in WORKLOADS[WORKLOAD].batches if N in found.batches(WORKLOAD)]
-    columns = [
-        "rung",
-        *(f"N={N} {what}" for N in batches for what in ("kernel ms", "total ms", "speedup")),
-        "max error",
+def headline(data: Measurements, found: Frontier) -> str:
+    """The first and the last rung's time, cuDNN's, and the errors, class by class."""
+    source = found.many
+    first = family_points(data, found, [LADDER[0]])
+    start, ours = total(first), source.sum_of(FP32, MANY) if source else None
+    if source is None or start is None or ours is None:
+        return NOT_MEASURED
+    lines = [
+        f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}: **{shown(start)} ms** with the "
+        f"naive kernel, **{shown(ours)} ms** with the fastest rung of each layer."
     ]
+    for contract in CONTRACTS:
+        ms, peer = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
+        errors = (
+            largest([source.best(contract, layer, MANY) for layer in LAYERS]),
+            largest([source.named(contract.peer, layer, MANY) for layer in LAYERS]),
+        )
+        if ms and peer:
+            lines.append(
+                f"* **{contract.name}** ({contract.layout.upper()}, {contract.dtype}): {shown(ms)} ms, "
+                f"{peer / ms:.1f} times as fast as cuDNN ({shown(peer)} ms). Error {shown(errors[0])}, cuDNN's "
+                f"{shown(errors[1])}."
+            )
+    return "\n".join(lines)
+
+
+def family_points(data: Measurements, found: Frontier, rungs: Iterable[Rung]) -> list[Measured | None]:
+    """The fastest of the rungs on each layer: of the run with cuDNN's times, or of the others if they are faster."""
+    names = {rung.name for rung in rungs}
+    points = [point for point in data.of(WORKLOAD) if point.N == MANY and point.series.transfer == data.transfer]
+    timed = [point for point in points if point.series.rung in names and hot(point) is not None]
+    elsewhere = [quickest(point for point in timed if point.layer == layer) for layer in LAYERS]
+    if found.many is None:
+        return elsewhere
+    compared = [found.many.fastest(lambda rung: rung.name in names, layer, MANY) for layer in LAYERS]
+    return min((compared, elsewhere), key=lambda points: total(points) or float("inf"))
+
+
+def total(points: Sequence[Measured | None]) -> float | None:
+    """The sum of the kernels' times."""
+    return sum_or_none([hot(point) for point in points])
+
+
+def families(data: Measurements, found: Frontier) -> str:
+    """One line for each family: its fp32 rungs, the fastest of each layer, beside cuDNN."""
+    source = found.many
+    peer = source.named_sum(FP32.peer, MANY) if source else None
     rows: list[tuple[Cell, ...]] = []
-    partly: list[str] = []
-    for series in (series for series in found.series(WORKLOAD) if series.transfer == found.transfer):
-        cells: list[Cell] = []
-        for N in batches:
-            times = [found.time(WORKLOAD, None, N, series, figure) for figure in ("kernel", "total")]
-            speedup = found.speedup(WORKLOAD, None, N, series)
-            cells += [
-                *(time.median if time else None for time in times),
-                f"{shown(speedup.median)}×" if speedup else None,
-            ]
-        errors = [point.error for point in found.of(WORKLOAD) if point.series == series and point.error is not None]
-        if any(cell is not None for cell in cells):
-            rows.append((series.rung, *cells, max(errors, default=None)))
-        else:
-            partly.append(series.rung)
-    return "\n".join([*markdown_table(columns, rows), "", caption(found, partly)])
+    apart: list[str] = []
+    for family in FAMILIES:
+        points = family_points(data, found, (rung for rung in LADDER if rung.family == family and FP32.kept_by(rung)))
+        ms, speed = total(points), over(peer, total(points))
+        names = dict.fromkeys(f"`{point.series.rung}`" for point in points if point)
+        percent = None if speed is None else f"{100 * speed:.{0 if speed > 0.1 else 1}f} %"
+        rows.append((family, TECHNIQUES.get(family), ", ".join(names) or None, ms, percent))
+        if source and points[0] not in source.points:
+            apart.append(family)
+    rows.append(("cuDNN", "fastest engine of its benchmark, through torch", None, peer, "100 %" if peer else None))
+    columns = ("family", "technique", "fastest rungs", "ms", "speed, cuDNN = 100 %")
+    return "\n".join([*markdown_table(columns, rows), "", caption(data, found, apart)])
 
 
-def caption(found: Measurements, partly: Sequence[str]) -> str:
-    """Where the figures come from and what the columns mean; ``partly`` are rungs that have not all layers."""
-    device, host = found.device, found.of_type("host")
-    scaled = any("serial_scaled_from" in (point.record.get("cpu") or {}) for point in found.points)
-    absent = f" Of some layers only, and so not here: {', '.join(partly)}." if partly else ""
+def caption(data: Measurements, found: Frontier, apart: Sequence[str]) -> str:
+    """What the columns mean and which runs they are from."""
+    source = found.many
+    runs = f" One run on one card: `results/{source.file}`" if source else ""
+    others = f"; {', '.join(apart)} from runs on other cards of the same kind" if runs and apart else ""
     return (
-        f"All five layers, {found.transfer} memory, {device_line(device)}, driver {device.get('driver', '?')}, CUDA "
-        f"{device.get('toolkit', '?')}. Kernel: all kernels of the rung; total: host arrays to host arrays; medians of "
-        f"ms per batch. Speedup: serial C++ on one core of {host[0].get('cpu', '?') if host else '?'} over the total"
-        f"{', for larger batches scaled up from fewer images' if scaled else ''}. Max error: over the norms of patch "
-        "and filter; fp16 rungs round what goes in and comes out, half ones each sum as well. –: not measured."
-        f"{absent} The commands are in the record files, and together in `results/measure.sh`."
+        f"Kernel time of all five layers, N = {MANY}, fp32, input and output in NCHW float32; medians of the fastest "
+        f"rung of each layer.{runs}{others}{'.' if runs else ''}"
     )
 
 
-def plots(found: Measurements) -> list[Plot]:
-    """The waterfall and the breakdown of all five layers at the study's largest batch."""
-    N = found.main_batch(WORKLOAD)
-    fall = steps(found, WORKLOAD, None, N)
-    if not fall:
+def plots(data: Measurements, found: Frontier) -> list[Plot]:
+    """The whole ladder with cuDNN's lines."""
+    climbed = steps(data, WORKLOAD, None, MANY)
+    if not climbed:
         return []
-    draw = partial(charts.waterfall, fall, "kernel time (ms per batch)")
-    title = f"Kernel time of each rung beside its parent's, all five layers, N={N}"
-    waterfall = Plot("waterfall", title, "", draw)
-    return [waterfall, breakdown_plot(found, "breakdown", f"Kernels and copies, all five layers, N={N}", None, N)]
+    references, bests = comparisons(found, WORKLOAD, MANY)
+    draw = partial(charts.ladder, climbed, "kernel time (ms per batch)", references, bests)
+    return [Plot("ladder", f"Kernel time of every rung and of cuDNN, AlexNet's five layers, N = {MANY}", "", draw)]
 
 
-def drawn_from(found: Measurements) -> str:
-    """A digest of what the figures show: it does not change with the version of the drawing library."""
-    N = found.main_batch(WORKLOAD)
-    figures = ("kernel", "h2d", "d2h")
-    return digest(
-        [
-            [series.label, figure, shown(time.median if time else None)]
-            for series in found.series(WORKLOAD, N)
-            for figure in figures
-            for time in [found.time(WORKLOAD, None, N, series, figure)]
-        ]
-    )
+def drawn_from(data: Measurements, found: Frontier) -> str:
+    """A digest of what the figure shows: it does not change with the version of the drawing library."""
+    references, bests = comparisons(found, WORKLOAD, MANY)
+    climbed = [[step.rung, shown(step.own.median), step.partly] for step in steps(data, WORKLOAD, None, MANY)]
+    return digest([*climbed, *([each.label, shown(each.value)] for each in (*references, *bests))])
 
 
 def stale(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> list[Path]:
@@ -119,18 +150,18 @@ def write(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> None
 
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes tables and figures, or with --check says whether they are up to date."""
+    """Writes headline, figure and table, or with --check says whether they are up to date."""
     description = __doc__.splitlines()[0] if __doc__ else ""
     parser = argparse.ArgumentParser(prog="python -m alexconv.reports.readme", description=description)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
     parser.add_argument("readme", type=Path, metavar="README")
     parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if something is stale")
     options = parser.parse_args(arguments)
-    found = measurements(read(options.files))
-    drawings, mark = plots(found), drawn_from(found)
+    data, found = measurements(read(options.files)), gather(options.files)
+    drawings, mark = plots(data, found), drawn_from(data, found)
     links = "\n\n".join(f"![{plot.title}]({(FOLDER / plot.key).as_posix()}.svg)" for plot in drawings)
     try:
-        parts = {RESULTS: table(found), FIGURES: links, FRONTIER: summary_part(gather(options.files))}
+        parts = {HEADLINE: headline(data, found), FIGURES: links, FAMILY_TABLE: families(data, found)}
         text = updated(options.readme.read_text(), parts)
         old = stale(options.readme, text, drawings, mark)
         if not options.check:

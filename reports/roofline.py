@@ -1,50 +1,129 @@
-"""The roofline chart (Williams, Waterman and Patterson, Communications of the ACM 52(4), 2009)."""
+"""The roofline chart (Williams, Waterman and Patterson, Communications of the ACM 52(4), 2009).
 
-from collections.abc import Sequence
+A rung's roof is that of the unit that multiplies for it: CUDA cores or tensor cores, in the type of the factors.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
-from alexconv.reports.charts import Mark, layer_marker, scatter
-from alexconv.reports.measurements import Measured
+from alexconv.reports.charts import Mark, draw_marks, family_handles, layer_marker, legend_below, side_labels
+from alexconv.reports.comparison import DATA_SHEET, MS, TERA
+from alexconv.reports.measurements import Measured, name_of
+from alexconv.reports.style import canvas
 
-MS = 1000  # in a second
-TERA = 1e12
-ROOM = 3.0  # how far the axes go beyond the points, as a factor
+ROOM = 2.0  # how far the axes go on from the points, as a factor
+TENSOR_FAMILIES = ("mma", "wgmma")
+TF32_RUNGS = ("mma-tf32",)  # the only ones whose factors are tf32; other rungs on tensor cores multiply halves
+TRANSFORMED = ("wgmma-winograd",)  # fewer products than the layer's multiply-adds: no share of a roof
+CLOSE = 1.1  # roofs closer than this factor look like one
+SPLIT_PRODUCTS = 3  # products of halves for one product of the fp32 class
+CUDA, TENSOR = "CUDA cores", "tensor cores"
 
 
-def intensity_figure(points: Sequence[Measured], traffic: Sequence[float], ceilings: Record | None) -> Figure:
-    """Operations a second over operations a byte; ``traffic`` gives each point's bytes."""
-    marks = []
+@dataclass(frozen=True)
+class Roof:
+    """A unit's highest arithmetic rate in FLOP/s, and whose figure it is."""
+
+    unit: str
+    name: str
+    rate: float
+    source: str
+
+
+def roofs(ceilings: Record | None, device: Record) -> dict[str, Roof]:
+    """All roofs that are known of a device, by factor type: measured ones, else the data sheet's."""
+    measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
+    found = {name: Roof(CUDA, name, measured[name], "measured") for name in ("fp32", "half") if name in measured}
+    stated = DATA_SHEET.get(name_of(device), {})
+    for name in ("tf32", "fp16"):
+        if name in measured or name in stated:
+            rate, source = (measured[name], "measured") if name in measured else (stated[name], "data sheet")
+            found[name] = Roof(TENSOR, name, rate, source)
+    if "fp16" in found:
+        whole = found["fp16"]
+        found["split"] = Roof(TENSOR, "fp16 / 3", whole.rate / SPLIT_PRODUCTS, whole.source)
+    return found
+
+
+def unit_of(rung: Rung) -> str:
+    """The unit that multiplies."""
+    return TENSOR if rung.family in TENSOR_FAMILIES else CUDA
+
+
+def roof_of(rung: Rung | None, known: Mapping[str, Roof]) -> Roof | None:
+    """A rung's own roof; None for peers, whose algorithms are not on record, and for transformed convolutions."""
+    if rung is None or rung.name in TRANSFORMED:
+        return None
+    if unit_of(rung) == CUDA:
+        return known.get(rung.precision)
+    if rung.name in TF32_RUNGS:
+        return known.get("tf32")
+    return known.get("split" if rung.precision == "fp32" else "fp16")
+
+
+def intensity_figure(
+    points: Sequence[Measured], traffic: Sequence[float], known: Mapping[str, Roof], bytes_per_s: float | None
+) -> Figure:
+    """Operations a second over operations a byte, a panel for each unit; ``traffic`` gives each point's bytes."""
+    marks: dict[str, list[Mark]] = {}
     for point, moved in zip(points, traffic, strict=True):
         time, flops = point.time("kernel"), 2 * point.conv.macs(point.N)
-        if time:
+        if time and point.rung:
             median, low, high = (flops / ms * MS / TERA for ms in (time.median, time.high, time.low))
-            intensity = flops / moved
-            marks.append(
-                Mark(point.series.rung, intensity, Summary(median, low, high, time.count), layer_marker(point.layer))
+            achieved = Summary(median, low, high, time.count)
+            marks.setdefault(unit_of(point.rung), []).append(
+                Mark(point.rung.name, flops / moved, achieved, layer_marker(point.layer))
             )
-    layers = {f"layer {layer}": layer_marker(layer) for layer in sorted({point.layer for point in points})}
-    figure = scatter(marks, "arithmetic intensity (FLOP per byte)", "achieved (TFLOP/s)", layers)
-    axes = figure.axes[0]
-    left, right = axes.get_xlim()
-    left, right = left / ROOM, right * ROOM
-    if ceilings:
-        draw_roof(axes, ceilings, left, right)
-    axes.set_xlim(left, right)
+    units = [unit for unit in (CUDA, TENSOR) if unit in marks]
+    figure, grid = canvas(4.2, 1, len(units), sharey=True)
+    for axes, unit in zip(grid[0], units, strict=True):
+        draw_marks(axes, marks[unit], 7 // len(units))
+        left, right = axes.get_xlim()
+        draw_roofs(axes, [roof for roof in known.values() if roof.unit == unit], bytes_per_s, left / ROOM, right * ROOM)
+        axes.set_title(unit)
+        axes.set_xlabel("FLOP per byte")
+    grid[0][0].set_ylabel("achieved (TFLOP/s)")
+    for axes, unit in zip(grid[0], units, strict=True):
+        label_roofs(axes, [roof for roof in known.values() if roof.unit == unit])
+    layers = [
+        Line2D([], [], marker=layer_marker(layer), linestyle="", color="#777777", label=f"layer {layer}")
+        for layer in sorted({point.layer for point in points})
+    ]
+    legend_below(figure, [*family_handles(mark.rung for unit in units for mark in marks[unit]), *layers], 5)
     return figure
 
 
-def draw_roof(axes: Any, ceilings: Record, left: float, right: float) -> None:
-    """The measured copy rate as the slope, each precision's measured arithmetic rate as a level."""
+def draw_roofs(axes: Any, known: Sequence[Roof], bytes_per_s: float | None, left: float, right: float) -> None:
+    """The measured copy rate as the slope, each arithmetic rate as a level."""
     x = np.geomspace(left, right, 200)
-    slope = x * ceilings["copy_bytes_per_s"] / TERA
-    levels = {name: value / TERA for name, value in ceilings.get("flops", {}).items() if value}
-    for name, level in levels.items():
-        axes.plot(x, np.minimum(slope, level), color="#555555", linewidth=0.9)
-        axes.text(right, level, f"{name} {level:.0f}", ha="right", va="bottom", fontsize=7.5, color="#333333")
-    if not levels:
+    slope = x * bytes_per_s / TERA if bytes_per_s else np.full_like(x, np.inf)
+    for roof in known:
+        axes.plot(x, np.minimum(slope, roof.rate / TERA), color="#555555", linewidth=0.9)
+    if not known and bytes_per_s:
         axes.plot(x, slope, color="#555555", linewidth=0.9)
+    axes.set_xlim(left, right)
+
+
+def label_roofs(axes: Any, known: Sequence[Roof]) -> None:
+    """The roofs' names and TFLOP/s at their levels; levels that cannot be told apart have one label."""
+    together: list[list[Roof]] = []
+    for roof in sorted(known, key=lambda roof: roof.rate):
+        if together and roof.rate < together[-1][0].rate * CLOSE:
+            together[-1].append(roof)
+        else:
+            together.append([roof])
+    side_labels(
+        axes,
+        [
+            (group[-1].rate / TERA, ", ".join(f"{roof.name} {roof.rate / TERA:.0f}" for roof in group))
+            for group in together
+        ],
+    )

@@ -1,22 +1,24 @@
-"""How figures look: one colour, marker and hatch per rung everywhere, and output that does not change between runs."""
+"""How figures look: a colour per family, a marker per precision, and output that does not change between runs."""
 
 import hashlib
+import html
 import io
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 
-# Paul Tol's "muted" scheme, distinct for colour-blind readers (personal.sron.nl/~pault), strong hues first.
-COLOURS = ("#332288", "#44AA99", "#CC6677", "#999933", "#88CCEE", "#882255", "#117733", "#DDCC77", "#AA4499")
+# Paul Tol's "muted" scheme, distinct for colour-blind readers (personal.sron.nl/~pault).
+COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-HATCHES = ("", "///", "xx", "---")  # lines alone: a dot of a hatch costs an SVG as much as a figure
-FILLS = ("full", "none", "left", "top")
-LINES = ("-", "--", "-.", ":")
-PEER_COLOUR = "#222222"
+FAMILIES = tuple(dict.fromkeys(rung.family for rung in LADDER))
+PRECISION_MARKERS = {"fp32": "o", "tf32": "^", "fp16": "s", "half": "D"}
+OTHER_MARKER = "P"
+HOLLOW: Any = {"markerfacecolor": "white"}
+INK, QUIET = "#222222", "#C0C0C0"  # peers; series in the background
 PUBLISHED_COLOUR = "#A8A8A8"
 COPY_COLOURS = {"h2d": "#9A9A9A", "d2h": "#D5D5D5"}
 WIDTH = 7.2  # inches: the text width of a page, and a phone's screen at half size
@@ -36,32 +38,37 @@ RC: Any = {
     "hatch.linewidth": 0.5,
     "legend.frameon": False,
     "legend.fontsize": 8,
+    "text.hinting": "none",  # widths that scale: the layout fits the drawing at any resolution
     "svg.fonttype": "none",  # text stays text: small files that can be searched and read aloud
     "svg.hashsalt": "alexconv",
     "path.simplify": True,
 }
 
 
-def look(rung: str) -> dict[str, str]:
-    """Colour, marker, filling, hatch and line style of a rung, fixed by its place in the ladder; peers are black."""
-    if rung not in RUNGS:
-        turn = sum(map(ord, rung))
-        return {
-            "color": PEER_COLOUR,
-            "marker": MARKERS[turn % len(MARKERS)],
-            "hatch": "",
-            "linestyle": ":",
-            "fillstyle": "full",
-        }
-    index = list(RUNGS).index(rung)
-    turn = index // len(COLOURS)
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "marker": MARKERS[(index + turn) % len(MARKERS)],
-        "hatch": HATCHES[turn % len(HATCHES)],
-        "linestyle": LINES[turn % len(LINES)],
-        "fillstyle": FILLS[turn % len(FILLS)],
-    }
+class Look(NamedTuple):
+    """Colour and marker of a series."""
+
+    colour: str
+    marker: str
+    hollow: bool = False
+
+    @property
+    def marked(self) -> dict[str, Any]:
+        """As matplotlib's arguments for markers without a line."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": "", **(HOLLOW if self.hollow else {})}
+
+
+def look(name: str) -> Look:
+    """A rung has its family's colour, a peer is black; markers stand for precisions, and are hollow for NHWC peers."""
+    if name in RUNGS:
+        return Look(family_colour(RUNGS[name].family), PRECISION_MARKERS.get(RUNGS[name].precision, OTHER_MARKER))
+    precision = next((each for each in PRECISION_MARKERS if name.endswith(each) and "gemm" not in name), "")
+    return Look(INK, PRECISION_MARKERS.get(precision, OTHER_MARKER), "nhwc" in name)
+
+
+def family_colour(family: str) -> str:
+    """The colour of a family's rungs, fixed by its place in the ladder."""
+    return COLOURS[FAMILIES.index(family) % len(COLOURS)]
 
 
 def canvas(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
@@ -85,10 +92,25 @@ def svg_text(figure: Figure, key: str, identifier: str | None = None) -> str:
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', text))
     text = re.sub(r' id="([^"]+)"', lambda match: f' id="{key}-{match[1]}"' if match[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{key}-", text)
-    text = re.sub(r"(\d+\.\d\d)\d+", r"\1", text)  # a hundredth of a point is less than anybody sees
+    text = COORDINATES.sub(rounded, text)
     text = re.sub(r"\n *(?=[A-Zz\"])", " ", text)  # a step of a path to a line, or an attribute
     text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)
     return styles_once(re.sub(r">\s+<", "><", text))
+
+
+# Attributes that hold coordinates in points, which nobody sees beyond a hundredth.  Text is never rounded.
+COORDINATES = re.compile(r' (?:d|points|transform|x|y|x1|y1|x2|y2|cx|cy|r|width|height)="[^"]*"')
+LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+
+
+def rounded(attribute: re.Match[str]) -> str:
+    """An attribute with at most two digits after each point."""
+    return LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), attribute[0])
+
+
+def texts(svg: str) -> list[str]:
+    """The text labels of an SVG element, in the order of drawing."""
+    return [html.unescape(found) for found in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
 
 
 def styles_once(svg: str) -> str:

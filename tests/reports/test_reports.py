@@ -24,7 +24,7 @@ from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.measurements import Measurements, measurements
 from alexconv.reports.page import FIGURES, MARKDOWN, PAGE, TABLES, compose, csv_text, markdown
 from alexconv.reports.published import Series
-from alexconv.reports.style import look, styles_once
+from alexconv.reports.style import FAMILIES, styles_once
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -357,11 +357,6 @@ def test_two_styles_of_a_page_never_have_one_name() -> None:
     assert len(set(re.findall(r'class="(\w+)"', svg))) == 2
 
 
-def test_rungs_look_different_from_each_other() -> None:
-    looks = [tuple(look(rung.name).values()) for rung in LADDER]
-    assert len(set(looks)) == len(looks)
-
-
 @pytest.mark.parametrize(
     ("cell", "text", "program"),
     [
@@ -385,7 +380,7 @@ def test_cells(cell: str | int | float | None, text: str, program: str) -> None:
 
 def test_the_report_is_what_the_results_say() -> None:
     results, folder = sorted((ROOT / "results").glob("*.jsonl")), ROOT / "docs" / "report"
-    report = compose(measurements(read(results)))
+    report = compose(measurements(read(results)), gather(results))
     stale = [table.key for table in report.tables() if csv_of(folder, table.key) != csv_text(table)]
     assert not stale, "make report writes them anew"
     assert (folder / MARKDOWN).read_text() == markdown(report), "make report writes it anew"
@@ -403,13 +398,13 @@ def test_the_readme_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) 
     if results:
         assert readme.main([*results, str(ROOT / "README.md"), "--check"]) == 0, capsys.readouterr().err
     else:
-        begin, end = markers(readme.RESULTS)
+        begin, end = markers(readme.FAMILY_TABLE)
         between = (ROOT / "README.md").read_text().partition(begin)[2].partition(end)[0]
         assert not between.strip(), "the README has a table, but results/ has no records to make it from"
 
 
 def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_path: Path) -> None:
-    marks = [markers(name) for name in (readme.RESULTS, readme.FIGURES, readme.FRONTIER)]
+    marks = [markers(name) for name in (readme.HEADLINE, readme.FIGURES, readme.FAMILY_TABLE)]
     page = tmp_path / "README.md"
     page.write_text("before\n" + "\nmiddle\n".join(f"{begin}\nold\n{end}" for begin, end in marks) + "\nafter\n")
     names = ("direct", "direct-register")
@@ -424,14 +419,19 @@ def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_pa
     assert text.endswith("\nafter\n")
     assert "old" not in text
     total = sum(kernel_ms("alexnet", layer, 128, 1) for layer in range(1, 6))
-    assert shown(total) in next(line for line in text.splitlines() if line.startswith("| direct-register"))
-    drawing = tmp_path / "docs" / "figures" / "waterfall.svg"
+    assert shown(total) in next(line for line in text.splitlines() if line.startswith("| single"))
+    drawing = tmp_path / "docs" / "figures" / "ladder.svg"
     assert drawing.is_file()
     changed = record("alexnet", 1, 128, "direct")
-    changed["samples"]["h2d"] = [99.0] * 10
+    changed["samples"]["kernel"] = [99.0] * 10
     write(file, [changed])
-    page.write_text(updated(page.read_text(), {readme.RESULTS: readme.table(measurements(read([file])))}))
+    parts = {readme.FAMILY_TABLE: readme.families(measurements(read([file])), gather([file]))}
+    assert updated(page.read_text(), parts) == page.read_text()
     assert readme.main([*command, "--check"]) == 1, "a figure is stale"
+
+
+def test_the_readme_names_a_technique_for_every_family() -> None:
+    assert set(readme.TECHNIQUES) == set(FAMILIES)
 
 
 def test_a_readme_without_markers_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
