@@ -38,7 +38,11 @@ def together(
     axes = {"workload": "alexnet", "layer": "1-5", "N": N, "rung": f"{name}-together", "transfer": transfer}
     figure = "kernel" if transfer == "pageable" else "total"
     rungs = (
-        {"layers": [{"layer": layer, "rung": rung} for layer, rung in zip(LAYERS, layers, strict=True)]}
+        {
+            "layers": [
+                {"layer": layer, "rung": rung, "constants": {}} for layer, rung in zip(LAYERS, layers, strict=True)
+            ]
+        }
         if layers
         else {}
     )
