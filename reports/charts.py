@@ -139,8 +139,7 @@ def precision_handles(rungs: Iterable[str]) -> list[Any]:
 
 def published_handle(label: str, marker: str = "D") -> Any:
     """The legend entry of published figures."""
-    hollow = {"color": PUBLISHED_COLOUR, "markerfacecolor": "white", "linestyle": ""}
-    return Line2D([], [], marker=marker, label=label, **hollow)
+    return Line2D([], [], color=PUBLISHED_COLOUR, marker=marker, linestyle="", label=label, **HOLLOW)
 
 
 def dots(panels: Sequence[tuple[str, Sequence[Dot]]], unit: str, study: str = "published (GV100)") -> Figure:
@@ -376,7 +375,9 @@ def waterfall(
     """From the parent's time to the rung's own, one line per rung; the gain in figures; peers as vertical lines."""
     figure, grid = canvas(MARGIN + 0.25 + ROW * 1.1 * (len(steps) + len(bests) + len(references)))
     axes = grid[0][0]
-    label_rows(axes, [each.rung for each in steps] + [each.label for each in (*bests, *references)])
+    label_rows(
+        axes, [each.rung for each in steps] + [best.label for best in bests] + [peer.label for peer in references]
+    )
     axes.set_xscale("log")
     for y, step in enumerate(steps):
         style, own = look(step.rung), step.own.median
@@ -394,7 +395,8 @@ def waterfall(
     widen(axes.xaxis)
     plain_log(axes.xaxis)
     beside = axes.secondary_yaxis("right")
-    values = [*map(gain, steps), *(f"{shown(each.value)} ms" for each in (*bests, *references))]
+    others = [best.value for best in bests] + [peer.value for peer in references]
+    values = [*map(gain, steps), *(f"{shown(value)} ms" for value in others)]
     beside.set_yticks(range(len(values)), values)
     beside.tick_params(axis="y", length=0)
     beside.spines["right"].set_visible(False)
@@ -438,9 +440,9 @@ def ladder(
     least = np.minimum.accumulate([step.own.median for step in steps])
     axes.step(range(len(steps)), least, where="post", color=QUIET, linewidth=1, zorder=1)
     places = [len(steps) + 0.5 + BEST_GAP * i for i in range(len(bests))]
-    for x, best in zip(places, bests, strict=True):
-        axes.plot(x, best.value, "*", color=look(best.rung).colour, markersize=9)
-        write_below(axes, x, best.value)
+    for place, best in zip(places, bests, strict=True):
+        axes.plot(place, best.value, "*", color=look(best.rung).colour, markersize=9)
+        write_below(axes, place, best.value)
     axes.set_xlim(-0.8, (places or [len(steps) - 1])[-1] + 1)
     low, high = axes.get_ylim()
     axes.set_ylim(low / 1.6, high * 1.6)

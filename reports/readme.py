@@ -127,7 +127,8 @@ def drawn_from(data: Measurements, found: Frontier) -> str:
     """A digest of what the figure shows: it does not change with the version of the drawing library."""
     references, bests = comparisons(found, WORKLOAD, MANY)
     climbed = [[step.rung, shown(step.own.median), step.partly] for step in steps(data, WORKLOAD, None, MANY)]
-    return digest([*climbed, *([each.label, shown(each.value)] for each in (*references, *bests))])
+    others = [[peer.label, shown(peer.value)] for peer in references]
+    return digest([*climbed, *others, *([best.label, shown(best.value)] for best in bests)])
 
 
 def stale(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> list[Path]:
