@@ -14,7 +14,7 @@ from matplotlib.backends.backend_svg import RendererSVG
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.store import read
-from alexconv.reports import readme
+from alexconv.reports import readme, roofline
 from alexconv.reports.comparison import CONTRACTS, gather, peer_title
 from alexconv.reports.elements import Plot, shown
 from alexconv.reports.measurements import measurements
@@ -171,3 +171,8 @@ def test_a_figure_is_drawn_the_same_each_time() -> None:
             drawn.append(svg_text(figure, plot.key))
             figure.savefig(io.BytesIO(), format="png")
     assert drawn[0] == drawn[1]
+
+
+def test_the_roofline_names_rungs_of_the_ladder() -> None:
+    assert {*roofline.TF32_RUNGS, *roofline.TRANSFORMED} <= set(RUNGS)
+    assert set(roofline.TENSOR_FAMILIES) <= set(FAMILIES)
