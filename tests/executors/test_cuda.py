@@ -35,7 +35,7 @@ def test_alexnet_layer_is_right_and_timed(cuda, rung, layer):
     conv = WORKLOADS["alexnet"].layer(layer)
     point = Point("alexnet", layer, 3, rung.name, "pageable", rung.precision, rung.resolve(conv, {}))
     record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
-    if reason := rung.refuses(conv, point.constants):
+    if reason := BoundRung(rung, conv, point.constants).refusal():
         assert (record["status"], record["reason"]) == ("skipped", reason)
         return
     assert record["status"] == "ok", record["reason"]
@@ -49,7 +49,7 @@ TAKEN = [  # rungs of one precision follow each other, for which the reference i
     for N in (1, 3, 128)
     for number, conv in enumerate(WORKLOADS["alexnet"].layers, start=1)
     for rung in sorted(LADDER, key=lambda rung: list(PRECISIONS).index(rung.precision))
-    if not rung.refuses(conv, rung.resolve(conv, {}))
+    if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal()
 ]
 
 
@@ -89,7 +89,7 @@ def test_micro_batches_come_out_exactly(cuda, transfer):
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
-    conv = next(conv for conv in ODD if not rung.refuses(conv, rung.resolve(conv, {})))
+    conv = next(conv for conv in ODD if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
     x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
     constants, how = rung.resolve(conv, {}), TRANSFERS[transfer]
     cut = plan(BoundRung(rung, conv, constants), 9, 1 << 30, how.streams, how.pieces_at_least)
