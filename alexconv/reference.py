@@ -9,7 +9,7 @@ from time import perf_counter
 from alexconv.cli.display import Progress
 from alexconv.cli.options import ALL_LAYERS, exits_cleanly, parse_batches, parse_layers, program, workload_named
 from alexconv.cpu_reference.cache import CachedReference, ensure
-from alexconv.cpu_reference.machine import dgemm_flops
+from alexconv.machine import dgemm_flops
 from alexconv.shapes import WORKLOADS, Conv
 
 _IMAGES_PER_READ = 32

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from alexconv import data
 from alexconv.compiling.toolchain import compiler_version, find_cxx
-from alexconv.cpu_reference.files import locked, replacing
-from alexconv.cpu_reference.machine import blas_name, cores, cpu_model, machine_name
 from alexconv.cpu_reference.reference import SOURCE as BLAS_SOURCE
 from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
 from alexconv.cpu_reference.serial import FLAGS, Convolution, compile_serial
 from alexconv.cpu_reference.serial import SOURCE as SERIAL_SOURCE
 from alexconv.errors import AlexconvError
+from alexconv.files import locked, replacing
+from alexconv.machine import blas_name, cores, cpu_model, machine_name
 from alexconv.messages import Say, print_to_stderr
 from alexconv.paths import cache_dir
 from alexconv.shapes import Conv

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alexconv import data
-from alexconv.cpu_reference.files import TEMPORARY_SUFFIX, locked, replacing
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, reference
 from alexconv.errors import AlexconvError, UsageError
+from alexconv.files import TEMPORARY_SUFFIX, locked, replacing
 from alexconv.messages import Say, print_to_stderr
 from alexconv.paths import CACHE_VARIABLE, cache_dir
 from alexconv.shapes import Conv

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import DTypeLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from alexconv.cpu_reference.machine import cores
+from alexconv.machine import cores
 from alexconv.shapes import Conv
 
 SOURCE = Path(__file__)

@@ -25,12 +25,12 @@ from typing import Any
 from cubin import behaviour
 
 from alexconv.compiling import nvcc
-from alexconv.cpu_reference.machine import cores
 from alexconv.errors import CompileError
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import BATCH
+from alexconv.machine import cores
 from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.peers import PeerRunner
 from alexconv.measuring.points import Joint, Point

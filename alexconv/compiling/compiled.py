@@ -4,7 +4,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-from alexconv.cpu_reference.files import replacing
+from alexconv.files import replacing
 
 _DIGEST_BYTES = sha256().digest_size
 

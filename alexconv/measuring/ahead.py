@@ -16,10 +16,10 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Self
 
-from alexconv.cpu_reference.machine import cores
 from alexconv.errors import AlexconvError
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
+from alexconv.machine import cores
 from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Skip
 from alexconv.shapes import Conv

@@ -31,7 +31,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from alexconv.cpu_reference.machine import cores
+from alexconv.machine import cores
 from alexconv.shapes import Conv
 
 Result = TypeVar("Result")

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from alexconv import __version__
-from alexconv.cpu_reference.machine import cores, cpu_model
+from alexconv.machine import cores, cpu_model
 from alexconv.records.store import Record, RecordFile
 
 COMMIT_VARIABLE = "ALEXCONV_COMMIT"

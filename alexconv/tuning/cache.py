@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 
-from alexconv.cpu_reference.files import locked, replacing
 from alexconv.executors.interface import Executor
+from alexconv.files import locked, replacing
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung

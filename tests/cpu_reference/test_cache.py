@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from alexconv import data
 from alexconv.cpu_reference import cache as cache_module
 from alexconv.cpu_reference.cache import CachedReference, DamagedReference, ensure
-from alexconv.cpu_reference.files import TEMPORARY_SUFFIX
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, reference
 from alexconv.errors import UsageError
+from alexconv.files import TEMPORARY_SUFFIX
 from alexconv.shapes import Conv
 
 CONV = Conv(C=2, H=7, W=6, M=3, R=3, S=2, U=2)

@@ -10,7 +10,6 @@ import pytest
 from test_library import assert_right, random_case
 
 import alexconv
-from alexconv.cpu_reference.machine import cores
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.executors.cuda import streams as cuda_streams
 from alexconv.executors.cuda.streams import Job
@@ -19,6 +18,7 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import IMAGES_AT_A_TIME
 from alexconv.library import convolution as library
 from alexconv.library.arrays import view
+from alexconv.machine import cores
 from alexconv.measuring.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 from alexconv.tuning import auto

@@ -8,13 +8,13 @@ from math import inf
 
 import numpy as np
 
-from alexconv.cpu_reference.machine import cpu_model
 from alexconv.executors.host.executor import HostBuffer, HostExecutor, HostModule
 from alexconv.executors.host.maps import encode
 from alexconv.executors.interface import Buffers, Samples, Values, fill_with_nan
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import Rung, TensorMap
+from alexconv.machine import cpu_model
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.transfers import Transfer, transfers_of
 from alexconv.records.environment import available_memory

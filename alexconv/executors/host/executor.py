@@ -26,11 +26,11 @@ import numpy.typing as npt
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import source_digest
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
-from alexconv.cpu_reference.machine import cores, cpu_model
 from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Dims
+from alexconv.machine import cores, cpu_model
 from alexconv.paths import cache_dir
 
 MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA GPU

@@ -1,0 +1,126 @@
+"""Who may import whom: every part only those below it, and reports never an executor."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+FOLDERS = {
+    "alexconv": CHECKOUT / "alexconv",
+    "alexconv.kernels": CHECKOUT / "kernels",
+    "alexconv.cpu_reference": CHECKOUT / "cpu_reference",
+    "alexconv.reports": CHECKOUT / "reports",
+}
+
+# Part: its modules, packages with all that they hold.  A module belongs to the longest name that fits it.
+PARTS = {
+    "basics": "data errors files machine messages paths shapes",
+    "options": "cli.options",
+    "kernels": "kernels",
+    "compiling": "compiling",
+    "cpu_reference": "cpu_reference",
+    "records": "records",
+    "plans": (
+        "executors.interface measuring.checks measuring.layouts measuring.planner measuring.points measuring.sampling"
+        " measuring.transfers records.summary"
+    ),
+    "executors": "executors library.arrays",
+    "measuring": "measuring",
+    "tuning": "tuning",
+    "profiling": "profiling",
+    "library": "library",
+    "digits": "digits",
+    "cli": "cli",
+    "commands": "accuracy ceilings compare profile reference run tune __main__",
+    "reports": "reports",
+}
+
+# Besides itself, basics, and the package's version.
+MAY_IMPORT = {
+    "basics": "",
+    "options": "",
+    "kernels": "",
+    "compiling": "",
+    "cpu_reference": "compiling",
+    "records": "kernels",
+    "plans": "kernels records",
+    "executors": "kernels compiling records plans",
+    "measuring": "options kernels cpu_reference records plans executors",
+    "tuning": "kernels records plans measuring",
+    "profiling": "kernels executors",
+    "library": "kernels plans executors tuning",
+    "digits": "cpu_reference",
+    "cli": "kernels records plans measuring tuning",
+    "commands": (
+        "options kernels compiling cpu_reference records plans executors measuring tuning profiling digits cli"
+    ),
+    "reports": "options kernels records plans",
+}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package by name, as installed."""
+    for package, folder in FOLDERS.items():
+        for file in sorted(folder.rglob("*.py")):
+            parts = [package, *file.relative_to(folder).with_suffix("").parts]
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
+
+
+MODULES = dict(modules())
+OWNERS = {f"alexconv.{name}": part for part, names in PARTS.items() for name in names.split()}
+
+
+def part_of(module: str) -> str | None:
+    """The part that a module belongs to; None for the package itself."""
+    words = module.split(".")
+    names = (".".join(words[:length]) for length in range(len(words), 1, -1))
+    return next((OWNERS[name] for name in names if name in OWNERS), None)
+
+
+def imported(file: Path) -> set[str]:
+    """The package's modules that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: a relative import"
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    own = {name for name in found if name.split(".")[0] == "alexconv"}
+    return {name if name in MODULES else name.rpartition(".")[0] for name in own}
+
+
+def allowed(part: str) -> set[str | None]:
+    return {None, part, "basics", *MAY_IMPORT[part].split()}
+
+
+def test_parts_stand_above_each_other():
+    assert MAY_IMPORT.keys() == PARTS.keys()
+    order = list(TopologicalSorter({part: names.split() for part, names in MAY_IMPORT.items()}).static_order())
+    assert set(order) == set(PARTS)
+    assert {"executors", "measuring", "cpu_reference"}.isdisjoint(allowed("reports"))
+    assert all(part == "reports" or "reports" not in allowed(part) for part in PARTS)
+
+
+def test_every_module_belongs_to_a_part_and_every_part_has_modules():
+    assert [module for module in MODULES if part_of(module) is None] == ["alexconv"]
+    assert {part_of(module) for module in MODULES} == {None, *PARTS}
+    for name in OWNERS:
+        assert name in MODULES, f"{name} is gone"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_imports_only_what_it_may(part):
+    for module, file in MODULES.items():
+        if part_of(module) == part:
+            other = {name for name in imported(file) if part_of(name) not in allowed(part)}
+            assert not other, f"{module} imports {', '.join(sorted(other))}"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_permission_is_unused(part):
+    used = {part_of(name) for module, file in MODULES.items() if part_of(module) == part for name in imported(file)}
+    assert set(MAY_IMPORT[part].split()) <= used
