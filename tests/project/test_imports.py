@@ -25,7 +25,7 @@ PARTS = {
     "records": "records",
     "plans": (
         "executors.interface measuring.checks measuring.layouts measuring.planner measuring.points measuring.sampling"
-        " measuring.transfers records.summary"
+        " measuring.transfers measuring.watchdog records.summary"
     ),
     "executors": "executors library.arrays",
     "measuring": "measuring",
@@ -48,12 +48,12 @@ MAY_IMPORT = {
     "records": "kernels",
     "plans": "kernels records",
     "executors": "kernels compiling records plans",
-    "measuring": "options kernels cpu_reference records plans executors",
+    "measuring": "options kernels cpu_reference records plans",
     "tuning": "kernels records plans measuring",
-    "profiling": "kernels executors",
+    "profiling": "kernels records plans executors measuring",
     "library": "kernels plans executors tuning",
     "digits": "cpu_reference",
-    "cli": "kernels records plans measuring tuning",
+    "cli": "kernels records plans measuring tuning profiling",
     "commands": (
         "options kernels compiling cpu_reference records plans executors measuring tuning profiling digits cli"
     ),
