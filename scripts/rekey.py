@@ -32,10 +32,10 @@ from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import BATCH
 from alexconv.machine import cores
 from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.peers import PeerRunner
-from alexconv.measuring.points import Joint, Point
+from alexconv.measuring.points import LayerSequence, Point
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.measuring.together import JointRungs, TogetherRunner
+from alexconv.measuring.sequences import RungSequence, SequenceRunner
+from alexconv.measuring.torch_peers import TorchRunner
 from alexconv.records.environment import git_facts
 from alexconv.records.names import in_present_names
 from alexconv.records.store import KEYS, Record, RecordFile, complete, digest, line_name
@@ -72,7 +72,7 @@ class RecordedGpu:
         return nvcc.cubin_key(bound.rung.path, bound.macros, self.arch)
 
 
-class RecordedPeers(PeerRunner):
+class RecordedPeers(TorchRunner):
     """Peers of the versions that a record names."""
 
     def __init__(self, versions: Record, executor: RecordedGpu, runner: Runner) -> None:
@@ -174,11 +174,11 @@ def present_key(record: Record, settings: Settings, gpu: RecordedGpu) -> str:
             for layer in record["layers"]
         )
         layers = tuple(each.layer for each in chosen)
-        return TogetherRunner(gpu, runner).key(JointRungs(**axes, layers=layers, chosen=chosen))
+        return SequenceRunner(gpu, runner).key(RungSequence(**axes, layers=layers, chosen=chosen))
     if "peer" in record:
         first, _, last = str(point["layer"]).partition("-")
         layers = tuple(range(int(first), int(last or first) + 1))
-        peer = Joint(**axes, layers=layers) if last else Point(**point)
+        peer = LayerSequence(**axes, layers=layers) if last else Point(**point)
         return RecordedPeers(record["peer"], gpu, runner).key(peer)
     return runner.key(Point(**point))
 
