@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 from alexconv.errors import AlexconvError
 from alexconv.kernels.bound import BoundRung
@@ -22,18 +22,9 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.machine import cores
 from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Skip
-from alexconv.shapes import Conv
 
 Tell = Callable[[str], None]  # hears what is being waited for
 PATIENCE = 1.0  # seconds of waiting after which ``Tell`` hears of it again
-
-
-class Compilation(NamedTuple):
-    """A rung with all that its compilation depends on."""
-
-    rung: str
-    conv: Conv
-    constants: tuple[tuple[str, int], ...]
 
 
 class Ahead:
@@ -50,7 +41,7 @@ class Ahead:
     def __enter__(self) -> Self:
         compilers, reference = self._pools
         layers: dict[tuple[str, int], Future[None]] = {}
-        kernels: dict[Compilation, Future[None]] = {}
+        kernels: dict[BoundRung, Future[None]] = {}
         if self._runner.times_cpu:
             for workload, layer in dict.fromkeys((point.workload, point.layer) for point in self._points):
                 self._tell(f"timing the CPU on {workload} layer {layer}")
@@ -62,10 +53,10 @@ class Ahead:
                 if place not in layers:
                     layers[place] = reference.submit(quietly, self._runner.compute_reference, point)
                 needs.append(layers[place])
-            if (kernel := compilation(self._runner, point)) is not None:
-                if kernel not in kernels:
-                    kernels[kernel] = compilers.submit(build, self._runner, kernel)
-                needs.append(kernels[kernel])
+            if bound := bound_rung(self._runner, point):
+                if bound not in kernels:
+                    kernels[bound] = compilers.submit(quietly, self._runner.executor.build, bound)
+                needs.append(kernels[bound])
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -83,25 +74,17 @@ class Ahead:
 
 def compile_all(runner: Runner, points: Iterable[Point]) -> None:
     """Compiles the kernels of all points, one compiler per core; returns when all are there, failures apart."""
-    wanted = dict.fromkeys(kernel for point in points if (kernel := compilation(runner, point)) is not None)
+    wanted = dict.fromkeys(bound for point in points if (bound := bound_rung(runner, point)))
     with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(partial(build, runner), wanted))
+        list(pool.map(partial(quietly, runner.executor.build), wanted))
 
 
-def compilation(runner: Runner, point: Point) -> Compilation | None:
+def bound_rung(runner: Runner, point: Point) -> BoundRung | None:
     """What is to be compiled for a point; None for a peer, and for what cannot run here."""
-    if point.rung not in RUNGS:
-        return None
     try:
-        return Compilation(point.rung, point.conv, tuple(runner.plan(point).constants.items()))
+        return runner.plan(point).bound if point.rung in RUNGS else None
     except Skip:
         return None
-
-
-def build(runner: Runner, kernel: Compilation) -> None:
-    """Compiles it into the cache."""
-    constants, device = dict(kernel.constants), runner.executor.device
-    quietly(runner.executor.build, BoundRung(RUNGS[kernel.rung], kernel.conv, constants, device))
 
 
 def quietly(work: Callable[..., object], *arguments: object) -> None:

@@ -1,0 +1,125 @@
+"""What runs ahead of the points: each kernel once, in their order, and nothing beside what is timed."""
+
+import threading
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from alexconv.errors import CompileError
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.measuring import ahead
+from alexconv.measuring.ahead import Ahead, compile_all
+from alexconv.measuring.points import choose_rungs, choose_transfers, expand
+from alexconv.measuring.runner import Skip
+
+POINTS = expand("lenet-70-k5", [1, 2], [1, 2], choose_rungs("direct,channels,tiled"), choose_transfers("pageable"), {})
+SKIPPED = "tiled"
+
+
+class Stand:
+    """A runner that notes what it is asked for; kernels of the rungs in ``closed`` compile until their gate opens."""
+
+    def __init__(self, *closed, times=False):
+        self.times = self.times_cpu = times
+        self.done, self.gates = [], {name: threading.Event() for name in closed}
+        self.executor = SimpleNamespace(build=self.build)
+
+    def build(self, bound):
+        if gate := self.gates.get(bound.rung.name):
+            assert gate.wait(10)
+        self.done.append((bound.rung.name, bound.conv))
+        raise CompileError("left to the point")
+
+    def plan(self, point):
+        if point.rung == SKIPPED:
+            raise Skip("not here")
+        return SimpleNamespace(bound=BoundRung(RUNGS[point.rung], point.conv, point.constants))
+
+    def beyond_host_memory(self, point):
+        return None
+
+    def compute_reference(self, point):
+        self.done.append(("reference", point.layer))
+
+    def time_cpu(self, workload, layer):
+        self.done.append(("cpu", layer))
+
+
+def of(rung):
+    return [point for point in POINTS if point.rung == rung]
+
+
+def waited(runner, points, patience=400):
+    """Whether the points can run before the waiting has been told so many times."""
+    told = []
+
+    def tell(text):
+        told.append(text)
+        if len(told) > patience:
+            raise TimeoutError
+
+    with Ahead(runner, POINTS, tell) as ahead_:
+        del told[:]
+        try:
+            ahead_.wait(points)
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            for gate in runner.gates.values():
+                gate.set()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(ahead, "PATIENCE", 0.05)
+
+
+def test_every_kernel_is_compiled_once_and_every_reference_computed_once():
+    runner = Stand()
+    assert waited(runner, POINTS)
+    convs = {point.conv for point in POINTS}
+    kernels = [(rung, conv) for rung in ("direct", "channels") for conv in convs]
+    assert Counter(runner.done) == Counter([*kernels, ("reference", 1), ("reference", 2)])
+
+
+def test_a_point_that_is_only_checked_waits_for_its_own_kernel_alone():
+    assert waited(Stand("channels"), of("direct"))
+    assert not waited(Stand("channels"), of("channels"), 20)
+    assert waited(Stand("channels", "direct"), of(SKIPPED))
+
+
+def test_a_timed_point_waits_until_no_compiler_runs():
+    assert not waited(Stand("channels", times=True), of("direct"), 20)
+    assert waited(Stand(times=True), of("direct"))
+
+
+def test_the_cpu_is_timed_before_anything_else_starts():
+    runner = Stand(times=True)
+    assert waited(runner, POINTS)
+    assert runner.done[:2] == [("cpu", 1), ("cpu", 2)]
+    assert ("cpu", 1) not in runner.done[2:]
+
+
+def test_what_has_not_begun_is_left_when_the_run_ends(monkeypatch):
+    monkeypatch.setattr(ahead, "cores", lambda: 1)
+    runner = Stand("direct")
+    with Ahead(runner, POINTS, print):
+        threading.Timer(0.1, runner.gates["direct"].set).start()
+    assert [name for name, _ in runner.done if name != "reference"] == ["direct"]
+
+
+def test_points_that_nobody_announced_wait_for_nothing():
+    runner = Stand()
+    with Ahead(runner, [], print) as ahead_:
+        ahead_.wait(POINTS)
+    assert runner.done == []
+
+
+def test_compiling_alone_computes_no_reference():
+    runner = Stand()
+    compile_all(runner, POINTS)
+    assert {name for name, _ in runner.done} == {"direct", "channels"}
+    assert len(runner.done) == 4
