@@ -2,8 +2,8 @@
 
 python -m alexconv.accuracy --rungs all --images 360
 
-A rung in fp32 must predict what the CPU reference predicts, image for image; in half precision the change is told.
-ReLU, pooling and the fully connected layer are NumPy's in every case, so nothing but the convolutions differs.
+An fp32 rung must predict what the CPU reference predicts, image for image; changes under lower precision are reported.
+ReLU, pooling and the fully connected layer always run in NumPy, so only the convolutions differ.
 """
 
 import argparse
@@ -33,12 +33,12 @@ from alexconv.records.store import RecordFile
 DEFAULT_OUT = Path("study/accuracy.jsonl")
 MODULE = "alexconv.accuracy"
 TRANSFER = "pageable"
-SAME_PREDICTIONS = ("fp32",)  # precisions that may change none
+SAME_PREDICTIONS = ("fp32",)  # precisions that must change no prediction
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What a rung makes of the images, beside what the CPU reference makes of them.
+    """A rung's predictions compared with the CPU reference's.
 
     ``changed_predictions`` are the numbers of the images, counted from 0, that it puts in another class.
     ``score_change`` is the largest change of any score, and ``reference_margin`` the smallest distance of an image's

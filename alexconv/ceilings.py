@@ -1,4 +1,4 @@
-"""What a GPU can reach at most, measured: the ceilings of the roofline.
+"""A GPU's measured peak rates: the ceilings of the roofline.
 
     python -m alexconv.ceilings --out FILE
 
@@ -32,7 +32,7 @@ SAMPLES = 7
 
 
 def seconds(executor: CudaExecutor, enqueue: Callable[[], None]) -> float:
-    """Median time of what ``enqueue`` puts on the executor's stream, after a first run that is not counted."""
+    """Median time of the work that ``enqueue`` puts on the executor's stream, after an untimed first run."""
     samples = []
     for _ in range(SAMPLES + 1):
         start, end = executor.driver.Event(), executor.driver.Event()

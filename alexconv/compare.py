@@ -8,7 +8,8 @@ confidence, by Bonferroni's inequality).  The verdict needs both significance an
 
 FASTER, SLOWER   the interval excludes 1, and the medians differ by at least the margin
 SAME             the whole interval lies within the margin
-UNCLEAR          anything else: a wide interval, too few samples for one, or clocks that dropped
+UNCLEAR          anything else: a wide interval, too few samples for one (runs with longer --seconds take more), or
+                 clocks that dropped
 
 The margin, 3 % unless told otherwise, stands for what the samples of one run cannot show: that two runs of the same
 program on the same GPU differ.
@@ -23,12 +24,11 @@ from pathlib import Path
 
 from alexconv.cli.options import exits_cleanly, positive, program
 from alexconv.measuring.points import Point
-from alexconv.records.statistics import summarize
+from alexconv.records.statistics import FEWEST_FOR_INTERVAL, summarize
 from alexconv.records.store import Record, Records, identity, read
 
 FASTER, SLOWER, SAME, UNCLEAR = VERDICTS = ("FASTER", "SLOWER", "SAME", "UNCLEAR")
 MARGIN = 0.03
-LEAST_SAMPLES = 6  # with fewer no interval of order statistics reaches 95 %
 FIGURES = ("kernel", "kernel_cold", "total", "h2d", "d2h")
 
 
@@ -48,7 +48,7 @@ def judge(before: Sequence[float], after: Sequence[float], margin: float = MARGI
     a, b = summarize(before), summarize(after)
     ratio, low, high = b.median / a.median, b.low / a.high, b.high / a.low
     least, most = 1 / (1 + margin), 1 + margin
-    if min(a.count, b.count) < LEAST_SAMPLES:
+    if min(a.count, b.count) < FEWEST_FOR_INTERVAL:
         verdict = UNCLEAR
     elif high < 1 and ratio <= least:
         verdict = FASTER

@@ -95,14 +95,14 @@ def parser() -> argparse.ArgumentParser:
         help=f"only rungs of these error classes: {', '.join(PRECISIONS)} (default: all)",
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
-    add("--tuned", action="store_true", help="where alexconv.tune has found constants on this device, use them")
+    add("--tuned", action="store_true", help="use the constants that alexconv.tune has found on this device")
     add("--peers", choices=tuple(PEERS), help="time cuDNN and cuBLAS too, as torch calls them, on the same points")
-    add("--together", action="store_true", help="also the layers as one graph, or one pipeline under streamed:8")
+    add("--together", action="store_true", help="also all layers as one CUDA graph, or one pipeline under streamed:8")
     add(
         "--mix",
         type=comma_separated,
         metavar="1=RUNG,2=RUNG:NAME=V",
-        help="a rung, with constants, for every layer, together",
+        help="one rung per layer, with constants, as one graph",
     )
     add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host executor")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
         "--time-limit",
         type=positive,
         metavar="SECONDS",
-        help="for a point, whose kernel counts as endless beyond (default: 600 on a GPU, none on the host)",
+        help="per point; a longer one counts as endless (default: 600 on a GPU, none on the host)",
     )
     add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
     add("--host-build", default="fast", choices=("fast", "asan"), help="on the host: asan finds bad addresses")
@@ -125,7 +125,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"record file, appended to (default: {DEFAULT_OUT})",
     )
     add("--resume", action="store_true", help="run only what FILE lacks, failed or not, or what has changed since")
-    add("--verify-only", action="store_true", help="check the outputs and time nothing, as under a sanitizer")
+    add("--verify-only", action="store_true", help="check outputs without timing, as under a sanitizer")
     add("--no-baseline", action="store_true", help="do not time the CPU: no speedups")
     add("--list", action="store_true", help="list the rungs and stop")
     add("--dry-run", action="store_true", help="show what would run, in how many pieces, and stop")

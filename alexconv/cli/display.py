@@ -5,14 +5,16 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as Bar
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from alexconv.cli.matrix import milliseconds
 from alexconv.kernels.ladder import LADDER
@@ -24,6 +26,7 @@ from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
+BAR_WIDTH = 20  # columns
 SECONDS_A_LINE = 10.0  # of progress, where there is no bar
 
 
@@ -34,6 +37,20 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, width=fixed)
 
 
+class Position(ProgressColumn):
+    """How many are done, the time left and what runs now: one column, so that only the end is cut off."""
+
+    def render(self, task: Task) -> Text:
+        """The text beside the bar."""
+        left = "-:--:--" if task.time_remaining is None else str(timedelta(seconds=round(task.time_remaining)))
+        text = f"{task.completed:.0f}/{task.total or 0:.0f}  {left} left  {task.description}"
+        return Text(text, no_wrap=True, overflow="ellipsis")
+
+    def get_table_column(self) -> Column:
+        """The column of the live line."""
+        return Column(no_wrap=True, overflow="ellipsis")
+
+
 class Progress:
     """One live line with the time left on a terminal; elsewhere a plain line every few seconds.  On standard error.
 
@@ -42,7 +59,7 @@ class Progress:
 
     def __init__(self, total: int, *, verbose: bool = False) -> None:
         self.console = console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (BarColumn(BAR_WIDTH, table_column=Column(min_width=BAR_WIDTH)), Position())
         self._bar = Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self._task = self._bar.add_task("", total=total)
         self._total, self._done, self._verbose = total, 0, verbose

@@ -56,7 +56,7 @@ def _number(text: str, holds: Callable[[float], bool], wanted: str) -> float:
 
 
 def comma_separated(text: str) -> str:
-    """Words with commas between them, as they are: what is empty would stand for all, or for a default."""
+    """Comma-separated words, unchanged; empty ones are refused, since they would stand for all or for a default."""
     if not all(word.strip() for word in text.split(",")):
         raise argparse.ArgumentTypeError(f"words with commas between them, not {text!r}")
     return text
@@ -96,7 +96,7 @@ def parse_layers(text: str, workload: Workload) -> tuple[int, ...]:
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """Batch sizes from ``1,32,128`` or ``256:2048:x2`` (each so many times the one before), each once, in order.
+    """Batch sizes from ``1,32,128`` or ``256:2048:x2`` (a geometric range), each once, in order.
 
     Raises UsageError for anything else and for sizes below one.
     """
@@ -130,7 +130,7 @@ def command_line(module: str, arguments: Sequence[str] | None) -> str:
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
     """Decorate a command so that errors a user can act on become one line on stderr and their exit status.
 
-    So do those of its standard output; a reader that goes before the end, as ``head`` does, ends it in silence.
+    So do errors of its standard output; a reader that stops early, as ``head`` does, ends it silently.
     """
 
     @wraps(command)
@@ -146,7 +146,7 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
 
     @wraps(command)
     def heard(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
-        if sys.stdout is None:  # closed by whoever started this
+        if sys.stdout is None:  # the caller closed it
             with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
                 return heard(*arguments, **options)
         try:

@@ -14,7 +14,7 @@ from alexconv.records.store import Record
 from alexconv.tuning.candidates import Contest
 from alexconv.tuning.search import Search
 
-MOST_ROWS = 40  # of a sweep; of a layer with more candidates only so many, the fastest
+MOST_ROWS = 40  # of a sweep: a layer with more candidates shows its fastest
 
 
 def show_searches(console: Console, searches: Iterable[Search]) -> None:

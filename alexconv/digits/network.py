@@ -27,7 +27,7 @@ WORKLOAD = WORKLOADS["lenet-70-k5"]
 WEIGHTS = Path(__file__).parent / "weights" / "lenet-digits.npz"
 CLASSES = 10
 HELD_OUT = 360  # images, a fifth of the set
-SCALE = 8  # each pixel becomes so many rows and columns: 64 x 64 in a border of zeros fill the workload's 70 x 70
+SCALE = 8  # rows and columns per pixel: 8 x 8 become 64 x 64, which a border of zeros extends to the workload's 70 x 70
 DARKEST = 16  # grey level
 
 

@@ -115,7 +115,7 @@ def changed_in(record: Record) -> dict[str, int]:
 
 
 def label_with(rung: str, changed: Constants) -> str:
-    """The rung's name, with changed constants behind it."""
+    """The rung's name, followed by its changed constants."""
     words = " ".join(f"{name}={value}" for name, value in changed.items())
     return f"{rung} [{words}]" if words else rung
 

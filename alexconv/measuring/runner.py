@@ -242,7 +242,7 @@ def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Reco
 
 
 def timed_out(point: Point | LayerSequence, key: str, limit: float) -> Record:
-    """The record of a point that begins now, should it not end within so many seconds."""
+    """The record of a point that begins now, for the case that it exceeds ``limit`` seconds."""
     return begun(point, key) | {"status": "timeout", "reason": f"not at its end after {limit:g} s"}
 
 
@@ -263,7 +263,7 @@ def checked(error: MaxError, tolerance: float) -> Record:
 
 
 def timed(executor: Executor, measure: Callable[[float], Samples], seconds: float) -> Record:
-    """Samples of about so many seconds for each figure, and the clocks before and after."""
+    """Samples, ``seconds`` for each figure, and the clocks before and after."""
     before = executor.health()
     samples = measure(seconds)
     health = [before, executor.health()]

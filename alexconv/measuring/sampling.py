@@ -8,11 +8,11 @@ from alexconv.records.statistics import CONFIDENCE, FEWEST_FOR_INTERVAL, SETTLED
 from alexconv.records.store import Record
 
 FEWEST_SAMPLES, MOST_SAMPLES = 10, 50
-PATIENCE, FEWEST_AT_ALL = 5, 3  # figures that take so many times their time end with so many samples
+PATIENCE, FEWEST_AT_ALL = 5, 3  # at PATIENCE times the time, FEWEST_AT_ALL samples are enough
 
 
 def repeat(once: Callable[[], Mapping[str, float]], seconds: float) -> Samples:
-    """Samples of the figures that one call takes, in about so many seconds, and MOST_SAMPLES at most.
+    """Samples of the figures that one call takes, in about ``seconds``, and MOST_SAMPLES at most.
 
     From FEWEST_SAMPLES on the first at which the median of every figure is settled is the last.  When the time is used
     up, FEWEST_AT_ALL samples are enough if they are settled, and otherwise FEWEST_FOR_INTERVAL; after PATIENCE times as

@@ -82,7 +82,7 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
 
 
 def known_without_counters(runner: Runner, points: Iterable[Point]) -> Iterator[Profile]:
-    """What the compiler allotted to every kernel, and the occupancy that follows."""
+    """Registers and shared memory of every kernel, and the occupancy that follows."""
     for point in points:
         with reasons_told(point):
             plan = runner.plan(point)

@@ -40,7 +40,7 @@ class Contest:
 
 
 class Session(NamedTuple):
-    """Where candidates are recorded, by what command, and how: ``progress`` makes a display for so many of them."""
+    """Where candidates are recorded, and by what command; ``progress`` makes the display for a number of them."""
 
     out: Path
     command: str
@@ -111,7 +111,7 @@ def require_times(executor: Executor) -> None:
 
 @contextmanager
 def recording(runner: Runner, session: Session, known: Sequence[Point], most: int) -> Iterator[Run]:
-    """What runs a point, at most so many, and appends its record to the file, or takes it from there to resume.
+    """What runs a point, ``most`` in all, and appends its record to the file, or takes it from there to resume.
 
     The ``known`` points compile ahead.  A run raises LaunchError when it took the device down.
     """

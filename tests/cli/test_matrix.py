@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from io import StringIO
 from pathlib import Path
+from time import sleep
 
 import pytest
 from rich.console import Console
@@ -195,3 +196,18 @@ def test_verbose_progress_has_a_line_for_each_point(capsys):
     first, second = capsys.readouterr().err.splitlines()
     assert first == "[1/2] alexnet layer 1 N=1 direct pageable: ok, error 1.0e-07 (tolerance 1.0e-05)"
     assert "kernel 1.000 ms" in second
+
+
+def test_progress_on_a_terminal_is_one_line_with_the_time_left(monkeypatch):
+    wide = Console(width=80, file=StringIO(), force_terminal=True, legacy_windows=False)
+    monkeypatch.setattr("alexconv.cli.display.console", lambda stderr: wide)
+    with Progress(2) as progress:
+        progress.start("alexnet layer 2 N=128 direct-filter-one-thread [COALESCED=0] managed-prefetch")
+        sleep(0.5)  # the line is drawn ten times a second
+        progress.finish(made_up(1))
+        progress.finish(made_up(2, status="wrong", reason="far off"))
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", wide.file.getvalue())
+    live = [line for line in re.split(r"[\r\n]+", text) if "left" in line]
+    assert live and max(map(len, live)) <= 80
+    assert any(re.search(r" [0-2]/2  [-0-9:]{7} left  alexnet layer 2", line) for line in live)
+    assert "[2/2] alexnet layer 2 N=1 direct pageable: wrong: far off" in text
