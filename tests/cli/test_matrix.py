@@ -207,7 +207,7 @@ def test_progress_on_a_terminal_is_one_line_with_the_time_left(monkeypatch):
         progress.finish(made_up(1))
         progress.finish(made_up(2, status="wrong", reason="far off"))
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", wide.file.getvalue())
-    live = [line for line in re.split(r"[\r\n]+", text) if "left" in line]
+    live = [line for line in re.split(r"[\r\n]+", text) if " left " in line]
     assert live and max(map(len, live)) <= 80
-    assert any(re.search(r" [0-2]/2  [-0-9:]{7} left  alexnet layer 2", line) for line in live)
+    assert any(re.search(r"\b[0-2]/2  [-0-9:]{7} left  alexnet layer 2", line) for line in live)
     assert "[2/2] alexnet layer 2 N=1 direct pageable: wrong: far off" in text
