@@ -36,6 +36,7 @@ from alexconv.cli.options import (
 from alexconv.cli.profile_tables import comparison, show
 from alexconv.errors import UsageError
 from alexconv.executors import backends, choose_executor
+from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.points import Point, choose_rungs, choose_transfers, expand, parse_constants, refuse_unused
 from alexconv.measuring.runner import Runner, Settings
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.blocks < 1:
         raise UsageError(f"--blocks is 1 or more, not {options.blocks}")
     executor = choose_executor(options.backend, options.device, "trace")
-    points = points_asked_for(options, executor.usual_batch)
+    points = points_asked_for(options, executor.usual_batch, executor.device)
     runner = Runner(executor, points, Settings(baseline=False))
     if options.child:
         options.child.write_text(json.dumps(launch_once(runner, points)))
@@ -107,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(profile.trace and profile.trace.races for profile in profiles) else 0
 
 
-def points_asked_for(options: argparse.Namespace, usual_batch: int) -> list[Point]:
+def points_asked_for(options: argparse.Namespace, usual_batch: int, device: Device = H200) -> list[Point]:
     """The points of a command line; raises UsageError."""
     workload, constants = workload_named(options.workload), parse_constants(options.set)
     points = expand(
@@ -117,6 +118,7 @@ def points_asked_for(options: argparse.Namespace, usual_batch: int) -> list[Poin
         choose_rungs(options.rungs),
         choose_transfers("pageable"),
         constants,
+        device=device,
     )
     refuse_unused(constants, points)
     return points

@@ -174,7 +174,7 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
     if options.study is not None:
         if beside := given(options, parser(), OF_NO_STUDY):
             raise UsageError(f"{', '.join(beside)}: not with --study, which says what is run")
-        return study_points(options.study, parse_batches(options.N) if options.N else ())
+        return study_points(options.study, parse_batches(options.N) if options.N else (), executor.device)
     workload = workload_named(options.workload)
     precisions = precisions_asked_for(options)
     if unknown := set(precisions) - set(PRECISIONS):
@@ -184,12 +184,14 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
     layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or str(executor.usual_batch))
     transfers, constants = choose_transfers(options.transfer), parse_constants(options.set)
     rungs = choose_rungs(named) if named else []
-    points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned)
+    device = executor.device
+    points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned, device)
     if auto.AUTO in words:
         for layer, N, precision in product(layers, batches, precisions or PRECISIONS):
             for choice in chosen_rungs(executor, workload.layer(layer), N, precision, options.memory_budget):
                 found = partial(constants_of, choice)
-                points += expand(workload.name, [layer], [N], [(choice.rung, None)], transfers, constants, (), found)
+                rung = [(choice.rung, None)]
+                points += expand(workload.name, [layer], [N], rung, transfers, constants, (), found, device)
         points = [point for number, point in enumerate(points) if point not in points[:number]]
     if not points and not options.mix:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common")
@@ -219,7 +221,9 @@ def sequences_asked_for(
     if options.mix:
         batches = parse_batches(options.N or str(executor.usual_batch))
         transfers = choose_transfers(options.transfer)
-        sequences += mixed(options.mix, workload_named(options.workload).name, batches, transfers, tuned)
+        sequences += mixed(
+            options.mix, workload_named(options.workload).name, batches, transfers, tuned, executor.device
+        )
     return sequences
 
 

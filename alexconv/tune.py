@@ -41,6 +41,7 @@ from alexconv.errors import UsageError
 from alexconv.executors import backends, choose_executor
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.points import Point, choose_rungs, choose_transfers, expand, parse_constants, refuse_unused
 from alexconv.measuring.runner import Settings
@@ -88,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def default_points(options: argparse.Namespace, precisions: Sequence[str] = ()) -> list[Point]:
+def default_points(options: argparse.Namespace, device: Device, precisions: Sequence[str] = ()) -> list[Point]:
     """The rungs asked for at each layer and batch size, with their default constants; raises UsageError."""
     workload = workload_named(options.workload)
     return expand(
@@ -99,10 +100,11 @@ def default_points(options: argparse.Namespace, precisions: Sequence[str] = ()) 
         choose_transfers("pageable"),
         {},
         precisions,
+        device=device,
     )
 
 
-def asked_for(options: argparse.Namespace) -> list[tuple[Point, Axes]]:
+def asked_for(options: argparse.Namespace, device: Device = H200) -> list[tuple[Point, Axes]]:
     """The points to tune, with their default constants, and the space of each; raises UsageError."""
     names = options.constants.split(",") if options.constants else None
     known = {constant.name for rung in LADDER for constant in rung.constants}
@@ -110,7 +112,7 @@ def asked_for(options: argparse.Namespace) -> list[tuple[Point, Axes]]:
         raise UsageError(f"no rung has a constant {', '.join(sorted(unknown))}: they are {', '.join(sorted(known))}")
     if options.trials < 1:
         raise UsageError(f"--trials is 1 or more, not {options.trials}")
-    chosen, points = parse_constants(options.set), default_points(options)
+    chosen, points = parse_constants(options.set), default_points(options, device)
     refuse_unused(chosen, points)
     asked = [(point, space) for point in points if (space := axes(point, names, chosen))]
     if not asked:
@@ -120,7 +122,7 @@ def asked_for(options: argparse.Namespace) -> list[tuple[Point, Axes]]:
 
 def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[Search]:
     """Searches what the options ask for; raises as ``search_constants`` does, and UsageError."""
-    asked = asked_for(options)
+    asked = asked_for(options, executor.device)
     return search_constants(executor, asked, options.trials, settings(options), session(options, command))
 
 
@@ -129,7 +131,8 @@ def compare(options: argparse.Namespace, executor: Executor, command: str) -> li
     precisions = options.precision.split(",") if options.precision else list(PRECISIONS)
     if unknown := set(precisions) - set(PRECISIONS):
         raise UsageError(f"unknown precision {', '.join(sorted(unknown))}: choose from {', '.join(PRECISIONS)}")
-    return compare_rungs(executor, default_points(options, precisions), settings(options), session(options, command))
+    points = default_points(options, executor.device, precisions)
+    return compare_rungs(executor, points, settings(options), session(options, command))
 
 
 def settings(options: argparse.Namespace) -> Settings:

@@ -7,7 +7,7 @@ from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
-from alexconv.kernels.problem import Constants
+from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.measuring.transfers import TRANSFERS, Transfer, transfer_named
@@ -21,7 +21,10 @@ TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a run
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement to make: it can be described, run and recorded on its own."""
+    """One measurement to make: it can be described, run and recorded on its own.
+
+    ``device`` is what its rung's defaults were found for; it is no axis, since the constants say all.
+    """
 
     workload: str
     layer: int
@@ -30,6 +33,7 @@ class Point:
     transfer: str
     precision: str
     constants: dict[str, int] = field(hash=False)
+    device: Device = field(default=H200, compare=False, repr=False)
 
     @property
     def conv(self) -> Conv:
@@ -38,11 +42,13 @@ class Point:
 
     def axes(self) -> dict[str, Any]:
         """The point as a record holds it."""
-        return asdict(self)
+        axes = asdict(self)
+        del axes["device"]
+        return axes
 
     def changed(self) -> list[str]:
         """The constants that differ from the rung's defaults today."""
-        return list(changed_constants(self.rung, self.constants, self.conv))
+        return list(changed_constants(self.rung, self.constants, self.conv, self.N, self.device))
 
     def points(self) -> list["Point"]:
         """The point itself, as of several layers there are several."""
@@ -51,7 +57,9 @@ class Point:
     def label(self) -> str:
         """The point in a few words, for progress lines."""
         # a record may be of several layers, whose range as text has no shape, or of a peer, which has no constants
-        rung = rung_label(self.rung, self.constants, self.conv) if self.rung in RUNGS else self.rung
+        rung = self.rung
+        if rung in RUNGS:
+            rung = label_with(rung, changed_constants(rung, self.constants, self.conv, self.N, self.device))
         return f"{self.workload} layer {self.layer} N={self.N} {rung} {self.transfer}"
 
 
@@ -99,9 +107,11 @@ def layer_range(layers: Sequence[int]) -> str:
     return ",".join(map(str, layers))
 
 
-def changed_constants(rung: str, constants: Constants, conv: Conv) -> dict[str, int]:
+def changed_constants(
+    rung: str, constants: Constants, conv: Conv, N: int = TYPICAL_BATCH, device: Device = H200
+) -> dict[str, int]:
     """The constants that differ from the rung's defaults for the shape; none for what is not a rung."""
-    defaults = RUNGS[rung].resolve(conv, {}) if rung in RUNGS else constants
+    defaults = RUNGS[rung].resolve(conv, {}, N, device) if rung in RUNGS else constants
     return {name: value for name, value in constants.items() if value != defaults.get(name)}
 
 
@@ -111,7 +121,7 @@ def changed_in(record: Record) -> dict[str, int]:
     if "changed" in record:
         return {name: point["constants"][name] for name in record["changed"]}
     conv = WORKLOADS[point["workload"]].layer(point["layer"])
-    return changed_constants(point["rung"], point["constants"], conv)
+    return changed_constants(point["rung"], point["constants"], conv, point["N"])
 
 
 def label_with(rung: str, changed: Constants) -> str:
@@ -196,10 +206,12 @@ def expand(
     constants: dict[str, list[int]],
     precisions: Sequence[str] = (),
     tuned: TunedConstants | None = None,
+    device: Device = H200,
 ) -> list[Point]:
     """Every combination once, in the order layer, N, rung, transfer; raises UsageError for a constant's bad value.
 
-    ``tuned`` gives constants for a rung, shape and batch size that replace its defaults; ``constants`` come before.
+    ``tuned`` gives constants for a rung, shape and batch size that replace its defaults, which are those for
+    ``device``; ``constants`` come before.
     """
 
     def combinations() -> Iterator[Point]:
@@ -212,11 +224,12 @@ def expand(
             names = [constant.name for constant in rung.constants if constant.name in chosen]
             for values in product(*(chosen[name] for name in names)):
                 try:
-                    resolved = rung.resolve(conv, {**found, **dict(zip(names, values, strict=True))})
+                    wanted = {**found, **dict(zip(names, values, strict=True))}
+                    resolved = rung.resolve(conv, wanted, N, device)
                 except ValueError as error:
                     raise UsageError(str(error)) from None
                 for transfer in [own_transfer] if own_transfer else [t.name for t in transfers]:
-                    yield Point(workload, layer, N, rung.name, transfer, rung.precision, resolved)
+                    yield Point(workload, layer, N, rung.name, transfer, rung.precision, resolved, device)
 
     unique: list[Point] = []
     for point in combinations():
@@ -225,7 +238,7 @@ def expand(
     return unique
 
 
-def study_points(study: str, batches: Sequence[int]) -> list[Point]:
+def study_points(study: str, batches: Sequence[int], device: Device = H200) -> list[Point]:
     """What a published LeNet-style study measured, at these batch sizes (its own if none); raises UsageError."""
     if study not in STUDY_WORKLOADS:
         raise UsageError(f"unknown study {study!r}: choose from {', '.join(STUDY_WORKLOADS)}")
@@ -238,8 +251,8 @@ def study_points(study: str, batches: Sequence[int]) -> list[Point]:
                 name: value[number - 1] if isinstance(value, tuple) else value
                 for name, value in variant.constants.items()
             }
-            resolved = rung.resolve(workload.layer(number), of_layer)
-            point = Point(workload.name, number, N, rung.name, variant.transfer, rung.precision, resolved)
+            resolved = rung.resolve(workload.layer(number), of_layer, N, device)
+            point = Point(workload.name, number, N, rung.name, variant.transfer, rung.precision, resolved, device)
             if point not in points:
                 points.append(point)
     return points

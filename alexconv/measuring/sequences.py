@@ -19,6 +19,7 @@ from alexconv.cli.options import parse_layers, workload_named
 from alexconv.errors import UsageError
 from alexconv.executors.interface import OpenedRung, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.checks import PRECISIONS, MaxError, worst
 from alexconv.measuring.planner import DoesNotFit, Plan, plan
 from alexconv.measuring.points import (
@@ -80,7 +81,12 @@ def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
 
 
 def mixed(
-    text: str, workload: str, batches: Sequence[int], transfers: Sequence[Transfer], tuned: TunedConstants | None
+    text: str,
+    workload: str,
+    batches: Sequence[int],
+    transfers: Sequence[Transfer],
+    tuned: TunedConstants | None,
+    device: Device = H200,
 ) -> list[RungSequence]:
     """What ``1=RUNG,2=RUNG:NAME=VALUE:...`` asks for: a rung per layer, with constants; raises UsageError."""
     found = []
@@ -94,7 +100,7 @@ def mixed(
                     raise UsageError(f"{entry!r}: a layer of a mix is as in 2=direct or 2=direct:THREAD_OUTPUTS=2")
                 layers, rungs = parse_layers(layer, workload_named(workload)), choose_rungs(rung)
                 values = parse_constants(constants)
-                points = expand(workload, layers, [N], rungs, [transfer], values, (), tuned)
+                points = expand(workload, layers, [N], rungs, [transfer], values, (), tuned, device)
                 refuse_unused(values, points)
                 chosen += points
             found.append(sequence_of(chosen, MIXED))

@@ -89,7 +89,7 @@ def choose(
         if rung.layout != layout or executor.unsuited(rung):
             continue
         tuned = tuning_cache.load(executor, rung, conv, N, say)
-        choice = Choice(rung, rung.resolve(conv, tuned.constants if tuned else {}), measured=False)
+        choice = Choice(rung, rung.resolve(conv, tuned.constants if tuned else {}, N, executor.device), measured=False)
         if not misfit(executor, choice, conv, N, budget):
             return choice
     return None

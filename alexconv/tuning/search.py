@@ -13,7 +13,6 @@ from alexconv.kernels.rung import IMAGES_PER_PIECE, Constant
 from alexconv.measuring.points import Point
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, identity
-from alexconv.shapes import Conv
 from alexconv.tuning.cache import Tuned
 
 SCALES = (0.25, 0.5, 1, 2, 4)  # of its default, for a constant that has neither choices nor a ceiling
@@ -61,7 +60,7 @@ def import_optuna() -> Any:
     return optuna
 
 
-def values_to_try(constant: Constant, conv: Conv, N: int) -> tuple[int, ...]:
+def values_to_try(constant: Constant, problem: Problem) -> tuple[int, ...]:
     """The constant's choices; where it has none, a few values about the shape, the default among them.
 
     Images per piece: the whole batch (0) and PARTS of it.  A constant with a ceiling: the powers of two up to it, and
@@ -69,10 +68,9 @@ def values_to_try(constant: Constant, conv: Conv, N: int) -> tuple[int, ...]:
     """
     if constant.choices:
         return constant.choices
-    problem = Problem(conv, N)
     default = constant.default(problem)
     if constant.name == IMAGES_PER_PIECE:
-        values = {0, *(ceil(N / parts) for parts in PARTS)}
+        values = {0, *(ceil(problem.N / parts) for parts in PARTS)}
     elif constant.ceiling:
         ceiling = constant.ceiling(problem)
         values = {ceiling, *(2**power for power in range(ceiling.bit_length()))}
@@ -84,9 +82,9 @@ def values_to_try(constant: Constant, conv: Conv, N: int) -> tuple[int, ...]:
 def axes(point: Point, names: Sequence[str] | None, given: Mapping[str, Sequence[int]]) -> Axes:
     """The values to try for those of the rung's constants that are named (None: for all), or given with values."""
     rung = RUNGS[point.rung]
-    chosen = rung.present_names(given)
+    chosen, problem = rung.present_names(given), Problem(point.conv, point.N, {}, point.device)
     return {
-        constant.name: tuple(chosen.get(constant.name, ())) or values_to_try(constant, point.conv, point.N)
+        constant.name: tuple(chosen.get(constant.name, ())) or values_to_try(constant, problem)
         for constant in rung.constants
         if names is None or constant.name in names or constant.name in chosen
     }
@@ -96,10 +94,11 @@ def candidate(default: Point, chosen: Mapping[str, int]) -> Point | None:
     """The point with the chosen constants, or None where the rung refuses them; raises UsageError for a bad value."""
     rung = RUNGS[default.rung]
     try:
-        constants = rung.resolve(default.conv, {**default.constants, **chosen})
+        constants = rung.resolve(default.conv, {**default.constants, **chosen}, default.N, default.device)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return None if rung.refuses(Problem(default.conv, default.N, constants)) else replace(default, constants=constants)
+    refused = rung.refuses(Problem(default.conv, default.N, constants, default.device))
+    return None if refused else replace(default, constants=constants)
 
 
 def candidates(default: Point, space: Axes) -> list[Point]:

@@ -1,9 +1,12 @@
 """What the user asks for becomes exactly the points that it names."""
 
+from dataclasses import replace
+
 import pytest
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import H200
 from alexconv.measuring.points import (
     changed_in,
     choose_rungs,
@@ -86,3 +89,15 @@ def test_what_a_record_calls_changed_outlives_the_defaults_of_its_day():
     assert changed_in(record | {"changed": []}) == {}
     del record["changed"]  # of a version that did not say
     assert changed_in(record) == {"COALESCED": 0}
+
+
+def test_defaults_are_those_of_the_device_and_count_as_unchanged():
+    device = replace(H200, multiprocessors=100)
+    rungs, transfers = choose_rungs("wgmma-half"), choose_transfers("pageable")
+    (point,) = expand("alexnet", [2], [32], rungs, transfers, {}, device=device)
+    assert 100 in point.constants.values()
+    assert point.changed() == []
+    assert "device" not in point.axes()
+    (elsewhere,) = expand("alexnet", [2], [32], rungs, transfers, {})
+    assert 132 in elsewhere.constants.values()
+    assert replace(point, device=H200).changed() != []
