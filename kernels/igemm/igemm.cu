@@ -58,3 +58,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
     store_rows(accumulators.at, 0, y, tile, N);
 }
+
+ASSERT_BLOCK(IGEMM, THREADS, 1);
+ASSERT_GRID(IGEMM, IMAGE_TILES, 1, 1);
+ASSERT_SHARED_BYTES(IGEMM, 0);
+ASSERT_GRID(PREPARE_FILTERS, TILES_DOWN * STEPS, 1, 1);
+ASSERT_ELEMENTS(FILTERS, FILTER_FLOATS);

@@ -31,3 +31,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     mainloop(accumulators, x, filters, tile, N, 0, STEPS);
     store_rows(accumulators.at, 0, y, tile, N);  // epilogue
 }
+
+ASSERT_BLOCK(IGEMM_ASYNC, THREADS, 1);
+ASSERT_GRID(IGEMM_ASYNC, IMAGE_TILES, 1, 1);
+ASSERT_SHARED_BYTES(IGEMM_ASYNC, STAGES * STAGE * sizeof(float));
+ASSERT_GRID(PREPARE_FILTERS, TILES_DOWN * STEPS, 1, 1);
+ASSERT_ELEMENTS(FILTERS, FILTER_FLOATS);

@@ -39,6 +39,9 @@ constexpr bool REGULAR = CHANNELS_TOGETHER || ROW_TOGETHER;
 constexpr int TAP_PITCH = CHANNELS_TOGETHER ? H * W : 1;  // inputs from one tap of a regular step to the next
 constexpr int STEPS = ROW_TOGETHER ? C * R : (K + DEPTH - 1) / DEPTH;
 
+constexpr size_t FILTER_FLOATS = (size_t)TILES_DOWN * STEPS * DEPTH * ROWS;  // reordered and padded
+constexpr int IMAGE_TILES = (PIXELS + COLUMNS - 1) / COLUMNS * TILES_DOWN;   // of a batch of one image
+
 // Of a step's inputs each thread copies COPIED_PIXELS columns, THREADS apart, at every COPIED_TAPS-th tap.
 constexpr int COPIED_PIXELS = COLUMNS > THREADS ? COLUMNS / THREADS : 1;
 constexpr int COPIED_TAPS = COLUMNS < THREADS ? THREADS / COLUMNS : 1;

@@ -159,10 +159,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              unsigned* arrived,                       // [tiles][WARPS]
              __half* __restrict__ y)                  // [N][E][F][M]
 {
-    Unscaled range;
-    allow_dependent_launch();
-    const SplitKSlice slice;
-    Accumulators accumulators = {};
-    mainloop<Pixels, Fp16>(accumulators, slice, x, fragments, range);
-    epilogue<Pixels>(accumulators, slice, partial, arrived, y, range);
+    compute_tile<Pixels, Fp16>(x, fragments, partial, arrived, y, Unscaled());
 }
+
+using Geometry = Sizes<Pixels, Fp16>;
+ASSERT_BLOCK(MMA_HALF, THREADS, 1);
+ASSERT_GRID(MMA_HALF, IMAGE_TILES * SPLIT_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MMA_HALF, Geometry::SHARED_BYTES);
+ASSERT_GRID(MMA_HALF_FILTERS, divide_up(Geometry::FRAGMENT_WORDS, LADDER_MMA_HALF_FILTERS_THREADS), 1, 1);
+ASSERT_ELEMENTS(FRAGMENTS, Geometry::FRAGMENT_WORDS);
+ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
+ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);

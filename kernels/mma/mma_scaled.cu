@@ -38,10 +38,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                unsigned* arrived,                        // [tiles][WARPS]
                float* __restrict__ y)                    // [N][M][PIXELS]
 {
-    Scaled range(filter_exponent);
-    allow_dependent_launch();
-    const SplitKSlice slice;
-    Accumulators accumulators = {};
-    mainloop<Pairs<1>, Fp16>(accumulators, slice, x, fragments, range);
-    epilogue<Pairs<1>>(accumulators, slice, partial, arrived, y, range);
+    compute_tile<Pairs<1>, Fp16>(x, fragments, partial, arrived, y, Scaled(filter_exponent));
 }
+
+using Geometry = Sizes<Pairs<1>, Fp16>;
+ASSERT_BLOCK(MMA_SCALED, THREADS, 1);
+ASSERT_GRID(MMA_SCALED, IMAGE_TILES * SPLIT_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MMA_SCALED, Geometry::SHARED_BYTES);
+ASSERT_BLOCK(MMA_SCALED_RANGES, RANGE_THREADS, 1);
+ASSERT_GRID(MMA_SCALED_RANGES, FILTER_RANGES, 1, 1);
+ASSERT_BLOCK(MMA_SCALED_FILTERS, RANGE_THREADS, 1);
+ASSERT_ELEMENTS(FILTER_RANGES, FILTER_RANGES);
+ASSERT_GRID(MMA_SCALED_FILTERS, divide_up(Geometry::FRAGMENT_WORDS, LADDER_MMA_SCALED_FILTERS_THREADS), 1, 1);
+ASSERT_ELEMENTS(FRAGMENTS, Geometry::FRAGMENT_WORDS);
+ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
+ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);

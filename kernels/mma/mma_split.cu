@@ -68,10 +68,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               unsigned* arrived,                        // [tiles][WARPS]
               float* __restrict__ y)                    // [N][M][PIXELS]
 {
-    Scaled range(filter_exponent);
-    allow_dependent_launch();
-    const SplitKSlice slice;
-    Accumulators accumulators = {};
-    mainloop<Pairs<2>, SplitFp16>(accumulators, slice, x, fragments, range);
-    epilogue<Pairs<2>>(accumulators, slice, partial, arrived, y, range);
+    compute_tile<Pairs<2>, SplitFp16>(x, fragments, partial, arrived, y, Scaled(filter_exponent));
 }
+
+using Geometry = Sizes<Pairs<2>, SplitFp16>;
+ASSERT_BLOCK(MMA_SPLIT, THREADS, 1);
+ASSERT_GRID(MMA_SPLIT, IMAGE_TILES * SPLIT_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MMA_SPLIT, Geometry::SHARED_BYTES);
+ASSERT_BLOCK(MMA_SPLIT_RANGES, RANGE_THREADS, 1);
+ASSERT_GRID(MMA_SPLIT_RANGES, FILTER_RANGES, 1, 1);
+ASSERT_BLOCK(MMA_SPLIT_FILTERS, RANGE_THREADS, 1);
+ASSERT_ELEMENTS(FILTER_RANGES, FILTER_RANGES);
+ASSERT_GRID(MMA_SPLIT_FILTERS, divide_up(Geometry::FRAGMENT_WORDS, LADDER_MMA_SPLIT_FILTERS_THREADS), 1, 1);
+ASSERT_ELEMENTS(FRAGMENTS, Geometry::FRAGMENT_WORDS);
+ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
+ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);

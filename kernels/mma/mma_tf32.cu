@@ -42,10 +42,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              unsigned* arrived,                       // [tiles][WARPS]
              float* __restrict__ y)                   // [N][M][PIXELS]
 {
-    Unscaled range;
-    allow_dependent_launch();
-    const SplitKSlice slice;
-    Accumulators accumulators = {};
-    mainloop<Planes, Tf32>(accumulators, slice, x, fragments, range);
-    epilogue<Planes>(accumulators, slice, partial, arrived, y, range);
+    compute_tile<Planes, Tf32>(x, fragments, partial, arrived, y, Unscaled());
 }
+
+using Geometry = Sizes<Planes, Tf32>;
+ASSERT_BLOCK(MMA_TF32, THREADS, 1);
+ASSERT_GRID(MMA_TF32, IMAGE_TILES * SPLIT_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MMA_TF32, Geometry::SHARED_BYTES);
+ASSERT_GRID(MMA_TF32_FILTERS, divide_up(Geometry::FRAGMENT_WORDS, LADDER_MMA_TF32_FILTERS_THREADS), 1, 1);
+ASSERT_ELEMENTS(FRAGMENTS, Geometry::FRAGMENT_WORDS);
+ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
+ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);

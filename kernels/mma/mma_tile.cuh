@@ -18,8 +18,7 @@
 // With programmatic dependent launch a block copies its first filters while the launch before it still runs.  Until
 // that has ended it touches prepared arrays only.
 //
-//     mainloop<Layout, Arithmetic>(accumulators, slice, x, fragments, range);
-//     epilogue<Layout>(accumulators, slice, partial, arrived, y, range);
+//     compute_tile<Layout, Arithmetic>(x, fragments, partial, arrived, y, range);
 //
 // Layout: how operands and outputs lie (WORDS of K per chunk, INPUT_WORDS of a chunk's input rows, offsets of words and
 // pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
@@ -54,6 +53,11 @@ __host__ __device__ constexpr int smaller(int a, int b)
     return a < b ? a : b;
 }
 
+__host__ __device__ constexpr int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
 constexpr int FILTER_TILES = divide_up(M, TILE_FILTERS), PIXEL_TILES = divide_up(PIXELS, TILE_PIXELS);
 constexpr int CHUNKS = divide_up(C, CHANNELS), SPLIT_BLOCKS = smaller(SPLITS, CHUNKS);
 // Buffers of input rows: double buffering, if a block has two chunks or more.
@@ -64,6 +68,11 @@ constexpr int THREAD_VECTORS = divide_up(TILE_OUTPUTS, THREADS * VECTOR);
 
 // Rows that a tile's pixels and their windows lie in.
 constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + R;
+
+constexpr int IMAGE_TILES = FILTER_TILES * PIXEL_TILES;
+// Elements of the split-K arrays for one image; one where a tile has one block.
+constexpr int PARTIAL_SUMS = SPLIT_BLOCKS > 1 ? IMAGE_TILES * SPLIT_BLOCKS * TILE_OUTPUTS : 1;
+constexpr int ARRIVAL_COUNTERS = SPLIT_BLOCKS > 1 ? IMAGE_TILES * WARPS : 1;
 
 using Accumulators = float[FRAGMENTS_DOWN][FRAGMENTS_ACROSS][4];
 
@@ -76,6 +85,10 @@ struct Sizes {
     static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // issued after a chunk's copies
     // Where the parts of shared memory begin.
     static constexpr int TAP_OFFSETS = BUFFERS * INPUTS, FILTER_STAGES = TAP_OFFSETS + STEPS * MMA_WORDS;
+    static constexpr int MAINLOOP_WORDS = FILTER_STAGES + WARPS * STAGES * WARP_FILTERS;
+    static constexpr int EPILOGUE_WORDS = WARPS_ALONG * Layout::TILE_WORDS;  // in the place of the mainloop's
+    static constexpr int SHARED_BYTES = larger(MAINLOOP_WORDS, EPILOGUE_WORDS) * sizeof(unsigned);
+    static constexpr int FRAGMENT_WORDS = FILTER_TILES * CHUNKS * STEPS * FILTERS;  // of all filters
 };
 
 // The image, first pixel and first filter of a block's tile, and the block's split-K slice: its chunks of K.
@@ -101,9 +114,8 @@ __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragmen
 // fragments [FILTER_TILES][CHUNKS][STEPS][TILE_FRAGMENTS][TERMS][WARP][LANE_WORDS]
 {
     constexpr int TERMS = Arithmetic::TERMS, STEPS = Sizes<Layout, Arithmetic>::STEPS;
-    constexpr int FILTERS = Sizes<Layout, Arithmetic>::FILTERS;
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
-    if (index >= FILTER_TILES * CHUNKS * STEPS * FILTERS) return;
+    if (index >= Sizes<Layout, Arithmetic>::FRAGMENT_WORDS) return;
     const int word = index % LANE_WORDS, lane = index / LANE_WORDS % WARP;
     int fragment = index / FRAGMENT;
     const int term = fragment % TERMS;
@@ -336,18 +348,24 @@ struct Fp16 {
     }
 };
 
-// The warp's accumulators of the slice, for its share of the steps.
+// The whole kernel: prologue, mainloop over the block's chunks, epilogue.
 template <class Layout, class Arithmetic, class Range>
-__device__ __forceinline__ void mainloop(Accumulators& accumulators, const SplitKSlice& slice,
-                                         const typename Layout::Value* __restrict__ x,  // in the layout's order
-                                         const unsigned* __restrict__ fragments,        // prepare_fragments
-                                         Range& range)
+__device__ __forceinline__ void compute_tile(const typename Layout::Value* __restrict__ x,  // in the layout's order
+                                             const unsigned* __restrict__ fragments,        // of prepare_fragments
+                                             // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]:
+                                             float* partial,
+                                             unsigned* arrived,                             // [tiles][WARPS]
+                                             typename Layout::Value* __restrict__ y,        // in the layout's order
+                                             Range range)
 {
     using Sizes = Sizes<Layout, Arithmetic>;
-    DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], offsets of taps, stages of filters
+    DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], offsets of taps, filters; in the end the warps' sums
     unsigned* const inputs = reinterpret_cast<unsigned*>(memory);
     int2* const taps = reinterpret_cast<int2*>(inputs + Sizes::TAP_OFFSETS);  // [STEPS][4]: of words k and k + 4
+    allow_dependent_launch();
+    const SplitKSlice slice;
     FilterPipeline<Sizes> pipeline(inputs + Sizes::FILTER_STAGES, fragments, slice);
+
     // Prologue: the first filters are in flight, offsets of taps and pixels computed, the first inputs issued.
 #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) pipeline.issue(i);
@@ -368,6 +386,9 @@ __device__ __forceinline__ void mainloop(Accumulators& accumulators, const Split
     x += (size_t)slice.n * C * H * W;
     wait_for_primary_launches();  // which may write x, and still use partial and y
     range.template begin<Layout>(inputs, x, first_row, slice.first_chunk);
+
+    // Mainloop: a chunk's inputs, then this warp's steps of the chunk.
+    Accumulators accumulators = {};
     int step = first_step();
     for (int chunk = slice.first_chunk; chunk < slice.end_chunk; ++chunk, step -= Sizes::STEPS) {
         unsigned* const buffer = inputs + (chunk - slice.first_chunk) % BUFFERS * Sizes::INPUTS;
@@ -385,17 +406,8 @@ __device__ __forceinline__ void mainloop(Accumulators& accumulators, const Split
             Arithmetic::multiply_add(accumulators, operands);
         }
     }
-}
 
-// Adds what warps and blocks have accumulated, and stores the tile.
-template <class Layout, class Range>
-__device__ __forceinline__ void epilogue(const Accumulators& accumulators, const SplitKSlice& slice,
-                                         float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
-                                         unsigned* arrived,                       // [tiles][WARPS]
-                                         typename Layout::Value* __restrict__ y,  // in the layout's order
-                                         const Range& range)
-{
-    DYNAMIC_SHARED(uint4, memory);  // [WARPS_ALONG][Layout::TILE_WORDS], in place of the mainloop's
+    // Epilogue: the warps' sums are added, then the blocks' (split-K), and the tile is stored.
     copy_async_wait_group<0>();
     __syncthreads();  // no thread still reads inputs or filters, which the warps' sums now overwrite
     float4 outputs[THREAD_VECTORS];

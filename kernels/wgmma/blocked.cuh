@@ -15,6 +15,8 @@ constexpr int BLOCKED_C = (C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK;
 constexpr int BLOCKED_R = (R + U - 1) / U, BLOCKED_S = (S + U - 1) / U;
 constexpr int BLOCKED_H = E + BLOCKED_R - 1, BLOCKED_W = F + BLOCKED_S - 1;
 constexpr int PIXELS = E * F;
+constexpr int BLOCKED_ELEMENTS = BLOCKED_H * BLOCKED_W * BLOCKED_C;  // of an image
+constexpr int BLOCKED_FILTER_ELEMENTS = M * BLOCKED_R * BLOCKED_S * BLOCKED_C;
 
 // A blocked layer as a product of matrices, the Problem of warpgroups.cuh: a row for each output pixel, K in runs.
 // Neighbouring pixels of a row are neighbours in memory, so one row of a filter is one run of taps.
@@ -81,6 +83,7 @@ template <int terms, class Layout = ChannelsInnermost>
 struct BlockedTile {
     // Tiles of an image: groups of channels, and for each group TILES along the pixels.
     static constexpr int GROUPS = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, TILES = TILES_ACROSS * PLANE_H;
+    static constexpr int BYTES = terms * BLOCK_PIXELS * PIXEL_PITCH * sizeof(__half);  // of shared memory
 
     __half* channels;  // [terms][BLOCK_PIXELS][PIXEL_PITCH], in shared memory
     int n, h, first_w, first_c;

@@ -22,7 +22,7 @@ CHUNK = 8  # fp16 values in 16 bytes: the unit of TMA strides
 STAGE_TAPS = 64  # a row of 128 bytes
 ROW_BYTES = STAGE_TAPS * HALF
 ATOM_BYTES = 1024  # of the 128-byte swizzle, to which stages are aligned
-BARRIER_BYTES = 16  # two mbarriers for each stage
+MBARRIER_BYTES = 8
 WARPGROUP = 128
 UNIT = 64  # rows of one wgmma
 ACCUMULATOR_REGISTERS = {2: 200, 3: 128}  # of a consumer's thread, by the number of consumers
@@ -122,7 +122,7 @@ def pipeline_bytes(operands: Operands, p: Problem) -> int:
     """Shared memory of the multiplication: stages, mbarriers, epilogue, alignment."""
     stage = (p["TILE_PIXELS"] + p["TILE_FILTERS"]) * ROW_BYTES * operands.terms
     output = epilogue_bytes(p) if operands.study else CHUNK
-    return p["STAGES"] * (stage + BARRIER_BYTES) + output + ATOM_BYTES
+    return p["STAGES"] * (stage + 2 * MBARRIER_BYTES) + output + ATOM_BYTES
 
 
 def accumulators(operands: Operands, p: Problem) -> int:
@@ -324,7 +324,7 @@ def window_bytes(operands: Operands, p: Problem) -> int:
     window = round_up(p["TILE_PIXELS"] // 2 + furthest, BOX) * ROW_BYTES
     filters = R * S * p["TILE_FILTERS"] * ROW_BYTES
     output = epilogue_bytes(p) if operands.study else CHUNK
-    return p["STAGES"] * (window + BARRIER_BYTES) + filters + 2 * BARRIER_BYTES + output + ATOM_BYTES
+    return p["STAGES"] * (window + 2 * MBARRIER_BYTES) + filters + 3 * MBARRIER_BYTES + output + ATOM_BYTES
 
 
 def refuses_window(operands: Operands) -> Refusal:

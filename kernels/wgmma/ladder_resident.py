@@ -7,10 +7,10 @@ from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, fla
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import (
-    BARRIER_BYTES,
     CHUNK,
     EXPONENTS,
     GRID_BLOCKS,
+    MBARRIER_BYTES,
     RANGES,
     UNIT,
     WARPGROUP,
@@ -43,8 +43,8 @@ def resident_filter_bytes(p: Problem) -> int:
 def resident_bytes(p: Problem) -> int:
     """Shared memory of the multiplication with resident filters: these, stages, the way out, barriers."""
     rows = UNIT + blocked_rs(p.conv)[1] - 1
-    stages = p["STAGES"] * (2 * rows * MMA_K * HALF + BARRIER_BYTES)
-    barriers = (resident_stages(p.conv) + 2) * BARRIER_BYTES // 2
+    stages = p["STAGES"] * (2 * rows * MMA_K * HALF + 2 * MBARRIER_BYTES)
+    barriers = (resident_stages(p.conv) + 2) * MBARRIER_BYTES
     needed = resident_filter_bytes(p) + stages + epilogue_bytes(p.having(TILE_PIXELS=2 * UNIT)) + barriers
     return round_up(needed, ALIGNMENT)
 

@@ -32,6 +32,8 @@ static_assert(M <= TILE_FILTERS && UNITS == 1 && CONSUMERS == 2);
 // first half of a tile's stages others than those of the second.
 constexpr int HALVES = 2, FIRST_STAGES = (STAGES_OF_TILE + 1) / HALVES;
 
+using ResidentTile = BlockedTile<TERMS, ChunkPlanes>;
+
 // One row of the filter's taps, in 16 channels.
 struct ResidentStage {
     Chunk planes[TERMS * SLICE_CHUNKS][STAGE_ROWS];  // of each term, eight channels at a time

@@ -75,6 +75,10 @@ struct SharedStorage {
     Mbarrier full[STAGES], empty[STAGES];
 };
 
+// Dynamic shared memory of multiply_tiles, with what aligning it may cost.
+template <int terms, class Epilogue>
+constexpr int SHARED_BYTES = sizeof(SharedStorage<terms, Epilogue::BYTES>) + ATOM_BYTES;
+
 // Where a thread is in a pipeline: the stage, and the parity of its mbarriers' phase.
 template <int stages>
 struct PipelineState {

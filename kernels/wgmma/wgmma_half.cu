@@ -37,3 +37,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                                             PersistentTiles<BlockedProblem>(N),
                                                             NativeEpilogue<EveryRow>{y, {int(N)}});
 }
+
+ASSERT_BLOCK(MULTIPLY, THREADS, 1);
+ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, NativeEpilogue<EveryRow>>));
+ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);
+ASSERT_GRID(ORDER_FILTERS, BLOCKED_R, M, 1);
+ASSERT_ELEMENTS(FILTERS, BLOCKED_FILTER_ELEMENTS);

@@ -42,3 +42,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                                             PersistentTiles<BlockedProblem>(N),
                                                             NativeEpilogue<EveryRow>{y, {int(N)}});
 }
+
+ASSERT_BLOCK(MULTIPLY, THREADS, 1);
+ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, NativeEpilogue<EveryRow>>));
+ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
+ASSERT_GRID(PREPARE_FILTERS, BLOCKED_R, M, 1);
+ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
+ASSERT_GRID(PREPARE_INPUT, BlockedTile<1>::TILES, BlockedTile<1>::GROUPS, 1);
+ASSERT_SHARED_BYTES(PREPARE_INPUT, BlockedTile<1>::BYTES);
+ASSERT_ELEMENTS(PIXELS, BLOCKED_ELEMENTS);
+ASSERT_ELEMENTS(FILTERS, BLOCKED_FILTER_ELEMENTS);

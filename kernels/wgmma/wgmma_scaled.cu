@@ -33,3 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         OperandMaps<1>{{pixel_map}, {filter_map}}, PersistentTiles<BlockedProblem>(N),
         StudyEpilogue<EveryRow>{y, exponents, filter_exponent, {int(N)}});
 }
+
+ASSERT_BLOCK(MULTIPLY, THREADS, 1);
+ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, StudyEpilogue<EveryRow>>));

@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 {
     allow_dependent_launch();
     __half* const terms[] = {pixels_hi, pixels_lo};
-    prepare_usual_input<BlockedTile<2, ChunkPlanes>>(x, ranges, terms);
+    prepare_usual_input<ResidentTile>(x, ranges, terms);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the ranges and the pixels
     __half* const terms[] = {pixels_hi, pixels_lo};
-    prepare_outlier_input<BlockedTile<2, ChunkPlanes>>(x, ranges, exponents, terms);
+    prepare_outlier_input<ResidentTile>(x, ranges, exponents, terms);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -73,3 +73,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const __half* const terms[] = {pixels_hi, pixels_lo};
     multiply_resident(terms, filters, N, StudyEpilogue<ResidentPositions>{y, exponents, filter_exponent, {int(N)}});
 }
+
+ASSERT_BLOCK(MULTIPLY, THREADS, 1);
+ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MULTIPLY, sizeof(ResidentStorage));
+ASSERT_BLOCK(FIND_FILTER_RANGES, RANGE_THREADS, 1);
+ASSERT_GRID(FIND_FILTER_RANGES, FILTER_RANGES, 1, 1);
+ASSERT_ELEMENTS(FILTER_RANGES, FILTER_RANGES);
+ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
+ASSERT_GRID(PREPARE_FILTERS, STAGES_OF_TILE, BLOCKED_S, 1);
+ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
+ASSERT_GRID(PREPARE_INPUT, ResidentTile::TILES, ResidentTile::GROUPS, 1);
+ASSERT_SHARED_BYTES(PREPARE_INPUT, ResidentTile::BYTES);
+ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);
+ASSERT_GRID(PREPARE_OUTLIERS, 1, 1, 1);
+ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, ResidentTile::BYTES);
+ASSERT_ELEMENTS(RANGES, ResidentTile::GROUPS * ResidentTile::TILES);
+ASSERT_ELEMENTS(PIXELS_HI, BLOCKED_ELEMENTS);
+ASSERT_ELEMENTS(PIXELS_LO, BLOCKED_ELEMENTS);
+ASSERT_ELEMENTS(FILTERS, sizeof(ResidentStorage::filters) / sizeof(__half));

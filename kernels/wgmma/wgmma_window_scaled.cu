@@ -32,3 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply_windows<WindowPromoted>(position_map, tap_map, N,
                                   StudyEpilogue<OutputPositions>{y, exponents, filter_exponent, {int(N)}});
 }
+
+ASSERT_BLOCK(MULTIPLY, THREADS, 1);
+ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MULTIPLY, WINDOW_SHARED_BYTES<StudyEpilogue<OutputPositions>>);

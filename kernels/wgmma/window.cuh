@@ -48,6 +48,10 @@ struct WindowStorage {
     Mbarrier full[STAGES], empty[STAGES], filters_full, ping_pong[CONSUMERS];
 };
 
+// Dynamic shared memory of multiply_windows, with what aligning it may cost.
+template <class Epilogue>
+constexpr int WINDOW_SHARED_BYTES = sizeof(WindowStorage<Epilogue::BYTES>) + ATOM_BYTES;
+
 // Issues the wgmmas of a tap for one unit: d = or += the inputs under it times its filters.
 __device__ __forceinline__ void multiply_tap(float (&d)[ACCUMULATORS], MatrixDescriptor window,
                                              MatrixDescriptor filters, int unit, int tap, bool add)

@@ -140,6 +140,7 @@ template <int terms>
 struct WinogradTile {
     // Tiles of an image: groups of channels, and for each group TILES along the rows.
     static constexpr int GROUPS = CHANNEL_GROUPS, TILES = (H + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    static constexpr int BYTES = BLOCK_INPUTS * CHANNEL_PITCH * sizeof(float);  // of shared memory
 
     float* inputs;  // [BLOCK_INPUTS][CHANNEL_PITCH], in shared memory
     int n, first_h, first_c;

@@ -218,6 +218,7 @@ constexpr int OUTPUT_COLUMNS = F <= OUTPUT_SPAN ? F : OUTPUT_TILES * TILE_OUTPUT
 constexpr int MOST_OUTPUT_ROWS = OUTPUT_SPAN / OUTPUT_COLUMNS;
 constexpr int SPANS_DOWN = (E + MOST_OUTPUT_ROWS - 1) / MOST_OUTPUT_ROWS;
 constexpr int OUTPUT_ROWS = (E + SPANS_DOWN - 1) / SPANS_DOWN;
+constexpr int SPAN_PITCH = OUTPUT_ROWS * OUTPUT_COLUMNS / 2 * 2 + 1;  // odd: at most two-way bank conflicts
 constexpr int SPANS_ACROSS = (TILES_ACROSS + OUTPUT_TILES - 1) / OUTPUT_TILES;
 
 // A quotient rounded to nearest, as by division, from the reciprocal; for finite values.
@@ -263,8 +264,7 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
                      const int* __restrict__ filter_exponent,  // [1]
                      float* __restrict__ y)                    // [N][M][E][F]
 {
-    constexpr int SPAN_PITCH = OUTPUT_ROWS * OUTPUT_COLUMNS / 2 * 2 + 1;  // odd: at most two-way bank conflicts
-    DYNAMIC_SHARED(float, outputs);                                       // [OUTPUT_FILTERS][SPAN_PITCH]
+    DYNAMIC_SHARED(float, outputs);  // [OUTPUT_FILTERS][SPAN_PITCH]
     constexpr Transforms transforms;
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, n = blockIdx.z, images = gridDim.z;
     const int first_e = blockIdx.x / SPANS_ACROSS * OUTPUT_ROWS, first_tile = blockIdx.x % SPANS_ACROSS * OUTPUT_TILES;
