@@ -63,6 +63,7 @@ def test_another_geometry_does_not_compile(rung: Rung):
     p, names = problem(rung), to_assert(rung)
     macros = defines(rung, p.conv, p.constants)
     assert errors(rung, macros) == []
-    affected = [condition for condition in assertions(rung) if any(name in condition for name in names)]
+    affected = [condition for condition in assertions(rung) if any(f"{name} ==" in condition for name in names)]
+    assert affected
     found = errors(rung, {name: value + (name in names) for name, value in macros.items()})
     assert len([error for error in found if "static assertion failed" in error]) >= len(affected)
