@@ -1,4 +1,4 @@
-"""A rung bound to a shape, constants and a device: its launches, arrays and macros, whoever runs it.
+"""A rung bound to a shape, constants and a device: its launches, arrays, arguments and macros.
 
 N is the *batch* that is asked for.  The planner cuts it into *chunks*, each computed in the same memory; of a chunk the
 launches take a *micro-batch* at a time, all of it unless IMAGES_AT_A_TIME says fewer.  A kernel's N is its micro-batch.
@@ -69,7 +69,7 @@ class BoundRung:
         return replace(self, constants={**self.constants, **constants})
 
     def problem(self, images: int) -> Problem:
-        """What the ladder's functions are given for a launch over so many images."""
+        """What the ladder's functions are given for a launch over these images."""
         return Problem(self.conv, images, self.constants, self.device)
 
     @property
@@ -118,12 +118,12 @@ class BoundRung:
         return [launch.entry for launch in (*self.rung.prepare, *self.rung.launches)]
 
     def chunk_bytes(self, images: int) -> dict[str, int]:
-        """Bytes of x, y and the scratch arrays, by name, for a chunk of so many images."""
+        """Bytes of x, y and the scratch arrays, by name, for a chunk of images."""
         x_and_y = {name: images * nbytes for name, nbytes in self.image_bytes.items()}
         return x_and_y | _sizes(self.rung.scratch, self.problem(self.micro_batch(images)))
 
     def scratch_bytes(self, images: int) -> int:
-        """Bytes of all scratch arrays for a chunk of so many images."""
+        """Bytes of all scratch arrays for a chunk of images."""
         return sum(_sizes(self.rung.scratch, self.problem(self.micro_batch(images))).values())
 
     @cached_property

@@ -26,7 +26,7 @@ class Program(Protocol):
     """A bound rung, compiled and loaded."""
 
     def launches(self, images: int) -> list[Record]:
-        """Per launch over so many images: entry, grid, block, and what the compiler gave it."""
+        """Per launch over a chunk of images: entry, grid, block, and what the compiler gave it."""
         ...
 
 
@@ -41,7 +41,7 @@ class Buffers(Protocol):
         ...
 
     def measure(self, seconds: float) -> Samples:
-        """Timed repetitions, about so many seconds for each figure; empty where times would mean nothing."""
+        """Timed repetitions in about ``seconds`` for each figure; empty where times would mean nothing."""
         ...
 
     def timeline(self) -> list[Record]:

@@ -27,7 +27,7 @@ Calls may come from several threads and streams.  They may not be captured as CU
 import operator
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import prod
@@ -37,7 +37,6 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
-from alexconv.executors import backends
 from alexconv.executors.cuda.kernels import Kernels
 from alexconv.executors.cuda.streams import Device, Job, Memory, Prepared, Workspace
 from alexconv.executors.host.buffers import HostRungs
@@ -113,7 +112,7 @@ class Conv2d:
         for what, value, known in (
             ("precision", precision, PRECISIONS),
             ("layout", layout, LAYOUTS),
-            ("backend", backend, backends()),
+            ("backend", backend, HOST_ARRAYS),
         ):
             if not isinstance(value, str) or value not in known:
                 raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
@@ -137,8 +136,10 @@ class Conv2d:
         call = call_of(self._terms, self._w.descriptor, seen.descriptor, None if to is None else to.descriptor)
         if seen.descriptor.device is None:
             return self._of_host(x, out, call, keep=keep)
-        if self.backend == "host":
-            raise ValueError(f"x lies on GPU {seen.descriptor.device}, but backend host computes arrays in host memory")
+        if self.backend not in DEVICE_ARRAYS:
+            raise ValueError(
+                f"x lies on GPU {seen.descriptor.device}, but backend {self.backend} computes arrays in host memory"
+            )
         device = gpu(seen.descriptor.device)
         with device.lock, device.current():
             if to is None:
@@ -187,7 +188,7 @@ class Conv2d:
 
     def _of_host(self, x: Any, out: Any, call: "Call", *, keep: bool) -> Any:
         """The output of host arrays, of the same kind."""
-        device = None if self.backend == "host" else gpu(0) if self.backend == "cuda" else first_gpu()
+        device = HOST_ARRAYS[self.backend]()
         planes = self._turned(host_array(x))
         if not call.N:
             y = np.empty(call.conv.y_shape(0), planes.dtype)
@@ -460,6 +461,15 @@ def first_gpu() -> Device | None:
         return gpu(0)
     except MissingTool:
         return None
+
+
+# Which GPU computes arrays in host memory, None for the CPU, by backend; and the backends that compute a GPU's arrays.
+HOST_ARRAYS: dict[str, Callable[[], Device | None]] = {
+    "auto": lambda: first_gpu(),
+    "cuda": lambda: gpu(0),
+    "host": lambda: None,
+}
+DEVICE_ARRAYS = ("auto", "cuda")
 
 
 @cache

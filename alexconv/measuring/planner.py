@@ -44,7 +44,7 @@ class DoesNotFit(Exception):
 
 
 def plan(bound: BoundRung, N: int, budget: int, copies: int = 1, at_least: int = 1) -> Plan:
-    """The fewest pieces (but ``at_least`` so many, if N allows) whose memory fits ``budget`` bytes.
+    """The fewest pieces (but ``at_least`` this many, if N allows) whose memory fits ``budget`` bytes.
 
     ``copies`` are the buffer sets that are in memory together.  A rung's constant IMAGES_PER_PIECE bounds the pieces
     too.  Where a single image is too large, the constants that trade speed for memory are doubled until it fits.

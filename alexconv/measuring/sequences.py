@@ -1,8 +1,8 @@
-"""Rungs together: several layers of a workload as one sequence, each layer on images of its own.
+"""Sequences: several layers of a workload in one CUDA graph or one pipeline, each layer on images of its own.
 
 Under a transfer that copies whole batches, the layers' kernels are one CUDA graph whose arrays stay on the device: what
 a network's convolutions cost without gaps of the host's.  Under ``streamed:k`` host arrays become host arrays in one
-pipeline: pieces of all layers take turns on k streams, so that both copy engines have work from beginning to end;
+pipeline: pieces of all layers rotate over k streams, so that both copy engines have work from beginning to end;
 this too is one graph, because a host that starts every piece itself is slower than the copies.
 
 All layers have one rung, or each its own (*mixed*).  Outputs are checked as a single layer's are.
@@ -130,7 +130,7 @@ def bytes_moved(point: Point) -> tuple[int, int]:
 
 
 class SequenceRunner:
-    """Turns layers together into records on a GPU, from the data of the runner of single points."""
+    """Turns sequences into records on a GPU, from the data of the runner of single points."""
 
     def __init__(self, executor: Any, runner: Runner) -> None:
         self.executor, self._runner = executor, runner

@@ -71,8 +71,9 @@ def compiled(torch):
             conv = conv_of(x, w, stride, padding)
             choice = library.chosen(device, conv, len(x), precision, "nhwc" if last else "nchw")
             wanted.add(Job(choice.rung.name, tuple(choice.constants.items()), conv, len(x), False, False))
+    bound = [BoundRung(job.rung, job.conv, dict(job.constants), device.executor.device) for job in wanted]
     with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(lambda job: device.executor.build(BoundRung(job.rung, job.conv, dict(job.constants))), wanted))
+        list(pool.map(device.executor.build, bound))
     return {job.rung.name for job in wanted}
 
 

@@ -51,7 +51,7 @@ def pdl_shared(grid: Dims, shared: int, device: Device) -> int:
 
 
 def loaded_function(driver: Any, module: Any, entry: str, shared: int) -> Any:
-    """A kernel of a loaded module, allowed so many bytes of dynamic shared memory; raises LaunchError."""
+    """A kernel of a loaded module, allowed ``shared`` bytes of dynamic shared memory; raises LaunchError."""
     function = answer(driver.cuModuleGetFunction(module, entry.encode()), entry)
     if shared > PORTABLE_SHARED:
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -80,7 +80,7 @@ class CudaBuffers:
         executor.flush()  # allocates the flush buffer before the arrays of the plan
 
     def allocate(self, nbytes: int) -> int:
-        """Address of so many bytes on the device, given back by ``close``."""
+        """Address of ``nbytes`` bytes on the device, freed by ``close``."""
         self._allocations.append(self.driver.mem_alloc(nbytes))
         return int(self._allocations[-1])
 

@@ -1,4 +1,4 @@
-"""CUDA executor: compiles with nvcc, loads and launches through PyCUDA, which is imported only here and only when used.
+"""CUDA executor: compiles with nvcc; context, streams, memory, copies and events are PyCUDA's, imported only when used.
 
 The primary context is used and pushed, so other libraries in the process (torch, CuPy) share it.
 """
@@ -170,7 +170,7 @@ class CudaExecutor:
         self.has_pdl = self.capability >= PDL_SINCE and import_bindings() is not None
 
     def leave(self) -> None:
-        """Takes the context off the stack of the thread that made this executor: whoever goes on brings one."""
+        """Takes the context off the stack of the thread that made this executor."""
         atexit.unregister(self._context.pop)
         self._context.pop()
 

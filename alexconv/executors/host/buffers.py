@@ -30,7 +30,7 @@ class HostProgram:
         self.module, self.bound = module, bound
 
     def run(self, images: int, buffers: Mapping[str, HostBuffer]) -> None:
-        """Runs the rung's launches over so many images; raises LaunchError."""
+        """Runs the rung's launches over a chunk of images; raises LaunchError."""
         for first, count in self.bound.micro_batches(images):
             self._launch(self.bound.launches(count), self.arguments(first, count, buffers))
 
