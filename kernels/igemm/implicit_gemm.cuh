@@ -1,5 +1,8 @@
 // Implicit GEMM: a layer as one product of matrices for the whole batch, whose im2col matrix is never written.
 //
+// Gives: THREADS, ROWS, COLUMNS, STEPS; order_filters; BatchTile; window, tap_offset; Fragments, Accumulators;
+// store_rows (the epilogue).
+//
 // Rows of the product are filters, columns the N*PIXELS output pixels of all images in one sequence, so only the last
 // blocks of a batch have unused columns.  A block computes a tile of ROWS x COLUMNS outputs, DEPTH taps per step of the
 // mainloop.

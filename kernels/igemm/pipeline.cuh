@@ -1,5 +1,6 @@
 // The pipeline and mainloop of igemm-async and igemm-stream-k: STAGES steps in shared memory, filled by cp.async.
 //
+// Gives: STAGE; mainloop(accumulators, x, filters, tile, N, first, end); implicit_gemm.cuh.
 // Needs: DEPTH and STAGES, constants of the rung.
 #pragma once
 #include "../arch/ampere.cuh"

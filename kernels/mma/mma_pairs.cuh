@@ -1,5 +1,7 @@
 // The operand layout of mma-scaled and mma-split, the Layout of mma_tile.cuh: NCHW floats as words of two fp16 values.
 //
+// Gives: Pairs<terms>; Scaled (a Range); prepare_scaled_fragments; mma_planes.cuh.
+//
 // Two neighbouring channels share a word; where the last has no neighbour and the stride is even, two neighbouring
 // columns do instead, since windows then begin at even columns.  A thread loads the two, multiplies them by a power of
 // two and stores one word of fp16 values (the hi terms), or two: the hi and the lo terms.

@@ -1,5 +1,7 @@
 // The operand layout of mma-tf32, the Layout of mma_tile.cuh: NCHW floats, channels in planes, a word is one input.
 //
+// Gives: Planes; PlaneOutput and for_batches, of which mma_pairs.cuh is made; mma_tile.cuh.
+//
 // Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS and WARPS, constants of the rung.
 #pragma once
 #include "mma_tile.cuh"

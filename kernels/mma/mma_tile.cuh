@@ -1,5 +1,7 @@
 // Implicit GEMM by tensor-core products of single warps (mma), for batches that are too small to fill a GPU.
 //
+// Gives: compute_tile; prepare_fragments; Sizes (extents of shared memory); Fp16; Unscaled.
+//
 // Rows of the product of matrices are filters, columns pixels of an image, and K runs over the taps.  The im2col matrix
 // is nowhere, not even in shared memory: a block copies the input rows under its pixels' windows, CHANNELS channels (a
 // chunk) at a time, and finds the input under a tap at a pixel by adding an offset of the tap and one of the pixel.  So

@@ -1,11 +1,11 @@
-// A layer in the form that tensor cores take: NHWC, a multiple of eight channels, and stride 1 (space-to-channel).
+// A layer in the form that tensor cores take: NHWC, a multiple of eight channels, and stride 1 (space-to-depth).
 //
 // A stride of U becomes channels: U x U neighbouring pixels are one, with U*U times the channels, and the filter
 // shrinks by U along each axis.  Blocked channel (c*U + i)*U + j of the pixel in row h, column w is input channel c at
 // row h*U + i, column w*U + j; beyond the input and the filter all is zero.  With U = 1 only the order of the axes
 // changes.
 //
-// Gives BlockedProblem (for warpgroups.cuh), BlockedTile and BlockedFilters (for scaling.cuh), EveryRow (for the
+// Gives: BlockedProblem (for warpgroups.cuh), BlockedTile and BlockedFilters (for scaling.cuh), EveryRow (for the
 // epilogues).
 #pragma once
 #include "preparation.cuh"

@@ -1,4 +1,6 @@
 // The epilogue of fp16 outputs with channels innermost: accumulators to y [N][E][F][M], straight from registers.
+//
+// Gives: NativeEpilogue<Where>, an Epilogue of warpgroups.cuh and window.cuh.
 #pragma once
 #include "blocked.cuh"
 #include "warpgroups.cuh"

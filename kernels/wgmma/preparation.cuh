@@ -1,4 +1,6 @@
 // What the kernels that prepare fp16 operands have in common: block sizes, and floats split into fp16 terms.
+//
+// Gives: CHUNK, LANES, BLOCK_THREADS, RESIDENT_BLOCKS; split.
 #pragma once
 #include "../common/shape.cuh"
 

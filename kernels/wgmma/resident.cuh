@@ -1,5 +1,7 @@
 // Implicit GEMM whose filters stay in shared memory, of hi and lo terms; ping-pong consumers.
 //
+// Gives: multiply_resident; prepare_resident_filters; ResidentStorage, ResidentTile, ResidentPositions.
+//
 // The im2col gather of warpgroups.cuh fetches the filters again with every tile, and a pixel once for each tap that
 // uses it.  Here a block keeps all filters, both terms, as long as it lives, and a stage is one row of the filter in 16
 // channels: as the rows of a tile are neighbouring positions of the blocked input's rows, the inputs under the next tap

@@ -1,5 +1,7 @@
 // Filters and images as fp16 operands, scaled by powers of two: one for all filters, one for each image.
 //
+// Gives: prepare_scaled_filters, prepare_usual_input, prepare_outlier_input.
+//
 // Whether an image's largest absolute value is near 1 is known only when the whole image has been read.  So images are
 // converted with the usual power, and the few outliers are converted again.
 //

@@ -1,5 +1,7 @@
 // The epilogue of the study's arrays: accumulators to float y [N][M][E][F], with the scaling removed.
 //
+// Gives: StudyEpilogue<Where>, an Epilogue of warpgroups.cuh, window.cuh and resident.cuh.
+//
 // Threads that share a row of accumulators have neighbouring filters, whose outputs lie a plane apart.  So accumulators
 // are transposed through shared memory and stored along the rows, whose pixels are mostly neighbours in y too.
 //

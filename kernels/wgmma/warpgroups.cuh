@@ -1,5 +1,7 @@
 // Implicit GEMM by warpgroups: y[row][filter] = sum over K of input rows times filters, on Hopper's tensor cores.
 //
+// Gives: multiply_tiles; PersistentTiles; AccumulateInTensorCores, PromoteEachStage; PipelineState; SHARED_BYTES.
+//
 // A persistent, warp-specialized kernel.  K is cut into stages of STAGE_TAPS = 64 taps, rows of 128 bytes: those of
 // TILE_PIXELS rows, which the TMA gathers in im2col mode, and those of TILE_FILTERS filters.  One thread of the
 // producer warpgroup keeps a pipeline of STAGES stages filled; two or three consumer warpgroups multiply them, each for

@@ -1,5 +1,7 @@
 // Implicit GEMM from a window of the input that stays in shared memory; ping-pong consumers.
 //
+// Gives: multiply_windows; WindowTensorCores, WindowPromoted; OutputPositions; WINDOW_SHARED_BYTES.
+//
 // The im2col gather of warpgroups.cuh fetches every input once for each tap that uses it.  Here the rows of a tile are
 // neighbouring positions of the blocked input itself, some of which are no outputs: then the inputs under tap (r, s)
 // lie r * BLOCKED_W + s rows further, for all rows alike.  So a tile's inputs are fetched once, as one window, and a

@@ -18,7 +18,7 @@
 // TILE_OUTPUTS times an output's bytes; in two dimensions the square of that.  And the errors, which grow with the
 // numbers in these matrices, stay below those of a chain of fused multiply-adds.
 //
-// Gives WinogradProblem (for warpgroups.cuh), WinogradTile and WinogradFilters (for scaling.cuh), Transforms.
+// Gives: WinogradProblem (for warpgroups.cuh), WinogradTile and WinogradFilters (for scaling.cuh), Transforms.
 #pragma once
 #include "preparation.cuh"
 

@@ -1,6 +1,8 @@
 // The products at Winograd's interpolation points, sums[point][row][filter] with rows for the tiles of all images, by a
 // stream-K schedule; and the output transform.
 //
+// Gives: StreamKWork, PointEpilogue, PromoteAndDeferStores (for multiply_tiles); transform_outputs.
+//
 // Tiles of these products are many and alike, but they do not fill the last wave of a grid.  So the last two waves are
 // one, in which every block has the same number of stages and may begin or end inside a tile (stream-K: Osama et al.,
 // "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023).  No block
