@@ -14,11 +14,8 @@ from alexconv.kernels.rung import Rung, defines
 from alexconv.shapes import WORKLOADS
 
 RUNTIME = Path(host.__file__).parent / "hostcuda"
-NOT_YET = ("igemm", "mma", "wgmma")
 
-each_rung = pytest.mark.parametrize(
-    "rung", [rung for rung in LADDER if rung.family not in NOT_YET], ids=lambda rung: rung.name
-)
+each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 
 
 def problem(rung: Rung) -> Problem:
