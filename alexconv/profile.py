@@ -28,17 +28,24 @@ from alexconv.cli.options import (
     command_line,
     exits_cleanly,
     natural,
-    parse_batches,
-    parse_layers,
     program,
-    workload_named,
 )
 from alexconv.cli.profile_tables import comparison, show
 from alexconv.errors import UsageError
 from alexconv.executors import backends, choose_executor
 from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.ahead import compile_all
-from alexconv.measuring.points import Point, choose_rungs, choose_transfers, expand, parse_constants, refuse_unused
+from alexconv.measuring.points import (
+    Point,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_batches,
+    parse_constants,
+    parse_layers,
+    refuse_unused,
+    workload_named,
+)
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.profiling.gpu import cuda_profiles, launch_once
 from alexconv.profiling.host import host_profiles

@@ -7,8 +7,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -26,17 +26,13 @@ from alexconv.cli.options import (
     exits_cleanly,
     given,
     natural,
-    parse_batches,
-    parse_layers,
     positive,
     program,
-    workload_named,
 )
 from alexconv.errors import UsageError
 from alexconv.executors import AUTO, EXECUTORS, backends, choose_executor
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.jobs import Job, kept_records, run_jobs, with_peers
@@ -47,20 +43,23 @@ from alexconv.measuring.points import (
     choose_rungs,
     choose_transfers,
     expand,
+    parse_batches,
     parse_constants,
+    parse_layers,
+    parse_precisions,
     refuse_unused,
     study_points,
+    workload_named,
 )
 from alexconv.measuring.runner import SECONDS, Runner, Settings
 from alexconv.measuring.sampling import stopping_rule
 from alexconv.measuring.sequences import RungSequence, SequenceRunner, mixed, rung_sequences
 from alexconv.measuring.transfers import TRANSFERS
-from alexconv.messages import print_to_stderr
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import WORKLOADS
 from alexconv.tuning import auto
-from alexconv.tuning import cache as tuning_cache
+from alexconv.tuning.chosen import chosen_rungs, tuned_on
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
@@ -158,17 +157,6 @@ def backend_of(options: argparse.Namespace) -> str:
     return backend
 
 
-def tuned_on(executor: Executor) -> TunedConstants:
-    """The constants that ``alexconv.tune`` has found on this device for a rung, shape and batch size; else none."""
-
-    @cache
-    def constants(rung: Rung, conv: Conv, N: int) -> dict[str, int]:
-        found = tuning_cache.load(executor, rung, conv, N, print_to_stderr)
-        return found.constants if found else {}
-
-    return constants
-
-
 def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: TunedConstants | None) -> list[Point]:
     """The points of a command line; raises UsageError."""
     if options.study is not None:
@@ -176,9 +164,7 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
             raise UsageError(f"{', '.join(beside)}: not with --study, which says what is run")
         return study_points(options.study, parse_batches(options.N) if options.N else (), executor.device)
     workload = workload_named(options.workload)
-    precisions = precisions_asked_for(options)
-    if unknown := set(precisions) - set(PRECISIONS):
-        raise UsageError(f"unknown precision {', '.join(sorted(unknown))}: choose from {', '.join(PRECISIONS)}")
+    precisions = parse_precisions(options.precision)
     words = (options.rungs or ("" if options.mix else "all")).split(",")
     named = ",".join(word for word in words if word != auto.AUTO)
     layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or str(executor.usual_batch))
@@ -188,27 +174,14 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
     points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned, device)
     if auto.AUTO in words:
         for layer, N, precision in product(layers, batches, precisions or PRECISIONS):
-            for choice in chosen_rungs(executor, workload.layer(layer), N, precision, options.memory_budget):
-                found = partial(constants_of, choice)
-                rung = [(choice.rung, None)]
-                points += expand(workload.name, [layer], [N], rung, transfers, constants, (), found, device)
+            for rung, found in chosen_rungs(executor, workload.layer(layer), N, precision, options.memory_budget):
+                asked = [(rung, None)]
+                points += expand(workload.name, [layer], [N], asked, transfers, constants, (), found, device)
         points = [point for number, point in enumerate(points) if point not in points[:number]]
     if not points and not options.mix:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common")
     refuse_unused(constants, points)
     return points
-
-
-def chosen_rungs(executor: Executor, conv: Conv, N: int, precision: str, budget: int | None) -> Iterator[auto.Choice]:
-    """What ``auto`` stands for: a rung for each layout that the precision has rungs for."""
-    for layout in auto.layouts_of(precision):
-        if choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, budget):
-            yield choice
-
-
-def constants_of(choice: auto.Choice, rung: Rung, conv: Conv, N: int) -> dict[str, int]:
-    """The constants of what ``auto`` stands for, as expand asks for them."""
-    return choice.constants
 
 
 def sequences_asked_for(
@@ -225,11 +198,6 @@ def sequences_asked_for(
             options.mix, workload_named(options.workload).name, batches, transfers, tuned, executor.device
         )
     return sequences
-
-
-def precisions_asked_for(options: argparse.Namespace) -> list[str]:
-    """The error classes of a command line; none means all."""
-    return options.precision.split(",") if options.precision else []
 
 
 def conclude(
@@ -285,7 +253,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = [Job(point, runner) for point in points]
     peer_runner: Any = peer.recorder(library, executor, runner) if peer else None
     if peer:
-        jobs = with_peers(runner, points, peer, peer_runner, precisions_asked_for(options), sequences=options.together)
+        jobs = with_peers(
+            runner, points, peer, peer_runner, parse_precisions(options.precision), sequences=options.together
+        )
     jobs += [Job(sequence, SequenceRunner(executor, runner)) for sequence in sequences]
     if options.dry_run:
         plan_table(say, runner, points)

@@ -30,11 +30,8 @@ from alexconv.cli.options import (
     exits_cleanly,
     given,
     natural,
-    parse_batches,
-    parse_layers,
     positive,
     program,
-    workload_named,
 )
 from alexconv.cli.tuning_tables import rungs_table, show_searches
 from alexconv.errors import UsageError
@@ -43,7 +40,17 @@ from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.points import Point, choose_rungs, choose_transfers, expand, parse_constants, refuse_unused
+from alexconv.measuring.points import (
+    Point,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_batches,
+    parse_constants,
+    parse_layers,
+    refuse_unused,
+    workload_named,
+)
 from alexconv.measuring.runner import Settings
 from alexconv.measuring.watchdog import TIME_LIMIT
 from alexconv.shapes import WORKLOADS

@@ -3,7 +3,6 @@
 import argparse
 import errno
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -13,19 +12,14 @@ from math import isfinite
 from pathlib import Path
 from typing import ParamSpec
 
-from alexconv.errors import AlexconvError, UsageError
+from alexconv.errors import AlexconvError
 from alexconv.messages import print_error
-from alexconv.shapes import WORKLOADS, Workload
 
 Arguments = ParamSpec("Arguments")
 
-ALL_LAYERS = "all"
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _NOBODY_READS = 141  # 128 + SIGPIPE
 _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
-
-_LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
-_BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
 
 
 def natural(text: str) -> int:
@@ -65,55 +59,6 @@ def comma_separated(text: str) -> str:
 def given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]) -> list[str]:
     """Those of the options that have another value than their default, as they are typed."""
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != parser.get_default(name)]
-
-
-def workload_named(text: str) -> Workload:
-    """The workload of that name.  Raises UsageError, with the names there are, for any other."""
-    if text not in WORKLOADS:
-        raise UsageError(f"unknown workload '{text}'; there are: {', '.join(WORKLOADS)}")
-    return WORKLOADS[text]
-
-
-def parse_layers(text: str, workload: Workload) -> tuple[int, ...]:
-    """Layer numbers from ``1-5``, ``1,3``, ``2-4,5`` or ``all``, each once, in the order given.
-
-    Raises UsageError for anything else and for layers that the workload lacks.
-    """
-    last = len(workload.layers)
-    if text == ALL_LAYERS:
-        return tuple(range(1, last + 1))
-    layers: list[int] = []
-    for item in text.split(","):
-        match = _LAYERS.fullmatch(item.strip())
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= low <= high <= last:
-            raise UsageError(
-                f"no layers '{item}' in {workload.name}; it has 1 to {last}, "
-                f"written like 1-{last}, 1,{last} or {ALL_LAYERS}"
-            )
-        layers += range(low, high + 1)
-    return _each_once(layers)
-
-
-def parse_batches(text: str) -> tuple[int, ...]:
-    """Batch sizes from ``1,32,128`` or ``256:2048:x2`` (a geometric range), each once, in order.
-
-    Raises UsageError for anything else and for sizes below one.
-    """
-    batches: list[int] = []
-    for item in text.split(","):
-        match = _BATCHES.fullmatch(item.strip())
-        first, last, factor = (int(match[1]), int(match[2] or match[1]), int(match[3] or 2)) if match else (0, 0, 0)
-        if not (1 <= first <= last and factor >= 2):
-            raise UsageError(f"no batch sizes in '{item}'; write whole numbers from 1, like 1,32,128 or 256:2048:x2")
-        while first <= last:
-            batches.append(first)
-            first *= factor
-    return _each_once(batches)
-
-
-def _each_once(numbers: Iterable[int]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(numbers))
 
 
 def program(module: str) -> str:

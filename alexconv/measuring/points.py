@@ -1,5 +1,6 @@
 """Points: what is to be run, from what the user asked for."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
@@ -10,12 +11,16 @@ from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSF
 from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
+from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.records.store import Record
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import WORKLOADS, Conv, Workload
 
 GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
 
+ALL_LAYERS = "all"
+_LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+_BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
 TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a rung, shape and batch size, if any
 
 
@@ -133,6 +138,64 @@ def label_with(rung: str, changed: Constants) -> str:
 def rung_label(rung: str, constants: Constants, conv: Conv) -> str:
     """The rung's name, with those constants that differ from its defaults for the shape."""
     return label_with(rung, changed_constants(rung, constants, conv))
+
+
+def workload_named(text: str) -> Workload:
+    """The workload of that name.  Raises UsageError, with the names there are, for any other."""
+    if text not in WORKLOADS:
+        raise UsageError(f"unknown workload '{text}'; there are: {', '.join(WORKLOADS)}")
+    return WORKLOADS[text]
+
+
+def parse_layers(text: str, workload: Workload) -> tuple[int, ...]:
+    """Layer numbers from ``1-5``, ``1,3``, ``2-4,5`` or ``all``, each once, in the order given.
+
+    Raises UsageError for anything else and for layers that the workload lacks.
+    """
+    last = len(workload.layers)
+    if text == ALL_LAYERS:
+        return tuple(range(1, last + 1))
+    layers: list[int] = []
+    for item in text.split(","):
+        match = _LAYERS.fullmatch(item.strip())
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= low <= high <= last:
+            raise UsageError(
+                f"no layers '{item}' in {workload.name}; it has 1 to {last}, "
+                f"written like 1-{last}, 1,{last} or {ALL_LAYERS}"
+            )
+        layers += range(low, high + 1)
+    return each_once(layers)
+
+
+def parse_batches(text: str) -> tuple[int, ...]:
+    """Batch sizes from ``1,32,128`` or ``256:2048:x2`` (a geometric range), each once, in order.
+
+    Raises UsageError for anything else and for sizes below one.
+    """
+    batches: list[int] = []
+    for item in text.split(","):
+        match = _BATCHES.fullmatch(item.strip())
+        first, last, factor = (int(match[1]), int(match[2] or match[1]), int(match[3] or 2)) if match else (0, 0, 0)
+        if not (1 <= first <= last and factor >= 2):
+            raise UsageError(f"no batch sizes in '{item}'; write whole numbers from 1, like 1,32,128 or 256:2048:x2")
+        while first <= last:
+            batches.append(first)
+            first *= factor
+    return each_once(batches)
+
+
+def each_once(numbers: Iterable[int]) -> tuple[int, ...]:
+    """The numbers without repeats, in order."""
+    return tuple(dict.fromkeys(numbers))
+
+
+def parse_precisions(text: str | None) -> list[str]:
+    """Names of error classes from ``fp32,tf32``, none for None; raises UsageError."""
+    precisions = text.split(",") if text else []
+    if unknown := set(precisions) - set(PRECISIONS):
+        raise UsageError(f"unknown precision {', '.join(sorted(unknown))}: choose from {', '.join(PRECISIONS)}")
+    return precisions
 
 
 def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:

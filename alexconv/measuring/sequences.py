@@ -15,7 +15,6 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from alexconv.cli.options import parse_layers, workload_named
 from alexconv.errors import UsageError
 from alexconv.executors.interface import OpenedRung, Samples, Values, open_rung
 from alexconv.kernels.ladder import RUNGS
@@ -29,7 +28,9 @@ from alexconv.measuring.points import (
     choose_rungs,
     expand,
     parse_constants,
+    parse_layers,
     refuse_unused,
+    workload_named,
 )
 from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
 from alexconv.measuring.sampling import repeat

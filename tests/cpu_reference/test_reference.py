@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from alexconv import data
-from alexconv.cli.options import parse_batches, parse_layers, workload_named
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx
 from alexconv.cpu_reference import baseline
 from alexconv.cpu_reference import reference as reference_module
@@ -21,6 +20,7 @@ from alexconv.cpu_reference.baseline import Baseline, Conditions, blas_time, ser
 from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
 from alexconv.cpu_reference.serial import compile_serial
 from alexconv.errors import AlexconvError, CompileError, MissingTool, UsageError
+from alexconv.measuring.points import parse_batches, parse_layers, workload_named
 from alexconv.paths import CACHE_VARIABLE
 from alexconv.shapes import WORKLOADS, Conv
 

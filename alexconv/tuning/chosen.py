@@ -1,0 +1,38 @@
+"""What tuning has found, as a run asks for it: constants of a rung, and the rungs that ``auto`` stands for."""
+
+from collections.abc import Iterator
+from functools import cache
+
+from alexconv.executors.interface import Executor
+from alexconv.kernels.problem import Constants
+from alexconv.kernels.rung import Rung
+from alexconv.measuring.points import TunedConstants
+from alexconv.messages import print_to_stderr
+from alexconv.shapes import Conv
+from alexconv.tuning import auto
+from alexconv.tuning import cache as tuning_cache
+
+
+def tuned_on(executor: Executor) -> TunedConstants:
+    """The constants that ``alexconv.tune`` has found on this device for a rung, shape and batch size; else none."""
+
+    @cache
+    def constants(rung: Rung, conv: Conv, N: int) -> dict[str, int]:
+        found = tuning_cache.load(executor, rung, conv, N, print_to_stderr)
+        return found.constants if found else {}
+
+    return constants
+
+
+def chosen_rungs(
+    executor: Executor, conv: Conv, N: int, precision: str, budget: int | None
+) -> Iterator[tuple[Rung, TunedConstants]]:
+    """A rung with its constants for each layout that the precision has rungs for."""
+    for layout in auto.layouts_of(precision):
+        if choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, budget):
+            yield choice.rung, always(choice.constants)
+
+
+def always(constants: Constants) -> TunedConstants:
+    """These constants, whatever they are asked for."""
+    return lambda rung, conv, N: constants
