@@ -24,12 +24,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure that is drawn when it is written, maybe by another process: ``draw`` has to be picklable."""
+    """A figure that is drawn when it is written, maybe by another process: ``draw`` has to be picklable.
+
+    A ``wide`` one takes the page's whole width.
+    """
 
     key: str
     title: str
     caption: str
     draw: Callable[[], Figure]
+    wide: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from alexconv.reports.roofline import Roof, intensity_figure, roof_of, roofs
 from alexconv.shapes import WORKLOADS
 
 MS = 1000  # in a second
+LEAST_RUNGS = 6  # of a ladder worth drawing beside its waterfall
 SAME_ERROR = 1.05  # errors closer than this factor are no reason to prefer one
 Ours = dict[Series, float]
 
@@ -136,7 +137,8 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
                 "in ms, the grey line the shortest so far."
             )
             draw = partial(charts.ladder, climbed, unit, lines, bests)
-            items.append(Plot(f"{workload}-ladder", title, caption + partly_text(climbed), draw))
+            if len(climbed) >= LEAST_RUNGS:
+                items.append(Plot(f"{workload}-ladder", title, caption + partly_text(climbed), draw, wide=True))
             title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
             caption = "Right margin: the rung's time, and how many times faster than its parent it is."
             draw = partial(charts.waterfall, climbed, unit, lines, bests)

@@ -1,5 +1,6 @@
 """Writes a report: Markdown, CSV, PNG, SVG, and one HTML page that holds everything."""
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +19,8 @@ from alexconv.reports.style import RC, save_png, settle, svg_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE, MARKDOWN, TABLES, FIGURES = "index.html", "report.md", "tables", "figures"
+FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others can be opened
+MOST_OPEN_ROWS, MOST_COLUMNS = 40, 24  # of a table that is open from the start
 MOST_WORKERS = 4  # each starts Python and matplotlib anew, which more of them would not win back
 
 
@@ -98,10 +101,26 @@ def html(report: Report, drawings: dict[str, str]) -> str:
     """The page: styles, script and figures inside, nothing to load."""
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"shown": shown, "sort_key": sort_key}
-    environment.tests["table"] = lambda item: isinstance(item, Table)
+    environment.filters |= {"shown": shown, "sort_key": sort_key, "cells_json": cells_json}
+    environment.tests |= {"table": lambda item: isinstance(item, Table), "folded": folded, "short": short}
+    environment.globals["FIRST_FACTS"] = FIRST_FACTS
     text = environment.get_template("report.html").render(report=report, drawings=drawings)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
+
+
+def folded(table: Table) -> bool:
+    """Whether a table can be closed."""
+    return table.long or len(table.columns) > MOST_COLUMNS
+
+
+def short(table: Table) -> bool:
+    """Whether a table is open from the start, and its rows are elements of the page from the start."""
+    return len(table.rows) <= MOST_OPEN_ROWS and len(table.columns) <= MOST_COLUMNS
+
+
+def cells_json(table: Table) -> str:
+    """The rows' texts as JSON that cannot end the script element that it stands in."""
+    return json.dumps([[shown(cell) for cell in row] for row in table.rows], ensure_ascii=False).replace("<", "\\u003c")
 
 
 def sort_key(cell: Cell) -> str:

@@ -1,9 +1,25 @@
 "use strict";
+// A long table's rows lie in a script element as JSON until it is opened first: a page with all of them loads slowly.
+function fill(details) {
+  const data = details.querySelector("script");
+  if (!data) return;
+  const body = details.querySelector("tbody");
+  for (const cells of JSON.parse(data.textContent)) {
+    const row = body.insertRow();
+    for (const text of cells) {
+      const cell = row.insertCell();
+      cell.textContent = text;
+      cell.className = /^(–|-?[\d,.]+(e[+-]?\d+)?)$/.test(text) ? "n" : text.length > 50 ? "prose" : "";
+    }
+  }
+  data.remove();
+}
+for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", () => fill(details));
 // A click on a column's head sorts its table: numbers by value, texts as they read, missing cells last either way.
 function value(row, column) {
   const cell = row.cells[column];
   const text = cell.textContent.trim();
-  const number = Number(cell.dataset.v ?? text);
+  const number = Number(cell.dataset.v ?? text.replaceAll(",", ""));
   return text === "–" || text === "" ? null : Number.isNaN(number) ? text : number;
 }
 function compare(a, b) {

@@ -1,5 +1,6 @@
 """The report's page in a real browser: it loads alone, sorts its tables, and fits a phone and a desktop."""
 
+import csv
 import html
 import json
 import re
@@ -42,17 +43,42 @@ onload = () => {
   const rising = column(), sort = head.getAttribute("aria-sort");
   head.firstElementChild.click();
   const falling = column();
-  page.querySelectorAll("details").forEach(details => { details.open = true; });
+  for (const details of page.querySelectorAll("details")) {
+    details.open = true;
+    details.dispatchEvent(new Event("toggle"));
+  }
   const blocks = [...page.body.querySelectorAll("body > *, section, p, h2, h3, dl, figure, article, nav")];
   const wide = blocks.filter(block => block.getBoundingClientRect().right > root.clientWidth + 1);
   document.querySelector("pre").textContent = JSON.stringify({
     before, rising, falling, sort, wide: wide.map(block => block.outerHTML.slice(0, 99)),
     width: root.clientWidth, scroll: root.scrollWidth,
     tables: page.querySelectorAll("table").length, figures: page.querySelectorAll("figure svg").length,
+    rows: Object.fromEntries([...page.querySelectorAll("article")].map(each =>
+      [each.id, each.querySelectorAll("tbody tr").length])),
+    unreachable: [...page.querySelectorAll(".scroll")].filter(each => each.tabIndex !== 0
+      || each.getAttribute("role") !== "region" || !each.getAttribute("aria-label")).length,
+    narrow: [...page.querySelectorAll(".drawing")].filter(each => each.scrollWidth > each.clientWidth).length,
     loaded: page.defaultView.performance.getEntriesByType("resource").map(entry => entry.name),
   });
 };
 """
+
+# Puts the rules for print in force and tells which blocks would be cut on paper.
+PRINTED = """
+onload = () => {
+  const page = document.querySelector("iframe").contentDocument, view = page.defaultView;
+  for (const sheet of page.styleSheets)
+    for (const rule of sheet.cssRules)
+      if (rule.media && rule.media.mediaText === "print") rule.media.mediaText = "all";
+  const blocks = [...page.querySelectorAll(".scroll")].filter(block => block.offsetParent);
+  const cut = blocks.filter(block => view.getComputedStyle(block).overflowX !== "visible"
+    || view.getComputedStyle(block).overflowY !== "visible" || block.scrollWidth > block.clientWidth + 1);
+  document.querySelector("pre").textContent = JSON.stringify({
+    blocks: blocks.length, cut: cut.map(block => block.getAttribute("aria-label")),
+  });
+};
+"""
+PAPER = 1047  # CSS pixels of the 277 mm between the margins of A4, landscape
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +98,14 @@ def browse(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def probe(page: Path, width: int, table: str, column: str) -> dict:
     """What the probe finds in the page at a width."""
-    script = PROBE % {"table": table, "column": column}
-    framed = f'<iframe style="width:{width}px;height:800px;border:0" srcdoc="{html.escape(page.read_text())}"></iframe>'
-    file = page.with_name(f"probe-{width}-{table}.html")
-    file.write_text(f"<!DOCTYPE html><meta charset=utf-8><pre></pre>{framed}<script>{script}</script>")
+    return framed(page, width, PROBE % {"table": table, "column": column}, f"probe-{width}-{table}.html")
+
+
+def framed(page: Path, width: int, script: str, name: str) -> dict:
+    """What a script finds in the page, which lies in a frame of a width."""
+    frame = f'<iframe style="width:{width}px;height:800px;border:0" srcdoc="{html.escape(page.read_text())}"></iframe>'
+    file = page.with_name(name)
+    file.write_text(f"<!DOCTYPE html><meta charset=utf-8><pre></pre>{frame}<script>{script}</script>")
     done = browse(file, "--dump-dom")
     found = re.search(r"<pre>(.+?)</pre>", done.stdout, re.DOTALL)
     assert found, done.stderr
@@ -103,6 +133,22 @@ def test_nothing_is_wider_than_the_screen(page: Path, width: int) -> None:
     assert seen["tables"] > 20
     assert seen["figures"] > 30
     assert seen["loaded"] == []
+    assert min(seen["rows"].values()) > 0
+    assert seen["unreachable"] == 0
+    assert (seen["narrow"] > 0) == (width == PHONE), "figures scroll on a phone only"
+
+
+def test_tables_that_are_opened_have_all_their_rows(page: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = whole_report(tmp_path_factory.getbasetemp())
+    rows = probe(page, DESKTOP, "table-4", "N")["rows"]
+    for path in (folder / "tables").glob("*.csv"):
+        assert rows[path.stem] == len(list(csv.reader(path.read_text().splitlines()))) - 1
+
+
+def test_nothing_is_cut_or_scrolled_on_paper(page: Path) -> None:
+    seen = framed(page, PAPER, PRINTED, "printed.html")
+    assert seen["blocks"] > 50
+    assert seen["cut"] == []
 
 
 def numbers(texts: list[str]) -> list[float]:
