@@ -41,8 +41,12 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
 	$(BIN)/python -m alexconv.reports.frontier results/*.jsonl docs/frontier.md
 
+# Tests that need a GPU run alone: they time it.
 test: lint tools
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not gpu"
+ifeq ($(GPU),yes)
+	$(BIN)/python -m pytest -m gpu
+endif
 
 # mypy reads the package as installed, because the checkout's folders are not where their import names say.
 lint: $(READY)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+from alexconv.errors import CompileError
 from alexconv.files import replacing
 
 _DIGEST_BYTES = sha256().digest_size
@@ -12,12 +13,15 @@ _DIGEST_BYTES = sha256().digest_size
 def compiled(path: Path, build: Callable[[Path], None]) -> bytes:
     """The content that ``build`` writes to a path that it gets: from the cache's ``path`` if it is there and whole.
 
-    Behind the content the file holds its digest, which linkers and loaders of shared libraries pass over.
+    The file ends with the content's SHA-256, which linkers and loaders of shared libraries ignore.  Raises CompileError
+    if ``build`` writes nothing.
     """
     content = _whole(path)
     if content is None:
         with replacing(path) as target:  # complete or absent, whoever else builds the same
             build(target)
+            if not target.is_file():
+                raise CompileError(f"{path.name}: the compiler reported no error and wrote no file")
             content = target.read_bytes()
             target.write_bytes(content + sha256(content).digest())
     return content

@@ -16,6 +16,7 @@ from alexconv.executors.interface import Executor
 from alexconv.files import locked, replacing
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import Constants
 from alexconv.kernels.rung import Rung
 from alexconv.messages import Say
 from alexconv.paths import cache_dir
@@ -51,7 +52,7 @@ def key(executor: Executor, rung: Rung, conv: Conv, N: int) -> Record:
         "conv": asdict(conv),
         "N": N,
         "rung": rung.name,
-        "kernel": executor.key(BoundRung(rung, conv, rung.resolve(conv, {}, N, executor.device), executor.device)),
+        "kernel": _kernel(executor, rung, conv, N, rung.resolve(conv, {}, N, executor.device)),
     }
 
 
@@ -66,7 +67,7 @@ def load(executor: Executor, rung: Rung, conv: Conv, N: int, say: Say) -> Tuned 
         check_time(tuned.kernel_ms)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune makes it again")
         return None
     return tuned
@@ -109,14 +110,14 @@ def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: st
         content = json.loads(path.read_text())
         best = Best(content["rung"], content["constants"], content["kernel_ms"])
         rung = RUNGS.get(best.rung)
-        if rung is None or content["kernel"] != executor.key(BoundRung(rung, conv, best.constants, executor.device)):
+        if rung is None or content["kernel"] != _kernel(executor, rung, conv, N, best.constants):
             return None  # measured before the rung changed
         if rung.resolve(conv, best.constants) != best.constants:
             raise ValueError("not the rung's constants")
         check_time(best.kernel_ms)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto makes it again")
         return None
     return best
@@ -132,10 +133,16 @@ def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say) -> B
             return known
         facts = best_key(*where)
         with replacing(_path(facts)) as temporary:
-            bound = BoundRung(rung, conv, best.constants, executor.device)
-            content = {"key": facts, "kernel": executor.key(bound), **asdict(best)}
+            kernel = _kernel(executor, rung, conv, N, best.constants)
+            content = {"key": facts, "kernel": kernel, **asdict(best)}
             temporary.write_text(json.dumps(content, indent=1))
     return best
+
+
+def _kernel(executor: Executor, rung: Rung, conv: Conv, N: int, constants: Constants) -> str:
+    """Digest of what is compiled and how it is launched."""
+    bound = BoundRung(rung, conv, constants, executor.device)
+    return digest([executor.key(bound), bound.launch_facts(N)])
 
 
 def _device(executor: Executor) -> Record:

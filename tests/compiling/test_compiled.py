@@ -78,6 +78,12 @@ def test_a_failed_compilation_leaves_nothing_behind(cache, tmp_path, compilation
     assert nvcc.compile_cubin(kernel(tmp_path), {}, "90a") == CODE
 
 
+def test_a_compiler_that_writes_nothing_is_one_error(tmp_path):
+    with pytest.raises(CompileError, match="kept: the compiler reported no error and wrote no file"):
+        compiled(tmp_path / "kept", lambda target: None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_another_process_finished_meanwhile_is_replaced_by_the_same(tmp_path):
     path = tmp_path / "kept"
 

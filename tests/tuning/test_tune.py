@@ -229,6 +229,14 @@ def test_constants_are_used_for_nothing_else_than_they_were_found_for(kept, gpu,
     assert tuning_cache.load(MadeUpGpu(**gpu), RUNGS[rung], LENET.layer(layer), N, print) is None
 
 
+def test_constants_are_not_used_after_a_launch_changed(kept, monkeypatch):
+    rung, launch = RUNGS["tiled"], RUNGS["tiled"].launches[0]
+    where = (MadeUpGpu(), LENET.layer(2), 100, print)
+    larger = replace(launch, grid=lambda p: tuple(size + (p.N > 1) for size in launch.grid(p)))
+    assert tuning_cache.load(where[0], rung, *where[1:]) == kept
+    assert tuning_cache.load(where[0], replace(rung, launches=(larger,)), *where[1:]) is None
+
+
 def test_a_slower_result_does_not_replace_a_faster_one(kept):
     where = (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
     assert tuning_cache.keep(*where, replace(kept, kernel_ms=3.0), print) == kept
@@ -237,7 +245,18 @@ def test_a_slower_result_does_not_replace_a_faster_one(kept):
 
 
 @pytest.mark.parametrize(
-    "content", ['{"constants": {"TI', "[]", '{"constants": {"TILE": 7}, "kernel_ms": 1.0}', -1.0, 0, None, "abc", nan]
+    "content",
+    [
+        '{"constants": {"TI',
+        "[]",
+        pytest.param("[" * 100_000, id="too many brackets"),
+        '{"constants": {"TILE": 7}, "kernel_ms": 1.0}',
+        -1.0,
+        0,
+        None,
+        "abc",
+        nan,
+    ],
 )
 def test_a_damaged_file_is_said_and_not_used(kept, cache, content):
     (file,) = cache.glob("tuning/*.json")
