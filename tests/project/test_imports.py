@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "records": "kernels",
     "plans": "kernels records",
     "executors": "kernels compiling records plans",
-    "measuring": "options kernels cpu_reference records plans",
+    "measuring": "kernels cpu_reference records plans",
     "tuning": "kernels records plans measuring",
     "profiling": "kernels records plans executors measuring",
     "library": "kernels plans executors tuning",
