@@ -212,7 +212,7 @@ def conclude(
     for point, record in shown:
         if not isinstance(point, Point):
             say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True, markup=False)
-    for line in next_steps(options.out, measures=measures):
+    for line in next_steps(options.out, measures=measures, verbose=options.verbose):
         say.print(line, soft_wrap=True, markup=False)
     say.print(f"{len(done)} points: {counted(done)}")
     say.print(f"records: {options.out}", soft_wrap=True)

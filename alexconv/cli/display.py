@@ -162,12 +162,13 @@ def counted(records: Iterable[Record]) -> str:
     return ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing to do"
 
 
-def next_steps(out: Path, *, measures: bool) -> Iterator[str]:
+def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
     """What the results are of, and what to do with them."""
     if not measures:
         yield "Run on the CPU by the host executor: the outputs are verified, and there are no GPU times."
         yield "GPU times: run the same command on a machine with an NVIDIA GPU, its driver and nvcc."
-    yield f"Report: python -m alexconv.reports {out} -o {out.parent / 'report'}.  Each point: --verbose."
+    more = "" if verbose else "  Each point: --verbose."
+    yield f"Report: python -m alexconv.reports {out} -o {out.parent / 'report'}.{more}"
 
 
 def result_tables(console: Console, records: Sequence[Record]) -> None:

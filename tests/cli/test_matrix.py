@@ -166,12 +166,15 @@ def test_times_have_three_or_four_significant_digits(ms, text):
 
 
 def test_what_to_do_next_names_the_report_and_on_the_cpu_a_gpu():
-    here, there = ("\n".join(next_steps(Path("study/r.jsonl"), measures=measures)) for measures in (False, True))
+    here, there = (
+        "\n".join(next_steps(Path("study/r.jsonl"), measures=measures, verbose=measures)) for measures in (False, True)
+    )
     assert "NVIDIA GPU" in here
     assert "NVIDIA GPU" not in there
     for text in (here, there):
         assert "python -m alexconv.reports study/r.jsonl -o study/report" in text
-        assert "--verbose" in text
+    assert "--verbose" in here
+    assert "--verbose" not in there, "already given"
 
 
 def test_progress_off_a_terminal_is_a_line_in_a_while_and_one_for_each_failure(monkeypatch, capsys):
