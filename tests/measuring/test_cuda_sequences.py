@@ -1,4 +1,4 @@
-"""Layers together on a real GPU: as one graph and as one pipeline."""
+"""Sequences of layers on a real GPU: as one graph and as one pipeline."""
 
 import numpy as np
 import pytest
@@ -23,8 +23,8 @@ def cuda():
 
 def record(cuda, rung: str, N: int, transfer: str) -> dict:
     points = expand("alexnet", ALL, [N], choose_rungs(rung), [transfer_named(transfer)], {})
-    (joint,) = sequences.rung_sequences(points)
-    return sequences.SequenceRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(joint)
+    (sequence,) = sequences.rung_sequences(points)
+    return sequences.SequenceRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(sequence)
 
 
 @pytest.mark.parametrize("rung", ["direct-register", "mma-tf32", "mma-scaled", "mma-split", "mma-half"])

@@ -1,4 +1,4 @@
-"""Layers together without a GPU: which there are, the order of their pieces, and what they record."""
+"""Sequences of layers without a GPU: which there are, the order of their pieces, and what they record."""
 
 from contextlib import contextmanager, nullcontext
 from functools import partial

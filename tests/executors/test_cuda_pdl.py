@@ -1,4 +1,4 @@
-"""Launches that start before the last one has ended, on a real GPU: each link of a chain reads what the last wrote."""
+"""Programmatic dependent launches on a real GPU: each link of a chain reads what the last wrote."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 # Shapes with as many outputs as inputs: a rung is tested on the first that it takes.
 CHAINED = (Conv(C=64, H=27, W=27, M=64, R=1, S=1), Conv(C=64, H=10, W=10, M=100, R=3, S=3))
 LINKS = 9
-EARLY = [rung for rung in LADDER if any(launch.pdl for launch in rung.launches)]
+DEPENDENT = [rung for rung in LADDER if any(launch.pdl for launch in rung.launches)]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def cuda():
 
 
 def enqueue_chain(opened, stream, *, pdl: bool) -> None:
-    """Links that take turns with two arrays: an odd number of them ends in y."""
+    """Links that alternate between two arrays: an odd number of them ends in y."""
     forth = opened.pointers
     back = forth | {"x": forth["y"], "y": forth["x"]}
     for link in range(LINKS):
@@ -36,8 +36,8 @@ def enqueue_chain(opened, stream, *, pdl: bool) -> None:
 
 
 @pytest.mark.parametrize("splits", [1, 4])
-@pytest.mark.parametrize("rung", EARLY, ids=lambda rung: rung.name)
-def test_a_chain_of_early_launches_computes_what_ordinary_ones_do(cuda, rung: Rung, splits: int):
+@pytest.mark.parametrize("rung", DEPENDENT, ids=lambda rung: rung.name)
+def test_a_chain_of_dependent_launches_computes_what_ordinary_ones_do(cuda, rung: Rung, splits: int):
     if not cuda.has_pdl:
         pytest.skip("no programmatic dependent launch here")
     conv = next(conv for conv in CHAINED if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
