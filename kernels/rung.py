@@ -113,9 +113,9 @@ def everywhere(p: Problem) -> str | None:
 class Rung:
     """One way to compute a layer: its names, its place in the ladder, its file and its launches.
 
-    ``precision`` names the error class (see ``alexconv.checks``), ``dtype`` the NumPy type of input, filters and
-    output.  ``layout`` says how input and output lie: ``nchw``, the study's, or ``nhwc``, channels innermost; filters
-    are ``[M][C][R][S]`` always.  The launches of ``prepare`` bring the filters into the form that the rung wants, in
+    ``precision`` names the error class (see ``alexconv.measuring.checks``), ``dtype`` the NumPy type of input, filters
+    and output.  ``layout`` says how input and output lie: ``nchw``, the study's, or ``nhwc``, channels innermost;
+    filters are ``[M][C][R][S]`` always.  The launches of ``prepare`` bring the filters into the rung's own form, in
     ``prepared`` arrays, which do not grow with N; they run once for a set of filters, whatever the number of images.
     ``maps`` are the tensor maps that launches take.  ``sizes`` are further numbers that the ladder computes for a
     kernel, such as the pitch of a row.  ``min_capability`` is the least compute capability that has the rung's

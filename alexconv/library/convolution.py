@@ -14,9 +14,10 @@ Nothing is copied where ``x`` lies as the rung wants it: without gaps or padding
 bytes.  Else a kernel copies it into a workspace with its zeros; so any strides will do.  The same holds of ``out``.  A
 channels_last tensor of torch counts as one in the layout nhwc, and its output is channels_last.
 
-Precisions are the error classes of ``alexconv.checks``: fp32 and tf32 take float32; fp16 and half take float16.  Rungs
-of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.  The rung is that
-of ``alexconv.auto``.  The first call of a shape compiles it, which takes seconds, and may wait for the device.
+Precisions are the error classes of ``alexconv.measuring.checks``: fp32 and tf32 take float32; fp16 and half take
+float16.  Rungs of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.
+The rung is that of ``alexconv.tuning.auto``.  The first call of a shape compiles it, which takes seconds, and may wait
+for the device.
 
 What a call needs follows from its arrays' descriptors: shapes, strides, types, devices and alignment, not addresses.
 It is found once for all calls with the same ones (``call_of``, ``job_of``), which then only look it up.
