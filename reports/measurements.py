@@ -259,6 +259,24 @@ class Measurements:
             return point.time(figure) if point else None
         return added(self.time(workload, number, N, series, figure) for number in layer_numbers(workload))
 
+    @cached_property
+    def _each_run(self) -> list["Measurements"]:
+        return [
+            replace(self, points=tuple(point for point in self.every if point.run is run))
+            for run in runs_of(self.every)
+        ]
+
+    def pair(
+        self, workload: str, layer: int | None, N: int, first: Series, second: Series
+    ) -> tuple[Summary | None, Summary | None, bool]:
+        """Kernel times of two series, both of the largest run that holds both, and whether there is one."""
+        for run in self._each_run:
+            times = [run.time(workload, layer, N, series, "kernel") for series in (first, second)]
+            if all(times):
+                return times[0], times[1], True
+        times = [self.time(workload, layer, N, series, "kernel") for series in (first, second)]
+        return times[0], times[1], False
+
     def serial(self, workload: str, layer: int | None, N: int, base: str = "serial") -> float | None:
         """The CPU's time for a batch, of the baseline's host; ``layer`` None adds up the layers.
 

@@ -104,6 +104,22 @@ def test_runs_in_one_file_are_told_apart(tmp_path: Path) -> None:
     assert [point.median("kernel") for point in found.points] == [2.0], "the last, where runs hold the same"
 
 
+def test_a_pair_is_of_one_run_if_one_holds_both(tmp_path: Path) -> None:
+    first = [timed(1, 128, rung, ms, None) for rung, ms in (("direct", 9.0), ("channels", 8.0), ("channels-half", 7.0))]
+    second = [timed(1, 128, rung, ms, None) for rung, ms in (("channels", 4.0), ("channels-atomic", 2.0))]
+    files = [run_of(tmp_path / "a.jsonl", "aaaa", first), run_of(tmp_path / "b.jsonl", "bbbb", second)]
+    found = measurements(read(files))
+
+    def pair(*names: str) -> tuple[float | None, float | None, bool]:
+        slow, fast, same = found.pair("alexnet", 1, 128, *map(Series, names))
+        return slow and slow.median, fast and fast.median, same
+
+    assert pair("direct", "channels") == (9.0, 8.0, True)
+    assert pair("channels", "channels-atomic") == (4.0, 2.0, True)
+    assert pair("direct", "channels-atomic") == (9.0, 2.0, False)
+    assert pair("direct", "tiled") == (9.0, None, False)
+
+
 def test_copies_are_the_sum_of_the_medians(tmp_path: Path) -> None:
     made = record("alexnet", 1, 1, "direct")
     made["samples"] |= {"h2d": [1.0, 2.0, 9.0], "d2h": [9.0, 2.0, 1.0]}
