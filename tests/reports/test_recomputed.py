@@ -361,9 +361,43 @@ def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
             yield Claim("README.md", f"{name}: {printed}", printed, value)
 
 
+def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """The README's families: the fastest rung of each layer, in the one run or in those that its note names."""
+    text = (root / "README.md").read_text()
+    cudnn = sum(ms(peer_at(raw[FRONTIER], layer, 128, "torch-nchw-fp32"), "kernel") for layer in range(1, 6))
+    elsewhere = re.findall(r"`; ([\w, ]+) from runs on other cards", text)
+    for table in markdown_tables(text):
+        for row in table if table[0].keys() >= {"family", "fastest rungs", "ms"} else ():
+            names = re.findall(r"`([\w-]+)`", row["fastest rungs"])
+            others = elsewhere[0].split(", ") if elsewhere else []
+            files = ("h200-alexnet", "h200-lenet-on-alexnet") if row["family"] in others else (FRONTIER,)
+            points = [each for file in files for each in raw[file] if each["point"]["rung"] in names]
+            if names:
+                whole = sum(shortest(points, layer) for layer in range(1, 6))
+                yield Claim("README.md", f"family {row['family']}", row["ms"], whole)
+                (share,) = [cell for name, cell in row.items() if "%" in name]
+                value = 100 * cudnn / whole
+                yield Claim("README.md", f"family {row['family']}, share", share.removesuffix(" %"), value)
+    headline = re.search(r"\*\*([\d.]+) ms\*\* with the naive kernel", text)
+    if headline:
+        points = [each for each in raw["h200-alexnet"] if each["point"]["rung"] == "direct"]
+        naive = sum(shortest(points, layer) for layer in range(1, 6))
+        yield Claim("README.md", "headline: naive kernel", headline[1], naive)
+
+
+def shortest(points: list[Point], layer: int) -> float:
+    """The shortest kernel time of a layer at N=128, each rung in the mapping that the study chose."""
+    return min(ms(point, "kernel") for point in at(points, layer, 128) if point is usual(points, **axes_of(point)))
+
+
+def axes_of(point: Point) -> dict[str, object]:
+    return {name: point["point"][name] for name in ("workload", "layer", "N", "rung", "transfer")}
+
+
 def claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """Every number that this file knows how to recompute."""
-    for found in (overview_claims, study_claims, mapping_claims, lenet_claims, frontier_claims, readme_claims):
+    pages = (frontier_claims, readme_claims, family_claims)
+    for found in (overview_claims, study_claims, mapping_claims, lenet_claims, *pages):
         yield from found(root, raw)
 
 
