@@ -17,6 +17,7 @@ from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.faults import fault_of
 from alexconv.reports.measurements import (
     Measured,
     latest,
@@ -355,5 +356,5 @@ def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) 
             together[identity(point)] = Together(record)
     if not of_layers and not together:
         return None
-    points = tuple(map(measured, latest(of_layers)))
+    points = tuple(measured(record) for record in latest(of_layers) if fault_of(record) is None)
     return Source(file, headers[records[-1]["device"]], points, tuple(together.values()))

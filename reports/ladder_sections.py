@@ -28,7 +28,7 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.frontier import class_table, summary_table
-from alexconv.reports.measurements import Measured, Measurements, added, layer_numbers, sum_or_none
+from alexconv.reports.measurements import Measured, Measurements, added, at_study_batch, layer_numbers, sum_or_none
 from alexconv.reports.published import Series
 from alexconv.reports.roofline import Roof, intensity_figure, roof_of, roofs
 from alexconv.shapes import WORKLOADS
@@ -131,6 +131,7 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
         if climbed:
             lines, bests = comparisons(found, workload, N) if layer is None else ([], [])
             unit = "kernel time (ms per batch)"
+            runs = measurements.footnote([Series(step.rung, measurements.transfer) for step in climbed])
             title = f"{workload}: the ladder, {label(layer)}, N={N}"
             caption = (
                 "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time "
@@ -138,27 +139,44 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
             )
             draw = partial(charts.ladder, climbed, unit, lines, bests)
             if len(climbed) >= LEAST_RUNGS:
-                items.append(Plot(f"{workload}-ladder", title, caption + partly_text(climbed), draw, wide=True))
+                told = f"{caption}{partly_text(climbed)} {runs}"
+                items.append(Plot(f"{workload}-ladder", title, told, draw, wide=True))
             title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
             caption = "Right margin: the rung's time, and how many times faster than its parent it is."
             draw = partial(charts.waterfall, climbed, unit, lines, bests)
-            items.append(Plot(f"{workload}-waterfall", title, caption + partly_text(climbed), draw))
+            items.append(Plot(f"{workload}-waterfall", title, f"{caption}{partly_text(climbed)} {runs}", draw))
+    found_tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
+    return [*items, *(table for table in found_tables if table.rows)]
+
+
+def gains_table(measurements: Measurements, workload: str) -> Table:
+    """Each rung's gain over its parent by layer, at the batch where most rungs and parents were measured."""
+    by_batch = {N: gain_rows(measurements, workload, N) for N in measurements.batches(workload)}
+    usual = measurements.main_batch(workload)
+    N = max(by_batch, key=lambda batch: (len(by_batch[batch]), batch == usual, batch), default=usual)
+    layers = slices(measurements, workload)
+    columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers), "measured")
+    title = f"{workload}: gain of each rung over its parent, N={N} (×)"
+    caption = (
+        "Parent's kernel time over the rung's: above 1 is a gain. Both are of one run where any holds both, else of "
+        "two runs on cards of the same kind."
+    )
+    return Table(f"{workload}-gains", title, caption, columns, by_batch.get(N, []))
+
+
+def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[Cell, ...]]:
+    """Rows of the rungs whose parent was measured too, in some layer."""
     rows: list[tuple[Cell, ...]] = []
     for series in measurements.series(workload, N):
         rung = RUNGS.get(series.rung)
         if rung and rung.parent and series.transfer == measurements.transfer:
-            parent = Series(rung.parent, series.transfer)
-            gains = [ratio(measurements, workload, layer, N, parent, series) for layer in layers]
-            rows.append((series.rung, rung.parent, rung.idea, *gains))
-    columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers))
-    table = Table(
-        f"{workload}-gains",
-        f"{workload}: gain of each rung over its parent, N={N} (×)",
-        "Parent's kernel time over the rung's: above 1 is a gain.",
-        columns,
-        rows,
-    )
-    return [*items, *(each for each in (ladder_table(measurements, workload), table) if each.rows)]
+            parent, layers = Series(rung.parent, series.transfer), slices(measurements, workload)
+            pairs = [measurements.pair(workload, layer, N, parent, series) for layer in layers]
+            gains = [slow.median / fast.median if slow and fast else None for slow, fast, _ in pairs]
+            if any(gains):
+                together = all(same for (*_, same), gain in zip(pairs, gains, strict=True) if gain)
+                rows.append((series.rung, rung.parent, rung.idea, *gains, "in one run" if together else "in two runs"))
+    return rows
 
 
 def ladder_table(measurements: Measurements, workload: str) -> Table:
@@ -167,7 +185,10 @@ def ladder_table(measurements: Measurements, workload: str) -> Table:
     batches = [N for N in measurements.batches(workload) if N in studied] or [measurements.main_batch(workload)]
     rows: list[tuple[Cell, ...]] = []
     partly: list[str] = []
-    for series in (each for each in measurements.series(workload) if each.transfer == measurements.transfer):
+    usual = measurements.of_one_run(lambda point: point.workload == workload and at_study_batch(point))
+    measurements = usual if usual.points else measurements
+    listed = [each for each in measurements.series(workload) if each.transfer == measurements.transfer]
+    for series in listed:
         cells: list[Cell] = []
         for N in batches:
             times = [measurements.time(workload, None, N, series, figure) for figure in ("kernel", "total")]
@@ -184,7 +205,7 @@ def ladder_table(measurements: Measurements, workload: str) -> Table:
     caption = (
         f"All layers, {measurements.transfer} memory. Kernel: all kernels of the rung; total: host arrays to host "
         "arrays; medians of ms per batch. Speedup: one core's serial C++ over the total. Max error: over the norms of "
-        f"patch and filter.{absent}"
+        f"patch and filter.{absent} {measurements.footnote(listed)}"
     )
     return Table(f"{workload}-rungs", f"{workload}: every rung, all layers", caption, columns, rows)
 
@@ -256,14 +277,6 @@ def inherited(measurements: Measurements, workload: str, layer: int, N: int, nam
     return own or inherited(measurements, workload, layer, N, RUNGS[name].parent)
 
 
-def ratio(
-    measurements: Measurements, workload: str, layer: int | None, N: int, slow: Series, fast: Series
-) -> float | None:
-    """How many times less time the second series takes."""
-    times = [measurements.time(workload, layer, N, series, "kernel") for series in (slow, fast)]
-    return times[0].median / times[1].median if times[0] and times[1] else None
-
-
 # Orderings
 
 
@@ -310,7 +323,7 @@ def rank_table(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]]
         cells = [cell for pair in ranked.values() for cell in (rank(side, series) for side in pair)]
         rows.append((series.label, *cells))
     columns = ("rung", *(f"{label(layer)}, {who}" for layer in ranked for who in ("here", "study")))
-    caption = f"Here: {measurements.device['name']}. Equal figures share a rank."
+    caption = f"Here: {measurements.device['name']}. Equal figures share a rank. {measurements.footnote(every)}"
     return Table(key, title, caption, columns, rows)
 
 
@@ -592,10 +605,13 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
         title = f"{workload}: leading rungs and peers, {panels[first][0]} to {panels[first:][:3][-1][0]}, N={N}"
         draw = partial(charts.dots, panels[first : first + 3], "ms per batch")
         caption = (
-            "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster."
+            "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster. "
+            + measurements.footnote(shown_ones)
         )
         items.append(Plot(key, title, caption, draw))
-    caption = "One rung for all layers in the rows of all layers. Above 1 the rung is faster."
+    caption = "One rung for all layers in the rows of all layers. Above 1 the rung is faster. " + measurements.footnote(
+        shown_ones
+    )
     table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
     return [*items, table]
 
@@ -625,7 +641,7 @@ def precision_of(measurements: Measurements, workload: str, series: Series) -> s
 
 
 def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
-    """Every rung with two transfers or more, at the largest batch with most of them."""
+    """Every rung with two transfers or more, at the largest batch with most of them; of one run if one holds them."""
     points = measurements.of(workload)
     by_rung: dict[tuple[str, int], set[str]] = {}
     for point in points:
@@ -633,7 +649,10 @@ def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
     compared = {key: names for key, names in by_rung.items() if len(names) > 2}
     if not compared:
         compared = {key: names for key, names in by_rung.items() if len(names) > 1}
-    chosen = [point for point in points if (point.series.rung, point.N) in compared]
+    measurements = measurements.of_one_run(
+        lambda point: point.workload == workload and not point.changed and (point.series.rung, point.N) in compared
+    )
+    chosen = measurements.of(workload)
     rows = [row for point in chosen if (row := transfer_row(measurements, point))]
     if not rows:
         return []
@@ -646,7 +665,8 @@ def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
     ]
     bars = [bar for bar in bars if bar.total]
     title = f"{workload}: the same work under each transfer, layers {', '.join(map(str, layers))}, N={N}"
-    caption = "Log axis. Where copies overlap kernels (streams) the total is shorter than both added up."
+    runs = measurements.footnote()
+    caption = f"Log axis. Where copies overlap kernels (streams) the total is shorter than both added up. {runs}"
     plot = Plot(f"{workload}-transfers", title, caption, partial(charts.breakdown, bars, "ms per batch"))
     columns = (
         "layer",
@@ -661,7 +681,7 @@ def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
         "outside kernels, % of total",
         "floor of the copies (ms)",
     )
-    table = Table(f"{workload}-transfers-table", f"{workload}: transfers", "Medians.", columns, rows)
+    table = Table(f"{workload}-transfers-table", f"{workload}: transfers", f"Medians. {runs}", columns, rows)
     return [*([plot] if bars else []), table]
 
 
@@ -716,6 +736,9 @@ def per_image(measurements: Measurements, workload: str) -> list[Table | Plot]:
         return []
     layer = slices(measurements, workload)[-1]
     series = [each for each in measurements.series(workload) if each.transfer == measurements.transfer]
+    measurements = measurements.of_one_run(
+        lambda point: point.workload == workload and not point.changed and point.series in series
+    )
 
     def line(each: Series, figure: str) -> Line:
         times = [measurements.time(workload, layer, N, each, figure) for N in batches]
@@ -733,7 +756,8 @@ def per_image(measurements: Measurements, workload: str) -> list[Table | Plot]:
         rows.append((title_of(each), *(value.median if value else None for value in values)))
     columns = ("rung", *(f"{name}, N={N}" for name, _ in FIGURES for N in batches))
     title = f"{workload}: time per image against the batch, {label(layer)}"
-    caption = "Medians; log axes. The rungs in grey are in the table."
+    runs = measurements.footnote(series)
+    caption = f"Medians; log axes. The rungs in grey are in the table. {runs}"
     return [
         Plot(
             f"{workload}-per-image",
@@ -741,7 +765,7 @@ def per_image(measurements: Measurements, workload: str) -> list[Table | Plot]:
             caption,
             partial(charts.lines, panels, "ms per image"),
         ),
-        Table(f"{workload}-per-image-table", f"{title} (ms)", "", columns, rows),
+        Table(f"{workload}-per-image-table", f"{title} (ms)", f"Medians. {runs}", columns, rows),
     ]
 
 
