@@ -286,7 +286,7 @@ def breakdown_plot(
     panels = [(f"N={N}", [bar for bar in bars if bar.kernel])]
     caption = (
         "Medians; the whisker is the 95 % interval of the kernels' median. Lower is faster. "
-        + measurements.footnote(drawn)
+        + measurements.footnote(drawn, workload, N)
     )
     theirs = f"published ({ALEXNET_GPU})" if layer else f"sum of the published layers ({ALEXNET_GPU})"
     return Plot(key, title, caption, partial(stacks, panels, "ms per batch", theirs))
@@ -466,7 +466,7 @@ def scaling(measurements: Measurements, figure: str, table: str, series: Series)
     title = f"Table {table}: kernel time of {series.rung} against the batch"
     caption = f"The study's {alias} on {ALEXNET_GPU}. {measurements.footnote()}"
     fitted = {layer: fit for layer in layers if (fit := fit_of(layer, times))}
-    fits = fit_table(f"table-{table}-fit", series, fitted)
+    fits = fit_table(f"table-{table}-fit", series, fitted, measurements.footnote())
     time_lines = curves(layers, series, batches, partial(measurements.time, figure="kernel"), theirs, fitted)
     speed_lines = curves(layers, series, batches, measurements.speedup, published.speedup, {})
     by_batch = (
@@ -535,7 +535,7 @@ def fit_of(layer: int, times: dict[tuple[int, int], Summary]) -> Fit | None:
     return linear_fit(list(found), list(found.values())) if len(found) >= LEAST_TO_FIT else None
 
 
-def fit_table(key: str, series: Series, fitted: dict[int, Fit]) -> list[Table | Plot]:
+def fit_table(key: str, series: Series, fitted: dict[int, Fit], runs: str) -> list[Table | Plot]:
     """Time = fixed + slope x N for each layer, and the batch at which both parts are equal: there the curve bends."""
     rows: list[tuple[Cell, ...]] = []
     for layer, (fixed, slope, worst) in fitted.items():
@@ -544,7 +544,7 @@ def fit_table(key: str, series: Series, fitted: dict[int, Fit]) -> list[Table | 
     columns = ("layer", "fixed part (µs)", "per image (µs)", "bends at N =", "largest deviation (%)")
     caption = (
         "Least squares of relative deviations, kernel time = fixed + per image x N. Below the bend the fixed part, a "
-        "GPU that is not full, is the larger one; above it time is linear in N. No bend: linear from N=1 on."
+        f"GPU that is not full, is the larger one; above it time is linear in N. No bend: linear from N=1 on. {runs}"
     )
     return [Table(key, f"Linear fit of {series.rung}", caption, columns, rows)] if rows else []
 

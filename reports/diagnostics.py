@@ -11,7 +11,7 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measured, Measurements, Run
+from alexconv.reports.measurements import Measured, Measurements, Run, footnote
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",
@@ -84,7 +84,14 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
             N = max(batches)
             draw = partial(charts.relative, bars[workload, N], "kernel time over that with the default constants")
             title = f"{workload}: one constant changed, N={N}"
-            items.append(Plot(f"{workload}-ablations", title, "Right of 1: the change made it slower.", draw))
+            items.append(
+                Plot(
+                    f"{workload}-ablations",
+                    title,
+                    "Right of 1: the change made it slower. Each pair is of one run.",
+                    draw,
+                )
+            )
     columns = (
         "workload",
         "layer",
@@ -157,11 +164,12 @@ def timelines(measurements: Measurements) -> list[Table | Plot]:
             fastest.setdefault(point.layer, point)
         if fastest:
             panels = [(f"layer {n}, {fastest[n].label}", fastest[n].record["timeline"]) for n in sorted(fastest)]
-            caption = f"The fastest of {len(own)} timelines in each layer; numbers are the pieces of the batch."
+            runs = footnote(list(fastest.values()))
+            caption = f"The fastest of {len(own)} timelines in each layer; numbers are the pieces of the batch. {runs}"
             draw = partial(charts.timeline, panels)
             items.append(Plot(f"{workload}-timeline", f"{workload}: streams, N={N}", caption, draw))
     rows = [overlap_row(point) for point in points]
-    columns = ("workload", "layer", "N", "rung", "streams", "busy (ms)", "elapsed (ms)", "busy / elapsed")
+    columns = ("workload", "layer", "N", "rung", "run", "streams", "busy (ms)", "elapsed (ms)", "busy / elapsed")
     caption = "Busy: all copies and kernels end to end. Above 1 they overlapped."
     return [*items, Table("overlap", "Overlap of copies and kernels", caption, columns, rows)] if rows else []
 
@@ -172,8 +180,7 @@ def overlap_row(point: Measured) -> tuple[Cell, ...]:
     busy = sum(event["end"] - event["start"] for event in events)
     elapsed = max(event["end"] for event in events) - min(event["start"] for event in events)
     streams = len({event["stream"] for event in events})
-    name = point.label
-    return point.workload, point.layer, point.N, name, streams, float(busy), float(elapsed), float(busy / elapsed)
+    return *place_of(point), streams, float(busy), float(elapsed), float(busy / elapsed)
 
 
 def profiles(measurements: Measurements) -> list[Table | Plot]:
@@ -190,6 +197,8 @@ def profiles(measurements: Measurements) -> list[Table | Plot]:
             rows.append((point["workload"], point["layer"], point["N"], point["rung"], profile["entry"], *values))
         columns = ("workload", "layer", "N", "rung", "kernel", *names)
         caption = COUNTED_BY.get(source, f"Counted by {source}.")
+        cards = dict.fromkeys(measurements.cards[each["device"]] for each in own if each.get("device"))
+        caption += f" Cards: {', '.join(cards)}; times elsewhere are of the runs named there." if cards else ""
         if any(counter(name, profile["metrics"]) == NO_BRANCHES for profile in own for name in names):
             caption += f" {NO_BRANCHES}: no branch of the kernel was counted."
         items.append(Table(f"profiles-{source}", f"Profiles from {source}", caption, columns, rows))

@@ -48,12 +48,18 @@ def of_point(record: Record) -> dict[str, bool]:
         "a constant is no whole number": all(map(whole, constants)),
         "its changed constants are none of its constants": len(changed_in(record)) <= len(constants),
         "a time is not possible": not ok or all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
+        "it has an error without a tolerance": tolerated(record.get("error") or {}),
         "its error is no number": all(isinstance(float(error), float) for error in errors),
         "its error is not finite": not ok or all(math.isfinite(float(error)) for error in errors),
         "a count is not possible": all(map(possible, counts)),
         "a launch has no name": all(isinstance(launch["entry"], str) for launch in launches),
         "its timeline is none": timeline(record.get("timeline") or []),
     }
+
+
+def tolerated(error: Record) -> bool:
+    """Whether an error over norms has its tolerance beside it."""
+    return error.get("scaled") is None or error.get("tolerance") is not None
 
 
 def of_profile(profile: Record) -> dict[str, bool]:

@@ -28,7 +28,15 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.frontier import class_table, summary_table
-from alexconv.reports.measurements import Measured, Measurements, added, at_study_batch, layer_numbers, sum_or_none
+from alexconv.reports.measurements import (
+    Measured,
+    Measurements,
+    added,
+    at_study_batch,
+    footnote,
+    layer_numbers,
+    sum_or_none,
+)
 from alexconv.reports.published import Series
 from alexconv.reports.roofline import Roof, intensity_figure, roof_of, roofs
 from alexconv.shapes import WORKLOADS
@@ -131,7 +139,7 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
         if climbed:
             lines, bests = comparisons(found, workload, N) if layer is None else ([], [])
             unit = "kernel time (ms per batch)"
-            runs = measurements.footnote([Series(step.rung, measurements.transfer) for step in climbed])
+            runs = measurements.footnote([Series(each.rung, measurements.transfer) for each in climbed], workload, N)
             title = f"{workload}: the ladder, {label(layer)}, N={N}"
             caption = (
                 "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time "
@@ -293,7 +301,7 @@ def orderings(measurements: Measurements, workload: str) -> list[Table | Plot]:
         if ranked:
             key = f"{workload}-order-{what.split()[0]}"
             items += [
-                rank_table(key, f"{workload}: order by {what}, N={N}", ranked, measurements),
+                rank_table(key, f"{workload}: order by {what}, N={N}", ranked, measurements, workload, N),
                 agreement(key, what, ranked),
             ]
     return items
@@ -315,7 +323,9 @@ def comparable(measurements: Measurements, workload: str, layer: int | None, N: 
     return ours, theirs
 
 
-def rank_table(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]], measurements: Measurements) -> Table:
+def rank_table(
+    key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]], measurements: Measurements, workload: str, N: int
+) -> Table:
     """Rank here and rank published, for each layer and in all."""
     every = {series: None for ours, _ in ranked.values() for series in ours}
     rows: list[tuple[Cell, ...]] = []
@@ -323,7 +333,8 @@ def rank_table(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]]
         cells = [cell for pair in ranked.values() for cell in (rank(side, series) for side in pair)]
         rows.append((series.label, *cells))
     columns = ("rung", *(f"{label(layer)}, {who}" for layer in ranked for who in ("here", "study")))
-    caption = f"Here: {measurements.device['name']}. Equal figures share a rank. {measurements.footnote(every)}"
+    runs = measurements.footnote(every, workload, N)
+    caption = f"Here: {measurements.device['name']}. Equal figures share a rank. {runs}"
     return Table(key, title, caption, columns, rows)
 
 
@@ -382,12 +393,13 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     ceilings = measurements.ceilings
     known = roofs(ceilings, measurements.device)
     rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
-    told = roof_text(known.values())
+    told, runs = roof_text(known.values()), footnote(points)
     items: list[Table | Plot] = [
         Plot(
             f"{workload}-roofline",
             f"{workload}: roofline with compulsory bytes, N={N}",
-            f"Bytes: input, filters and output once: rungs of one layer and precision are above each other. {told}",
+            "Bytes: input, filters and output once: rungs of one layer and precision are above each other. "
+            f"{told} {runs}",
             partial(intensity_figure, points, least, known, rate),
         )
     ]
@@ -395,9 +407,8 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     if profiled:
         title = f"{workload}: roofline with measured DRAM bytes, N={N}"
         draw = partial(intensity_figure, profiled, [measured[point.name] for point in profiled], known, rate)
-        items.append(
-            Plot(f"{workload}-roofline-dram", title, f"Bytes: DRAM traffic that Nsight Compute counted. {told}", draw)
-        )
+        caption = f"Bytes: DRAM traffic that Nsight Compute counted. {told} {runs}"
+        items.append(Plot(f"{workload}-roofline-dram", title, caption, draw))
     rows = [roofline_row(point, measured.get(point.name), roof_of(point.rung, known), rate) for point in points]
     columns = (
         "layer",
@@ -414,7 +425,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     caption = (
         "Share of the roofline: achieved rate over the lower of two roofs, that of the bytes at the compulsory "
         f"intensity and that of the rung's own unit. {told} None for peers, whose algorithm is not on record, and for "
-        "Winograd, which computes fewer products than are counted here."
+        f"Winograd, which computes fewer products than are counted here. {runs}"
     )
     return [
         *items,
@@ -480,6 +491,7 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
     N = measurements.main_batch(workload)
     marks: list[Mark] = []
     rows: list[tuple[Cell, ...]] = []
+    listed: list[Series] = []
     for series in measurements.series(workload, N):
         points = [
             point for layer in measurements.layers(workload) if (point := measurements.find(workload, layer, N, series))
@@ -491,6 +503,7 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
         per_image = Summary(timed.median / N, timed.low / N, timed.high / N, timed.count)
         if max(errors) > 0:
             marks.append(Mark(series.rung, max(errors), per_image))
+        listed.append(series)
         tolerance = max(point.record["error"]["tolerance"] for point in points)
         rows.append((series.rung, points[0].precision, max(errors), tolerance, per_image.median))
     if not rows:
@@ -499,14 +512,15 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
     x, y = "largest error over norms", f"kernel time, {what} (ms per image)"
     columns = ("rung", "precision", "largest error", "its tolerance", "ms per image")
     title = f"{workload}: speed against error, {what}, N={N}"
+    runs = measurements.footnote(listed, workload, N)
     return [
         Plot(
             f"{workload}-accuracy",
             title,
-            "Down is faster, left is closer. Named: what no other rung or peer beats in both.",
+            f"Down is faster, left is closer. Named: what no other rung or peer beats in both. {runs}",
             partial(charts.scatter, front_named(marks), x, y, peer_titles(marks)),
         ),
-        Table(f"{workload}-accuracy-table", f"{workload}: error and time, {what}, N={N}", "", columns, rows),
+        Table(f"{workload}-accuracy-table", f"{workload}: error and time, {what}, N={N}", runs, columns, rows),
     ]
 
 
@@ -606,12 +620,11 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
         draw = partial(charts.dots, panels[first : first + 3], "ms per batch")
         caption = (
             "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster. "
-            + measurements.footnote(shown_ones)
+            + measurements.footnote(shown_ones, workload, N)
         )
         items.append(Plot(key, title, caption, draw))
-    caption = "One rung for all layers in the rows of all layers. Above 1 the rung is faster. " + measurements.footnote(
-        shown_ones
-    )
+    runs = measurements.footnote(shown_ones, workload, N)
+    caption = f"One rung for all layers in the rows of all layers. Above 1 the rung is faster. {runs}"
     table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
     return [*items, table]
 

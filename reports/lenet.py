@@ -271,9 +271,8 @@ def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
         for layer in measurements.layers(workload)
     ]
     title = f"{workload}: op time against the batch, default constants"
-    caption = f"The {len(ranked)} fastest of {len(totals)} rungs at N={N}. " + measurements.footnote(
-        [series for _, series in ranked]
-    )
+    runs = measurements.footnote([series for _, series in ranked], workload)
+    caption = f"The {len(ranked)} fastest of {len(totals)} rungs at N={N}. {runs}"
     return [Plot(f"{workload}-scaling", title, caption, partial(lines, panels, "op time (ms per batch)"))]
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from alexconv.errors import UsageError
@@ -32,13 +32,18 @@ class Run:
     @property
     def card(self) -> str:
         """The first part of the card's UUID, or else the device's name."""
-        return "-".join(str(self.device["uuid"]).split("-")[:2]) if self.device.get("uuid") else name_of(self.device)
+        return card_of(self.device)
 
     @property
     def text(self) -> str:
         """The run in words: file, card and commit."""
         commit = [f"commit {self.commit[:SHORT]}"] if self.commit else []
         return f"{self.name} ({', '.join([self.card, *commit])})"
+
+
+def card_of(device: Record) -> str:
+    """The first part of a card's UUID, or else the device's name."""
+    return "-".join(str(device["uuid"]).split("-")[:2]) if device.get("uuid") else name_of(device)
 
 
 NO_RUN = Run("", {}, {}, "")
@@ -143,6 +148,7 @@ class Measurements:
     unreadable: int = 0
     every: tuple[Measured, ...] = ()
     unusable: tuple[str, ...] = ()  # what is wrong with each record that was left out
+    cards: Mapping[str, str] = field(default_factory=dict)  # of the device, by the keys of its headers
 
     def of_one_run(self, wanted: Callable[[Measured], bool]) -> "Measurements":
         """Only the points that are wanted, of as few runs as ``chosen`` manages."""
@@ -154,11 +160,21 @@ class Measurements:
         """The runs of all points, the one with most points first."""
         return runs_of(self.points)
 
-    def footnote(self, series: Iterable[Series] | None = None) -> str:
-        """Which runs the points are of: all of them, or those of the series alone."""
+    def footnote(
+        self, series: Iterable[Series] | None = None, workload: str | None = None, N: int | None = None
+    ) -> str:
+        """Which runs the points are of: all of them, or those of some series, of a workload, of a batch size.
+
+        Of a workload only its points with default constants count, as in tables of rungs.
+        """
         wanted = None if series is None else set(series)
-        points = [point for point in self.points if wanted is None or point.series in wanted]
-        return footnote(points, [run for run in map(self.baseline, self.workloads) if run])
+        points = [
+            point
+            for point in (self.points if workload is None else self.of(workload))
+            if (wanted is None or point.series in wanted) and N in (None, point.N)
+        ]
+        used = self.workloads if workload is None else [workload]
+        return footnote(points, [run for run in map(self.baseline, used) if run])
 
     @property
     def timed(self) -> bool:
@@ -438,7 +454,8 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
     )
     last = devices[of_device[-1][0]["device"]]
     shown, every = sorted(points, key=order), sorted(every, key=order)
-    return Measurements(last, tuple(headers), tuple(shown), records.unreadable, tuple(every), tuple(unusable))
+    cards = {key: card_of(devices[key]) for key in keys}
+    return Measurements(last, tuple(headers), tuple(shown), records.unreadable, tuple(every), tuple(unusable), cards)
 
 
 def at_study_batch(point: Measured) -> bool:

@@ -66,6 +66,8 @@ def test_all_speedups_of_a_table_are_over_one_host(tmp_path: Path) -> None:
     found = two_runs(tmp_path)
     assert found.serial("alexnet", 1, 128) == 100.0 * 128
     assert found.serial("alexnet", 1, 256) == 100.0 * 256, "in proportion, as the records have it per image"
+    assert "b-later" not in found.footnote([Series("direct")], "alexnet", 128)
+    assert found.footnote([Series("direct")], "alexnet", 256).startswith("Run: b-later")
     speedup = found.speedup("alexnet", 1, 256, Series("direct"))
     assert speedup and speedup.median == pytest.approx(100.0 * 256 / 22)
 
@@ -194,6 +196,7 @@ ODD = {
     "transfer a list": {"point": {"transfer": ["pinned"]}},
     "status a list": {"status": ["ok"]},
     "error as text": {"error": {"scaled": "small"}},
+    "error without a tolerance": {"error": {"tolerance": None}},
     "CPU time of 0": {"cpu": {"serial_ms": 0}},
     "CPU time as text": {"cpu": {"serial_ms": "1"}},
     "launches as text": {"launches": ["direct"]},
