@@ -124,3 +124,11 @@ def test_a_part_imports_only_what_it_may(part):
 def test_no_permission_is_unused(part):
     used = {part_of(name) for module, file in MODULES.items() if part_of(module) == part for name in imported(file)}
     assert set(MAY_IMPORT[part].split()) <= used
+
+
+def test_the_page_on_the_architecture_shows_these_tables():
+    page = (CHECKOUT / "docs" / "architecture.md").read_text()
+    shown = page.partition("<!-- imports: begin -->\n")[2].partition("<!-- imports: end -->")[0]
+    rows = [[cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in shown.splitlines()]
+    expected = [[part, ", ".join(PARTS[part].split()), ", ".join(MAY_IMPORT[part].split())] for part in PARTS]
+    assert rows[2:] == expected
