@@ -31,12 +31,6 @@ T atomicAdd(T* address, host_cuda::as<T> value)
 }
 
 template <class T>
-T atomicSub(T* address, host_cuda::as<T> value)
-{
-    return host_cuda::update(address, [=](T old) { return T(old - value); });
-}
-
-template <class T>
 T atomicExch(T* address, host_cuda::as<T> value)
 {
     return host_cuda::update(address, [=](T) { return value; });
@@ -55,33 +49,15 @@ T atomicMax(T* address, host_cuda::as<T> value)
 }
 
 template <class T>
-T atomicAnd(T* address, host_cuda::as<T> value)
-{
-    return host_cuda::update(address, [=](T old) { return T(old & value); });
-}
-
-template <class T>
 T atomicOr(T* address, host_cuda::as<T> value)
 {
     return host_cuda::update(address, [=](T old) { return T(old | value); });
-}
-
-template <class T>
-T atomicXor(T* address, host_cuda::as<T> value)
-{
-    return host_cuda::update(address, [=](T old) { return T(old ^ value); });
 }
 
 // Counts up to `last`, then starts again from zero.
 inline unsigned atomicInc(unsigned* address, unsigned last)
 {
     return host_cuda::update(address, [=](unsigned old) { return old >= last ? 0 : old + 1; });
-}
-
-// Counts down to zero, then starts again from `last`.
-inline unsigned atomicDec(unsigned* address, unsigned last)
-{
-    return host_cuda::update(address, [=](unsigned old) { return old == 0 || old > last ? last : old - 1; });
 }
 
 template <class T>
@@ -91,11 +67,9 @@ T atomicCAS(T* address, host_cuda::as<T> expected, host_cuda::as<T> value)
     return expected;
 }
 
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-// atomicInc that orders what is before it in this thread, and after it in whoever counts next; its twin is in arch/basics.cuh.
+// atomicInc with acquire and release semantics; the twin of that in kernels/arch/basics.cuh.
 inline unsigned atomic_inc_acq_rel(unsigned* counter, unsigned last)
 {
     __threadfence();

@@ -73,7 +73,6 @@ struct alignas(4) __half2 {
 using half = __half;
 using half2 = __half2;
 
-inline __half2 make_half2(__half x, __half y) { return {x, y}; }
 inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
 inline __half2 __half2half2(__half a) { return {a, a}; }
 
@@ -108,16 +107,6 @@ HOST_CUDA_HALF_COMPARISON(>=, __hge)
 
 inline __half operator-(__half a) { return -float(a); }
 inline __half2 operator-(__half2 a) { return {-a.x, -a.y}; }
-inline __half __hneg(__half a) { return -a; }
-inline __half2 __hneg2(__half2 a) { return -a; }
-inline __half __habs(__half a) { return fabsf(a); }
-inline __half2 __habs2(__half2 a) { return {__habs(a.x), __habs(a.y)}; }
-inline __half __hmin(__half a, __half b) { return fminf(a, b); }
-inline __half __hmax(__half a, __half b) { return fmaxf(a, b); }
-inline __half2 __hmin2(__half2 a, __half2 b) { return {__hmin(a.x, b.x), __hmin(a.y, b.y)}; }
-inline __half2 __hmax2(__half2 a, __half2 b) { return {__hmax(a.x, b.x), __hmax(a.y, b.y)}; }
-inline __half hsqrt(__half a) { return sqrtf(a); }
-inline bool __hisnan(__half a) { return a != a; }
 
 // The product of two halves is exact in float, so the sum is the only rounding before the last.  It matters where it
 // ends on a tie between two halves, which among normal numbers shows in the 13 bits that a half lacks.  Then double, in
@@ -137,24 +126,13 @@ inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.
 inline __half __float2half(float a) { return a; }
 inline __half __float2half_rn(float a) { return a; }
 inline __half __double2half(double a) { return a; }
-inline __half __int2half_rn(int a) { return a; }
 inline float __half2float(__half a) { return a; }
-inline int __half2int_rz(__half a) { return int(float(a)); }
-inline int __half2int_rn(__half a) { return int(rintf(a)); }
 inline __half2 __float2half2_rn(float a) { return {a, a}; }
 inline __half2 __floats2half2_rn(float x, float y) { return {x, y}; }
-inline __half2 __float22half2_rn(float2 a) { return {a.x, a.y}; }
 inline float2 __half22float2(__half2 a) { return {a.x, a.y}; }
 
 inline __half __low2half(__half2 a) { return a.x; }
 inline __half __high2half(__half2 a) { return a.y; }
-inline float __low2float(__half2 a) { return a.x; }
-inline float __high2float(__half2 a) { return a.y; }
-inline __half2 __low2half2(__half2 a) { return {a.x, a.x}; }
-inline __half2 __high2half2(__half2 a) { return {a.y, a.y}; }
-inline __half2 __lows2half2(__half2 a, __half2 b) { return {a.x, b.x}; }
-inline __half2 __highs2half2(__half2 a, __half2 b) { return {a.y, b.y}; }
-inline __half2 __lowhigh2highlow(__half2 a) { return {a.y, a.x}; }
 
 inline unsigned short __half_as_ushort(__half a) { return a.bits; }
 inline __half __ushort_as_half(unsigned short bits)

@@ -1,4 +1,4 @@
-// CUDA's scalar functions.  The approximate ones (__expf, __fdividef, ...) are as accurate here as the others.
+// CUDA's scalar functions, as far as kernels use them.  The approximate ones (rsqrtf) are as accurate as the others.
 #pragma once
 
 // Loads and stores that steer a GPU's caches; here there is nothing to steer.
@@ -9,24 +9,14 @@
         return *address;     \
     }
 HOST_CUDA_LOAD(__ldg)
-HOST_CUDA_LOAD(__ldca)
 HOST_CUDA_LOAD(__ldcg)
-HOST_CUDA_LOAD(__ldcs)
-HOST_CUDA_LOAD(__ldcv)
-HOST_CUDA_LOAD(__ldlu)
 #undef HOST_CUDA_LOAD
 
-#define HOST_CUDA_STORE(name)                          \
-    template <class T>                                 \
-    void name(T* address, host_cuda::as<T> value)      \
-    {                                                  \
-        *address = value;                              \
-    }
-HOST_CUDA_STORE(__stwb)
-HOST_CUDA_STORE(__stwt)
-HOST_CUDA_STORE(__stcg)
-HOST_CUDA_STORE(__stcs)
-#undef HOST_CUDA_STORE
+template <class T>
+void __stcs(T* address, host_cuda::as<T> value)
+{
+    *address = value;
+}
 
 // CUDA's min and max of floats return the number when the other is a NaN.
 #define HOST_CUDA_MIN_MAX(type)                                        \
@@ -82,24 +72,12 @@ To same_bits(From value)
 }  // namespace host_cuda
 
 inline float __fadd_rn(float a, float b) { return host_cuda::rounded(a + b); }
-inline float __fsub_rn(float a, float b) { return host_cuda::rounded(a - b); }
 inline float __fmul_rn(float a, float b) { return host_cuda::rounded(a * b); }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __frcp_rn(float a) { return 1 / a; }
-inline float __fsqrt_rn(float a) { return sqrtf(a); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 
 // A macro, because C23 gives the C library an rsqrtf too.
 #define rsqrtf host_cuda::reciprocal_root
-inline float __frsqrt_rn(float a) { return rsqrtf(a); }
-inline float __fdividef(float a, float b) { return a / b; }
 inline float __saturatef(float a) { return fminf(fmaxf(a, 0), 1); }
-inline float __expf(float a) { return expf(a); }
-inline float __logf(float a) { return logf(a); }
-inline float __log2f(float a) { return log2f(a); }
-inline float __powf(float a, float b) { return powf(a, b); }
-inline float __sinf(float a) { return sinf(a); }
-inline float __cosf(float a) { return cosf(a); }
 
 inline int __float_as_int(float a) { return host_cuda::same_bits<int>(a); }
 inline unsigned __float_as_uint(float a) { return host_cuda::same_bits<unsigned>(a); }
@@ -108,18 +86,10 @@ inline float __uint_as_float(unsigned a) { return host_cuda::same_bits<float>(a)
 inline int __float2int_rn(float a) { return int(rintf(a)); }
 inline int __float2int_rz(float a) { return int(a); }
 inline int __float2int_rd(float a) { return int(floorf(a)); }
-inline int __float2int_ru(float a) { return int(ceilf(a)); }
-inline float __int2float_rn(int a) { return float(a); }
-inline float __uint2float_rn(unsigned a) { return float(a); }
 
 inline int __popc(unsigned a) { return __builtin_popcount(a); }
-inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
 inline int __clz(int a) { return a ? __builtin_clz(unsigned(a)) : 32; }
-inline int __clzll(long long a) { return a ? __builtin_clzll(a) : 64; }
 inline int __ffs(int a) { return __builtin_ffs(a); }
-inline int __ffsll(long long a) { return __builtin_ffsll(a); }
-inline int __mul24(int a, int b) { return (int(unsigned(a) << 8) >> 8) * (int(unsigned(b) << 8) >> 8); }
-inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffff) * (b & 0xffffff); }
 inline int __mulhi(int a, int b) { return int((long long)a * b >> 32); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)a * b >> 32); }
 
