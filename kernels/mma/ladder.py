@@ -21,11 +21,11 @@ WORD = 4  # bytes
 MMA_WORDS = 8  # words of K in a warp's product
 LANE_WORDS = 4  # of a fragment
 FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8
-MOST_SUMS = 128  # registers of a thread
-MOST_USUAL_OUTPUTS = 96 * 32  # of a block: so few leave registers and shared memory for the rest
+MOST_ACCUMULATORS = 128  # registers of a thread
+MOST_USUAL_OUTPUTS = 96 * 32  # of a block: leaves registers and shared memory for operands
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
-FEW_STEPS, FEW_WARPS = 128, 8  # of a block: so many steps keep no more warps busy
+FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep FEW_WARPS warps busy, not more
 
 
 def spread_pitch(conv: Conv) -> int:
@@ -35,12 +35,12 @@ def spread_pitch(conv: Conv) -> int:
 
 
 def in_floats(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
-    """Words of so many channels' taps, and places of so many rows of their inputs; ``mma_planes.cuh``."""
+    """Words of K of ``channels`` channels, and of ``rows`` rows of their inputs; ``mma_planes.cuh``."""
     return channels * conv.R * conv.S, channels * rows * spread_pitch(conv)
 
 
 def in_pairs(terms: int) -> Callable[[Conv, int, int], tuple[int, int]]:
-    """The same where a word has two channels, or two columns, of floats that become halves; ``mma_pairs.cuh``."""
+    """The same where a word has two channels, or two columns, of floats that become fp16; ``mma_pairs.cuh``."""
 
     def words(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
         if conv.C % 2 == 1 and conv.U % 2 == 0:
@@ -60,12 +60,12 @@ def in_fp16(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
 
 
 def rows_of_pixels(pixels: int, filters: int) -> int:
-    """Words of a tile's sums in shared memory; ``mma_planes.cuh``."""
+    """Words of a tile's outputs in shared memory, a padded row per filter; ``mma_planes.cuh``."""
     return filters * (pixels + (24 - pixels % 16) % 16)
 
 
 def rows_of_filters(pixels: int, filters: int) -> int:
-    """The same in ``mma_half.cu``."""
+    """The same, a padded row per pixel; ``mma_half.cu``."""
     return pixels * (filters + 4)
 
 
@@ -82,10 +82,10 @@ class Usual:
 
 @dataclass(frozen=True)
 class Tile:
-    """What the ladder has to know of ``mma_tile.cuh``: ``words`` is one of those above.
+    """The geometry of ``mma_tile.cuh`` for one operand layout: ``words`` is one of the ``in_`` functions above.
 
-    ``sums`` is one of the next two, and ``terms`` are those of a factor; ``stages``, ``warps`` (at most), ``down`` (of
-    them that share filters) and ``inputs`` (words of a chunk at most) are behind the usual constants.
+    ``sums`` is ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` are those of an operand.  ``stages``, ``warps`` (at
+    most), ``down`` (warps that divide the filters) and ``inputs`` (words of a chunk at most) determine the defaults.
     """
 
     words: Callable[[Conv, int, int], tuple[int, int]]
@@ -123,7 +123,7 @@ class Tile:
         return Usual(pixels, filters, count, ceil(channels / chunks), FEW_WARPS if steps <= FEW_STEPS else self.warps)
 
     def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
-        """Whether a usual chunk has so many channels."""
+        """Whether a default chunk may have that many channels."""
         return channels == 1 or self.input_words(conv, channels, pixels) <= self.inputs * self.terms
 
     def image_tiles(self, conv: Conv, pixels: int, filters: int) -> int:
@@ -145,7 +145,7 @@ class Tile:
         return ceil(p.conv.C / p["CHANNELS"])
 
     def split_blocks(self, p: Problem) -> int:
-        """Blocks that share a tile: each has a chunk at least."""
+        """Split-K slices of a tile, a block each: every one has a chunk at least."""
         return min(p["SPLITS"], self.chunks(p))
 
     def tiles(self, p: Problem) -> int:
@@ -161,23 +161,22 @@ class Tile:
         return p["WARPS"] * WARP, 1, 1
 
     def shared_bytes(self, p: Problem) -> int:
-        """Inputs of one chunk or two, offsets of taps and the warps' filters, or the warps' sums in their place."""
+        """Inputs of one chunk or two, offsets of taps and the warps' filters, or the epilogue in their place."""
         channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         buffers = min(2, ceil(self.chunks(p) / self.split_blocks(p)))
         inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * MMA_WORDS
         along = p["WARPS"] // p["WARPS_DOWN"]
-        ring = along * p["STAGES"] * filters * MMA_WORDS * self.terms
-        sums = along * self.sums(pixels, filters)
-        return max(inputs + ring, sums) * WORD
+        pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms
+        return max(inputs + pipeline, along * self.sums(pixels, filters)) * WORD
 
     def refuses(self, p: Problem) -> str | None:
-        """Filters or warps that do not divide, too many sums for a thread's registers, too large inputs."""
+        """Filters or warps that do not divide, too many accumulators for a thread's registers, too large inputs."""
         warps, down, filters = (p[name] for name in ("WARPS", "WARPS_DOWN", "TILE_FILTERS"))
         if warps % down or filters % (down * FRAGMENT_ROWS):
-            return f"{down} of {warps} warps cannot share {filters} filters, {FRAGMENT_ROWS} at a time"
-        sums = p["TILE_PIXELS"] * filters // (WARP * down)
-        if sums > MOST_SUMS:
-            return f"a thread has {sums} sums, of which its registers hold {MOST_SUMS}"
+            return f"{down} of {warps} warps cannot divide {filters} filters, {FRAGMENT_ROWS} at a time"
+        accumulators = p["TILE_PIXELS"] * filters // (WARP * down)
+        if accumulators > MOST_ACCUMULATORS:
+            return f"a thread has {accumulators} accumulators, its registers hold {MOST_ACCUMULATORS}"
         return beyond_shared(p.device, "a block needs", self.shared_bytes(p))
 
     def fragments(self, p: Problem) -> tuple[int, ...]:
@@ -205,7 +204,7 @@ class Tile:
             ),
             Constant(
                 "SPLITS",
-                "blocks at most that share a tile, each with some of the channels",
+                "split-K slices of a tile at most, each with some of the channels",
                 lambda p: self.usual(p).splits,
             ),
             Constant(
@@ -214,11 +213,11 @@ class Tile:
                 lambda p: self.usual(p).warps,
                 choices=(1, 2, 4, 8, 16),
             ),
-            Constant("WARPS_DOWN", "warps that share the filters of a tile", lambda p: self.down, choices=(1, 2, 4)),
+            Constant("WARPS_DOWN", "warps that divide the filters of a tile", lambda p: self.down, choices=(1, 2, 4)),
         )
 
     def scratch(self) -> tuple[Array, ...]:
-        """The blocks' sums, and how many of a tile's blocks have come, for each warp; little where a tile has one."""
+        """The split-K slices' sums, and arrival counters of a tile's warps; one element where a tile has one slice."""
 
         def partial(p: Problem) -> tuple[int, ...]:
             splits = self.split_blocks(p)

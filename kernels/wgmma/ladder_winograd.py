@@ -28,10 +28,10 @@ from alexconv.shapes import Conv
 SPLIT = Operands(2, study=False)  # the epilogue stores accumulators as they are
 MOST_POINTS = 8
 TILE_SIZES = (2, 3, 4, 5, 6)  # outputs of a Winograd tile
-# Taps of an output below which so many points have larger errors than a chain of fused multiply-adds, about: errors of
-# products grow with the points' matrices, and fewer of them do not cancel as well.
+# By number of points: taps of an output below which errors exceed those of a chain of fused multiply-adds, about.
+# Errors of products grow with the points' matrices, and fewer of them cancel less well.
 LEAST_TAPS = {3: 50, 4: 80, 5: 250, 6: 350, 7: 950, 8: 1100}
-TILE_PIXELS = 128  # with which three stages fit; the last round of tiles is shared, so their number does not matter
+TILE_PIXELS = 128  # with which three stages fit; by stream-K the number of tiles does not matter
 MOST_CHANNELS = 96  # of a block of ``prepare_input``
 BLOCK_INPUTS = 32  # about, of a channel
 OUTPUT_SPAN = 128  # outputs of a plane in a block of ``make_outputs``, at most
@@ -54,7 +54,7 @@ def depth(conv: Conv) -> int:
 
 
 def too_few_taps(conv: Conv, size: int) -> bool:
-    """Whether tiles of so many outputs, or any of more than ``MOST_POINTS``, are too inaccurate."""
+    """Whether tiles of ``size`` outputs, or any of more than ``MOST_POINTS`` points, are too inaccurate."""
     return LEAST_TAPS.get(size + conv.S - 1, conv.K + 1) > conv.K
 
 
@@ -194,7 +194,7 @@ WINOGRAD_CONSTANTS = (
         default=lambda p: usual_outputs(p.conv),
         choices=TILE_SIZES,
     ),
-    Constant("TILE_PIXELS", "rows of sums in a tile", lambda p: TILE_PIXELS, choices=PIXEL_TILES),
+    Constant("TILE_PIXELS", "rows of a tile: Winograd tiles of the batch", lambda p: TILE_PIXELS, choices=PIXEL_TILES),
     Constant("TILE_FILTERS", "filters of a tile", lambda p: usual_filters(p.conv), choices=FILTER_TILES),
     Constant(
         "STAGES",
