@@ -282,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def restart_under_asan(arguments: Sequence[str] | None) -> None:
     """Replaces this process by one that runs the same command with AddressSanitizer loaded, unless it is loaded."""
-    from alexconv.executors.host.executor import asan_environment, asan_loaded
+    from alexconv.executors.host.runtime import asan_environment, asan_loaded
 
     if asan_loaded():
         return

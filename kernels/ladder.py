@@ -5,7 +5,7 @@ A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folde
 """
 
 from alexconv.kernels.gemm.ladder import GEMM_RUNGS
-from alexconv.kernels.igemm.ladder import FRONTIER_RUNGS
+from alexconv.kernels.igemm.ladder import IGEMM_RUNGS
 from alexconv.kernels.mma.ladder import MMA_RUNGS
 from alexconv.kernels.multi.ladder import MULTI_RUNGS
 from alexconv.kernels.rung import Rung
@@ -22,7 +22,7 @@ LADDER: tuple[Rung, ...] = (
     *TILES_RUNGS,
     *SHARED_RUNGS,
     *GEMM_RUNGS,
-    *FRONTIER_RUNGS,
+    *IGEMM_RUNGS,
     *MMA_RUNGS,
     *WGMMA_RUNGS,
     *RESIDENT_RUNGS,

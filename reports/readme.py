@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import matplotlib
@@ -28,16 +29,11 @@ from alexconv.reports.style import FAMILIES, RC, settle, svg_text
 
 HEADLINE, FIGURES, FAMILY_TABLE = "headline", "figures", "families"  # names of the markers
 FOLDER = Path("docs", "figures")  # beside the README
-TECHNIQUES = {
-    "single": "direct convolution, one kernel: sums in registers, filters in shared memory",
-    "multi": "channels in parallel (split-K), float4 loads, reduction by a second kernel or atomics",
-    "tiles": "output tiles, a block each; filters in constant memory",
-    "shared": "input tiles and halos in shared memory",
-    "gemm": "im2col and tiled matrix product, register tiling, fused im2col",
-    "igemm": "implicit GEMM on CUDA cores: register blocking, cp.async double buffering, stream-K",
-    "mma": "implicit GEMM on tensor cores (mma.sync), split-K, for small batches",
-    "wgmma": "Hopper: TMA, wgmma, warp specialization, persistent kernels, Winograd",
-}
+
+
+def technique(family: str) -> str:
+    """What a family's rungs do, in a line: the docstring of its package."""
+    return (import_module(f"alexconv.kernels.{family}").__doc__ or "").removesuffix(".")
 
 
 def headline(data: Measurements, found: Frontier) -> str:
@@ -94,7 +90,7 @@ def families(data: Measurements, found: Frontier) -> str:
         ms, speed = total(points), over(peer, total(points))
         names = dict.fromkeys(f"`{point.series.rung}`" for point in points if point)
         percent = None if speed is None else f"{100 * speed:.{0 if speed > 0.1 else 1}f} %"
-        rows.append((family, TECHNIQUES.get(family), ", ".join(names) or None, ms, percent))
+        rows.append((family, technique(family), ", ".join(names) or None, ms, percent))
         if source and points[0] not in source.points:
             apart.append(family)
     rows.append(("cuDNN", "fastest engine of its benchmark, through torch", None, peer, "100 %" if peer else None))

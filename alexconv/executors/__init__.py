@@ -40,9 +40,9 @@ def _cuda(wanted: Wanted) -> Executor:
 
 
 def _host(wanted: Wanted) -> Executor:
-    from alexconv.executors.host.buffers import HostRungs
+    from alexconv.executors.host.executor import HostExecutor
 
-    return HostRungs(wanted.host_build, wanted.host_order, wanted.because)
+    return HostExecutor(wanted.host_build, wanted.host_order, wanted.because)
 
 
 # In the order in which ``auto`` tries them.

@@ -40,7 +40,7 @@ import numpy.typing as npt
 from alexconv.errors import MissingTool, OutOfMemory
 from alexconv.executors.cuda.kernels import Kernels
 from alexconv.executors.cuda.streams import Device, Job, Memory, Prepared, Workspace
-from alexconv.executors.host.buffers import HostRungs
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER
 from alexconv.library.arrays import (
     LEGACY_STREAM,
@@ -417,7 +417,7 @@ def like(x: Any, y: npt.NDArray[Any]) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def chosen(on: Device | HostRungs, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice:
+def chosen(on: Device | HostExecutor, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice:
     """The rung for N images that lie in ``memory``'s order.
 
     Raises MissingTool if there is none, OutOfMemory if none fits.
@@ -474,6 +474,6 @@ DEVICE_ARRAYS = ("auto", "cuda")
 
 
 @cache
-def host_executor() -> HostRungs:
+def host_executor() -> HostExecutor:
     """The host executor; raises MissingTool without a C++ compiler."""
-    return HostRungs()
+    return HostExecutor()

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from alexconv.executors.host.buffers import HostBuffers, HostProgram, HostRungs
+from alexconv.executors.host.buffers import HostBuffers, HostProgram
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.points import Point
@@ -29,11 +30,11 @@ def host_profiles(runner: Runner, points: Iterable[Point], blocks: int) -> Itera
 
 def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iterator[tuple[str, Trace]]:
     """The traces of a point's kernels, by entry.  The inputs are zeros: what a kernel touches depends on none."""
-    assert isinstance(executor, HostRungs)
+    assert isinstance(executor, HostExecutor)
     rung, conv = RUNGS[point.rung], point.conv
     program: HostProgram = executor.load(plan.bound)
     x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.chunk), conv.w_shape()))
-    opened = HostBuffers(executor.executor, program, plan, x, w)
+    opened = HostBuffers(executor.runtime, program, plan, x, w)
     opened.bring_in(0, plan.chunk)
     buffers = opened.buffers
     named = program.arguments(0, plan.bound.micro_batch(plan.chunk), buffers)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
-from alexconv.executors.host.executor import HostBuffer, HostModule
+from alexconv.executors.host.runtime import HostBuffer, HostModule
 from alexconv.kernels.bound import LaunchConfig
 
 SECTOR_BYTES = 32
@@ -152,7 +152,7 @@ def trace_launch(
     """Runs these blocks of a launch, linear numbers with x fastest, and tells what they did to memory.
 
     ``buffers`` are what counts as global memory.  Nothing else of the grid runs, so no output is complete.  The module
-    comes from a HostExecutor with ``build="trace"``.  Raises LaunchError as the launch does, OutOfMemory, and
+    comes from a HostRuntime with ``build="trace"``.  Raises LaunchError as the launch does, OutOfMemory, and
     MissingTool without binutils.
     """
     extents = [_Extent(buffer.pointer, buffer.nbytes) for buffer in buffers]

@@ -1,1 +1,1 @@
-"""im2col and a matrix product."""
+"""im2col and tiled matrix product, register tiling, fused im2col."""

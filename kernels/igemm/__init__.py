@@ -1,1 +1,1 @@
-"""Implicit GEMM on CUDA cores."""
+"""Implicit GEMM on CUDA cores: register blocking, cp.async double buffering, stream-K."""

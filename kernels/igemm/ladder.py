@@ -144,7 +144,7 @@ PREPARE = (Launch("prepare_filters", ("w", "filters"), prepare_grid, flat_block)
 FILTERS = (Array("filters", filters_shape),)
 ASYNC_CONSTANTS = (*tile_constants(2, 16), depth(8), STAGES, BLOCKS_PER_SM)
 
-FRONTIER_RUNGS: tuple[Rung, ...] = (
+IGEMM_RUNGS: tuple[Rung, ...] = (
     Rung(
         "igemm",
         alias="ig",

@@ -1,1 +1,1 @@
-"""Implicit GEMM by warp-wide tensor-core instructions (mma)."""
+"""Implicit GEMM on tensor cores (mma.sync), split-K, for small batches."""

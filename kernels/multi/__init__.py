@@ -1,1 +1,1 @@
-"""Direct convolution split over input channels, then a reduction."""
+"""Channels in parallel (split-K), float4 loads, reduction by a second kernel or atomics."""

@@ -1,1 +1,1 @@
-"""Input tiles in shared memory."""
+"""Input tiles and halos in shared memory."""

@@ -1,1 +1,1 @@
-"""Direct convolution in one kernel."""
+"""Direct convolution, one kernel: sums in registers, filters in shared memory."""

@@ -1,1 +1,1 @@
-"""Direct convolution over output tiles."""
+"""Output tiles, a block each; filters in constant memory."""

@@ -1,1 +1,1 @@
-"""Implicit GEMM by Hopper's warpgroup instructions (wgmma)."""
+"""Hopper: TMA, wgmma, warp specialization, persistent kernels, Winograd."""

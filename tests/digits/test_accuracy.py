@@ -11,7 +11,7 @@ from alexconv import accuracy
 from alexconv.accuracy import Trial
 from alexconv.digits.network import HELD_OUT, WEIGHTS, WORKLOAD, digits, framed, held_out, on_cpu, pooled, trained
 from alexconv.errors import MissingTool, UsageError
-from alexconv.executors.host.buffers import HostRungs
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.measuring.runner import Runner, Settings
@@ -27,7 +27,7 @@ TAKING = [
 ]
 
 
-class Spoiled(HostRungs):
+class Spoiled(HostExecutor):
     """The host executor, with filters that a plant changes before the kernels see them."""
 
     def __init__(self, plant):
@@ -49,7 +49,7 @@ def short_trial():
 
 
 def outcome(trial, rung, executor=None):
-    return trial.run(Runner(executor or HostRungs(), [], Settings()), RUNGS[rung])
+    return trial.run(Runner(executor or HostExecutor(), [], Settings()), RUNGS[rung])
 
 
 def command(*arguments):
@@ -169,7 +169,7 @@ def test_the_command_prints_and_records_each_rung(tmp_path):
 def test_more_images_than_were_held_out_are_refused(tmp_path, images):
     options = accuracy.parser().parse_args(["--images", str(images), "--out", str(tmp_path / "r")])
     with pytest.raises(UsageError, match=f"1 to {HELD_OUT}"):
-        accuracy.run(options, HostRungs(), "the command")
+        accuracy.run(options, HostExecutor(), "the command")
 
 
 def test_without_scikit_learn_there_is_one_line(monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alexconv.errors import CompileError, LaunchError, MissingTool
-from alexconv.executors.host.executor import MAX_STATIC_SHARED, HostExecutor, asan_environment
+from alexconv.executors.host.runtime import MAX_STATIC_SHARED, HostRuntime, asan_environment
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200
@@ -40,13 +40,13 @@ ENTRIES = {
 
 
 def module(name, order=0, workers=None):
-    return HostExecutor(order=order, workers=workers).compile(KERNELS / f"{name}.cu", {}, ENTRIES[name])
+    return HostRuntime(order=order, workers=workers).compile(KERNELS / f"{name}.cu", {}, ENTRIES[name])
 
 
 def on_device(values):
     """A buffer with a copy of the values, and the array over it."""
     values = np.asarray(values)
-    buffer = HostExecutor().allocate(values.nbytes)
+    buffer = HostRuntime().allocate(values.nbytes)
     array = buffer.array(values.dtype, values.shape)
     array[...] = values
     return buffer, array
@@ -83,7 +83,7 @@ def test_rungs_compute_the_convolution(name, conv, order):
     constants = rung.resolve(conv, {})
     rng = np.random.default_rng(1)
     x, w = rng.uniform(-1, 1, conv.x_shape(N)).astype("f4"), rng.uniform(-1, 1, conv.w_shape()).astype("f4")
-    executor = HostExecutor(order=order)
+    executor = HostRuntime(order=order)
     bound = BoundRung(rung, conv, constants)
     compiled = executor.compile(rung.path, bound.macros, bound.entries())
     (x_buffer, _), (w_buffer, _) = on_device(x), on_device(w)
@@ -283,12 +283,12 @@ def test_a_grid_of_three_axes_covers_every_block_once(tmp_path):
             atomicAdd(&y[block * blockDim.x * blockDim.y * blockDim.z + within], 1 + block);
         }""")
     y, result = on_device(np.zeros((5 * 3 * 2, 4 * 3 * 2), "i4"))
-    HostExecutor(workers=3).compile(source, {}, ["cover"]).launch("cover", (5, 3, 2), (4, 3, 2), 0, [y])
+    HostRuntime(workers=3).compile(source, {}, ["cover"]).launch("cover", (5, 3, 2), (4, 3, 2), 0, [y])
     np.testing.assert_array_equal(result, np.repeat(np.arange(1, 31), 24).reshape(30, 24))
 
 
 def test_an_array_keeps_its_buffer_alive():
-    arrays = [HostExecutor().allocate(1 << 16).array("u1", (1 << 16,)) for _ in range(8)]
+    arrays = [HostRuntime().allocate(1 << 16).array("u1", (1 << 16,)) for _ in range(8)]
     for i, array in enumerate(arrays):
         array[:] = i
     assert [int(array.max()) for array in arrays] == list(range(8))
@@ -380,7 +380,7 @@ def test_a_launch_outside_cudas_limits_is_refused(memory, grid, block, dynamic, 
 
 
 def test_static_shared_memory_is_known_and_limited(memory):
-    above = HostExecutor().compile(KERNELS / "memory.cu", {"ABOVE": 1}, ["above_static_limit", "within_static_limit"])
+    above = HostRuntime().compile(KERNELS / "memory.cu", {"ABOVE": 1}, ["above_static_limit", "within_static_limit"])
     y, _ = on_device(np.zeros(32, "f4"))
     assert memory.static_shared("within_static_limit") == MAX_STATIC_SHARED // 2
     assert memory.static_shared("shifted_without_barrier") == 4096
@@ -435,7 +435,7 @@ RUN_ONE = "from test_host_executor import *; print(run_one(Path(sys.argv[1])))"
 
 def run_one(source, extra=0):
     y, result = on_device(np.zeros(1, "i4"))
-    HostExecutor().compile(source, {"EXTRA": extra}, ["one"]).launch("one", ONE, ONE, 0, [y])
+    HostRuntime().compile(source, {"EXTRA": extra}, ["one"]).launch("one", ONE, ONE, 0, [y])
     return int(result[0])
 
 
@@ -457,7 +457,7 @@ def test_a_damaged_library_is_built_anew(cache, tmp_path, counting_compiler):
     for built, damaged in enumerate([whole[: len(whole) // 2], b"", whole[:-1], flipped], start=2):
         library.unlink()  # the file that is loaded here stays as it was
         library.write_bytes(damaged)
-        HostExecutor().compile(source, {"EXTRA": 0}, ["one"])
+        HostRuntime().compile(source, {"EXTRA": 0}, ["one"])
         assert counting_compiler() == built
         assert len(library.read_bytes()) == len(whole)
     assert in_new_process(RUN_ONE, str(source)).strip() == "1"
@@ -475,7 +475,7 @@ def test_a_compile_error_is_one_line_with_its_place(cache, tmp_path):
     source = tmp_path / "broken.cu"
     source.write_text('extern "C" __global__ void broken(int* y)\n{\n    y[0] = undeclared;\n}\n')
     with pytest.raises(CompileError) as caught:
-        HostExecutor().compile(source, {}, ["broken"])
+        HostRuntime().compile(source, {}, ["broken"])
     assert "broken.cu:3:12: error:" in str(caught.value)
     assert "undeclared" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -483,14 +483,14 @@ def test_a_compile_error_is_one_line_with_its_place(cache, tmp_path):
 
 def test_a_local_array_that_no_stack_holds_is_a_compile_error(cache):
     with pytest.raises(CompileError, match="frame size"):
-        HostExecutor().compile(KERNELS / "memory.cu", {"FRAME": 20_000}, ["large_frame"])
+        HostRuntime().compile(KERNELS / "memory.cu", {"FRAME": 20_000}, ["large_frame"])
 
 
 def test_a_macro_may_have_any_name(cache, tmp_path):
     source = tmp_path / "names.cu"
     source.write_text('extern "C" __global__ void names(int* y) { __syncthreads(); y[0] = WARP + M + T + Site; }\n')
     y, result = on_device(np.zeros(1, "i4"))
-    names = HostExecutor().compile(source, {"WARP": 1, "M": 2, "T": 3, "Site": 4}, ["names"])
+    names = HostRuntime().compile(source, {"WARP": 1, "M": 2, "T": 3, "Site": 4}, ["names"])
     names.launch("names", ONE, ONE, 0, [y])
     assert result[0] == 10
 
@@ -498,11 +498,11 @@ def test_a_macro_may_have_any_name(cache, tmp_path):
 def test_a_missing_compiler_is_one_clear_line(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(MissingTool, match="no-such-compiler"):
-        HostExecutor()
+        HostRuntime()
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingTool, match="install"):
-        HostExecutor()
+        HostRuntime()
 
 
 def test_the_portable_switch_between_stacks_works_too(cache, tmp_path, monkeypatch):
@@ -516,11 +516,11 @@ def test_the_portable_switch_between_stacks_works_too(cache, tmp_path, monkeypat
 @pytest.mark.parametrize("wrong", [{"build": "slow"}, {"order": -1}, {"workers": 0}, {"build": "asan", "workers": 2}])
 def test_bad_choices_are_refused(wrong):
     with pytest.raises(ValueError, match=r"host executor|order|worker"):
-        HostExecutor(**wrong)
+        HostRuntime(**wrong)
 
 
 def test_what_the_executor_says_of_itself_fits_a_record():
-    facts = json.loads(json.dumps(HostExecutor(order=3, workers=2).describe()))
+    facts = json.loads(json.dumps(HostRuntime(order=3, workers=2).describe()))
     assert (facts["build"], facts["order"], facts["workers"]) == ("fast", 3, 2)
     assert facts["compiler"] and "-O2" in facts["flags"] and facts["cpu"]
 
@@ -537,7 +537,7 @@ OVERRUNS = {
 
 ALL_OVERRUNS = """
 from test_host_executor import *
-overruns = HostExecutor(build="asan").compile(KERNELS / "overruns.cu", {}, OVERRUNS)
+overruns = HostRuntime(build="asan").compile(KERNELS / "overruns.cu", {}, OVERRUNS)
 said = {}
 for entry in OVERRUNS:
     for beyond in (0, 1, 0):
@@ -575,4 +575,4 @@ def test_overruns_of_all_memories_are_found_and_the_process_lives_on():
 
 def test_asan_needs_a_process_that_was_started_for_it():
     with pytest.raises(MissingTool, match=r": LD_PRELOAD=\S*asan"):
-        HostExecutor(build="asan")
+        HostRuntime(build="asan")

@@ -8,8 +8,8 @@ from compilers import needs_gcc
 from test_host_executor import ONE, ORDERS, in_new_process, on_device
 
 from alexconv.errors import LaunchError
-from alexconv.executors.host.executor import HostExecutor, asan_environment
 from alexconv.executors.host.maps import encode
+from alexconv.executors.host.runtime import HostRuntime, asan_environment
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, TensorMap, shape_macros
@@ -24,7 +24,7 @@ ROW, ATOM = 128, 1024  # bytes
 def compiled(tmp_path, body, *entries, order=0, build="fast", **macros):
     source = tmp_path / "kernel.cu"
     source.write_text(f'#include "{FOLDER / "arch" / "hopper.cuh"}"\n{body}')
-    executor = HostExecutor(order=order, build=build)
+    executor = HostRuntime(order=order, build=build)
     return executor.compile(source, {**shape_macros(CONV), **macros}, entries)
 
 

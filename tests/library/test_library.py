@@ -9,7 +9,7 @@ import pytest
 import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.errors import OutOfMemory
-from alexconv.executors.host.buffers import HostRungs
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.library import convolution as library
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.library.convolution import DTYPES, Terms, call_of, memory_of
@@ -205,7 +205,7 @@ def test_device_arrays_that_cannot_be_used(values, message):
 
 
 def test_what_memory_cannot_hold_is_said_with_the_figures(monkeypatch):
-    monkeypatch.setattr(HostRungs, "memory_budget", lambda self: 1000)
+    monkeypatch.setattr(HostExecutor, "memory_budget", lambda self: 1000)
     library.chosen.cache_clear()
     with pytest.raises(OutOfMemory, match=r"direct-register: .* the budget is 0\.0"):
         alexconv.conv2d(X, W, backend="host")

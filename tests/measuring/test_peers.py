@@ -15,7 +15,7 @@ from alexconv import compare, run
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.cuda.buffers import time_on_device
-from alexconv.executors.host.buffers import HostRungs
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import torch_peers
 from alexconv.measuring.jobs import Job, with_peers
 from alexconv.measuring.peers import PEERS
@@ -360,14 +360,14 @@ def test_peers_run_after_the_rungs_of_their_layer_and_batch():
         jobs(["half"], own[0])
 
 
-class Host(Executor, HostRungs):
+class Host(Executor, HostExecutor):
     """Rungs run on the CPU, peers on the stand-in."""
 
-    name, header, memory_budget = HostRungs.name, HostRungs.header, HostRungs.memory_budget
-    measures = HostRungs.measures
+    name, header, memory_budget = HostExecutor.name, HostExecutor.header, HostExecutor.memory_budget
+    measures = HostExecutor.measures
 
     def __init__(self) -> None:
-        HostRungs.__init__(self, "fast", 0, None)
+        HostExecutor.__init__(self, "fast", 0, None)
         Executor.__init__(self)
 
 

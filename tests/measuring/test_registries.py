@@ -9,7 +9,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from alexconv import run
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors import EXECUTORS, Backend, backends, choose_executor
-from alexconv.executors.host.buffers import HostBuffers, HostRungs
+from alexconv.executors.host.buffers import HostBuffers
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.checks import PRECISIONS
@@ -24,7 +25,7 @@ from alexconv.shapes import WORKLOADS, Conv, Workload
 SMALL = Conv(C=2, H=7, W=8, M=3, R=3, S=2)
 
 
-class ToyExecutor(HostRungs):
+class ToyExecutor(HostExecutor):
     """The host executor by another name, with another usual batch."""
 
     name, usual_batch = "toy", 2

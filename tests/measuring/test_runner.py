@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from alexconv.cli import display
-from alexconv.executors.host.buffers import HostRungs
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import FOLDER, Array, TensorMap
 from alexconv.measuring.ahead import compile_all
@@ -31,7 +31,7 @@ POINT = Point("lenet-70-k5", 1, 2, DIRECT.name, "pageable", DIRECT.precision, {"
 )
 def test_a_record_is_stale_when_a_setting_that_its_outcome_depends_on_changes(changed, depends):
     before, after = (
-        Runner(HostRungs(), [POINT], settings).key(POINT) for settings in (Settings(), Settings(**changed))
+        Runner(HostExecutor(), [POINT], settings).key(POINT) for settings in (Settings(), Settings(**changed))
     )
     assert (before != after) == depends
 
@@ -40,7 +40,7 @@ def key_with(rung, point=POINT, settings=None):
     """The key of the point if its rung were another one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(RUNGS, rung.name, rung)
-        return Runner(HostRungs(), [point], settings or Settings()).key(point)
+        return Runner(HostExecutor(), [point], settings or Settings()).key(point)
 
 
 def launched(**changes):
@@ -108,7 +108,7 @@ def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkey
     made_up = replace(DIRECT, name="made-up", alias="mu", gpu_only=reason)
     monkeypatch.setitem(RUNGS, made_up.name, made_up)
     monkeypatch.setattr(display, "LADDER", (DIRECT, made_up))
-    host = HostRungs()
+    host = HostExecutor()
     monkeypatch.setattr(host, "load", lambda *arguments: pytest.fail("a rung that cannot run here was compiled"))
     monkeypatch.setattr(host, "build", lambda *arguments: pytest.fail("a rung that cannot run here was compiled"))
     point = replace(POINT, rung=made_up.name)

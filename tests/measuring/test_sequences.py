@@ -8,7 +8,7 @@ import pytest
 
 from alexconv import run
 from alexconv.errors import UsageError
-from alexconv.executors.host.buffers import HostRungs
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import sequences
@@ -92,7 +92,7 @@ def test_every_piece_has_one_turn_and_those_of_a_layer_keep_their_order(outweigh
         assert [piece for which, piece in found if which == layer] == list(range(each.N))
 
 
-class Device(HostRungs):
+class Device(HostExecutor):
     """The host executor in a GPU's place: a launch of the graph runs the rungs and times nothing."""
 
     name, measures, transfers, time_limit = "cuda", True, ("pageable", "streamed"), 600.0

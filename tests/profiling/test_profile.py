@@ -17,7 +17,7 @@ from alexconv.compiling.toolchain import CXX_VARIABLE
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.host.executor import HostBuffer, HostExecutor
+from alexconv.executors.host.runtime import HostBuffer, HostRuntime
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
@@ -44,7 +44,7 @@ RAW_CSV = Path(__file__).parent.parent / "data" / "ncu_raw.csv"
 
 def traced(entry, *numbers, arrays=2, fixed=0, order=0, threads=32, blocks=1, shared=0):
     """The trace of a kernel that takes so many arrays of 64 KiB and then these numbers."""
-    executor = HostExecutor(build="trace", order=order)
+    executor = HostRuntime(build="trace", order=order)
     module = executor.compile(SOURCE, {"FIXED": fixed}, ENTRIES)
     buffers = [executor.allocate(1 << 16) for _ in range(arrays)]
     for buffer in buffers:
@@ -193,7 +193,7 @@ def test_a_trace_begins_with_zeros_for_inputs_and_nan_for_all_else(tmp_path, mon
         begins.append([set(buffer.bytes) for buffer in buffers])
         return trace_launch(module, launch, arguments, buffers, blocks)
 
-    monkeypatch.setattr(HostExecutor, "allocate", allocate)
+    monkeypatch.setattr(HostRuntime, "allocate", allocate)
     monkeypatch.setattr(host, "trace_launch", traced_launch)
     command = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--rungs", "unroll-matmul"]
     assert profile.main([*command, "--blocks", "1", "--out", str(tmp_path / "profile.jsonl")]) == 0
@@ -221,7 +221,7 @@ def test_clang_cannot_trace(tmp_path, monkeypatch):
     fake.chmod(0o755)
     monkeypatch.setenv(CXX_VARIABLE, str(fake))
     with pytest.raises(MissingTool, match=r"needs g\+\+, not clang.*set CXX"):
-        HostExecutor(build="trace")
+        HostRuntime(build="trace")
 
 
 # ---- Nsight Compute --------------------------------------------------------------------------------------------------

@@ -431,7 +431,7 @@ def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_pa
 
 
 def test_the_readme_names_a_technique_for_every_family() -> None:
-    assert set(readme.TECHNIQUES) == set(FAMILIES)
+    assert all(len(readme.technique(family)) > 20 for family in FAMILIES)
 
 
 def test_a_readme_without_markers_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

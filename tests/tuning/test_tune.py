@@ -17,7 +17,8 @@ from alexconv import tune
 from alexconv.cli import tuning_tables
 from alexconv.cli.matrix import milliseconds
 from alexconv.errors import MissingTool, UsageError
-from alexconv.executors.host.buffers import HostBuffers, HostRungs
+from alexconv.executors.host.buffers import HostBuffers
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.studies import PUBLISHED
@@ -57,7 +58,7 @@ def made_up_ms(constants):
     return 1.0 + abs(constants.get("TILE", FASTEST_TILE) - FASTEST_TILE) + 0.01 * others
 
 
-class MadeUpGpu(HostRungs):
+class MadeUpGpu(HostExecutor):
     """The host executor with times and a device name."""
 
     measures = True
@@ -275,7 +276,7 @@ def command(module, *arguments):
 
 def test_a_run_uses_tuned_constants_unless_told_others(tmp_path, cache):
     rung, conv = RUNGS["tiled"], LENET.layer(2)
-    tuning_cache.keep(HostRungs(), rung, conv, 1, Tuned(rung.resolve(conv, {"TILE": 24, "UNROLL": 3}), 1.0), print)
+    tuning_cache.keep(HostExecutor(), rung, conv, 1, Tuned(rung.resolve(conv, {"TILE": 24, "UNROLL": 3}), 1.0), print)
     out = tmp_path / "r.jsonl"
     common = [*SMALL, "--rungs", "tiled", "--backend", "host", "--no-baseline", "--out", str(out)]
     done = command("alexconv.run", *common, "--tuned")
@@ -441,7 +442,7 @@ def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape()
     conv = replace(LENET.layer(2), C=7, R=3, S=2, U=3)
     for precision in auto.LARGE:
         (layout,) = auto.layouts_of(precision)
-        for gpu in (MadeUpGpu(), HostRungs()):
+        for gpu in (MadeUpGpu(), HostExecutor()):
             assert chosen(gpu, precision, layout, 3, conv)
 
 

@@ -1,26 +1,21 @@
-"""Rungs on the host executor: the same plans, checks and records as on a GPU, and no times.
+"""Rungs and their arrays on the host executor.
 
 What a CPU needs for a kernel says nothing about a GPU, so nothing is measured here.
 """
 
 from collections.abc import Mapping, Sequence
-from math import inf
 
 import numpy as np
 
-from alexconv.executors.host.executor import HostBuffer, HostExecutor, HostModule
 from alexconv.executors.host.maps import encode
-from alexconv.executors.interface import Buffers, Samples, Values, fill_with_nan
+from alexconv.executors.host.runtime import HostBuffer, HostModule, HostRuntime
+from alexconv.executors.interface import Samples, Values, fill_with_nan
 from alexconv.kernels.bound import BoundRung, LaunchConfig
-from alexconv.kernels.problem import H200, Problem
-from alexconv.kernels.rung import Rung, TensorMap
-from alexconv.machine import cpu_model
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import TensorMap
 from alexconv.measuring.planner import Plan
-from alexconv.measuring.transfers import Transfer, transfers_of
-from alexconv.records.environment import available_memory
+from alexconv.measuring.transfers import Transfer
 from alexconv.records.store import Record
-
-MEMORY_SHARE = 0.5  # of the memory available now; inputs and the reference need some too
 
 
 class HostProgram:
@@ -72,7 +67,7 @@ class HostBuffers:
 
     def __init__(
         self,
-        executor: HostExecutor,
+        executor: HostRuntime,
         program: HostProgram,
         plan: Plan,
         x: Values,
@@ -123,65 +118,3 @@ class HostBuffers:
     def close(self) -> None:
         """Frees the memory."""
         self.buffers.clear()
-
-
-class HostRungs:
-    """The host executor as the run sees it.  Raises MissingTool without a C++ compiler."""
-
-    name = "host"
-    measures = False
-    usual_batch = 1
-    time_limit = inf  # a CPU may need hours for a large point, and can be interrupted
-    device = H200
-
-    def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
-        self.executor = HostExecutor(build=build, order=order)
-        self._because = because
-
-    @property
-    def transfers(self) -> tuple[str, ...]:
-        """Those that the table has for it: a copy in host memory."""
-        return transfers_of(HostRungs.name)
-
-    def describe(self) -> str:
-        """What runs the kernels, and why not a GPU."""
-        text = f"CUDA kernels compiled for and run on the CPU ({cpu_model()}); correctness only, no GPU times"
-        return f"{text}.  No GPU is used because {self._because}" if self._because else text
-
-    def header(self) -> Record:
-        """The compiler and how the kernels are built and run."""
-        return {"backend": self.name, **self.executor.describe()}
-
-    def unsuited(self, rung: Rung) -> str | None:
-        """Why the rung has no host twin, or None."""
-        return f"needs a GPU: {rung.gpu_only}" if rung.gpu_only else None
-
-    def memory_budget(self) -> int:
-        """Bytes that the buffers of a plan may take."""
-        return int(available_memory() * MEMORY_SHARE)
-
-    def key(self, bound: BoundRung) -> str:
-        """Digest of kernel source, run-time, macros, flags and compiler."""
-        return str(self.executor.key(bound.rung.path, bound.macros))
-
-    def build(self, bound: BoundRung) -> None:
-        """Compiles a rung into the cache; raises CompileError."""
-        self.load(bound)
-
-    def load(self, bound: BoundRung) -> HostProgram:
-        """A rung ready to run; raises CompileError."""
-        module = self.executor.compile(bound.rung.path, bound.macros, bound.entries())
-        return HostProgram(module, bound)
-
-    def open(self, program: HostProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
-        """Allocates the buffers of a plan."""
-        opened: Buffers = transfer.opener(HostRungs.name)(self.executor, program, plan, x, w, transfer)
-        return opened
-
-    def health(self) -> Record:
-        """Nothing: no figure depends on it."""
-        return {}
-
-    def lost(self) -> bool:
-        """Never: a faulty launch is abandoned and the next one starts afresh."""
-        return False

@@ -1,415 +1,82 @@
-"""The host executor: compiles a rung's ``.cu`` with the machine's C++ compiler and runs it on the CPU.
+"""The host executor as the run sees it: the same plans, checks and records as on a GPU, and no times.
 
-For machines without a GPU, for continuous integration and for sanitizers; its times say nothing about a GPU.  How a
-kernel is run, what it must keep to and how the result may differ from a GPU's: ``hostcuda/host_cuda.h``.
+What a CPU needs for a kernel says nothing about a GPU, so nothing is measured here.
 """
 
-import ctypes
-import hashlib
-import platform
-import re
-import shlex
-import subprocess
-import threading
-import weakref
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache
-from math import prod
-from pathlib import Path
-from typing import Any
+from math import inf
 
-import numpy as np
-import numpy.typing as npt
-
-from alexconv.compiling.compiled import compiled
-from alexconv.compiling.sources import source_digest
-from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
-from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
-from alexconv.kernels.bound import LaunchConfig
+from alexconv.executors.host.buffers import HostProgram
+from alexconv.executors.host.runtime import HostRuntime
+from alexconv.executors.interface import Buffers, Values
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import H200
-from alexconv.kernels.rung import Dims
-from alexconv.machine import cores, cpu_model
-from alexconv.paths import cache_dir
+from alexconv.kernels.rung import Rung
+from alexconv.machine import cpu_model
+from alexconv.measuring.planner import Plan
+from alexconv.measuring.transfers import Transfer, transfers_of
+from alexconv.records.environment import available_memory
+from alexconv.records.store import Record
 
-MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA GPU
-BUFFER_ALIGNMENT = 256  # bytes, as cudaMalloc gives
-
-_RUNTIME = Path(__file__).parent / "hostcuda"
-_FORWARD, _REVERSE = 0, 1  # the orders that are no seeds
-_LOCAL = "_ZZ"  # how the linker's name of a function's static variable begins
-_ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
-
-
-@dataclass(frozen=True)
-class _Build:
-    """How kernels are compiled, and the bytes of stack that a thread of a kernel gets."""
-
-    flags: tuple[str, ...]
-    kernel_flags: tuple[str, ...]  # not for the run-time
-    stack_bytes: int
-
-    @property
-    def reports_lines(self) -> bool:
-        """Whether line numbers of the sources reach the user."""
-        return "-g" in self.flags
-
-
-# nvcc fuses multiply-adds too (--fmad=true) and knows neither errno nor traps in its functions.
-_FLAGS = (
-    *("-std=c++17", "-fPIC", "-fvisibility=hidden"),
-    "-mcpu=native" if platform.machine() == "aarch64" else "-march=native",
-    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas"),
-)
-
-BUILDS = {
-    "fast": _Build(("-O2",), (), 64 * 1024),
-    "asan": _Build(
-        ("-O1", "-g", "-fno-omit-frame-pointer", "-DHOST_CUDA_ASAN"),
-        ("-fsanitize=address", "-fsanitize-recover=address"),
-        256 * 1024,  # every local array stands between red zones
-    ),
-    "trace": _Build(
-        ("-O2", "-g", "-DHOST_CUDA_TRACE"),
-        (
-            "-Wp,-fsanitize=thread",  # for the compiler only: the linker would add a library that hostcuda/trace.cpp is
-            *("-fsanitize-coverage=trace-pc", "-Wno-tsan"),
-            # Code lies in the order of the source: the replay relies on it.  What nvcc does, too, is switched on again.
-            *("-O1", "-fno-reorder-blocks", "-finline-small-functions", "-fstrict-aliasing", "-ftree-pre"),
-            # A load or store stays as wide as the source has it.
-            *("-fno-tree-sra", "-fno-ipa-sra", "-fno-store-merging"),
-        ),
-        256 * 1024,  # structs stay in memory
-    ),
-}
-
-
-class _Argument(ctypes.Structure):
-    """``host_cuda::Argument`` in launch.h."""
-
-    class _Value(ctypes.Union):
-        _fields_ = (("integer", ctypes.c_longlong), ("real", ctypes.c_double))
-
-    _fields_ = (("kind", ctypes.c_int), ("value", _Value))
-    INTEGER, REAL = 0, 1
-
-
-class _Request(ctypes.Structure):
-    """``host_cuda::Request`` in launch.h."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("dynamic_shared", ctypes.c_size_t),
-        ("workers", ctypes.c_uint),
-        ("cancelled", ctypes.c_int),
-        ("order", ctypes.c_void_p),
-        ("arguments", ctypes.POINTER(_Argument)),
-        ("argument_count", ctypes.c_uint),
-        ("message", ctypes.c_char * 1024),
-    )
-
-
-class HostBuffer:
-    """Memory that a kernel works on: aligned as on a GPU and exactly as long as asked for.
-
-    AddressSanitizer's red zone begins right behind the last byte.  The memory is freed with the buffer and the last
-    array over it.  Raises OutOfMemory.
-    """
-
-    def __init__(self, nbytes: int) -> None:
-        libc = ctypes.CDLL(None)
-        address = ctypes.c_void_p()
-        if libc.posix_memalign(ctypes.byref(address), ctypes.c_size_t(BUFFER_ALIGNMENT), ctypes.c_size_t(nbytes)):
-            raise OutOfMemory(f"the host has no {nbytes:,} bytes left for an array")
-        self.nbytes = nbytes
-        self.pointer: int = address.value or 0
-        self._memory = (ctypes.c_uint8 * nbytes).from_address(self.pointer)  # which every array over it refers to
-        weakref.finalize(self._memory, libc.free, address).atexit = False
-
-    @property
-    def bytes(self) -> npt.NDArray[np.uint8]:
-        """The memory as bytes, ``[nbytes]``."""
-        return np.ctypeslib.as_array(self._memory)
-
-    def array(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The front of the memory as an array, which a kernel's stores show in; TypeError if it is too short."""
-        return np.ndarray(shape, dtype, buffer=self.bytes)
-
-
-class HostModule:
-    """A compiled ``.cu``, loaded.  Made by HostExecutor.compile."""
-
-    def __init__(self, path: Path, name: str, entries: Sequence[str], order: int, workers: int) -> None:
-        self.path, self.name, self._order, self._workers = path, name, order, workers
-        try:
-            self.library = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise CompileError(f"{name} is compiled, and cannot be loaded: {error}") from None
-        self._entries = {entry: self.library[f"host_cuda_launch_{entry}"] for entry in entries}
-        self._sizes = _symbol_sizes(path)
-        for function in self._entries.values():
-            function.restype = ctypes.c_bool
-
-    def static_shared(self, entry: str) -> int:
-        """Bytes of shared memory that a block of the kernel declares.
-
-        Arrays that a ``__device__`` function declares are counted for every kernel of the file; in clang's asan build
-        red zones count too.
-        """
-        local = {name: size for name, size in self._sizes.items() if name.startswith(_LOCAL)}
-        return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None))
-
-    def symbol(self, name: str) -> npt.NDArray[np.uint8]:
-        """The bytes of a ``__constant__`` array, to be written before a launch; KeyError if the file has none such."""
-        return np.ctypeslib.as_array((ctypes.c_uint8 * self._sizes[name]).in_dll(self.library, name))
-
-    def launch(
-        self,
-        entry: str,
-        grid: Dims,
-        block: Dims,
-        dynamic_shared: int,
-        arguments: Sequence[HostBuffer | int | float],
-    ) -> None:
-        """Runs a kernel over the grid and waits for it; a pointer is a HostBuffer or an address.
-
-        Raises LaunchError when CUDA's limits forbid the launch, when the arguments do not match the kernel's, when its
-        threads wait for each other in vain and, in the asan build, at a bad access.  Elsewhere a bad access may end
-        the process.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting thread.
-        """
-        self._check(LaunchConfig(entry, (), grid, block, dynamic_shared))
-        order = _start_order(self._order, prod(block))
-        values = (_Argument * len(arguments))(*map(_argument, arguments))
-        request = _Request(
-            grid, block, dynamic_shared, self._workers, 0, order.ctypes.data, values, len(arguments), b""
-        )
-        # In a thread of its own: this one stays free to receive an interrupt.
-        with _ONE_LAUNCH, ThreadPoolExecutor(1) as pool:
-            running = pool.submit(self._entries[entry], ctypes.byref(request))
-            try:
-                succeeded = running.result()
-            except BaseException:
-                request.cancelled = 1
-                raise
-        if not succeeded:
-            raise LaunchError(request.message.decode(errors="replace"))
-
-    def _check(self, launch: LaunchConfig) -> None:
-        if launch.entry not in self._entries:
-            raise LaunchError(f"{self.name} was compiled without the entry point {launch.entry}")
-        if problem := launch.outside_limits():
-            raise LaunchError(problem)
-        static, dynamic = self.static_shared(launch.entry), launch.dynamic_shared
-        if static > MAX_STATIC_SHARED:
-            raise LaunchError(f"{launch.entry}: {static} bytes of static shared memory exceed {MAX_STATIC_SHARED}")
-        if dynamic < 0 or static + dynamic > H200.shared_per_block:
-            raise LaunchError(
-                f"{launch.entry}: {static} static and {dynamic} dynamic bytes of shared memory, but a block has"
-                f" at most {H200.shared_per_block}"
-            )
+MEMORY_SHARE = 0.5  # of the memory available now; inputs and the reference need some too
 
 
 class HostExecutor:
-    """Compiles ``.cu`` files for this machine and runs them on all of its cores.
-
-    ``build`` is ``fast``, ``asan`` (AddressSanitizer, one worker; the process must have been started with
-    ``asan_environment()``) or ``trace`` (for ``alexconv.trace``, one worker, g++ only).  ``order`` says how the threads
-    of a block take turns: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs that change
-    with it tell of a missing barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++ compiler or
-    AddressSanitizer's library.
-    """
+    """Compiles rungs for the CPU and runs them.  Raises MissingTool without a C++ compiler."""
 
     name = "host"
+    measures = False
+    usual_batch = 1
+    time_limit = inf  # a CPU may need hours for a large point, and can be interrupted
+    device = H200
 
-    def __init__(self, *, build: str = "fast", order: int = 0, workers: int | None = None) -> None:
-        if build not in BUILDS:
-            raise ValueError(f"the builds of the host executor are {', '.join(BUILDS)}, not {build}")
-        if order < 0 or (workers is not None and workers < 1):
-            raise ValueError(f"an order is 0 or more and workers are 1 or more, not {order} and {workers}")
-        if build == "asan" and workers not in (None, 1):
-            raise ValueError("the asan build has one copy of shared memory and so one worker")
-        self.build, self.order = build, order
-        self.workers = workers or cores() if build == "fast" else 1
-        self.cxx = find_cxx()
-        self.compiler = compiler_version(self.cxx)
-        if build == "trace" and _is_clang(self.compiler):
-            raise MissingTool(f"the trace build needs g++, not clang ({self.cxx}): set {CXX_VARIABLE}=g++")
-        if build == "asan" and not asan_loaded():
-            words = shlex.join(f"{name}={value}" for name, value in asan_environment().items())
-            raise MissingTool(f"the asan build needs a process that is started with these variables set: {words}")
-
-    def describe(self) -> dict[str, object]:
-        """Compiler, flags, CPU, workers, build and order, for records."""
-        return {
-            "compiler": self.compiler,
-            "flags": " ".join((*self._flags, *self._kernel_flags)),
-            "cpu": cpu_model(),
-            "workers": self.workers,
-            "build": self.build,
-            "order": self.order,
-        }
-
-    def key(self, source: Path, defines: Mapping[str, int], entries: Sequence[str] = ()) -> str:
-        """Digest of all that the compiled library depends on: sources, macros, run-time, compiler, flags, CPU."""
-        return source_digest(source, defines, *entries, self._toolchain_key(), lines=BUILDS[self.build].reports_lines)
-
-    def compile(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> HostModule:
-        """The file's entry points, ready to launch; compiled unless the cache has them.
-
-        May be called from several threads and processes at once.  Raises CompileError with the compiler's first error.
-        """
-        source = source.resolve()
-        key = self.key(source, defines, entries)
-
-        def build(target: Path) -> None:
-            paths = ["-I", str(_RUNTIME), f"-ffile-prefix-map={source.parent}/="]
-            inputs = ["-x", "c++", "-", "-x", "none", str(self._runtime())]
-            link = ["-shared", "-pthread", "-Wl,-Bsymbolic", "-o", str(target)]
-            unit = _translation_unit(source, defines, entries)
-            self._run(source.name, [*self._flags, *self._kernel_flags, *paths, *inputs, *link], unit)
-
-        path = cache_dir("host") / f"{source.stem}-{key}.so"
-        compiled(path, build)
-        return HostModule(path, source.name, entries, self.order, self.workers)
-
-    def allocate(self, nbytes: int) -> HostBuffer:
-        """Memory for a kernel's arguments; raises OutOfMemory."""
-        return HostBuffer(nbytes)
+    def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
+        self.runtime = HostRuntime(build=build, order=order)
+        self._because = because
 
     @property
-    def _flags(self) -> tuple[str, ...]:
-        build = BUILDS[self.build]
-        shared = ("-shared-libasan",) if self.build == "asan" and _is_clang(self.compiler) else ()
-        return (*_FLAGS, *build.flags, f"-DHOST_CUDA_STACK_BYTES={build.stack_bytes}", *shared)
+    def transfers(self) -> tuple[str, ...]:
+        """Those that the table has for it: a copy in host memory."""
+        return transfers_of(HostExecutor.name)
 
-    @property
-    def _kernel_flags(self) -> tuple[str, ...]:
-        build = BUILDS[self.build]
-        frame = build.stack_bytes // 2  # one function's; the other half is for those that it calls
-        if _is_clang(self.compiler):
-            return (*build.kernel_flags, f"-Wframe-larger-than={frame}", "-Werror=frame-larger-than")
-        return (*build.kernel_flags, f"-Werror=frame-larger-than={frame}")
+    def describe(self) -> str:
+        """What runs the kernels, and why not a GPU."""
+        text = f"CUDA kernels compiled for and run on the CPU ({cpu_model()}); correctness only, no GPU times"
+        return f"{text}.  No GPU is used because {self._because}" if self._because else text
 
-    def _toolchain_key(self) -> str:
-        runtime = _runtime_digest(BUILDS[self.build].reports_lines)
-        text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, _cpu_features(), runtime))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+    def header(self) -> Record:
+        """The compiler and how the kernels are built and run."""
+        return {"backend": self.name, **self.runtime.describe()}
 
-    def _runtime(self) -> Path:
-        """The run-time's object file, compiled once for all kernels."""
+    def unsuited(self, rung: Rung) -> str | None:
+        """Why the rung has no host twin, or None."""
+        return f"needs a GPU: {rung.gpu_only}" if rung.gpu_only else None
 
-        def build(target: Path) -> None:
-            unit = "".join(f'#include "{file}"\n' for file in sorted(_RUNTIME.glob("*.cpp")))
-            self._run("the host executor's run-time", [*self._flags, "-c", "-x", "c++", "-", "-o", str(target)], unit)
+    def memory_budget(self) -> int:
+        """Bytes that the buffers of a plan may take."""
+        return int(available_memory() * MEMORY_SHARE)
 
-        path = cache_dir("host") / f"runtime-{self._toolchain_key()}.o"
-        compiled(path, build)
-        return path
+    def key(self, bound: BoundRung) -> str:
+        """Digest of kernel source, run-time, macros, flags and compiler."""
+        return str(self.runtime.key(bound.rung.path, bound.macros))
 
-    def _run(self, what: str, arguments: Sequence[str], unit: str) -> None:
-        done = subprocess.run([self.cxx, *arguments], input=unit, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CompileError(f"{what}: {first_error(done.stderr)}")
+    def build(self, bound: BoundRung) -> None:
+        """Compiles a rung into the cache; raises CompileError."""
+        self.load(bound)
 
+    def load(self, bound: BoundRung) -> HostProgram:
+        """A rung ready to run; raises CompileError."""
+        module = self.runtime.compile(bound.rung.path, bound.macros, bound.entries())
+        return HostProgram(module, bound)
 
-def asan_loaded() -> bool:
-    """Whether this process was started with AddressSanitizer's library."""
-    return hasattr(ctypes.CDLL(None), "__asan_init")
+    def open(self, program: HostProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
+        """Allocates the buffers of a plan."""
+        opened: Buffers = transfer.opener(HostExecutor.name)(self.runtime, program, plan, x, w, transfer)
+        return opened
 
+    def health(self) -> Record:
+        """Nothing: no figure depends on it."""
+        return {}
 
-def asan_environment() -> dict[str, str]:
-    """Variables to start a process with, such that the asan build works in it.
-
-    The C++ library comes along: AddressSanitizer looks for the functions it wraps when the process starts, and without
-    them any C++ exception would end it.  Python frees little before it exits, so leaks are not looked for; and two
-    kernels may have constant arrays of one name.  Raises MissingTool where the compiler has no such library.
-    """
-    cxx = find_cxx()
-    clang = _is_clang(compiler_version(cxx))
-    names = (f"libclang_rt.asan-{platform.machine()}.so" if clang else "libasan.so", "libstdc++.so.6")
-    libraries = [_library(cxx, name) for name in names]
-    return {
-        "LD_PRELOAD": ":".join(libraries),
-        "ASAN_OPTIONS": "detect_leaks=0:detect_odr_violation=0:detect_stack_use_after_return=0",
-    }
-
-
-def _library(cxx: str, name: str) -> str:
-    answer = subprocess.run([cxx, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
-    path = Path(answer.stdout.strip())
-    if not path.is_absolute():
-        raise MissingTool(f"{cxx} has no {name}; install the compiler's AddressSanitizer library")
-    return str(path.resolve())
-
-
-def _is_clang(version: str) -> bool:
-    return "clang" in version
-
-
-def _translation_unit(source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> str:
-    """What the compiler reads.  The macros come after the run-time's headers, which may use the same names."""
-    lines = ['#include "host_cuda.h"']
-    lines += [f"#define {name} {value}" for name, value in defines.items()]
-    lines += [f'#include "{source}"']
-    lines += [f"HOST_CUDA_ENTRY({entry})" for entry in entries]
-    return "\n".join(lines) + "\n"
-
-
-@cache
-def _runtime_digest(lines: bool) -> str:
-    digests = [source_digest(file, {}, lines=lines) for file in sorted(_RUNTIME.glob("*.[hc]*"))]
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
-
-
-@cache
-def _cpu_features() -> tuple[str, ...]:
-    """What -march=native looks at: a cache folder may be shared by machines."""
-    telling = ("model name", "flags", "Features", "CPU implementer", "CPU part")
-    try:
-        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
-    except OSError:
-        return (platform.processor(),)
-    return tuple(line for line in first.splitlines() if line.startswith(telling))
-
-
-def _symbol_sizes(path: Path) -> dict[str, int]:
-    """Bytes of every writable variable of a library, by linker name."""
-    try:
-        answer = subprocess.run(["nm", "-S", "--defined-only", path], capture_output=True, text=True, check=True)
-    except OSError:
-        raise MissingTool("nm is not on the PATH; install binutils, which comes with every C++ compiler") from None
-    rows = (line.split() for line in answer.stdout.splitlines())
-    return {row[3]: int(row[1], 16) for row in rows if len(row) == 4 and row[2] in "bBdD"}
-
-
-def _declaring_kernel(symbol: str) -> str | None:
-    """The kernel that a function's static variable belongs to; None if it is a C++ function's.
-
-    The variable ``tile`` of ``extern "C" kernel`` is ``_ZZ6kernelE4tile``; a C++ function has its parameter types
-    before the ``E`` (Itanium C++ ABI, mangling of local names).
-    """
-    match = re.match(rf"{_LOCAL}(\d+)(.*)", symbol)
-    if not match:
-        return None
-    length, rest = int(match[1]), match[2]
-    return rest[:length] if rest[length] == "E" else None
-
-
-@cache
-def _start_order(order: int, threads: int) -> npt.NDArray[np.uint32]:
-    """Linear thread numbers in the order they start."""
-    if order == _FORWARD:
-        return np.arange(threads, dtype=np.uint32)
-    if order == _REVERSE:
-        return np.arange(threads, dtype=np.uint32)[::-1].copy()
-    return np.random.default_rng(order).permutation(threads).astype(np.uint32)
-
-
-def _argument(value: HostBuffer | int | float) -> _Argument:
-    if isinstance(value, HostBuffer):
-        return _argument(value.pointer)
-    if isinstance(value, float | np.floating):
-        return _Argument(_Argument.REAL, _Argument._Value(real=value))
-    return _Argument(_Argument.INTEGER, _Argument._Value(integer=value))
+    def lost(self) -> bool:
+        """Never: a faulty launch is abandoned and the next one starts afresh."""
+        return False
