@@ -278,7 +278,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
     rung(
         "mma-tf32",
         "mma-t",
-        "tensor cores by warps, the depth of the product divided among blocks: for small batches",
+        "implicit GEMM on tensor cores (mma.sync), split-K across blocks: for small batches",
         "fused-unroll-matmul",
         Tile(in_floats, warps=8),
         precision="tf32",
@@ -286,7 +286,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
     rung(
         "mma-scaled",
         "mma-s",
-        "floats as scaled halves, two to a word: half of the bytes of the filters, twice the rate",
+        "floats scaled and rounded to fp16, two per word: half the filter bytes, twice the rate of tf32",
         "mma-tf32",
         Tile(in_pairs(1)),
         precision="tf32",
@@ -295,7 +295,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
     rung(
         "mma-split",
         "mma-2",
-        "every factor as the sum of two halves, three products: the precision of floats",
+        "operands as hi and lo fp16 terms, three products: the accuracy of fp32",
         "mma-scaled",
         Tile(in_pairs(2), terms=2, stages=3, down=2),
         precision="fp32",
@@ -304,7 +304,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
     rung(
         "mma-half",
         "mma-h",
-        "halves with channels innermost, sums in floats",
+        "fp16 operands in NHWC, fp32 accumulators",
         "mma-tf32",
         Tile(in_fp16, rows_of_filters, warps=8, inputs=8 * 1024),
         precision="fp16",
