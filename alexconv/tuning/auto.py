@@ -65,7 +65,9 @@ def layouts_of(precision: str) -> tuple[str, ...]:
 
 
 def preferences(executor: Executor, conv: Conv, N: int, precision: str) -> tuple[str, ...]:
-    """Names of rungs, the one to try first in front."""
+    """Names of rungs, the one to try first in front; those of a class without a list from the ladder's end."""
+    if precision not in LARGE:
+        return tuple(rung.name for rung in reversed(LADDER) if rung.precision == precision)
     if not executor.measures:
         return ON_HOST[precision]
     outputs = N * conv.M * conv.E * conv.F

@@ -1,5 +1,6 @@
 """A new workload, executor, transfer or peer is one entry in its table: here each gets one, and a run uses them."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from alexconv.measuring.runner import attempted, checked
 from alexconv.measuring.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.records.store import digest, read
 from alexconv.shapes import WORKLOADS, Conv, Workload
+from alexconv.tuning import auto
 
 SMALL = Conv(C=2, H=7, W=8, M=3, R=3, S=2)
 
@@ -132,3 +134,11 @@ def test_auto_takes_the_first_executor_that_runs_here(monkeypatch):
     assert backends() == ("auto", "cuda", "host", "toy")
     with pytest.raises(UsageError, match="unknown backend 'abacus'"):
         choose_executor("abacus")
+
+
+def test_a_new_precision_is_one_entry_and_auto_takes_its_rungs_from_the_ladder(monkeypatch):
+    exact = replace(PRECISIONS["fp32"], name="exact")
+    monkeypatch.setitem(PRECISIONS, "exact", exact)
+    slow, fast = (replace(RUNGS[name], precision="exact") for name in ("direct", "direct-register"))
+    monkeypatch.setattr(auto, "LADDER", (slow, fast))
+    assert auto.preferences(choose_executor("host"), SMALL, 1, "exact") == ("direct-register", "direct")

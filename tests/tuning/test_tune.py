@@ -74,7 +74,7 @@ class MadeUpGpu(HostExecutor):
         return f"{super().key(bound)} {self.source}"
 
     def open(self, program, plan, x, w, transfer):
-        return MadeUpPoint(self.wrong, self.executor, program, plan, x, w)
+        return MadeUpPoint(self.wrong, self.runtime, program, plan, x, w)
 
 
 def tuned(tmp_path, *arguments, gpu=None):
