@@ -20,7 +20,7 @@ from alexconv.shapes import Conv
 WORD = 4  # bytes
 MMA_WORDS = 8  # words of K in a warp's product
 LANE_WORDS = 4  # of a fragment
-FRAGMENT_ROWS, FRAGMENT_COLUMNS = 16, 8
+FRAGMENT_ROWS = 16
 MOST_ACCUMULATORS = 128  # registers of a thread
 MOST_USUAL_OUTPUTS = 96 * 32  # of a block: leaves registers and shared memory for operands
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
@@ -103,11 +103,11 @@ class Tile:
         """
         conv, multiprocessors = p.conv, p.device.multiprocessors
         sizes = [size for size in USUAL_FILTERS if size % (FRAGMENT_ROWS * self.down) == 0]
-        even = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
+        dividing = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
         splits = [count for count in range(1, MOST_SPLITS + 1) if conv.C % count == 0]
         cuts = [
             (pixels, filters, count)
-            for pixels, filters, count in product(USUAL_PIXELS, even or sizes, splits)
+            for pixels, filters, count in product(USUAL_PIXELS, dividing or sizes, splits)
             if pixels * filters <= MOST_USUAL_OUTPUTS
         ]
 

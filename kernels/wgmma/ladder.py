@@ -233,7 +233,7 @@ def tiles_and_groups(conv: Conv) -> tuple[int, int]:
 
 
 def input_bytes(terms: int) -> SharedBytes:
-    """Shared memory of ``prepare_input``: a tile in halves, two more for each pixel."""
+    """Shared memory of ``prepare_input``: an fp16 tile, each pixel padded by two values."""
     return lambda p: terms * block_pixels(p.conv) * (block_c(p.conv) * p.conv.U**2 + 2) * HALF
 
 

@@ -1,7 +1,7 @@
 // wgmma-winograd: fewer products, each of hi and lo fp16 terms.
 //
 // Technique: one-dimensional Winograd minimal filtering; split-fp16 emulation of fp32; stream-K over a persistent,
-// warp-specialized GEMM (wgmma, TMA im2col mode); epilogue deferred behind the next tile's products.
+// warp-specialized GEMM (wgmma, TMA im2col mode); epilogue overlapped with the next tile's products.
 // Read next: winograd.cuh (transforms), warpgroups.cuh (pipeline), winograd_gemm.cuh (stream-K, mainloop).
 // Run: alexconv run --rungs wgmma-winograd --layers 3
 //

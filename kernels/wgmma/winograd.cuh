@@ -3,8 +3,8 @@
 // TILE_OUTPUTS neighbouring outputs of a row and the S taps above them are two polynomials; their product is determined
 // by its values at POINTS = TILE_OUTPUTS + S - 1 interpolation points, and so takes POINTS products instead of
 // TILE_OUTPUTS * S.  (Toom and Cook's algorithm, transposed; Winograd, "Arithmetic Complexity of Computations", 1980;
-// Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.)  With inputs d, filter g and point i at a
-// / b,
+// Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.)  With inputs d, filter g and point i
+// at a / b,
 //
 //     values_i = sum over j of basis_ij d_j,  filter_i = sum over k of a^k b^(S-1-k) g_k,
 //     output_k = sum over i of a^k b^(TILE_OUTPUTS-1-k) / weight_i  filter_i values_i,
@@ -15,7 +15,7 @@
 // whose sums over taps and channels cost nothing extra.
 //
 // One dimension and not two: a point's product is a large product of matrices whose sums go through memory, POINTS /
-// TILE_OUTPUTS times an output's bytes; in two dimensions the square of that.  And the errors, which grow with the
+// TILE_OUTPUTS times an output's bytes; two dimensions square that factor.  And the errors, which grow with the
 // numbers in these matrices, stay below those of a chain of fused multiply-adds.
 //
 // Gives: WinogradProblem (for warpgroups.cuh), WinogradTile and WinogradFilters (for scaling.cuh), Transforms.
@@ -34,8 +34,7 @@ struct WinogradProblem {
     static constexpr int RUNS = 1, RUN = R * PADDED_C;
 };
 
-// ---- The three matrices
-// ----------------------------------------------------------------------------------------------
+// ---- The three matrices ----------------------------------------------------------------------------------------------
 
 struct Fraction {
     int above, below;  // the point at infinity is 1 / 0
@@ -124,8 +123,7 @@ struct Transforms {
     }
 };
 
-// ---- Inputs and filters
-// ----------------------------------------------------------------------------------------------
+// ---- Inputs and filters ----------------------------------------------------------------------------------------------
 
 // A block transforms BLOCK_ROWS rows of up to 96 channels of one image.
 constexpr int MOST_CHANNELS = 96, CHANNEL_GROUPS = (C + MOST_CHANNELS - 1) / MOST_CHANNELS;

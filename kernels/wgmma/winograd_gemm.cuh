@@ -64,7 +64,7 @@ struct TileRows {
 };
 
 // The Work of a block: whole tiles, and then its stream-K work unit, stages of the other tiles.  A step is a stage of
-// the block's.  Accumulators leave few registers, so what a step means is computed anew for every tile.
+// the block's.  Accumulators leave few registers, so what a step means is recomputed for every tile.
 struct StreamKWork {
     int images, step, steps;
 

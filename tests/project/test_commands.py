@@ -48,7 +48,7 @@ def test_a_command_needs_neither_another_command_nor_the_reports(command):
 def test_reports_need_no_executor(command):
     found = imported_by(command)
     assert command in found
-    assert not [name for name in found if name.startswith(("alexconv.executors", "alexconv.runner"))]
+    assert not [name for name in found if name.startswith(("alexconv.executors", "alexconv.measuring.runner"))]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *REPORTS])
