@@ -83,8 +83,9 @@ def arithmetic_rates(executor: CudaExecutor) -> dict[str, float]:
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and records the ceilings; returns the exit status."""
-    options = argparse.ArgumentParser(prog=program(MODULE), description="measure a GPU's ceilings")
-    options.add_argument("--out", type=Path, default=Path("study/records.jsonl"), help="record file, appended to")
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    out = Path("study/records.jsonl")
+    options.add_argument("--out", type=Path, default=out, metavar="FILE", help="record file, appended to")
     options.add_argument("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)

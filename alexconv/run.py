@@ -20,6 +20,7 @@ from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, counted, listing, next_steps, outcome, plan_table, result_tables
 from alexconv.cli.options import (
+    PRECISION_NOTE,
     comma_separated,
     command_line,
     duration,
@@ -91,12 +92,17 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--precision",
         type=comma_separated,
-        help=f"only rungs of these error classes: {', '.join(PRECISIONS)} (default: all)",
+        help=f"only rungs of these error classes: {', '.join(PRECISIONS)} {PRECISION_NOTE} (default: all)",
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--tuned", action="store_true", help="use the constants that alexconv.tune has found on this device")
     add("--peers", choices=tuple(PEERS), help="time cuDNN and cuBLAS too, as torch calls them, on the same points")
-    add("--together", action="store_true", help="also all layers as one CUDA graph, or one pipeline under streamed:8")
+    add(
+        "--together",
+        "--sequence",
+        action="store_true",
+        help="all layers of a rung as one sequence: a CUDA graph, or a pipeline under streamed:8",
+    )
     add(
         "--mix",
         type=comma_separated,

@@ -24,6 +24,7 @@ from pathlib import Path
 from alexconv.cli import display
 from alexconv.cli.display import Progress
 from alexconv.cli.options import (
+    PRECISION_NOTE,
     comma_separated,
     command_line,
     duration,
@@ -54,7 +55,7 @@ from alexconv.measuring.points import (
 from alexconv.measuring.runner import Settings
 from alexconv.measuring.watchdog import TIME_LIMIT
 from alexconv.shapes import WORKLOADS
-from alexconv.tuning.candidates import Contest, Session, compare_rungs, search_constants
+from alexconv.tuning.candidates import Comparison, Session, compare_rungs, search_constants
 from alexconv.tuning.search import Axes, Search, axes
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
@@ -76,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--precision",
         type=comma_separated,
-        help=f"with --auto: only rungs of these error classes: {', '.join(PRECISIONS)} (default: all)",
+        help=f"with --auto: only rungs of these error classes: {', '.join(PRECISIONS)} {PRECISION_NOTE} (default: all)",
     )
     add(
         "--constants",
@@ -133,7 +134,7 @@ def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[
     return search_constants(executor, asked, options.trials, settings(options), session(options, command))
 
 
-def compare(options: argparse.Namespace, executor: Executor, command: str) -> list[Contest]:
+def compare(options: argparse.Namespace, executor: Executor, command: str) -> list[Comparison]:
     """Compares the rungs that the options ask for; raises as ``compare_rungs`` does, and UsageError."""
     precisions = options.precision.split(",") if options.precision else list(PRECISIONS)
     if unknown := set(precisions) - set(PRECISIONS):
@@ -163,10 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor = choose_executor(options.backend, options.device)
     console = display.console()
     if options.auto:
-        contests = compare(options, executor, command_line(MODULE, arguments))
-        console.print(rungs_table(contests))
+        comparisons = compare(options, executor, command_line(MODULE, arguments))
+        console.print(rungs_table(comparisons))
         console.print(f"records: {options.out}; --rungs auto and alexconv.conv2d use the fastest", soft_wrap=True)
-        return 0 if all(contest.best for contest in contests) else 1
+        return 0 if all(comparison.best for comparison in comparisons) else 1
     searches = tune(options, executor, command_line(MODULE, arguments))
     show_searches(console, searches)
     console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)

@@ -1,7 +1,7 @@
 """The reference outputs of a layer, kept in immutable HDF5 files that together cover its images 0, 1, 2, ...
 
 Each (workload, layer, shape, seed, versions) has a folder of files ``images-<first>-<last>.h5``, ``last`` excluded.
-Readers take no lock, for a file under its final name is whole; whoever adds or removes files holds the folder's lock.
+Readers take no lock, for a file under its final name is whole; adding or removing files takes the folder's lock.
 """
 
 import re

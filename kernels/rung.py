@@ -75,8 +75,8 @@ class TensorMap:
     ``dims`` gives its extents, innermost first, and ``strides`` the bytes from one element to the next along all but
     the innermost; they may overlap.  A tiled map brings boxes of ``box`` elements, innermost first.  An im2col map has
     four dimensions (channels, w, h, n), and brings ``box`` = (channels, pixels): that many channels at that many
-    output pixels; ``window`` gives (S, R), the extents of the filter along w and h, with stride 1.  Rows of a box are 128
-    bytes and swizzled by 128 bytes; elements outside the array are zero.
+    output pixels; ``window`` gives (S, R), the extents of the filter along w and h, with stride 1.  Rows of a box are
+    128 bytes and swizzled by 128 bytes; elements outside the array are zero.
     """
 
     name: str

@@ -1,33 +1,34 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
-# Each part of points resumes where it stopped.  The frontier needs torch, tune optuna, accuracy scikit-learn, profile
+# Each stage of points resumes where it stopped.  The frontier needs torch, tune optuna, accuracy scikit-learn, profile
 # ncu, and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: that of make, or else python3.
-# PARTS names some of the parts.  Exit status 1 if anything failed, after all the rest.
+# STAGES (formerly PARTS) names some of the stages.  Exit status 1 if anything failed, after all the rest.
 set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
 venv=$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/python
 python=${PYTHON:-$([[ -x $venv ]] && echo "$venv" || echo python3)}
 all="ceilings study transfers scaling lenet tune accuracy frontier profile sanitizers frontier_sanitizers"
 status=0
-for what in ${PARTS:=$all}; do
-    [[ " $all " == *" $what "* ]] || { echo "there is no part $what: $all" >&2; exit 2; }
+stages=${STAGES:-${PARTS:-$all}}
+for what in $stages; do
+    [[ " $all " == *" $what "* ]] || { echo "there is no stage $what: $all" >&2; exit 2; }
 done
 
-failed() {  # failed WHAT: says so, and goes on
+failed() {  # failed WHAT: says so, and continues
     echo "$1" >&2
     status=1
 }
 
-part() {  # part FILE ARGUMENTS...: one record file
+stage() {  # stage FILE ARGUMENTS...: one record file
     local file=$1
     shift
     "$python" -m alexconv.run "$@" --resume --out "$folder/$name-$file.jsonl" || failed "$file: some points failed"
 }
 
 study() {
-    part alexnet --layers 1-5 --N 1,32,128 --rungs single,multi
-    part alexnet-um --layers 1-5 --N 1,32,128 --rungs um
-    part alexnet --layers 1 --N 1,32,128 --set COALESCED=0,1 \
+    stage alexnet --layers 1-5 --N 1,32,128 --rungs single,multi
+    stage alexnet-um --layers 1-5 --N 1,32,128 --rungs um
+    stage alexnet --layers 1 --N 1,32,128 --set COALESCED=0,1 \
         --rungs rla2m,rswbdla2m,rswmtla2m,swso,mk-sw-mt
 }
 
@@ -36,29 +37,29 @@ ceilings() {
 }
 
 transfers() {
-    part alexnet-transfers --layers 1-5 --N 128 --transfer all --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
+    stage alexnet-transfers --layers 1-5 --N 128 --transfer all --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
 }
 
 scaling() {
-    part alexnet-scaling --layers 1-5 --N 1,32,128,256:2048:x2 --seconds 0.15 \
+    stage alexnet-scaling --layers 1-5 --N 1,32,128,256:2048:x2 --seconds 0.15 \
         --rungs rswmtla2m,mk-sw-mt-si-c-vec,exp-mk-sw-mt-si-c-vec
-    part alexnet-budget --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --memory-budget 64MiB
+    stage alexnet-budget --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --memory-budget 64MiB
 }
 
 lenet() {
     local year
     for year in 2018 2019 2023 2024; do
-        part "lenet-$year" --study "ece408-$year" --seconds 0.1
+        stage "lenet-$year" --study "ece408-$year" --seconds 0.1
     done
-    part lenet-ablation --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4
-    part lenet-rungs --workload lenet-86-k7 --N 1000 --rungs tiles,shared,gemm --seconds 0.1
-    part lenet-rest --workload lenet-86-k7 --N 100,1000,5000,10000 \
+    stage lenet-ablation --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4
+    stage lenet-rungs --workload lenet-86-k7 --N 1000 --rungs tiles,shared,gemm --seconds 0.1
+    stage lenet-rest --workload lenet-86-k7 --N 100,1000,5000,10000 \
         --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.1
-    part lenet-on-alexnet --layers 1-5 --N 128 --rungs tiles,shared,gemm --seconds 0.1
+    stage lenet-on-alexnet --layers 1-5 --N 128 --rungs tiles,shared,gemm --seconds 0.1
 }
 
-frontier() {  # rungs and peers by turns, in one process for each file
-    part frontier --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
+frontier() {  # rungs and peers interleaved, in one process for each file
+    stage frontier --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
         --peers torch --no-baseline
     # For a single image: constants that a search found for each layer.
     local fp32="1=mma-split:TILE_PIXELS=96:TILE_FILTERS=32:CHANNELS=3:STAGES=3:SPLITS=1:WARPS=8:WARPS_DOWN=2,\
@@ -76,13 +77,13 @@ frontier() {  # rungs and peers by turns, in one process for each file
 3=mma-half:TILE_PIXELS=40:TILE_FILTERS=32:CHANNELS=128:STAGES=4:SPLITS=2:WARPS=8:WARPS_DOWN=1,\
 4=mma-half:TILE_PIXELS=40:TILE_FILTERS=48:CHANNELS=64:STAGES=3:SPLITS=3:WARPS=8:WARPS_DOWN=1,\
 5=mma-half:TILE_PIXELS=48:TILE_FILTERS=32:CHANNELS=48:STAGES=4:SPLITS=4:WARPS=8:WARPS_DOWN=1"
-    part frontier-together --layers 1-5 --N 1 --rungs mma --together --peers torch --no-baseline
+    stage frontier-together --layers 1-5 --N 1 --rungs mma --together --peers torch --no-baseline
     for mix in "$fp32" "$tf32" "$fp16"; do
-        part frontier-together --layers 1-5 --N 1 --mix "$mix" --no-baseline
+        stage frontier-together --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
-    part frontier-scaling --layers 1-5 --N 128,2048 --transfer pinned --peers torch --no-baseline \
+    stage frontier-scaling --layers 1-5 --N 128,2048 --transfer pinned --peers torch --no-baseline \
         --rungs wgmma-split-resident,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
-    part frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
+    stage frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
 }
 
@@ -142,5 +143,5 @@ frontier_sanitizers() {
     } | tee "$folder/$name-frontier-sanitizers.txt" || status=1
 }
 
-for what in $PARTS; do "$what"; done
+for what in $stages; do "$what"; done
 exit $status

@@ -95,7 +95,7 @@ class Progress:
         return f" (about {left:.0f} s left)"
 
     def reach(self, done: int) -> None:
-        """So many are done now."""
+        """Shows that ``done`` points are done."""
         self._done, self._first = done, self._first or monotonic()
         self._bar.update(self._task, completed=done)
 

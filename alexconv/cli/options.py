@@ -19,6 +19,7 @@ Arguments = ParamSpec("Arguments")
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _NOBODY_READS = 141  # 128 + SIGPIPE
+PRECISION_NOTE = "(half: fp16 accumulation; fp16: fp32 accumulation)"  # of the --precision options' help
 _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 

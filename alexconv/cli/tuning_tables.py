@@ -11,7 +11,7 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.points import rung_label
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
-from alexconv.tuning.candidates import Contest
+from alexconv.tuning.candidates import Comparison
 from alexconv.tuning.search import Search
 
 MOST_ROWS = 40  # of a sweep: a layer with more candidates shows its fastest
@@ -96,11 +96,11 @@ def changed_constants(found: Search) -> str:
     return label.removeprefix(found.default.rung).strip(" []") or "the defaults"
 
 
-def rungs_table(contests: Iterable[Contest]) -> Table:
+def rungs_table(comparisons: Iterable[Comparison]) -> Table:
     """The fastest rung of each kind."""
     table = Table("workload", "layer", "N", "precision", "layout", "fastest rung", "ms", "rungs", "right")
-    for contest in contests:
-        point, best = contest.first, contest.best
+    for comparison in comparisons:
+        point, best = comparison.first, comparison.best
         table.add_row(
             point.workload,
             str(point.layer),
@@ -109,7 +109,7 @@ def rungs_table(contests: Iterable[Contest]) -> Table:
             RUNGS[point.rung].layout,
             rung_label(best.rung, best.constants, point.conv) if best else "-",
             milliseconds(best.kernel_ms if best else None),
-            str(len(contest.records)),
-            str(sum(record["status"] == "ok" for record in contest.records)),
+            str(len(comparison.records)),
+            str(sum(record["status"] == "ok" for record in comparison.records)),
         )
     return table

@@ -18,7 +18,7 @@ def compiled(path: Path, build: Callable[[Path], None]) -> bytes:
     """
     content = _whole(path)
     if content is None:
-        with replacing(path) as target:  # complete or absent, whoever else builds the same
+        with replacing(path) as target:  # complete or absent, even if another process builds the same
             build(target)
             if not target.is_file():
                 raise CompileError(f"{path.name}: the compiler reported no error and wrote no file")

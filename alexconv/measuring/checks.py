@@ -110,7 +110,7 @@ def exact_inputs(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[n
     bound = min(8, isqrt(precision.exact_integer // taps))
     x = generator.integers(-bound, bound + 1, conv.x_shape(N)).astype(np.float32)
     w = generator.integers(-bound, bound + 1, (conv.M, conv.K)).astype(np.float32)
-    if taps < conv.K:  # more taps than the class can count: only so many, at random places, are not zero
+    if taps < conv.K:  # more taps than the class can count: only `taps` of them, at random places, are not zero
         dropped = generator.permuted(np.tile(np.arange(conv.K) >= taps, (conv.M, 1)), axis=1)
         w[dropped] = 0
     return x, w.reshape(conv.w_shape())

@@ -1,7 +1,7 @@
 """Sequences: several layers of a workload in one CUDA graph or one pipeline, each layer on images of its own.
 
 Under a transfer that copies whole batches, the layers' kernels are one CUDA graph whose arrays stay on the device: what
-a network's convolutions cost without gaps of the host's.  Under ``streamed:k`` host arrays become host arrays in one
+a network's convolutions cost without launch overhead.  Under ``streamed:k`` host arrays become host arrays in one
 pipeline: pieces of all layers rotate over k streams, so that both copy engines have work from beginning to end;
 this too is one graph, because a host that starts every piece itself is slower than the copies.
 
@@ -73,9 +73,9 @@ def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
     """Points of different layers as one; raises UsageError where two are of one layer, or precisions differ."""
     layers, precisions = [point.layer for point in chosen], {point.precision for point in chosen}
     if len(set(layers)) < len(layers):
-        raise UsageError("layers together have one rung each, with one value of each constant, not several")
+        raise UsageError("a sequence has one rung per layer and one value per constant, not several")
     if len(precisions) > 1:
-        raise UsageError(f"layers together have one precision, not {' and '.join(sorted(precisions))}")
+        raise UsageError(f"a sequence has one precision, not {' and '.join(sorted(precisions))}")
     first = chosen[0]
     axes = (first.workload, tuple(layers), first.N, name + SEQUENCE_SUFFIX, first.transfer, first.precision)
     return RungSequence(*axes, chosen=tuple(chosen))
@@ -188,7 +188,7 @@ class SequenceRunner:
             cuts.append(cut)
         needed = sum(cut.device_bytes for cut in cuts)
         if needed > budget:
-            raise Skip(f"the layers need {needed} bytes of device memory together, the budget is {budget}")
+            raise Skip(f"the layers need {needed} bytes of device memory in total, the budget is {budget}")
         return cuts
 
     def _facts(
@@ -228,17 +228,17 @@ class SequenceRunner:
 
 def enqueue_all(opened: Sequence[Any]) -> None:
     """Puts the kernels of all layers on the executor's stream, in order."""
-    for number, point in enumerate(opened):
-        point.enqueue(pdl=number > 0)
+    for number, buffers in enumerate(opened):
+        buffers.enqueue(pdl=number > 0)
 
 
 def graph_outputs(opened: Sequence[Any], launch: Callable[[], None]) -> list[Values]:
     """The outputs of a launch of all layers, whose arrays were full of NaN before."""
-    for point in opened:
-        point.outputs()  # brings inputs and filters to the device, where they stay
-        point.fill(point.pointers, point.stream)
+    for buffers in opened:
+        buffers.outputs()  # brings inputs and filters to the device, where they stay
+        buffers.fill(buffers.pointers, buffers.stream)
     launch()
-    return [point.download() for point in opened]
+    return [buffers.download() for buffers in opened]
 
 
 def streamed_outputs(pipeline: Any, run: Callable[[], float]) -> list[Values]:

@@ -66,7 +66,7 @@ Metrics = dict[str, float]
 
 
 class NoCounters(Exception):
-    """Nsight Compute is not there or may not read the counters; the text says what to do about it."""
+    """Nsight Compute is missing or not permitted to read the counters; the text says what to do about it."""
 
 
 @dataclass(frozen=True)

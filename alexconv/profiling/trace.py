@@ -137,7 +137,7 @@ class Trace:
 
 
 def spread_blocks(grid: Sequence[int], count: int) -> list[int]:
-    """So many linear block numbers, from the first to the last, evenly apart; all where there are fewer."""
+    """``count`` linear block numbers, evenly spaced from the first to the last; all where there are fewer."""
     blocks = int(np.prod(grid, dtype=np.int64))
     return [0] if count == 1 else sorted({round(i * (blocks - 1) / (count - 1)) for i in range(count)})
 

@@ -25,7 +25,7 @@ from alexconv.tuning.search import Axes, Run, Search, candidates, import_optuna,
 
 
 @dataclass(frozen=True)
-class Contest:
+class Comparison:
     """The records of all rungs of one precision and layout at one layer and batch size, and the first one's point."""
 
     first: Point
@@ -74,7 +74,9 @@ def search_constants(
     return searches
 
 
-def compare_rungs(executor: Executor, points: Sequence[Point], settings: Settings, session: Session) -> list[Contest]:
+def compare_rungs(
+    executor: Executor, points: Sequence[Point], settings: Settings, session: Session
+) -> list[Comparison]:
     """Runs the points that the GPU can run, also with tuned constants, and keeps the fastest of each kind for ``auto``.
 
     Raises as ``search_constants`` does.
@@ -96,11 +98,11 @@ def compare_rungs(executor: Executor, points: Sequence[Point], settings: Setting
     if not suited:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common that this GPU can run")
     with recording(runner, session, suited, len(suited)) as run:
-        contests = [Contest(each[0], tuple(map(run, each))) for each in kinds.values()]
-    for contest in contests:
-        if best := contest.best:
-            cache.keep_best(executor, contest.first.conv, contest.first.N, best, print_to_stderr)
-    return contests
+        comparisons = [Comparison(each[0], tuple(map(run, each))) for each in kinds.values()]
+    for comparison in comparisons:
+        if best := comparison.best:
+            cache.keep_best(executor, comparison.first.conv, comparison.first.N, best, print_to_stderr)
+    return comparisons
 
 
 def require_times(executor: Executor) -> None:

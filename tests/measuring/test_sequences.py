@@ -46,7 +46,7 @@ def test_each_rung_transfer_and_batch_is_one_joint():
 
 
 def test_what_does_not_go_together_is_bad_usage():
-    with pytest.raises(UsageError, match="one value of each constant"):
+    with pytest.raises(UsageError, match="one value per constant"):
         sequences.rung_sequences(points("tiled", TILE=[8, 16]))
     with pytest.raises(UsageError, match="one precision, not fp32 and half"):
         sequences.sequence_of([*points(layers=(3,)), *points("tiled-half", layers=(5,))], sequences.MIXED)
@@ -67,7 +67,7 @@ def test_a_mix_has_a_rung_and_constants_for_every_layer():
         ("3=tiled:TILE=x", "whole numbers"),
         ("3=direct:TILE=8", "TILE: no constant of direct"),
         ("9=direct", "no layers '9' in alexnet"),
-        ("3=direct,3=tiled", "layers together have one rung each"),
+        ("3=direct,3=tiled", "a sequence has one rung per layer"),
     ]:
         with pytest.raises(UsageError, match=says):
             sequences.mixed(wrong, *arguments)
@@ -200,7 +200,7 @@ def test_layers_that_do_not_fit_together_are_skipped(device):
     one = 4 * (384 * 256 * 9 + 256 * 15 * 15 + 384 * 13 * 13)
     found = record(device, sequence, memory_budget=one + 200_000)
     assert found["status"] == "skipped"
-    assert "device memory together" in found["reason"]
+    assert "device memory in total" in found["reason"]
     (sequence,) = sequences.rung_sequences(
         expand("alexnet", (3, 5), [3], choose_rungs("direct"), [transfer_named("pageable")], {})
     )

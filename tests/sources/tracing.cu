@@ -1,4 +1,4 @@
-// What alexconv.trace has to find: requests of known shape, and races, each gone where FIXED is 1.
+// What alexconv.profiling.trace has to find: requests of known shape, and races, each gone where FIXED is 1.
 #include <cuda_fp16.h>
 
 extern "C" __global__ void strided(const float* x, float* y, int stride, int offset)

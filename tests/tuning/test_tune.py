@@ -377,11 +377,11 @@ def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
     assert "1 of 1 points have constants from alexconv.tune" in done.stdout
 
 
-RUNGS_OF_CONTEST = "tiled,direct-register,tiled-half,tiled-half2"
+COMPARED_RUNGS = "tiled,direct-register,tiled-half,tiled-half2"
 
 
-def contest(tmp_path, *arguments, gpu=None):
-    words = [*SMALL, "--auto", "--layers", "2", "--rungs", RUNGS_OF_CONTEST, "--out", str(tmp_path / "auto.jsonl")]
+def comparison(tmp_path, *arguments, gpu=None):
+    words = [*SMALL, "--auto", "--layers", "2", "--rungs", COMPARED_RUNGS, "--out", str(tmp_path / "auto.jsonl")]
     return tune.compare(tune.parser().parse_args([*words, *arguments]), gpu or MadeUpGpu(), "the command")
 
 
@@ -391,9 +391,9 @@ def chosen(gpu, precision="fp32", layout="nchw", N=1, conv=None):
 
 
 def test_auto_compares_rungs_and_keeps_the_fastest_of_each_precision(tmp_path, cache):
-    found = contest(tmp_path)
+    found = comparison(tmp_path)
     assert [(c.first.precision, len(c.records)) for c in found] == [("fp32", 2), ("half", 2)]
-    assert {c.best.rung for c in found} < set(RUNGS_OF_CONTEST.split(","))
+    assert {c.best.rung for c in found} < set(COMPARED_RUNGS.split(","))
     for each in found:
         assert each.best.kernel_ms == min(made_up_ms(r["point"]["constants"]) for r in each.records)
         assert chosen(MadeUpGpu(), each.first.precision) == (each.best.rung, each.best.constants, True)
@@ -402,18 +402,18 @@ def test_auto_compares_rungs_and_keeps_the_fastest_of_each_precision(tmp_path, c
 
 def test_auto_tries_the_constants_that_were_tuned(tmp_path, cache):
     tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(12), print)
-    (found,) = contest(tmp_path, "--precision", "fp32")
+    (found,) = comparison(tmp_path, "--precision", "fp32")
     assert len(found.records) == 3
     assert found.best == tuning_cache.Best("tiled", at_tile(12).constants, at_tile(12).kernel_ms)
 
 
 def test_auto_never_keeps_a_wrong_rung(tmp_path, cache):
-    (found,) = contest(tmp_path, "--precision", "fp32", gpu=MadeUpGpu(wrong={"COALESCED": 1}))
+    (found,) = comparison(tmp_path, "--precision", "fp32", gpu=MadeUpGpu(wrong={"COALESCED": 1}))
     assert found.best.rung == "tiled"
 
 
 def test_a_measured_rung_counts_only_for_what_it_was_measured_for(tmp_path, cache):
-    contest(tmp_path, "--precision", "fp32")
+    comparison(tmp_path, "--precision", "fp32")
     assert chosen(MadeUpGpu())[2]
     others = [
         chosen(MadeUpGpu(source="changed")),
@@ -427,7 +427,7 @@ def test_a_measured_rung_counts_only_for_what_it_was_measured_for(tmp_path, cach
 
 
 def test_a_damaged_best_is_said_and_not_used(tmp_path, cache):
-    contest(tmp_path, "--precision", "fp32")
+    comparison(tmp_path, "--precision", "fp32")
     (file,) = cache.glob("tuning/*.json")
     file.write_text("{")
     said = []
@@ -461,4 +461,4 @@ def test_a_run_of_auto_records_the_rung_that_it_stands_for(tmp_path, cache):
 )
 def test_bad_usage_of_auto_is_said(tmp_path, cache, arguments, says):
     with pytest.raises(UsageError, match=says):
-        contest(tmp_path, *arguments)
+        comparison(tmp_path, *arguments)

@@ -22,7 +22,7 @@ from alexconv.records.store import Record
 if TYPE_CHECKING:
     from alexconv.executors.cuda.executor import CudaExecutor, CudaProgram
 
-FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed behind a flush, which takes its time
+FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed after a flush, because each flush takes time
 PAGE = 4096  # bytes; the host's pages, by which unified memory moves
 
 
@@ -59,7 +59,7 @@ def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]]) ->
 
 
 def time_on_device(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float) -> Samples:
-    """Hot and cold samples, ms, of what the pieces of a batch enqueue, in about so many seconds."""
+    """Hot and cold samples, ms, of what the pieces of a batch enqueue, for about ``seconds``."""
     return repeat(partial(time_once, executor, pieces), seconds)
 
 

@@ -2,7 +2,7 @@
 // does with an array that does not lie as a rung wants it.  No rung uses it.
 //
 // An array is seen as [images][outer][middle][inner], its axes in the order in which the target has them.  Of the
-// target every element is written: those within `count` behind a `border` come from the source, the others are zero.
+// target every element is written: those within `count` after a `border` come from the source, the others are zero.
 //
 // copy_elements: a thread per element of the target.  copy_transposed: for a source whose neighbours lie along the
 // outer or middle axis, through a tile in shared memory, so that both sides are read and written in rows.

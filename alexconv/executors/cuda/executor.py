@@ -71,7 +71,7 @@ class CudaProgram:
         return buffers.allocate(nbytes) if symbol is None else int(self._kernels.symbol(symbol))
 
     def enqueue(self, images: int, pointers: dict[str, int], stream: Any, *, pdl: bool = False) -> None:
-        """Puts the rung's launches over so many images on a stream; ``pointers`` names its arrays' addresses.
+        """Puts the rung's launches over ``images`` images on a stream; ``pointers`` names its arrays' addresses.
 
         With ``pdl`` a kernel precedes them that does not prepare their filters: the first may be a programmatic
         dependent launch.  A map is made when it is first asked for, which must be outside of any capture.

@@ -149,7 +149,7 @@ class Workspace:
         return [self.kernels.step(launch) for launch in self.bound.preparation()]
 
     def steps_for(self, images: int) -> list[Step]:
-        """The rung's launches over so many images."""
+        """The rung's launches over ``images`` images."""
         if images not in self.steps:
             self.steps[images] = [self.kernels.step(launch) for launch in self.bound.launches(images)]
         return self.steps[images]
@@ -260,7 +260,7 @@ class Device:
         except DoesNotFit as error:
             raise OutOfMemory(f"{rung.name}: {error}") from None
         image_bytes = rung.image_bytes(conv)
-        aligned = ALIGNMENT // gcd(ALIGNMENT, *image_bytes.values())  # so many images keep the next piece aligned
+        aligned = ALIGNMENT // gcd(ALIGNMENT, *image_bytes.values())  # multiples of it keep the next piece aligned
         if len(plan.pieces) > 1 and plan.chunk % aligned:
             if plan.chunk > aligned:
                 plan = replace(plan, chunk=plan.chunk // aligned * aligned)
@@ -284,7 +284,7 @@ class Device:
         return {name: Memory(self, nbytes) for name, nbytes in sizes.items()}
 
     def _make_room(self, nbytes: int) -> None:
-        """Drops the workspaces that were not used for the longest time, until so many bytes more are allowed."""
+        """Drops the workspaces that were not used for the longest time, until ``nbytes`` more bytes are allowed."""
         kept = sum(workspace.nbytes for workspace in self._workspaces.values())
         while self._workspaces and (kept + nbytes > self.kept_bytes or len(self._workspaces) >= MOST_WORKSPACES):
             _, dropped = self._workspaces.popitem(last=False)

@@ -50,7 +50,7 @@ class HostProgram:
             self.module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, taken)
 
     def launches(self, images: int) -> list[Record]:
-        """Entry, grid, block and dynamic shared memory of each launch: a CPU has no registers to tell of."""
+        """Entry, grid, block and dynamic shared memory of each launch; register counts do not exist on a CPU."""
         return [
             {
                 "entry": launch.entry,

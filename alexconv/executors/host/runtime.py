@@ -114,7 +114,7 @@ class _Request(ctypes.Structure):
 class HostBuffer:
     """Memory that a kernel works on: aligned as on a GPU and exactly as long as asked for.
 
-    AddressSanitizer's red zone begins right behind the last byte.  The memory is freed with the buffer and the last
+    AddressSanitizer's red zone begins right after the last byte.  The memory is freed with the buffer and the last
     array over it.  Raises OutOfMemory.
     """
 
@@ -215,10 +215,10 @@ class HostRuntime:
     """Compiles ``.cu`` files for this machine and runs them on all of its cores.
 
     ``build`` is ``fast``, ``asan`` (AddressSanitizer, one worker; the process must have been started with
-    ``asan_environment()``) or ``trace`` (for ``alexconv.trace``, one worker, g++ only).  ``order`` says how the threads
-    of a block take turns: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs that change
-    with it tell of a missing barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++ compiler or
-    AddressSanitizer's library.
+    ``asan_environment()``) or ``trace`` (for ``alexconv.profiling.trace``, one worker, g++ only).  ``order`` says how
+    the threads of a block are scheduled: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs
+    that change with it reveal a missing barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++
+    compiler or AddressSanitizer's library.
     """
 
     name = "host"

@@ -30,7 +30,7 @@ inline void* leaving(const Stack& next)
 }
 inline void arrived(void* ticket) { __sanitizer_finish_switch_fiber(ticket, nullptr, nullptr); }
 
-// A stack goes out of use: what was red on it must not stay so for whoever gets the memory next.
+// A stack goes out of use: what was red on it must not stay so for the next owner of the memory.
 inline void forget(const Stack& stack) { __asan_unpoison_memory_region(stack.bottom, stack.bytes); }
 
 #else

@@ -135,9 +135,3 @@ inline __half __low2half(__half2 a) { return a.x; }
 inline __half __high2half(__half2 a) { return a.y; }
 
 inline unsigned short __half_as_ushort(__half a) { return a.bits; }
-inline __half __ushort_as_half(unsigned short bits)
-{
-    __half a;
-    a.bits = bits;
-    return a;
-}

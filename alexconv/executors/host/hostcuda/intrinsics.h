@@ -1,4 +1,8 @@
-// CUDA's scalar functions, as far as kernels use them.  The approximate ones (rsqrtf) are as accurate as the others.
+// CUDA's scalar functions.  The approximate ones (rsqrtf) are as accurate as the others.
+//
+// Some twins no rung of the ladder uses: here __stcs, __trap, __saturatef and the bit, byte, rounding and high-product
+// functions, in warp.h the votes and __shfl_up_sync, __shfl_down_sync, in threads.h __syncthreads_and and
+// __syncthreads_count.  They are for kernels that users write; tests cover them.
 #pragma once
 
 // Loads and stores that steer a GPU's caches; here there is nothing to steer.

@@ -46,7 +46,7 @@ void wait_for_warp(unsigned mask, Together together, void* mine, Site site);
 // The same for the threads of a warpgroup: all 128 have to come.  `lanes` holds what each thread brought.
 void wait_for_warpgroup(Together together, void* mine, Site site);
 
-// Waits for so many threads of the block, this one among them, that name the same barrier.
+// Waits for `threads` threads of the block, this one among them, that name the same barrier.
 void wait_at_named_barrier(int name, int threads, Site site);
 
 // Waits until the barrier's phase (barriers.h) has another parity; and tells those who wait that a phase ended.

@@ -2,7 +2,7 @@
 //
 // The threads of a block run one after the other, so what each did is kept until its warp meets, and then replayed in
 // lockstep: of the lanes deepest in calls those with the lowest program counter go next, and lanes at the same one go
-// together.  That is where a warp's lanes meet again after a branch, because compilers put what follows a branch behind
+// together.  That is where a warp's lanes meet again after a branch, because compilers put what follows a branch after
 // it.  (Collange, "Stack-less SIMT reconvergence at low cost", 2011.)  What lanes load or store together is one request.
 //
 // A race is two accesses to one byte by two threads, a store among them, with no barrier in between: the vector clocks
@@ -51,7 +51,7 @@ struct Access {
     std::uint32_t counter, epoch, thread, stamp;
 };
 
-// What is kept of the accesses to a byte: the last store, and so many loads that a store which races with any load of
+// What is kept of the accesses to a byte: the last store, and enough loads that a store which races with any load of
 // its epoch races with one of these.
 struct Byte {
     Access store, load;
@@ -328,7 +328,7 @@ private:
         }
     }
 
-    // How many pieces of memory of so many bytes the lanes touch.
+    // How many pieces of memory of `unit` bytes the lanes touch.
     std::uint64_t distinct(const Event* lanes, unsigned present, unsigned unit)
     {
         collect(lanes, present, unit);

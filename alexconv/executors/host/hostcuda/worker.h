@@ -5,8 +5,8 @@
 // worker set out with another fiber.
 //
 // A thread that has to wait joins a queue: the block's, its warp's, its warpgroup's, a named barrier's, or that for a
-// phase of a barrier in shared memory.  Whoever completes the meeting or the phase moves that queue to the end of the
-// ready queue; the next in line goes on.  If nobody is ready although some have not exited, that is a
+// phase of a barrier in shared memory.  The thread that completes the meeting or the phase moves that queue to the end
+// of the ready queue; the next in line goes on.  If no thread is ready although some have not exited, that is a
 // deadlock.  Everything is deterministic, and follows the order in which the threads were started.
 //
 // A fiber never changes to another OS thread: compilers keep addresses of thread_local variables across calls.
