@@ -8,6 +8,7 @@ from itertools import combinations
 from math import sqrt
 
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.transfers import TRANSFERS, transfer_named
 from alexconv.records.statistics import Summary
 from alexconv.records.store import identity
@@ -131,7 +132,7 @@ def slices(measurements: Measurements, workload: str, *, overall: bool = True) -
 
 def ladder(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
     """The whole ladder and its waterfall, all layers (or the last, if some are missing), and a table of gains."""
-    N = measurements.main_batch(workload)
+    N = ladder_batch(measurements, workload)
     layers = slices(measurements, workload)
     items: list[Table | Plot] = []
     for layer in layers[-1:]:
@@ -150,18 +151,26 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
                 told = f"{caption}{partly_text(climbed)} {runs}"
                 items.append(Plot(f"{workload}-ladder", title, told, draw, wide=True))
             title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
-            caption = "Right margin: the rung's time, and how many times faster than its parent it is."
+            caption = (
+                "Right margin: the rung's time, and how many times faster than its parent it is, both in one run as in "
+                "the table of gains. The parent's mark is the rung's time multiplied by that."
+            )
             draw = partial(charts.waterfall, climbed, unit, lines, bests)
             items.append(Plot(f"{workload}-waterfall", title, f"{caption}{partly_text(climbed)} {runs}", draw))
     found_tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
     return [*items, *(table for table in found_tables if table.rows)]
 
 
-def gains_table(measurements: Measurements, workload: str) -> Table:
-    """Each rung's gain over its parent by layer, at the batch where most rungs and parents were measured."""
-    by_batch = {N: gain_rows(measurements, workload, N) for N in measurements.batches(workload)}
+def ladder_batch(measurements: Measurements, workload: str) -> int:
+    """The batch size at which most rungs and their parents were measured; of several the usual one, or the largest."""
     usual = measurements.main_batch(workload)
-    N = max(by_batch, key=lambda batch: (len(by_batch[batch]), batch == usual, batch), default=usual)
+    counts = {N: len(gain_rows(measurements, workload, N)) for N in measurements.batches(workload)}
+    return max(counts, key=lambda N: (counts[N], usual == N, N), default=usual)
+
+
+def gains_table(measurements: Measurements, workload: str) -> Table:
+    """Each rung's gain over its parent by layer."""
+    N = ladder_batch(measurements, workload)
     layers = slices(measurements, workload)
     columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers), "measured")
     title = f"{workload}: gain of each rung over its parent, N={N} (×)"
@@ -169,7 +178,7 @@ def gains_table(measurements: Measurements, workload: str) -> Table:
         "Parent's kernel time over the rung's: above 1 is a gain. Both are of one run where any holds both, else of "
         "two runs on cards of the same kind."
     )
-    return Table(f"{workload}-gains", title, caption, columns, by_batch.get(N, []))
+    return Table(f"{workload}-gains", title, caption, columns, gain_rows(measurements, workload, N))
 
 
 def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[Cell, ...]]:
@@ -179,12 +188,20 @@ def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[C
         rung = RUNGS.get(series.rung)
         if rung and rung.parent and series.transfer == measurements.transfer:
             parent, layers = Series(rung.parent, series.transfer), slices(measurements, workload)
-            pairs = [measurements.pair(workload, layer, N, parent, series) for layer in layers]
-            gains = [slow.median / fast.median if slow and fast else None for slow, fast, _ in pairs]
+            found = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
+            gains = [gain for gain, _ in found]
             if any(gains):
-                together = all(same for (*_, same), gain in zip(pairs, gains, strict=True) if gain)
+                together = all(same for gain, same in found if gain)
                 rows.append((series.rung, rung.parent, rung.idea, *gains, "in one run" if together else "in two runs"))
     return rows
+
+
+def gain_of(
+    measurements: Measurements, workload: str, layer: int | None, N: int, parent: Series, series: Series
+) -> tuple[float | None, bool]:
+    """The parent's kernel time over the rung's, and whether one run has both."""
+    slow, fast, same = measurements.pair(workload, layer, N, parent, series)
+    return (slow.median / fast.median if slow and fast else None), same
 
 
 def ladder_table(measurements: Measurements, workload: str) -> Table:
@@ -244,7 +261,7 @@ def comparisons(found: Frontier | None, workload: str, N: int) -> tuple[list[Ref
 
 
 def steps(measurements: Measurements, workload: str, layer: int | None, N: int) -> list[Step]:
-    """The ladder's rungs with their own and their parents' kernel times.
+    """The ladder's rungs with their own kernel times, and their parents' by the gains of ``gains_table``.
 
     A rung that does not take all layers is shown with its parent on the others.
     """
@@ -255,15 +272,37 @@ def steps(measurements: Measurements, workload: str, layer: int | None, N: int) 
         partly = own is None and layer is None
         if partly:
             own = mixed(measurements, workload, N, rung.name)
-        parent = RUNGS.get(rung.parent or "")
         if own:
-            before = parent and (
-                measurements.time(workload, layer, N, Series(parent.name, measurements.transfer), "kernel")
-                or (layer is None and mixed(measurements, workload, N, parent.name))
-            )
+            before = parent_time(measurements, workload, layer, N, rung, own.median)
             known = published.kernel_ms(workload, layer, N, Series(rung.name))
-            found.append(Step(rung.name, own, before.median if before else None, known, partly))
+            found.append(Step(rung.name, own, before, known, partly))
     return found
+
+
+def parent_time(
+    measurements: Measurements, workload: str, layer: int | None, N: int, rung: Rung, own: float
+) -> float | None:
+    """The parent's time: the rung's own by its gain.  A sum is by layer where one of both does not take all layers.
+
+    None where no layer has both.
+    """
+    if rung.parent is None:
+        return None
+    series, parent = (Series(name, measurements.transfer) for name in (rung.name, rung.parent))
+    gain, _ = gain_of(measurements, workload, layer, N, parent, series)
+    if gain:
+        return own * gain
+    if layer is not None:
+        return None
+    times: list[float | None] = []
+    gains: list[float | None] = []
+    for number in layer_numbers(workload):
+        time = measurements.time(workload, number, N, series, "kernel")
+        gain, _ = gain_of(measurements, workload, number, N, parent, series)
+        before = inherited(measurements, workload, number, N, rung.parent)
+        gains.append(gain)
+        times.append(time.median * gain if time and gain else before.median if before else None)
+    return sum_or_none(times) if any(gains) else None
 
 
 def mixed(measurements: Measurements, workload: str, N: int, name: str) -> Summary | None:

@@ -38,6 +38,25 @@ extern "C" __global__ void first(const float* x, float* y) {
 extern "C" __global__ void second(float* y) { y[threadIdx.x] = SHIFT; }
 """
 MACROS = {"SHIFT": 2, "TAPS": 64, "THREADS": 64}
+
+
+@pytest.fixture(autouse=True)
+def ladder_order():
+    """Puts the ladder back in order: monkeypatch restores a deleted entry at the end of the dictionary."""
+    before = dict(RUNGS)
+    yield
+    assert before == RUNGS
+    RUNGS.clear()
+    RUNGS.update(before)
+
+
+@pytest.fixture
+def monkeypatch(ladder_order):
+    """Is undone before the ladder's order is restored."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
 RENAMED = {"first": "begin", "second": "end", "product": "multiplied", "taps": "filter_values", "tile": "sums"}
 SAME = {
     "itself": KERNEL,

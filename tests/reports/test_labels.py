@@ -103,7 +103,10 @@ def waterfall_workloads() -> list[str]:
 
 @pytest.mark.parametrize("workload", waterfall_workloads())
 def test_the_waterfalls_labels_are_the_gains_table_s(workload: str) -> None:
-    found, gains = lines(f"{workload}-waterfall"), {row["rung"]: row for row in table(f"{workload}-gains")}
+    there = (REPORT / "tables" / f"{workload}-gains.csv").exists()
+    found = lines(f"{workload}-waterfall")
+    gains = {row["rung"]: row for row in table(f"{workload}-gains")} if there else {}
+    assert there or not any("×" in text for text in found.values()), "gains that no table has"
     told = {rung: row["all layers"] for rung, row in gains.items() if row["all layers"]}
     assert {rung: found[rung].split(", ")[1] for rung in told} == {
         rung: f"{float(gain):.2f}×" for rung, gain in told.items()

@@ -385,6 +385,7 @@ def test_the_report_is_what_the_results_say() -> None:
     assert not stale, "make report writes them anew"
     assert (folder / MARKDOWN).read_text() == markdown(report), "make report writes it anew"
     assert {path.stem for path in (folder / FIGURES).glob("*.svg")} == {plot.key for plot in report.plots()}
+    assert {path.stem for path in (folder / TABLES).glob("*.csv")} == {table.key for table in report.tables()}
     assert (folder / PAGE).stat().st_size < MOST_BYTES
 
 
