@@ -226,5 +226,5 @@ def test_the_run_records_layers_together(device, monkeypatch, tmp_path, capsys):
     assert "1 of 1 points are already in" in capsys.readouterr().out
     assert run.main(["--together", "--layers", "3", "--rungs", "direct", *out]) == 2
     assert "two layers or more" in capsys.readouterr().err
-    assert run.main(["--together", "--layers", "3,5", "--rungs", "direct", "--dry-run", *out]) == 0
+    assert run.main(["--sequence", "--layers", "3,5", "--rungs", "direct", "--dry-run", *out]) == 0
     assert "together: alexnet layers 3,5 N=1 direct-together pageable" in capsys.readouterr().out
