@@ -102,7 +102,12 @@ def html(report: Report, drawings: dict[str, str]) -> str:
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"shown": shown, "sort_key": sort_key, "cells_json": cells_json}
-    environment.tests |= {"table": lambda item: isinstance(item, Table), "folded": folded, "short": short}
+    environment.tests |= {
+        "table": lambda item: isinstance(item, Table),
+        "folded": folded,
+        "short": short,
+        "broad": broad,
+    }
     environment.globals["FIRST_FACTS"] = FIRST_FACTS
     text = environment.get_template("report.html").render(report=report, drawings=drawings)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
@@ -110,12 +115,17 @@ def html(report: Report, drawings: dict[str, str]) -> str:
 
 def folded(table: Table) -> bool:
     """Whether a table can be closed."""
-    return table.long or len(table.columns) > MOST_COLUMNS
+    return table.long or broad(table)
+
+
+def broad(table: Table) -> bool:
+    """Whether a table has too many columns for paper, where its CSV file is named instead."""
+    return len(table.columns) > MOST_COLUMNS
 
 
 def short(table: Table) -> bool:
     """Whether a table is open from the start, and its rows are elements of the page from the start."""
-    return len(table.rows) <= MOST_OPEN_ROWS and len(table.columns) <= MOST_COLUMNS
+    return len(table.rows) <= MOST_OPEN_ROWS and not broad(table)
 
 
 def cells_json(table: Table) -> str:

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from report_records import whole_report
 
+from alexconv.reports.elements import Section, Table
+from alexconv.reports.page import Report
+from alexconv.reports.page import html as write_html
+
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
@@ -63,22 +67,37 @@ onload = () => {
 };
 """
 
-# Puts the rules for print in force and tells which blocks would be cut on paper.
+# Puts the rules for print in force and tells which blocks would be cut on paper, which letters are too small to read,
+# and which headings would have nothing under them.
 PRINTED = """
 onload = () => {
   const page = document.querySelector("iframe").contentDocument, view = page.defaultView;
   for (const sheet of page.styleSheets)
     for (const rule of sheet.cssRules)
       if (rule.media && rule.media.mediaText === "print") rule.media.mediaText = "all";
+  if (%(event)s) view.dispatchEvent(new Event("beforeprint"));
+  const seen = (block, what) => [...block.querySelectorAll(what)].some(each => each.checkVisibility());
+  const articles = [...page.querySelectorAll("article")], details = [...page.querySelectorAll("header details")];
+  const pointers = articles.filter(each => seen(each, ".paper"));
+  const bare = articles.filter(each => !seen(each, "tbody tr") && !pointers.includes(each));
+  const closed = details.filter(each => !seen(each, "summary") || !seen(each, "dd"));
+  const cells = [...page.querySelectorAll("td, th")].filter(cell => cell.checkVisibility());
   const blocks = [...page.querySelectorAll(".scroll")].filter(block => block.offsetParent);
   const cut = blocks.filter(block => view.getComputedStyle(block).overflowX !== "visible"
     || view.getComputedStyle(block).overflowY !== "visible" || block.scrollWidth > block.clientWidth + 1);
   document.querySelector("pre").textContent = JSON.stringify({
     blocks: blocks.length, cut: cut.map(block => block.getAttribute("aria-label")),
+    bare: [...bare, ...closed].map(each => each.textContent.slice(0, 99)),
+    pointers: Object.fromEntries(pointers.map(each => [each.id, each.querySelector(".paper").textContent])),
+    doubled: pointers.filter(each => seen(each, "table")).map(each => each.id),
+    smallest: Math.min(...cells.map(cell => parseFloat(view.getComputedStyle(cell).fontSize))),
+    rows: page.querySelectorAll("#launches tbody tr").length, details: details.length,
+    still_open: (view.dispatchEvent(new Event("afterprint")), page.querySelectorAll("#launches details[open]").length),
   });
 };
 """
 PAPER = 1047  # CSS pixels of the 277 mm between the margins of A4, landscape
+SMALLEST_PX = 8  # 6 pt
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +164,51 @@ def test_tables_that_are_opened_have_all_their_rows(page: Path, tmp_path_factory
         assert rows[path.stem] == len(list(csv.reader(path.read_text().splitlines()))) - 1
 
 
-def test_nothing_is_cut_or_scrolled_on_paper(page: Path) -> None:
-    seen = framed(page, PAPER, PRINTED, "printed.html")
-    assert seen["blocks"] > 50
-    assert seen["cut"] == []
+@pytest.fixture(scope="module", params=["true", "false"], ids=["beforeprint", "no event"])
+def printed(page: Path, request: pytest.FixtureRequest) -> dict:
+    """The page as it is printed, by a browser that tells the page so and by one that does not."""
+    seen = framed(page, PAPER, PRINTED % {"event": request.param}, f"printed-{request.param}.html")
+    return seen | {"told": request.param == "true"}
+
+
+def test_nothing_is_cut_or_scrolled_or_too_small_on_paper(printed: dict) -> None:
+    assert printed["blocks"] > 50
+    assert printed["cut"] == []
+    assert printed["smallest"] >= SMALLEST_PX
+
+
+def test_every_heading_on_paper_has_its_content_or_names_the_file(printed: dict) -> None:
+    assert printed["details"] == 2
+    assert printed["bare"] == printed["doubled"] == []
+    assert (printed["rows"] > 100) == printed["told"]
+    assert printed["still_open"] == 0
+    assert ("launches" in printed["pointers"]) != printed["told"]
+    for key, text in printed["pointers"].items():
+        assert f"tables/{key}.csv" in text
+
+
+def test_a_table_too_broad_for_paper_names_its_file_there(tmp_path: Path) -> None:
+    tables = [Table(f"of-{size}", "title", "", ("column",) * size, [(1.0,) * size]) for size in (24, 25)]
+    page = tmp_path / "broad.html"
+    page.write_text(
+        write_html(Report("title", [("Clocks", "1980 MHz")], [], [Section("all", "all", "", list(tables))], True), {})
+    )
+    seen = framed(page, PAPER, PRINTED % {"event": "true"}, "printed.html")
+    assert list(seen["pointers"]) == ["of-25"]
+    assert seen["bare"] == seen["doubled"] == []
+
+
+@pytest.mark.skipif(not shutil.which("pdftotext"), reason="no pdftotext found: apt-get install poppler-utils")
+def test_a_table_has_its_heads_on_each_of_its_pages(page: Path) -> None:
+    alone = page.with_name("alone.html")
+    others = r'<article id="(?!alexnet-layers").*?</article>|<figure .*?</figure>'
+    alone.write_text(re.sub(others, "", page.read_text(), flags=re.DOTALL))
+    pdf = alone.with_suffix(".pdf")
+    browse(alone, f"--print-to-pdf={pdf}")
+    done = subprocess.run(["pdftotext", "-layout", pdf, "-"], capture_output=True, text=True, timeout=60, check=True)
+    rows = [sheet for sheet in done.stdout.split("\f") if re.search(r"\bok +\w", sheet)]
+    assert len(rows) > 5
+    assert [sheet for sheet in rows if "transfer" not in sheet] == []
 
 
 def numbers(texts: list[str]) -> list[float]:
