@@ -140,7 +140,9 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
         if climbed:
             lines, bests = comparisons(found, workload, N) if layer is None else ([], [])
             unit = "kernel time (ms per batch)"
-            runs = measurements.footnote([Series(each.rung, measurements.transfer) for each in climbed], workload, N)
+            runs = measurements.footnote(
+                [Series(each.rung, measurements.transfer) for each in climbed], workload, N, serial=False
+            )
             title = f"{workload}: the ladder, {label(layer)}, N={N}"
             caption = (
                 "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time "
@@ -530,12 +532,17 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
     N = measurements.main_batch(workload)
     marks: list[Mark] = []
     rows: list[tuple[Cell, ...]] = []
+    partly: list[str] = []
     listed: list[Series] = []
     for series in measurements.series(workload, N):
         points = [
             point for layer in measurements.layers(workload) if (point := measurements.find(workload, layer, N, series))
         ]
         timed = measurements.time(workload, slices(measurements, workload)[-1], N, series, "kernel")
+        if not timed and slices(measurements, workload)[-1] is None and series.rung in RUNGS:
+            timed = mixed(measurements, workload, N, series.rung)
+            points += ancestors(measurements, workload, N, series)
+            partly.append(series.rung)
         errors = [point.error for point in points if point.error is not None]
         if series.transfer != measurements.transfer or not timed or not errors:
             continue
@@ -543,7 +550,7 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
         if max(errors) > 0:
             marks.append(Mark(series.rung, max(errors), per_image))
         listed.append(series)
-        tolerance = max(point.record["error"]["tolerance"] for point in points)
+        tolerance = max(point.record["error"]["tolerance"] for point in points if point.error is not None)
         rows.append((series.rung, points[0].precision, max(errors), tolerance, per_image.median))
     if not rows:
         return []
@@ -551,7 +558,10 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
     x, y = "largest error over norms", f"kernel time, {what} (ms per image)"
     columns = ("rung", "precision", "largest error", "its tolerance", "ms per image")
     title = f"{workload}: speed against error, {what}, N={N}"
-    runs = measurements.footnote(listed, workload, N)
+    runs = measurements.footnote(listed, workload, N, serial=False)
+    if any(row[0] in partly for row in rows):
+        names = ", ".join(str(row[0]) for row in rows if row[0] in partly)
+        runs = f"Of some layers, with the time and error of the parent on the others: {names}. {runs}"
     return [
         Plot(
             f"{workload}-accuracy",
@@ -561,6 +571,19 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
         ),
         Table(f"{workload}-accuracy-table", f"{workload}: error and time, {what}, N={N}", runs, columns, rows),
     ]
+
+
+def ancestors(measurements: Measurements, workload: str, N: int, series: Series) -> list[Measured]:
+    """The nearest ancestors' points on the layers that a rung does not take."""
+    found = []
+    for layer in layer_numbers(workload):
+        name: str | None = series.rung
+        while name and not measurements.time(workload, layer, N, Series(name, series.transfer), "kernel"):
+            name = RUNGS[name].parent
+        point = measurements.find(workload, layer, N, Series(name, series.transfer)) if name else None
+        if point and name != series.rung:
+            found.append(point)
+    return found
 
 
 def front_named(marks: Sequence[Mark]) -> list[Mark]:
@@ -659,10 +682,10 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
         draw = partial(charts.dots, panels[first : first + 3], "ms per batch")
         caption = (
             "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster. "
-            + measurements.footnote(shown_ones, workload, N)
+            + measurements.footnote(shown_ones, workload, N, serial=False)
         )
         items.append(Plot(key, title, caption, draw))
-    runs = measurements.footnote(shown_ones, workload, N)
+    runs = measurements.footnote(shown_ones, workload, N, serial=False)
     caption = f"One rung for all layers in the rows of all layers. Above 1 the rung is faster. {runs}"
     table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
     return [*items, table]
@@ -808,7 +831,7 @@ def per_image(measurements: Measurements, workload: str) -> list[Table | Plot]:
         rows.append((title_of(each), *(value.median if value else None for value in values)))
     columns = ("rung", *(f"{name}, N={N}" for name, _ in FIGURES for N in batches))
     title = f"{workload}: time per image against the batch, {label(layer)}"
-    runs = measurements.footnote(series)
+    runs = measurements.footnote(series, serial=False)
     caption = f"Medians; log axes. The rungs in grey are in the table. {runs}"
     return [
         Plot(

@@ -161,11 +161,17 @@ class Measurements:
         return runs_of(self.points)
 
     def footnote(
-        self, series: Iterable[Series] | None = None, workload: str | None = None, N: int | None = None
+        self,
+        series: Iterable[Series] | None = None,
+        workload: str | None = None,
+        N: int | None = None,
+        *,
+        serial: bool = True,
     ) -> str:
         """Which runs the points are of: all of them, or those of some series, of a workload, of a batch size.
 
-        Of a workload only its points with default constants count, as in tables of rungs.
+        Of a workload only its points with default constants count, as in tables of rungs.  ``serial`` says whether
+        the caption is of something that has CPU times in it, so that it names their run.
         """
         wanted = None if series is None else set(series)
         points = [
@@ -173,7 +179,7 @@ class Measurements:
             for point in (self.points if workload is None else self.of(workload))
             if (wanted is None or point.series in wanted) and N in (None, point.N)
         ]
-        used = self.workloads if workload is None else [workload]
+        used = [] if not serial else self.workloads if workload is None else [workload]
         return footnote(points, [run for run in map(self.baseline, used) if run])
 
     @property

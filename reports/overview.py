@@ -16,7 +16,8 @@ KILO, GIBIBYTE = 1000, 2**30
 def facts(measurements: Measurements) -> list[tuple[str, str]]:
     """Name and value of everything that the records say about machine and software."""
     device = measurements.device
-    cards = list(dict.fromkeys(point.run.card for point in measurements.every if point.run.device.get("uuid")))
+    used = [point.run.card for point in measurements.every]
+    cards = [card for card in dict.fromkeys([*used, *measurements.cards.values()]) if card != name_of(device)]
     found = [("Device", device_line(device))]
     found += [("Cards", f"{len(cards)}: {', '.join(cards)}")] if len(cards) > 1 else []
     found += [("Driver", str(device["driver"]))] if device.get("driver") else []

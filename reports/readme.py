@@ -16,10 +16,25 @@ from alexconv.cli.options import exits_cleanly
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
+from alexconv.measuring.layouts import LAYOUTS
+from alexconv.measuring.points import peer_name
 from alexconv.records.store import digest, read
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
-from alexconv.reports.comparison import CONTRACTS, FP32, LAYERS, MANY, Frontier, gather, hot, largest, over, quickest
+from alexconv.reports.comparison import (
+    CONTRACTS,
+    FP32,
+    LAYERS,
+    MANY,
+    Contract,
+    Frontier,
+    Source,
+    gather,
+    hot,
+    largest,
+    over,
+    quickest,
+)
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.generated import check, updated
@@ -45,7 +60,8 @@ def headline(data: Measurements, found: Frontier) -> str:
         return NOT_MEASURED
     lines = [
         f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}: **{shown(start)} ms** with the "
-        f"naive kernel, **{shown(ours)} ms** with the fastest rung of each layer."
+        f"naive kernel, **{shown(ours)} ms** with the fastest rung of each layer. Kernel time: filters are prepared "
+        "beforehand, copies between host and device are not included."
     ]
     for contract in CONTRACTS:
         ms, peer = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
@@ -57,9 +73,36 @@ def headline(data: Measurements, found: Frontier) -> str:
             lines.append(
                 f"* **{contract.name}** ({contract.layout.upper()}, {contract.dtype}): {shown(ms)} ms, "
                 f"{peer / ms:.1f} times as fast as cuDNN ({shown(peer)} ms). Error {shown(errors[0])}, cuDNN's "
-                f"{shown(errors[1])}."
+                f"{shown(errors[1])}.{other_layout(source, contract)}{by_layer(source, contract)}"
             )
     return "\n".join(lines)
+
+
+def other_layout(source: Source, contract: Contract) -> str:
+    """cuDNN's time in the layout that is not the class's, where that is the faster one."""
+    ms, peer = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
+    times = {layout: source.named_sum(peer_name(layout, contract.name), MANY) for layout in LAYOUTS}
+    known = {layout: time for layout, time in times.items() if time}
+    layout = min(known, key=lambda each: known[each], default=contract.layout)
+    if not ms or not peer or layout == contract.layout:
+        return ""
+    time = known[layout]
+    return f" cuDNN in {layout.upper()} takes {shown(time)} ms, {time / ms:.1f} times as long as ours."
+
+
+def by_layer(source: Source, contract: Contract) -> str:
+    """Our time over cuDNN's in the class's layout: on the first layer, and the range on the others."""
+    shares = [
+        over(hot(source.best(contract, layer, MANY)), hot(source.named(contract.peer, layer, MANY))) for layer in LAYERS
+    ]
+    known = [share for share in shares if share is not None]
+    if len(known) < len(LAYERS):
+        return ""
+    first, *rest = known
+    return (
+        f" Ours over cuDNN's time: {100 * first:.0f} % on layer {LAYERS[0]}, {100 * min(rest):.0f} to "
+        f"{100 * max(rest):.0f} % on each of layers {LAYERS[1]} to {LAYERS[-1]}."
+    )
 
 
 def family_points(data: Measurements, found: Frontier, rungs: Iterable[Rung]) -> list[Measured | None]:
@@ -116,7 +159,12 @@ def plots(data: Measurements, found: Frontier) -> list[Plot]:
         return []
     references, bests = comparisons(found, WORKLOAD, MANY)
     draw = partial(charts.ladder, climbed, "kernel time (ms per batch)", references, bests)
-    return [Plot("ladder", f"Kernel time of every rung and of cuDNN, AlexNet's five layers, N = {MANY}", "", draw)]
+    title = f"Kernel time of every rung and of cuDNN, AlexNet's five layers, N = {MANY}"
+    caption = (
+        "Numbers in the figure, ms: of each family the one rung with the shortest time, whatever its precision; the "
+        "table below has fp32 rungs only, the fastest of each layer."
+    )
+    return [Plot("ladder", title, caption, draw)]
 
 
 def drawn_from(data: Measurements, found: Frontier) -> str:
@@ -156,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     data, found = measurements(read(options.files)), gather(options.files)
     drawings, mark = plots(data, found), drawn_from(data, found)
-    links = "\n\n".join(f"![{plot.title}]({(FOLDER / plot.key).as_posix()}.svg)" for plot in drawings)
+    links = "\n\n".join(f"![{plot.title}]({(FOLDER / plot.key).as_posix()}.svg)\n\n{plot.caption}" for plot in drawings)
     try:
         parts = {HEADLINE: headline(data, found), FIGURES: links, FAMILY_TABLE: families(data, found)}
         text = updated(options.readme.read_text(), parts)

@@ -359,6 +359,16 @@ def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
         values = [hot, their_hot, hot / their_hot] if in_table else [hot, their_hot / hot, their_hot]
         for printed, value in zip(numbers, [*values, *errors], strict=False):
             yield Claim("README.md", f"{name}: {printed}", printed, value)
+        if other := re.search(r"cuDNN in (\w+) takes ([\d.]+) ms, ([\d.]+) times", line):
+            swapped = f"torch-{other[1].lower()}-{name}"
+            faster = sum(ms(peer_at(points, layer, 128, swapped), "kernel") for layer in range(1, 6))
+            yield Claim("README.md", f"{name}: other layout", other[2], faster)
+            yield Claim("README.md", f"{name}: over the other layout", other[3], faster / hot)
+        if each := re.search(r"(\d+) % on layer 1, (\d+) to (\d+) % on each of layers 2 to 5", line):
+            pairs = zip(own, theirs, strict=True)
+            shares = [100 * ms(ours, "kernel") / ms(peers, "kernel") for ours, peers in pairs]
+            for printed, value in zip(each.groups(), (shares[0], min(shares[1:]), max(shares[1:])), strict=True):
+                yield Claim("README.md", f"{name}: share of a layer, {printed}", printed, value)
 
 
 def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
