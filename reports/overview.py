@@ -17,7 +17,7 @@ def facts(measurements: Measurements) -> list[tuple[str, str]]:
     """Name and value of everything that the records say about machine and software."""
     device = measurements.device
     used = [point.run.card for point in measurements.every]
-    cards = [card for card in dict.fromkeys([*used, *measurements.cards.values()]) if card != name_of(device)]
+    cards = [card for card in dict.fromkeys([*used, *sorted(measurements.cards.values())]) if card != name_of(device)]
     found = [("Device", device_line(device))]
     found += [("Cards", f"{len(cards)}: {', '.join(cards)}")] if len(cards) > 1 else []
     found += [("Driver", str(device["driver"]))] if device.get("driver") else []
