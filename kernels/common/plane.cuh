@@ -3,13 +3,14 @@
 // Gives: BLOCK_ROWS x BLOCK_COLUMNS = THREADS; output_row, output_column; for_each_output; stage.
 // Needs: THREAD_OUTPUTS and COALESCED, constants of the rung.
 //
-// A block has at most 1024 threads, so in a larger plane a thread computes THREAD_OUTPUTS x THREAD_OUTPUTS outputs.  COALESCED = 1:
-// they lie a block apart, and the threads of a warp access neighbouring addresses.  COALESCED = 0: they are neighbours,
-// and neighbouring threads are THREAD_OUTPUTS addresses apart.
+// A block has at most 1024 threads, so in a larger plane a thread computes THREAD_OUTPUTS x THREAD_OUTPUTS outputs.
+// COALESCED = 1: they lie a block apart, and the threads of a warp access neighbouring addresses.  COALESCED = 0: they are
+// neighbours, and neighbouring threads are THREAD_OUTPUTS addresses apart.
 #pragma once
 #include "shape.cuh"
 
-constexpr int BLOCK_ROWS = (E + THREAD_OUTPUTS - 1) / THREAD_OUTPUTS, BLOCK_COLUMNS = (F + THREAD_OUTPUTS - 1) / THREAD_OUTPUTS;
+constexpr int BLOCK_ROWS = (E + THREAD_OUTPUTS - 1) / THREAD_OUTPUTS,
+              BLOCK_COLUMNS = (F + THREAD_OUTPUTS - 1) / THREAD_OUTPUTS;
 constexpr int THREADS = BLOCK_ROWS * BLOCK_COLUMNS;
 
 __device__ __forceinline__ int thread_index()
