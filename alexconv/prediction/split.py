@@ -1,0 +1,47 @@
+"""Which measured points the model may be developed against, and which are held out.
+
+The choice was drawn from ``SEED`` before any work on this package and is kept in ``held_out.json``: all points of some
+families, layers of AlexNet and LeNet-style workloads.  Whoever changes the model looks at the others alone.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.shapes import WORKLOADS
+
+SEED = 18
+STUDY_FAMILIES = ("gemm", "multi", "shared", "single", "tiles")
+_FILE = Path(__file__).with_name("held_out.json")
+
+Split = dict[str, list[str] | list[int]]
+
+
+def draw(seed: int) -> Split:
+    """One of the study's families, two of AlexNet's layers, one of the LeNet-style workloads."""
+    random = Random(seed)
+    lenet = sorted(name for name in WORKLOADS if name.startswith("lenet"))
+    return {
+        "families": random.sample(STUDY_FAMILIES, 1),
+        "alexnet_layers": sorted(random.sample(range(1, 6), 2)),
+        "workloads": random.sample(lenet, 1),
+    }
+
+
+@cache
+def split() -> Split:
+    """The choice as it was written down."""
+    found: Split = json.loads(_FILE.read_text())["held_out"]
+    return found
+
+
+def held_out(workload: str, layer: int, rung: str) -> bool:
+    """Whether a point of this layer and rung was kept from the development of the model."""
+    chosen = split()
+    return (
+        RUNGS[rung].family in chosen["families"]
+        or workload in chosen["workloads"]
+        or (workload == "alexnet" and layer in chosen["alexnet_layers"])
+    )
