@@ -3,13 +3,16 @@
     python -m alexconv.ceilings --out FILE
 
 Copies within the device count bytes read and written; those between page-locked host memory and device count once.
-Arithmetic rates are those of the CUDA cores, a multiply-add being two operations.  One record of type ``ceilings`` is
-appended to FILE.  (The model: Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.)
+A multiply-add is two operations.  ``fp32`` and ``half`` are the CUDA cores' rates, ``fp16`` and ``tf32`` those of dense
+products of the tensor cores with fp32 accumulation, for random operands: with zeros, which draw less power, the clock
+may stay higher.  Every tensor rate is in the record with its instruction and its operands.  One record of type
+``ceilings`` is appended to FILE.  (The model: Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.)
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,11 +26,18 @@ from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 
 MODULE = "alexconv.ceilings"
-SOURCE = Path(__file__).parent / "executors" / "cuda" / "ceilings.cu"
+FOLDER = Path(__file__).parent / "executors" / "cuda"
+SOURCE, TENSOR_SOURCE = FOLDER / "ceilings.cu", FOLDER / "tensor_ceilings.cu"
 COPY_BYTES = 4 << 30  # far beyond any L2 cache
 HOST_BYTES = 512 << 20
 CHAINS, STEPS, THREADS, BLOCKS_PER_MULTIPROCESSOR = 16, 20_000, 512, 2
 OPERATIONS = {"fp32": 2, "half": 4}  # of one multiply-add instruction of a thread: half works on pairs
+TILE = 64 * 128  # outputs of four warps, tensor_ceilings.cu
+ROW_BYTES, OPERAND_BYTES = 128, (64 + 128) * 128  # of an operand's values of K; of both operands
+TENSOR_STEPS, TENSOR_THREADS = 4_000, 256
+FACTORS = {"fp16": np.float16, "tf32": np.float32}  # and how a factor lies in memory
+OPERANDS = ("random", "zeros")  # random: uniform in [-1, 1]
+HOPPER = "90a"
 SAMPLES = 7
 
 
@@ -80,6 +90,53 @@ def arithmetic_rates(executor: CudaExecutor) -> dict[str, float]:
     return {name: rate(name, operations) for name, operations in OPERATIONS.items()}
 
 
+def tensor_instructions(arch: str) -> dict[str, str]:
+    """The instructions to be measured, and the target that has them: Hopper's own too where there is one."""
+    return {"wgmma": HOPPER, "mma.sync": HOPPER.removesuffix("a")} if arch == HOPPER else {"mma.sync": arch}
+
+
+def operands_of(kind: str, factors: str) -> np.ndarray:
+    """Both operands, ``[64 + 128][128 bytes]``."""
+    dtype = np.dtype(FACTORS[factors])
+    shape = OPERAND_BYTES // ROW_BYTES, ROW_BYTES // dtype.itemsize
+    return np.zeros(shape, dtype) if kind == "zeros" else np.random.default_rng(0).uniform(-1, 1, shape).astype(dtype)
+
+
+def tensor_products(
+    executor: CudaExecutor, target: str, factors: str, operands: np.ndarray, steps: int
+) -> tuple[float, np.ndarray]:
+    """Seconds that ``steps`` steps of the whole device take, and the sum over its outputs of each thread."""
+    defines = {"FACTORS_FP16": int(factors == "fp16")}
+    module = executor.driver.module_from_buffer(nvcc.compile_cubin(TENSOR_SOURCE, defines, target))
+    blocks = BLOCKS_PER_MULTIPROCESSOR * executor.attribute("MULTIPROCESSOR_COUNT")
+    function = module.get_function("multiply_tiles").prepare("PPi")
+    given = executor.driver.to_device(operands)
+    sums = np.empty(blocks * TENSOR_THREADS, np.float32)
+    out = executor.driver.mem_alloc(sums.nbytes)
+    shape, arguments = ((blocks, 1, 1), (TENSOR_THREADS, 1, 1)), (int(given), int(out), steps)
+    taken = seconds(executor, lambda: function.prepared_async_call(*shape, executor.stream, *arguments))
+    executor.driver.memcpy_dtoh(sums, out)
+    return taken, sums
+
+
+def tensor_rates(executor: CudaExecutor) -> list[Record]:
+    """Operations per second of the tensor cores, by instruction, type of the factors, and operands."""
+    tiles = BLOCKS_PER_MULTIPROCESSOR * executor.attribute("MULTIPROCESSOR_COUNT") * TENSOR_THREADS // 128
+    found: list[Record] = []
+    for (instruction, target), factors, kind in product(tensor_instructions(executor.arch).items(), FACTORS, OPERANDS):
+        operands = operands_of(kind, factors)
+        taken, _ = tensor_products(executor, target, factors, operands, TENSOR_STEPS)
+        flops = 2 * TILE * operands.shape[1] * tiles * TENSOR_STEPS / taken
+        found.append({"instruction": instruction, "factors": factors, "operands": kind, "flops": flops})
+    return found
+
+
+def of_random_operands(rates: Sequence[Record]) -> dict[str, float]:
+    """The highest rate of each type of factors, by whatever instruction."""
+    random = [rate for rate in rates if rate["operands"] == "random"]
+    return {factors: max(rate["flops"] for rate in random if rate["factors"] == factors) for factors in FACTORS}
+
+
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and records the ceilings; returns the exit status."""
@@ -89,15 +146,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
-    rates = {**copy_rates(executor), "flops": arithmetic_rates(executor)}
+    tensor = tensor_rates(executor)
+    flops = {**arithmetic_rates(executor), **of_random_operands(tensor)}
+    rates = {**copy_rates(executor), "flops": flops, "tensor": tensor}
     file = RecordFile(chosen.out)
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
     file.header("ceilings", {**headers, **rates})
     print(f"{executor.describe()}")
     for name in ("copy", "h2d", "d2h"):
         print(f"{name}: {rates[f'{name}_bytes_per_s'] / 1e9:.0f} GB/s")
-    for name, rate in rates["flops"].items():
+    for name, rate in flops.items():
         print(f"{name}: {rate / 1e12:.1f} TFLOP/s")
+    for each in tensor:
+        print(f"{each['factors']} by {each['instruction']}, {each['operands']}: {each['flops'] / 1e12:.1f} TFLOP/s")
     return 0
 
 

@@ -1,9 +1,9 @@
-"""What the CPU figures depend on: the machine's name, its processor, its cores and its BLAS."""
+"""What the CPU figures depend on: the machine's name, its processor, its cores and its BLAS; this process's age."""
 
 import os
 import platform
 from pathlib import Path
-from time import perf_counter
+from time import CLOCK_BOOTTIME, clock_gettime, perf_counter
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -32,6 +32,13 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def process_age() -> float:
+    """Seconds since this process was started, imports included."""
+    behind_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    ticks = int(behind_name[19])  # field 22, starttime: proc(5)
+    return clock_gettime(CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def blas_name() -> str:

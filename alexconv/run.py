@@ -283,6 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limit = options.time_limit or executor.time_limit
     with Progress(len(todo), verbose=options.verbose) as progress:
         done = run_jobs(todo, runner, file, headers, progress, limit, finish)
+    environment.write_end(file, headers, done, len(kept))
     return finish(done)
 
 

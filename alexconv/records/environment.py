@@ -3,11 +3,14 @@
 import os
 import platform
 import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from alexconv import __version__
-from alexconv.machine import cores, cpu_model
+from alexconv.machine import cores, cpu_model, process_age
 from alexconv.records.store import Record, RecordFile
 
 COMMIT_VARIABLE = "ALEXCONV_COMMIT"
@@ -24,6 +27,16 @@ def write_headers(file: RecordFile, device: Record, command: str, **method: obje
         "host": file.header("host", host_facts()),
         "run": file.header("run", {"command": command, **method, **software_facts()}),
     }
+
+
+def write_end(file: RecordFile, headers: Record, done: Sequence[Record], kept: int) -> None:
+    """Writes what a run took: seconds since its process began, its points by status, and how many ``file`` had."""
+    points = dict(sorted(Counter(record["status"] for record in done).items()))
+    ended = datetime.now(UTC).isoformat(timespec="seconds")
+    file.header(
+        "end",
+        {"run": headers["run"], "ended": ended, "seconds": round(process_age(), 2), "points": points, "kept": kept},
+    )
 
 
 def available_memory() -> int:

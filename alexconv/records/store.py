@@ -1,9 +1,10 @@
 """Record files: JSON Lines, append-only, each line on disk before the next point starts.
 
-A line is a *header* (type ``device``, ``host``, ``run``: what machine, what software, what command; named by a digest
-of its content) or a *point* (one measurement, naming its headers; its status is ``ok``, ``wrong``, ``skipped``,
-``compile-error``, ``launch-error``, ``out-of-memory`` or ``timeout``).  The last line may be torn by a crash or a full
-disk: it is ignored when read, as is any line that lacks what others have, and closed off when the file is continued.
+A line is a *header* (type ``device``, ``host``, ``run``: what machine, what software, what command; ``end``: how long
+a finished run took; named by a digest of its content) or a *point* (one measurement, naming its headers; its status is
+``ok``, ``wrong``, ``skipped``, ``compile-error``, ``launch-error``, ``out-of-memory`` or ``timeout``).  The last line
+may be torn by a crash or a full disk: it is ignored when read, as is any line that lacks what others have, and closed
+off when the file is continued.
 
 A header of type ``keys`` gives points of its file the keys of a later version that runs the same machine code for them;
 the last one in a file counts.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from rung_runs import run_once, whole
 
+from alexconv import ceilings
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
@@ -95,3 +96,11 @@ def test_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
     cut = plan(BoundRung(rung, conv, constants), 9, 1 << 30, how.streams, how.pieces_at_least)
     y = run_once(cuda, x, w, cut, how)
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+
+
+@pytest.mark.parametrize("factors", ceilings.FACTORS)
+def test_the_tensor_cores_ceilings_are_of_products_that_are_made(cuda, factors):
+    ones = np.ones_like(ceilings.operands_of("random", factors))
+    for target in ceilings.tensor_instructions(cuda.arch).values():
+        _, sums = ceilings.tensor_products(cuda, target, factors, ones, 10)
+        assert set(sums) == {10.0 * ones.shape[1] * ceilings.TILE / 128}

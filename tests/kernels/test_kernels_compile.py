@@ -2,9 +2,11 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
+from alexconv import ceilings
 from alexconv.compiling.nvcc import compile_cubin, find_nvcc
 from alexconv.errors import CompileError, MissingTool
 from alexconv.kernels.ladder import LADDER, RUNGS
@@ -58,6 +60,15 @@ def test_the_rung_compiles(rung: Rung):
         assert cubin.startswith(ELF)
         for launch in rung.launches:
             assert b"\0" + launch.entry.encode() + b"\0" in cubin, "the entry point is a symbol with its plain name"
+
+
+@pytest.mark.parametrize("factors", (0, 1))
+def test_the_tensor_cores_ceilings_compile(factors: int):
+    targets = {target for arch in ARCHES for target in ceilings.tensor_instructions(arch).values()}
+    assert targets == {"80", "90", "90a", "100"}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        cubins = list(pool.map(partial(compile_cubin, ceilings.TENSOR_SOURCE, {"FACTORS_FP16": factors}), targets))
+    assert all(cubin.startswith(ELF) and b"\0multiply_tiles\0" in cubin for cubin in cubins)
 
 
 @pytest.mark.parametrize(

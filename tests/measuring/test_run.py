@@ -34,8 +34,23 @@ def test_a_study_prints_its_backend_a_table_and_its_record_file(tmp_path):
     assert "2 points: 2 ok" in done.stdout
     records = read([tmp_path / "r.jsonl"])
     assert [record["status"] for record in records.points] == ["ok", "ok"]
-    assert {header["type"] for header in records.headers.values()} == {"device", "host", "run"}
+    headers = {header["type"]: header for header in records.headers.values()}
+    assert set(headers) == {"device", "host", "run", "end"}
     assert all(not record["samples"] for record in records.points)
+    end = headers["end"]
+    assert (end["run"], end["points"], end["kept"]) == (headers["run"]["key"], {"ok": 2}, 0)
+
+
+def test_a_run_s_end_has_its_whole_time_on_the_clock(tmp_path):
+    started = time.monotonic()
+    assert run(*QUICK, "--out", tmp_path / "r.jsonl").returncode == 0
+    taken = time.monotonic() - started
+    (end,) = ends(tmp_path / "r.jsonl")
+    assert 0.5 * taken < end["seconds"] <= taken + 0.05, "from the start of the process on, in ticks of 10 ms"
+
+
+def ends(path):
+    return [header for header in read([path]).headers.values() if header["type"] == "end"]
 
 
 def test_json_goes_to_standard_output_alone(tmp_path):
@@ -86,10 +101,12 @@ def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
     process.wait()
     before = read([out]).points
     assert before
+    assert not ends(out)
     done = run(*arguments, "--resume")
     assert done.returncode == 0, done.stderr
     points = [json.dumps(record["point"]) for record in read([out]).points]
     assert len(points) == len(set(points)) == 3 * len([rung for rung in LADDER if rung.family in ("single", "multi")])
+    assert [end["kept"] for end in ends(out)] == [len(before)]
     assert points[: len(before)] == [json.dumps(record["point"]) for record in before]
 
 

@@ -5,6 +5,7 @@ import json
 import shlex
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,18 @@ def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
     monkeypatch.setattr(ceilings, "CudaExecutor", Gpu)
     monkeypatch.setattr(ceilings, "copy_rates", lambda executor: rates)
     monkeypatch.setattr(ceilings, "arithmetic_rates", lambda executor: {"fp32": 1e12})
+    tensor = [
+        {"instruction": instruction, "factors": factors, "operands": operands, "flops": number * 1e12}
+        for number, (factors, instruction, operands) in enumerate(
+            product(("fp16", "tf32"), ("mma.sync", "wgmma"), ("random", "zeros")), start=1
+        )
+    ]
+    monkeypatch.setattr(ceilings, "tensor_rates", lambda executor: tensor)
     out = tmp_path / "ceilings.jsonl"
     assert ceilings.main(["--device", "3", "--out", str(out)]) == 0
     (found,) = recorded(out, "ceilings")
-    assert found["flops"] == {"fp32": 1e12}
+    assert found["flops"] == {"fp32": 1e12, "fp16": 3e12, "tf32": 7e12}, "of random operands, by the faster instruction"
+    assert found["tensor"] == tensor
     assert found["device"]["number"] == 3
     assert found["host"]["cores"] >= 1
     assert found["run"]["command"] == f"python -m alexconv.ceilings --device 3 --out {out}"
