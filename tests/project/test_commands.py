@@ -5,6 +5,7 @@ import json
 import shlex
 import subprocess
 import sys
+import time
 from itertools import product
 from pathlib import Path
 
@@ -100,6 +101,13 @@ def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
     assert found["device"]["number"] == 3
     assert found["host"]["cores"] >= 1
     assert found["run"]["command"] == f"python -m alexconv.ceilings --device 3 --out {out}"
+
+
+def test_a_process_s_age_counts_from_its_start():
+    aged = "import time; time.sleep(0.3); from alexconv.machine import process_age; print(process_age())"
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", aged], capture_output=True, text=True, check=True)
+    assert 0.29 < float(done.stdout) <= time.monotonic() - started + 0.02, "starts are known in ticks of 10 ms"
 
 
 def recorded(path, kind):
