@@ -20,7 +20,7 @@ The rung is that of ``alexconv.tuning.auto``.  The first call of a shape compile
 for the device.
 
 What a call needs follows from its arrays' descriptors: shapes, strides, types, devices and alignment, not addresses.
-It is found once for all calls with the same ones (``call_of``, ``job_of``), which then only look it up.
+It is found once for all calls with the same ones (``call_of``, ``workspace_key``), which then only look it up.
 
 Calls may come from several threads and streams.  They may not be captured as CUDA graphs.  No gradients.
 """
@@ -38,8 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
-from alexconv.executors.cuda.kernels import Kernels
-from alexconv.executors.cuda.streams import Device, Job, Memory, Prepared, Workspace
+from alexconv.executors.cuda.streams import Gpu, Memory, Prepared, Workspace, WorkspaceKey
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER
 from alexconv.library.arrays import (
@@ -125,7 +124,7 @@ class Conv2d:
             raise ValueError(f"strides along rows and columns must be equal, not {rows} and {columns}")
         self.stride, self.padding = rows, pair(padding, "padding", least=0)
         self._terms = Terms(self.stride, self.padding, precision, layout)
-        self._kept: dict[Kernels, Prepared] = {}  # by the kernels that they are for
+        self._kept: dict[Any, Prepared] = {}  # by the kernels that they are for
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """The output for ``x``, in ``out`` if given."""
@@ -154,22 +153,22 @@ class Conv2d:
                 device.wait(seen.stream)
         return out
 
-    def _enqueue(self, device: Device, call: "Call", x: int, y: int, stream: int, *, keep: bool) -> None:
+    def _enqueue(self, device: Gpu, call: "Call", x: int, y: int, stream: int, *, keep: bool) -> None:
         """Puts a call of at least one image, with the addresses of its arrays, on a stream of the current device."""
-        space = device.workspace(job_of(device, call))
+        space = device.workspace(workspace_key(device, call))
         space.order.begin(stream)
-        prepared = self._kept.get(space.kernels)
+        prepared = self._kept.get(space.program.kernels)
         if prepared is None:
             prepared = self._prepared(device, space, stream, keep=keep)
         else:
             prepared.order.begin(stream)
         if keep:
-            self._kept[space.kernels] = prepared
+            self._kept[space.program.kernels] = prepared
             if len(self._kept) > KEPT_FILTERS:
                 del self._kept[next(iter(self._kept))]
         device.convolve(space, View(x, call.x), prepared, View(y, call.y), self.padding, stream)
 
-    def _prepared(self, device: Device, space: Workspace, stream: int, *, keep: bool) -> Prepared:
+    def _prepared(self, device: Gpu, space: Workspace, stream: int, *, keep: bool) -> Prepared:
         """Filters in the form of the workspace's rung, in memory of their own or in the workspace's."""
         into, w = None if keep else space.once, self._w
         if w.descriptor.device is None:
@@ -222,7 +221,7 @@ class Conv2d:
         finally:
             opened.close()
 
-    def _staged(self, device: Device, x: npt.NDArray[Any], call: "Call", *, keep: bool) -> npt.NDArray[Any]:
+    def _staged(self, device: Gpu, x: npt.NDArray[Any], call: "Call", *, keep: bool) -> npt.NDArray[Any]:
         """``[N][M][E][F]`` on a GPU, of as many images at a time as are no more than a share of its memory."""
         N, C, H, W = x.shape
         y = np.empty(call.conv.y_shape(N), x.dtype)
@@ -252,7 +251,7 @@ class DeviceArray:
     names.
     """
 
-    def __init__(self, device: Device, shape: Four, strides: Four, dtype: np.dtype[Any], stream: int) -> None:
+    def __init__(self, device: Gpu, shape: Four, strides: Four, dtype: np.dtype[Any], stream: int) -> None:
         self.shape, self.dtype = shape, dtype
         self.strides = tuple(step * dtype.itemsize for step in strides)
         self._device, self._stream = device, stream or LEGACY_STREAM
@@ -386,7 +385,7 @@ def memory_of(array: Descriptor) -> str:
     return "nhwc" if array.lies("nhwc") and not array.lies("nchw") else "nchw"
 
 
-def empty(x: Any, call: Call, device: Device, stream: int) -> tuple[Any, int]:
+def empty(x: Any, call: Call, device: Gpu, stream: int) -> tuple[Any, int]:
     """A new array on the device for a call's output, of the library of ``x`` if that is torch or CuPy; its address.
 
     It lies as the call's ``y``; its axes are in the order of the call's layout.
@@ -417,12 +416,12 @@ def like(x: Any, y: npt.NDArray[Any]) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def chosen(on: Device | HostExecutor, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice:
+def chosen(on: Gpu | HostExecutor, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice:
     """The rung for N images that lie in ``memory``'s order.
 
     Raises MissingTool if there is none, OutOfMemory if none fits.
     """
-    executor, budget = (on.executor, on.budget()) if isinstance(on, Device) else (on, on.memory_budget())
+    executor, budget = (on.executor, on.budget()) if isinstance(on, Gpu) else (on, on.memory_budget())
     for most in (budget, sys.maxsize):
         for name in (precision, *INSTEAD.get(precision, ())):
             for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
@@ -435,28 +434,28 @@ def chosen(on: Device | HostExecutor, conv: Conv, N: int, precision: str, memory
 
 
 @lru_cache(maxsize=KEPT_CALLS)
-def job_of(device: Device, call: Call) -> Job:
+def workspace_key(device: Gpu, call: Call) -> WorkspaceKey:
     """What the device computes for a call; raises as ``chosen`` does."""
     choice = chosen(device, call.conv, call.N, call.terms.precision, call.memory)
     x_in_place = call.terms.padding == (0, 0) and in_place(call.x, choice.rung.layout)
     y_in_place = in_place(call.y, choice.rung.layout)
-    return Job(choice.rung.name, tuple(choice.constants.items()), call.conv, call.N, x_in_place, y_in_place)
+    return WorkspaceKey(choice.rung.name, tuple(choice.constants.items()), call.conv, call.N, x_in_place, y_in_place)
 
 
-_devices: dict[int, Device] = {}
+_devices: dict[int, Gpu] = {}
 _starting = threading.Lock()
 
 
-def gpu(number: int) -> Device:
+def gpu(number: int) -> Gpu:
     """The GPU with that number, kept; raises MissingTool."""
     with _starting:
         if number not in _devices:
-            _devices[number] = Device(number)
+            _devices[number] = Gpu(number)
         return _devices[number]
 
 
 @cache
-def first_gpu() -> Device | None:
+def first_gpu() -> Gpu | None:
     """GPU 0, or None where there is none that can be used."""
     try:
         return gpu(0)
@@ -465,7 +464,7 @@ def first_gpu() -> Device | None:
 
 
 # Which GPU computes arrays in host memory, None for the CPU, by backend; and the backends that compute a GPU's arrays.
-HOST_ARRAYS: dict[str, Callable[[], Device | None]] = {
+HOST_ARRAYS: dict[str, Callable[[], Gpu | None]] = {
     "auto": lambda: first_gpu(),
     "cuda": lambda: gpu(0),
     "host": lambda: None,

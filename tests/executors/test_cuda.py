@@ -9,6 +9,8 @@ from rung_runs import run_once, whole
 from alexconv import ceilings
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
+from alexconv.executors.cuda import executor as cuda_executor
+from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import IMAGES_AT_A_TIME
@@ -16,7 +18,7 @@ from alexconv.measuring.checks import PRECISIONS, exact_inputs
 from alexconv.measuring.planner import plan
 from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.measuring.transfers import TRANSFERS
+from alexconv.measuring.transfers import TRANSFERS, transfer_named
 from alexconv.shapes import WORKLOADS, Conv
 
 pytestmark = pytest.mark.gpu
@@ -104,3 +106,35 @@ def test_the_tensor_cores_ceilings_are_of_products_that_are_made(cuda, factors):
     for target in ceilings.tensor_instructions(cuda.arch).values():
         _, sums = ceilings.tensor_products(cuda, target, factors, ones, 10)
         assert set(sums) == {10.0 * ones.shape[1] * ceilings.TILE / 128}
+
+
+@pytest.fixture(scope="module")
+def without_bindings():
+    """An executor where cuda-bindings are not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_executor, "import_bindings", lambda: None)
+        made = cuda_executor.CudaExecutor()
+    yield made
+    made.leave()
+
+
+@pytest.mark.parametrize("rung", [rung for rung in LADDER if not rung.maps], ids=lambda rung: rung.name)
+@pytest.mark.parametrize("transfer", ["pageable", "streamed:3"])
+def test_pycuda_alone_runs_every_rung_without_tensor_maps(without_bindings, rung, transfer):
+    conv = next(conv for conv in ODD if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
+    x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
+    constants, how = rung.resolve(conv, {}), transfer_named(transfer)
+    cut = plan(BoundRung(rung, conv, constants), 9, 1 << 30, how.streams, how.pieces_at_least)
+    with open_rung(without_bindings, cut, x, w, how) as opened:
+        np.testing.assert_array_equal(opened.outputs().astype(np.float32), reference(conv, x, w))
+        samples = opened.buffers.measure(0.0)
+        assert min(samples["total"]) > 0
+        assert all(facts["registers"] > 0 for facts in opened.program.launches(9))
+        np.testing.assert_array_equal(opened.outputs().astype(np.float32), reference(conv, x, w))
+
+
+def test_pycuda_alone_refuses_tensor_maps_and_says_why(without_bindings):
+    point = Point("alexnet", 2, 1, "wgmma-half", "pageable", "half", RUNGS["wgmma-half"].resolve(ODD[1], {}))
+    record = Runner(without_bindings, [point], Settings(seconds=0.0, baseline=False)).record(point)
+    assert (record["status"], "needs cuda-bindings" in record["reason"]) == ("skipped", True)
+    assert without_bindings.header()["kernels_launched"] == "one by one"

@@ -1,6 +1,5 @@
-"""Programs of the CUDA executor with a stand-in for the driver: what is loaded, launched and with which arguments."""
+"""The CUDA executor with stand-ins for its drivers: what is loaded, launched and with which arguments."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +9,6 @@ from alexconv.executors.cuda import executor as cuda
 from alexconv.executors.cuda.kernels import Kernels
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.problem import H200
 from alexconv.shapes import WORKLOADS
 
 ALEXNET = WORKLOADS["alexnet"]
@@ -24,6 +22,18 @@ class Driver:
 
     def __init__(self):
         self.loaded, self.unloaded, self.allowed = [], [], {}
+
+    def cuDeviceGet(self, number):
+        return 0, number
+
+    def cuDevicePrimaryCtxRetain(self, device):
+        return 0, 5
+
+    def cuCtxGetCurrent(self):
+        return 0, 5
+
+    def cuCtxSynchronize(self):
+        return (0,)
 
     def cuModuleLoadData(self, cubin):
         self.loaded.append(cubin)
@@ -63,11 +73,80 @@ class Launches:
         return SimpleNamespace(enqueue=lambda stream, words: self.enqueued.append((*launch, stream, list(words))))
 
 
+class Pycuda:
+    """PyCUDA's driver, as far as an executor and its kernels need it."""
+
+    function_attribute = SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
+
+    def __init__(self):
+        self.loaded, self.launched, self.allowed, self.uploaded = [], [], {}, []
+        self.device_attribute = SimpleNamespace(
+            MULTIPROCESSOR_COUNT=132,
+            MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=227 * 1024,
+            MAX_SHARED_MEMORY_PER_MULTIPROCESSOR=228 * 1024,
+            L2_CACHE_SIZE=60 << 20,
+            MAX_THREADS_PER_MULTIPROCESSOR=2048,
+        )
+        self.Device.count = lambda: 1
+
+    class Device:
+        def __init__(self, number):
+            self.name, self.compute_capability = lambda: "stand-in", lambda: (9, 0)
+
+        def get_attribute(self, value):
+            return value
+
+        def retain_primary_context(self):
+            return SimpleNamespace(push=lambda: None, pop=lambda: None)
+
+    class Stream:
+        handle = 7
+
+    def module_from_buffer(self, cubin):
+        self.loaded.append(cubin)
+        return SimpleNamespace(get_function=self.function, get_global=lambda name: (8192, 64))
+
+    def function(self, entry):
+        def launch(grid, block, stream, *arguments, shared_size):
+            self.launched.append((entry, grid, block, stream, arguments, shared_size))
+
+        return SimpleNamespace(
+            prepare=lambda types: SimpleNamespace(prepared_async_call=launch),
+            set_attribute=lambda attribute, value: self.allowed.update({entry: value}),
+            num_regs=1,
+            shared_size_bytes=2,
+            local_size_bytes=3,
+        )
+
+    def mem_alloc(self, nbytes):
+        return 1 << 20
+
+    def memcpy_htod(self, address, values):
+        self.uploaded.append((address, values))
+
+
 @pytest.fixture
 def driver(monkeypatch):
+    """The driver of cuda-bindings, which are installed."""
     made = Driver()
     monkeypatch.setattr(cuda, "import_bindings", lambda: made)
     return made
+
+
+@pytest.fixture
+def pycuda(monkeypatch):
+    made = Pycuda()
+    monkeypatch.setattr(cuda, "import_driver", lambda: made)
+    monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
+    monkeypatch.setattr(cuda.nvcc, "compile_cubin", lambda path, macros, arch: path.name.encode())
+    return made
+
+
+@pytest.fixture
+def executor(pycuda):
+    made = cuda.CudaExecutor()
+    yield made
+    made.leave()
 
 
 @pytest.fixture
@@ -77,39 +156,53 @@ def launches(monkeypatch):
     return made
 
 
-def program(rung, layer, **chosen):
+def bound_rung(rung, layer, **chosen):
     conv = ALEXNET.layer(layer)
-    bound = BoundRung(RUNGS[rung], conv, RUNGS[rung].resolve(conv, chosen))
-    executor = SimpleNamespace(has_pdl=True, device=H200, attribute=lambda name: 2048)
-    return cuda.CudaProgram(executor, bound, b"cubin"), bound
+    return BoundRung(RUNGS[rung], conv, RUNGS[rung].resolve(conv, chosen))
+
+
+def addresses_of(bound):
+    names = {array.name for array in (*bound.rung.scratch, *bound.rung.prepared)} | {"x", "w", "y"}
+    return {name: 10**9 * number for number, name in enumerate(sorted(names), start=1)}
 
 
 STREAM = SimpleNamespace(handle=7)
 
 
-def test_a_cubin_is_loaded_once_whatever_is_asked_of_it(driver, launches):
-    loaded, bound = program("mma-split", 2)
-    names = {array.name for array in (*bound.rung.scratch, *bound.rung.prepared)} | {"x", "w", "y"}
-    addresses = dict.fromkeys(names, 4096)
+def test_a_cubin_is_loaded_once_whatever_is_asked_of_it(driver, launches, executor):
+    bound = bound_rung("mma-split", 2)
+    loaded, again = executor.load(bound), executor.load(bound)
+    addresses = addresses_of(bound)
     loaded.prepare(addresses, STREAM)
     loaded.enqueue(3, addresses, STREAM)
-    loaded.enqueue(3, addresses, STREAM, pdl=True)
+    again.enqueue(3, addresses, STREAM.handle, pdl=True)
     facts = loaded.launches(3)
-    assert driver.loaded == [b"cubin"]
+    assert driver.loaded == [b"mma_split.cu"]
     assert [fact["entry"] for fact in facts] == bound.entries()
     assert all((fact["registers"], fact["static_shared"], fact["local"]) == (1, 2, 3) for fact in facts)
     assert facts[-1]["occupancy"] == 3 * bound.launches(3)[0].block[0] / 2048
     assert all(enqueued[4] == 7 for enqueued in launches.enqueued)
     del loaded
-    assert driver.unloaded == [b"cubin"]
+    assert driver.unloaded == []
+    del again
+    assert driver.unloaded == [b"mma_split.cu"]
+    executor.load(bound)
+    assert len(driver.loaded) == 2, "kernels that were given back are loaded again"
 
 
-def test_only_a_launch_behind_another_kernel_is_a_programmatic_dependent_one(driver, launches):
-    loaded, bound = program("mma-split", 2)
-    names = {array.name for array in (*bound.rung.scratch, *bound.rung.prepared)} | {"x", "w", "y"}
-    addresses = dict.fromkeys(names, 4096)
+def test_programs_with_filters_in_constant_memory_have_modules_of_their_own(driver, executor):
+    bound = bound_rung("tiled-constant", 1)
+    both = [executor.load(bound), executor.load(bound)]
+    assert len(driver.loaded) == 2
+    assert [program.constant_filters for program in both] == [4096, 4096]
+    assert executor.load(bound_rung("tiled", 1)).constant_filters is None
+
+
+def test_only_a_launch_after_another_kernel_is_a_programmatic_dependent_one(driver, launches, executor):
+    bound = bound_rung("mma-split", 2)
+    loaded = executor.load(bound)
     for pdl in (False, True):
-        loaded.enqueue(1, addresses, STREAM, pdl=pdl)
+        loaded.enqueue(1, addresses_of(bound), STREAM, pdl=pdl)
     assert [pdl for *_, pdl, _, _ in launches.enqueued] == [False, True]
     shared = [shared for _, _, shared, *_ in launches.enqueued]
     assert shared[0] == bound.launches(1)[0].dynamic_shared <= shared[1]
@@ -123,13 +216,12 @@ def test_a_kernel_keeps_the_most_shared_memory_that_a_launch_of_it_needs(driver,
     assert driver.allowed == {"direct": 100_000}
 
 
-def test_micro_batches_move_x_and_y_and_have_maps_of_their_own(driver, launches, monkeypatch):
-    monkeypatch.setattr(cuda, "encode", lambda tensor_map, p, address: np.array([p.N, address]))
-    loaded, bound = program("wgmma-window-scaled", 1, IMAGES_AT_A_TIME=64)
-    maps = []
-    loaded._executor.driver = SimpleNamespace(to_device=lambda encoded: maps.append(encoded) or 100 + len(maps))
-    names = [array.name for array in (*bound.rung.scratch, *bound.rung.prepared)]
-    addresses = {name: 10**9 * number for number, name in enumerate(["x", "w", "y", *names], start=1)}
+def test_micro_batches_move_x_and_y_and_have_maps_of_their_own(driver, launches, executor, pycuda, monkeypatch):
+    monkeypatch.setattr(
+        "alexconv.executors.cuda.tensor_maps.encode", lambda tensor_map, p, address: np.array([p.N, address])
+    )
+    bound = bound_rung("wgmma-window-scaled", 1, IMAGES_AT_A_TIME=64)
+    loaded, addresses = executor.load(bound), addresses_of(bound)
     loaded.enqueue(150, addresses, STREAM)
     of_input = [words for function, *_, words in launches.enqueued if function == "prepare_input"]
     assert [words[0] - addresses["x"] for words in of_input] == [
@@ -138,13 +230,28 @@ def test_micro_batches_move_x_and_y_and_have_maps_of_their_own(driver, launches,
     products = [words for function, *_, words in launches.enqueued if function == "multiply"]
     args = next(launch.args for launch in bound.launches(64) if launch.entry == "multiply")
     assert [dict(zip(args, words, strict=True))["N"] for words in products] == [64, 64, 22]
-    assert sorted({int(N) for N, _ in maps}) == [22, 64]
-    assert len(maps) == 2 * len(bound.rung.maps), "a map serves every micro-batch of its size"
+    places = [address for address, _ in pycuda.uploaded]
+    assert sorted({int(N) for _, (N, _) in pycuda.uploaded}) == [22, 64]
+    assert len(places) == 2 * len(bound.rung.maps), "a map serves every micro-batch of its size"
+    assert len(set(places)) == len(places) == len(loaded.maps), "no map is written over"
+    assert all(address % 64 == 0 for address in places)
 
 
-def test_filters_in_constant_memory_have_the_symbols_address(driver):
-    loaded, _ = program("tiled-constant", 1)
-    buffers = SimpleNamespace(allocate=lambda nbytes: nbytes)
-    assert loaded.filters(buffers, 64) == 4096
-    loaded.bound = replace(loaded.bound, rung=RUNGS["tiled"])
-    assert loaded.filters(buffers, 64) == 64
+def test_without_bindings_pycuda_loads_and_launches_what_needs_no_handle(monkeypatch, pycuda):
+    monkeypatch.setattr(cuda, "import_bindings", lambda: None)
+    executor = cuda.CudaExecutor()
+    bound = bound_rung("igemm-async", 2)
+    loaded, addresses, stream = executor.load(bound), addresses_of(bound), executor.stream
+    loaded.enqueue(3, addresses, stream)
+    (launch,) = bound.launches(3)
+    arguments = tuple(bound.arguments(0, 3, addresses, None)[name] for name in launch.args)
+    assert pycuda.launched == [(launch.entry, launch.grid, launch.block, stream, arguments, launch.dynamic_shared)]
+    loaded.kernels.step(launch, 100_000)
+    assert pycuda.allowed == {launch.entry: 100_000}
+    facts = loaded.launches(3)[-1]
+    assert (facts["registers"], facts["static_shared"], facts["local"], facts["occupancy"]) == (1, 2, 3, None)
+    assert executor.load(bound_rung("tiled-constant", 1)).constant_filters == 8192
+    assert not executor.has_pdl
+    assert "needs cuda-bindings" in executor.unsuited(RUNGS["wgmma-split"])
+    assert executor.unsuited(RUNGS["igemm-async"]) is None
+    executor.leave()

@@ -12,7 +12,7 @@ from test_library import assert_right, random_case
 import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.executors.cuda import streams as cuda_streams
-from alexconv.executors.cuda.streams import Job
+from alexconv.executors.cuda.streams import WorkspaceKey
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import IMAGES_AT_A_TIME
@@ -70,11 +70,11 @@ def compiled(torch):
             x, w, stride, padding, last = shape(precision, number)
             conv = conv_of(x, w, stride, padding)
             choice = library.chosen(device, conv, len(x), precision, "nhwc" if last else "nchw")
-            wanted.add(Job(choice.rung.name, tuple(choice.constants.items()), conv, len(x), False, False))
-    bound = [BoundRung(job.rung, job.conv, dict(job.constants), device.executor.device) for job in wanted]
+            wanted.add(WorkspaceKey(choice.rung.name, tuple(choice.constants.items()), conv, len(x), False, False))
+    bound = [BoundRung(key.rung, key.conv, dict(key.constants), device.executor.device) for key in wanted]
     with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(device.executor.build, bound))
-    return {job.rung.name for job in wanted}
+    return {key.rung.name for key in wanted}
 
 
 def torchs_error(torch, y, x, w, stride, padding):
@@ -222,7 +222,7 @@ def test_a_layer_too_large_for_the_fastest_rung_gets_another(torch, monkeypatch)
 def forget():
     """What was chosen for the memory that there was."""
     library.chosen.cache_clear()
-    library.job_of.cache_clear()
+    library.workspace_key.cache_clear()
 
 
 def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
@@ -317,8 +317,8 @@ def test_more_addresses_than_maps_are_kept_for(torch, pair, monkeypatch):
     expected = torch.nn.functional.conv2d(x.float(), w.float())
     for factor, source in enumerate(sources * 2):
         assert (layer(source).float() - factor % 8 * expected).abs().max() < 0.2
-        (space,) = (space for job, space in library.gpu(0)._workspaces.items() if len(x) == job.N)
-        assert 0 < len(space.maps) < 5 + len(space.job.rung.maps)
+        (space,) = (space for key, space in library.gpu(0)._workspaces.items() if len(x) == key.N)
+        assert 0 < len(space.program.maps) < 5 + len(space.key.rung.maps)
 
 
 def test_the_threads_context_stays_what_it_was(torch, pair):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.executors.interface import NAN_BYTE, Samples, Values, fill_with_nan
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.sampling import repeat
@@ -20,7 +21,8 @@ from alexconv.measuring.transfers import Transfer
 from alexconv.records.store import Record
 
 if TYPE_CHECKING:
-    from alexconv.executors.cuda.executor import CudaExecutor, CudaProgram
+    from alexconv.executors.cuda.executor import CudaExecutor
+    from alexconv.executors.cuda.program import CudaProgram
 
 FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed after a flush, because each flush takes time
 PAGE = 4096  # bytes; the host's pages, by which unified memory moves
@@ -84,9 +86,18 @@ class CudaBuffers:
         self._allocations.append(self.driver.mem_alloc(nbytes))
         return int(self._allocations[-1])
 
-    def filter_set(self, filters: int) -> dict[str, int]:
-        """Addresses of the filters and of what is prepared from them, which all pieces share."""
-        return {"w": filters, **{name: self.allocate(nbytes) for name, nbytes in self.prepared_bytes.items()}}
+    def filter_set(self, w: Values) -> dict[str, int]:
+        """Addresses of the filters, in constant memory if the rung has them there, and of what is prepared from them.
+
+        All pieces share them.
+        """
+        constant = self.program.constant_filters
+        filters = self.allocate(w.nbytes) if constant is None else constant
+        return {"w": filters, **self.prepared_set()}
+
+    def prepared_set(self) -> dict[str, int]:
+        """Addresses of what is prepared from the filters."""
+        return {name: self.allocate(nbytes) for name, nbytes in self.prepared_bytes.items()}
 
     def buffer_set(self, names: list[str], filters: dict[str, int]) -> dict[str, int]:
         """Addresses of one piece's arrays, with those of the filters."""
@@ -161,7 +172,7 @@ class CopiedBuffers(CudaBuffers):
             self.x, self.w = x, w
             self.y = np.empty(y_shape, self.dtype)
             self.y.fill(0)  # touches the pages, whose first use is the host's affair and not the copy's
-        self.pointers = self.buffer_set(list(self.bytes), self.filter_set(self.program.filters(self, w.nbytes)))
+        self.pointers = self.buffer_set(list(self.bytes), self.filter_set(w))
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
         """Host arrays to host arrays once; milliseconds of copies in, copies out, and in all."""
@@ -220,7 +231,7 @@ class StreamedBuffers(CudaBuffers):
         _, _, plan, x, w, transfer = arguments
         self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
         self.y = self.driver.pagelocked_empty(self.program.bound.rung.y_shape(self.conv, plan.N), self.dtype)
-        self._filters = self.filter_set(self.program.filters(self, w.nbytes))
+        self._filters = self.filter_set(w)
         self.sets: dict[int, dict[str, int]] = {}  # by stream
         order = [(0, piece) for piece in range(len(plan.pieces))]
         self.pipeline = Pipeline(self.executor, [self], order, transfer.streams)
@@ -370,9 +381,10 @@ class ManagedBuffers(CudaBuffers):
         np.copyto(self.x, x)
         np.copyto(self.w, w)
         self.prefetches = transfer.prefetches
-        self.in_constant_memory = self.program.bound.rung.constant_symbol is not None
-        filters = self.program.filters(self, 0) if self.in_constant_memory else self.w.ctypes.data
-        self.scratch = self.buffer_set([a.name for a in self.program.bound.rung.scratch], self.filter_set(filters))
+        constant = self.program.constant_filters
+        self.in_constant_memory = constant is not None
+        filters = {"w": self.w.ctypes.data if constant is None else constant, **self.prepared_set()}
+        self.scratch = self.buffer_set([array.name for array in self.program.bound.rung.scratch], filters)
 
     def _managed(self, shape: tuple[int, ...]) -> Values:
         everywhere = self.driver.mem_attach_flags.GLOBAL
@@ -381,16 +393,13 @@ class ManagedBuffers(CudaBuffers):
 
     def prefetch(self, values: Values, *, to_device: bool) -> None:
         """Enqueues the move of an array's pages."""
-        from cuda.bindings import driver as bindings
-
+        bindings = require_bindings("prefetching")
         kinds = bindings.CUmemLocationType
         place = bindings.CUmemLocation()
         place.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE if to_device else kinds.CU_MEM_LOCATION_TYPE_HOST
         place.id = self.executor.number if to_device else 0
         move = getattr(bindings, "cuMemPrefetchAsync_v2", bindings.cuMemPrefetchAsync)
-        (result,) = move(values.ctypes.data, values.nbytes, place, 0, self.stream.handle)
-        if result != bindings.CUresult.CUDA_SUCCESS:
-            raise self.driver.RuntimeError(f"cuMemPrefetchAsync: {result.name}")
+        answer(move(values.ctypes.data, values.nbytes, place, 0, self.stream.handle), "prefetching")
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
         """Arrays on the host's pages to arrays on the host's pages once; milliseconds of each part."""

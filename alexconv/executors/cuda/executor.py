@@ -4,24 +4,24 @@ The primary context is used and pushed, so other libraries in the process (torch
 """
 
 import atexit
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from math import prod
-from typing import Any
+from typing import Any, SupportsInt
 
 from alexconv.compiling import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.cuda.bindings import PDL_SINCE, import_bindings, pdl_shared
-from alexconv.executors.cuda.buffers import CudaBuffers, Pipeline, StreamedBuffers, time_on_device
+from alexconv.executors.cuda.bindings import PDL_SINCE, import_bindings
+from alexconv.executors.cuda.buffers import Pipeline, StreamedBuffers, time_on_device
+from alexconv.executors.cuda.context import PrimaryContext
 from alexconv.executors.cuda.graphs import Graph
 from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
-from alexconv.executors.cuda.tensor_maps import encode
+from alexconv.executors.cuda.program import CudaProgram
 from alexconv.executors.interface import Buffers, Samples, Values
-from alexconv.kernels.bound import BoundRung, LaunchConfig
-from alexconv.kernels.geometry import WARP
-from alexconv.kernels.problem import Device, Problem
-from alexconv.kernels.rung import Rung, TensorMap
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.problem import Device
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.planner import Plan
 from alexconv.measuring.transfers import Transfer, transfers_of
 from alexconv.measuring.watchdog import TIME_LIMIT
@@ -48,94 +48,6 @@ def import_driver() -> Any:
     if not count:
         raise MissingTool("there is no NVIDIA GPU on this machine; use --backend host")
     return driver
-
-
-class CudaProgram:
-    """A bound rung loaded on the device."""
-
-    def __init__(self, executor: "CudaExecutor", bound: BoundRung, cubin: bytes) -> None:
-        self.bound, self._executor = bound, executor
-        bindings = import_bindings()
-        self._kernels: Any = (
-            PycudaKernels(executor.driver, cubin)
-            if bindings is None
-            else Kernels(bindings, cubin, bindings.cuModuleUnload)
-        )
-        self._preparation = [self._kernels.step(launch) for launch in bound.preparation()]
-        self._steps: dict[tuple[int, bool], list[Any]] = {}  # by images, and whether a kernel precedes the first
-        self._maps: dict[tuple[str, int, int], Any] = {}  # by map, images and the array's address
-
-    def filters(self, buffers: "CudaBuffers", nbytes: int) -> int:
-        """Where the filters go: the rung's constant memory if it keeps them there, else new memory."""
-        symbol = self.bound.rung.constant_symbol
-        return buffers.allocate(nbytes) if symbol is None else int(self._kernels.symbol(symbol))
-
-    def enqueue(self, images: int, pointers: dict[str, int], stream: Any, *, pdl: bool = False) -> None:
-        """Puts the rung's launches over ``images`` images on a stream; ``pointers`` names its arrays' addresses.
-
-        With ``pdl`` a kernel precedes them that does not prepare their filters: the first may be a programmatic
-        dependent launch.  A map is made when it is first asked for, which must be outside of any capture.
-        """
-        for first, count in self.bound.micro_batches(images):
-            arguments = self.bound.arguments(first, count, pointers, self._encoded)
-            self._enqueue(self._steps_over(count, pdl=pdl and first == 0), arguments, stream)
-
-    def prepare(self, pointers: dict[str, int], stream: Any) -> None:
-        """Puts the launches on a stream that bring the filters into the rung's own form."""
-        self._enqueue(self._preparation, pointers, stream)
-
-    def _enqueue(self, steps: list[Any], arguments: dict[str, int], stream: Any) -> None:
-        on = stream if isinstance(self._kernels, PycudaKernels) else stream.handle
-        for step in steps:
-            step.enqueue(arguments, on)
-
-    def _steps_over(self, images: int, *, pdl: bool) -> list[Any]:
-        key = images, pdl
-        if key not in self._steps:
-            launches = self.bound.launches(images)
-            self._steps[key] = [self._step(each, pdl=pdl or number > 0) for number, each in enumerate(launches)]
-        return self._steps[key]
-
-    def _step(self, launch: LaunchConfig, *, pdl: bool) -> Any:
-        """A launch, as a programmatic dependent one where it may be and a kernel precedes it."""
-        if not (launch.pdl and pdl and self._executor.has_pdl):
-            return self._kernels.step(launch)
-        shared = pdl_shared(launch.grid, launch.dynamic_shared, self._executor.device)
-        return self._kernels.step(launch, shared, pdl=True)
-
-    def _encoded(self, tensor_map: TensorMap, p: Problem, address: int) -> int:
-        """Address of a map on the device."""
-        key = tensor_map.name, p.N, address
-        if key not in self._maps:
-            self._maps[key] = self._executor.driver.to_device(encode(tensor_map, p, address))
-        return int(self._maps[key])
-
-    def launches(self, images: int) -> list[Record]:
-        """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""
-        found = []
-        for launch in self.bound.preparation() + self.bound.launches(images):
-            facts = self._kernels.facts(launch)
-            found.append(
-                {
-                    "entry": launch.entry,
-                    "grid": launch.grid,
-                    "block": launch.block,
-                    "registers": facts["registers"],
-                    "static_shared": facts["static_shared"],
-                    "dynamic_shared": launch.dynamic_shared,
-                    "local": facts["local"],
-                    "occupancy": self._occupancy(launch),
-                }
-            )
-        return found
-
-    def _occupancy(self, launch: LaunchConfig) -> float | None:
-        """Resident warps over the most a multiprocessor holds, where cuda-bindings tell."""
-        if isinstance(self._kernels, PycudaKernels):
-            return None
-        blocks = self._kernels.blocks_per_multiprocessor(launch)
-        resident = blocks * -(-prod(launch.block) // WARP) * WARP
-        return float(round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))
 
 
 class CudaExecutor:
@@ -167,7 +79,10 @@ class CudaExecutor:
             shared_per_multiprocessor=self.attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
             l2_bytes=self.attribute("L2_CACHE_SIZE"),
         )
-        self.has_pdl = self.capability >= PDL_SINCE and import_bindings() is not None
+        self.bindings = import_bindings()
+        self.context = None if self.bindings is None else PrimaryContext(self.bindings, device)
+        self.has_pdl = self.capability >= PDL_SINCE and self.bindings is not None
+        self._kernels: weakref.WeakValueDictionary[Any, Kernels | PycudaKernels] = weakref.WeakValueDictionary()
 
     def leave(self) -> None:
         """Takes the context off the stack of the thread that made this executor."""
@@ -185,6 +100,8 @@ class CudaExecutor:
 
     def unsuited(self, rung: Rung) -> str | None:
         """Why this GPU cannot run the rung, or None."""
+        if rung.maps and self.bindings is None:
+            return "needs cuda-bindings for its tensor maps: pip install 'alexconv[gpu]'"
         return rung.unsuited(self.capability)
 
     def describe(self) -> str:
@@ -207,7 +124,7 @@ class CudaExecutor:
             "cuda_driver": f"{driver // 1000}.{driver % 1000 // 10}",
             "toolkit": self.toolkit,
             "nvcc_flags": list(nvcc.FLAGS),
-            "kernels_launched": "one by one" if import_bindings() is None else "as a graph",
+            "kernels_launched": "one by one" if self.bindings is None else "as a graph",
             **self._management_facts(),
         }
 
@@ -226,9 +143,42 @@ class CudaExecutor:
 
     def load(self, bound: BoundRung) -> CudaProgram:
         """Loads a rung on the device, compiling it first if the cache lacks it; raises CompileError."""
-        cubin = nvcc.compile_cubin(bound.rung.path, bound.macros, self.arch)
         with self.errors(bound.rung.name):
-            return CudaProgram(self, bound, cubin)
+            in_constant_memory = bound.rung.constant_symbol is not None  # then the filters are the module's
+            kernels = self._loaded(bound) if in_constant_memory else self.kernels(bound)
+            return CudaProgram(self, bound, kernels, self)
+
+    def kernels(self, bound: BoundRung) -> Kernels | PycudaKernels:
+        """A rung's kernels, the same for all programs that have them at a time; raises CompileError."""
+        key = bound.rung.name, *bound.macros.items()
+        kernels = self._kernels.get(key)
+        if kernels is None:
+            kernels = self._kernels[key] = self._loaded(bound)
+        return kernels
+
+    def _loaded(self, bound: BoundRung) -> Kernels | PycudaKernels:
+        cubin = nvcc.compile_cubin(bound.rung.path, bound.macros, self.arch)
+        return PycudaKernels(self.driver, cubin) if self.bindings is None else self.bound_kernels(cubin)
+
+    def bound_kernels(self, cubin: bytes) -> Kernels:
+        """The kernels of a cubin, through cuda-bindings."""
+        return Kernels(self.bindings, cubin, self._unload)
+
+    def _unload(self, module: Any) -> None:
+        """Gives a module back, in any thread, once none of its kernels runs."""
+        assert self.bindings and self.context
+        with self.context.current():
+            self.bindings.cuCtxSynchronize()
+            self.bindings.cuModuleUnload(module)
+
+    def allocate(self, nbytes: int) -> SupportsInt:
+        """Memory on the device, freed with what is returned."""
+        allocated: SupportsInt = self.driver.mem_alloc(nbytes)
+        return allocated
+
+    def upload(self, address: int, values: Values, stream: Any) -> None:
+        """Copies an array to the device before anything that any stream gets next."""
+        self.driver.memcpy_htod(address, values)
 
     def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
         """Allocates the arrays of a plan; raises OutOfMemory."""
@@ -275,7 +225,7 @@ class CudaExecutor:
     @contextmanager
     def recorded(self, enqueue: Callable[[Any], None]) -> Iterator[Callable[[], None]]:
         """What puts on this executor's stream all that ``enqueue`` puts on a stream: a graph, if there are bindings."""
-        if import_bindings() is None:
+        if self.bindings is None:
             yield partial(enqueue, self.stream)
             return
         graph = Graph(partial(enqueue, self.stream), self.stream)

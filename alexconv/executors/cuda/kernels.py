@@ -1,8 +1,8 @@
 """A cubin on a device: its entry points, and launches of them with their parameters packed.
 
 PyCUDA gives no handle of a kernel, without which there is no programmatic dependent launch, no occupancy and no launch
-on another library's stream.  So cuda-bindings load the cubin where they are installed; else PyCUDA does, for its own
-streams.
+on another library's stream.  So cuda-bindings load the cubin where they are installed; else PyCUDA does, and launches
+on its own streams.  A program takes either.
 """
 
 import weakref
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from alexconv.errors import LaunchError
 from alexconv.executors.cuda.bindings import PORTABLE_SHARED, PackedLaunch, Words, answer, loaded_function
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.rung import Dims
@@ -40,6 +41,11 @@ class Kernels:
         self._functions: dict[str, Any] = {}
         self._shared: dict[str, int] = {}  # dynamic bytes that a kernel may have
         weakref.finalize(self, unload, self._module).atexit = False
+
+    @staticmethod
+    def handle(stream: Any) -> int:
+        """The stream as the launches take it: the driver's handle, of PyCUDA's stream or as it is given."""
+        return stream if isinstance(stream, int) else int(stream.handle)
 
     def symbol(self, name: str) -> int:
         """Address of a ``__constant__`` array."""
@@ -77,7 +83,7 @@ class Kernels:
             for name, attribute in wanted.items()
         }
 
-    def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int:
+    def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int | None:
         """How many blocks of a launch a multiprocessor holds; PyCUDA's own figure is wrong on today's chips."""
         x, y, z = launch.block
         function = self._function(launch.entry, launch.dynamic_shared)
@@ -93,23 +99,31 @@ class Kernels:
 
 
 class PycudaKernels:
-    """The same as PyCUDA has it, where cuda-bindings are not installed: launches on PyCUDA's streams."""
+    """The same through PyCUDA alone: launches on its own streams, none of them a programmatic dependent one."""
 
     def __init__(self, driver: Any, cubin: bytes) -> None:
         self._driver = driver
         self._module = driver.module_from_buffer(cubin)
+
+    @staticmethod
+    def handle(stream: Any) -> Any:
+        """The stream as the launches take it: PyCUDA's own object."""
+        return stream
 
     def symbol(self, name: str) -> int:
         """Address of a ``__constant__`` array."""
         address, _ = self._module.get_global(name)
         return int(address)
 
-    def step(self, launch: LaunchConfig) -> "PycudaStep":
-        """A launch that takes what is known by name."""
+    def step(self, launch: LaunchConfig, shared: int | None = None, *, pdl: bool = False) -> "PycudaStep":
+        """A launch that takes what is known by name; with other than its own bytes of shared memory if given."""
+        if pdl:
+            raise LaunchError(f"{launch.entry}: PyCUDA has no programmatic dependent launch")
+        shared = launch.dynamic_shared if shared is None else shared
         function = self._module.get_function(launch.entry)
-        if launch.dynamic_shared > PORTABLE_SHARED:
-            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.dynamic_shared)
-        return PycudaStep(launch, function.prepare("P" * len(launch.args)))
+        if shared > PORTABLE_SHARED:
+            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        return PycudaStep(launch, shared, function.prepare("P" * len(launch.args)))
 
     def facts(self, launch: LaunchConfig) -> Record:
         """Registers, static shared and local bytes of a launch's kernel."""
@@ -120,16 +134,21 @@ class PycudaKernels:
             "local": function.local_size_bytes,
         }
 
+    def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int | None:
+        """Nothing: PyCUDA's figure is wrong on today's chips."""
+        return None
+
 
 @dataclass(frozen=True)
 class PycudaStep:
     """A launch of PyCUDA's that takes addresses and numbers by name."""
 
     config: LaunchConfig
+    shared: int
     function: Any
 
     def enqueue(self, values: Mapping[str, int], stream: Any) -> None:
         """Enqueues it with its arguments' values."""
         arguments = [values[name] for name in self.config.args]
-        grid, block, shared = self.config.grid, self.config.block, self.config.dynamic_shared
-        self.function.prepared_async_call(grid, block, stream, *arguments, shared_size=shared)
+        grid, block = self.config.grid, self.config.block
+        self.function.prepared_async_call(grid, block, stream, *arguments, shared_size=self.shared)

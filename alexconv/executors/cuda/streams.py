@@ -3,17 +3,16 @@
 PyCUDA launches and allocates in threads that have pushed its context, and on its own streams only; so memory and events
 are cuda-bindings' here, and kernels are launched on the stream that the caller names, without waiting.  What a call
 needs besides the caller's arrays, its workspace, is kept for the next call of the same kind, up to KEPT_SHARE of the
-device's memory.  So are the launches, with their parameters packed but for the addresses.  A workspace serves one call
-after the other: an event makes a call on another stream wait for the last one.
+device's memory.  A workspace serves one call after the other: an event makes a call on another stream wait for the last
+one.
 """
 
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from math import ceil, gcd, prod
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,12 @@ from alexconv.compiling import nvcc
 from alexconv.errors import OutOfMemory
 from alexconv.executors.cuda.bindings import PackedLaunch, answer, require_bindings
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.cuda.kernels import Kernels, Step
-from alexconv.executors.cuda.tensor_maps import MAP_BYTES, encode
+from alexconv.executors.cuda.kernels import Kernels
+from alexconv.executors.cuda.program import CudaProgram
 from alexconv.executors.interface import NAN_BYTE
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import Rung, TensorMap
+from alexconv.kernels.rung import Rung
 from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, in_place, packed_descriptor
 from alexconv.measuring.planner import DoesNotFit, Plan, plan_on
 from alexconv.shapes import Conv
@@ -39,7 +37,6 @@ COPY_SOURCE = Path(__file__).with_name("copy.cu")
 KEPT_SHARE = 0.25  # of the device's memory, for workspaces
 MOST_WORKSPACES = 256
 MOST_MAPS = 1024  # tensor maps of a workspace: one for each address that it has met
-MAPS_TOGETHER = 32  # that are allocated at a time
 MOST_COPIES = 1024  # launches of copiers that are kept, one for each pair of descriptors
 BLOCK = 256  # threads of copy_elements
 TILE, TILE_ROWS = 32, 8  # of copy_transposed; as in copy.cu
@@ -49,7 +46,7 @@ LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
 class Memory:
     """Memory on a device, given back when nobody refers to it any more."""
 
-    def __init__(self, device: "Device", nbytes: int) -> None:
+    def __init__(self, device: "Gpu", nbytes: int) -> None:
         self.nbytes = max(nbytes, 1)
         with device.current():
             result, address = device.driver.cuMemAlloc(self.nbytes)
@@ -58,11 +55,14 @@ class Memory:
         self.address = int(address)
         weakref.finalize(self, device.free, self.address).atexit = False
 
+    def __int__(self) -> int:
+        return self.address
+
 
 class StreamOrder:
     """An order among streams: what one enqueues after ``begin`` runs after all that was enqueued before ``end``."""
 
-    def __init__(self, device: "Device") -> None:
+    def __init__(self, device: "Gpu") -> None:
         self._driver = device.driver
         flags = self._driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._event = answer(self._driver.cuEventCreate(flags), "an event")
@@ -78,7 +78,7 @@ class StreamOrder:
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkspaceKey:
     """What is to be computed: a rung for N images of a shape, and which arrays lie as the rung wants them."""
 
     name: str
@@ -90,34 +90,31 @@ class Job:
 
     @property
     def rung(self) -> Rung:
-        """The rung; jobs are looked up by its name, which is quicker to compare."""
+        """The rung; keys are looked up by its name, which is quicker to compare."""
         return RUNGS[self.name]
 
 
 class Prepared:
     """Filters in the form that a rung wants, kept as long as this object."""
 
-    def __init__(self, device: "Device", arrays: dict[str, Memory]) -> None:
+    def __init__(self, device: "Gpu", arrays: dict[str, Memory]) -> None:
         self.arrays, self.order = arrays, StreamOrder(device)
         self.addresses = {name: memory.address for name, memory in arrays.items()}
 
 
 @dataclass
 class Workspace:
-    """What calls for one job share: kernels, plan, and the arrays that are not the caller's, by name.
+    """What calls with one key share: program, plan, and the arrays that are not the caller's, by name.
 
-    ``job`` is the one that was asked for, or it without arrays in place where pieces would not be aligned.  ``once``
+    ``key`` is the one that was asked for, or it without arrays in place where pieces would not be aligned.  ``once``
     has the filters of the last call that kept none of its own.
     """
 
-    job: Job
-    kernels: Kernels
+    key: WorkspaceKey
+    program: CudaProgram
     plan: Plan
     arrays: dict[str, Memory]
     order: StreamOrder
-    steps: dict[int, list[Step]] = field(default_factory=dict)  # of the rung's launches, by images
-    maps: dict[tuple[str, int, int], int] = field(default_factory=dict)  # address by map, images, array's address
-    map_memory: list[Memory] = field(default_factory=list)
     once: Prepared | None = None
 
     @cached_property
@@ -143,17 +140,6 @@ class Workspace:
             sizes["w"] = self.bound.filter_bytes()
         return sizes
 
-    @cached_property
-    def preparation(self) -> list[Step]:
-        """The launches that prepare filters."""
-        return [self.kernels.step(launch) for launch in self.bound.preparation()]
-
-    def steps_for(self, images: int) -> list[Step]:
-        """The rung's launches over ``images`` images."""
-        if images not in self.steps:
-            self.steps[images] = [self.kernels.step(launch) for launch in self.bound.launches(images)]
-        return self.steps[images]
-
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
@@ -161,53 +147,28 @@ class Workspace:
         return sum(memory.nbytes for memory in (*self.arrays.values(), *once))
 
 
-class Device:
+class Gpu:
     """A GPU that computes on other libraries' arrays.  Raises MissingTool as CudaExecutor does."""
 
     def __init__(self, number: int) -> None:
         self.driver = require_bindings("a convolution of other libraries' arrays")
         self.number = number
         self.lock = threading.RLock()
-        before = self._current_context()
         self.executor = CudaExecutor(number)
-        if threading.current_thread() is not threading.main_thread():
-            self.executor.leave()  # PyCUDA ends the process when a thread ends with a context on its stack
-        handle = answer(self.driver.cuDeviceGet(number), "a device")
-        self._context = answer(self.driver.cuDevicePrimaryCtxRetain(handle), "a context")
-        if before is not None:  # the executor made its own current: the caller's device stays what it was
-            answer(self.driver.cuCtxSetCurrent(before), "a context")
-        self._context_number = int(self._context)
-        self._workspaces: OrderedDict[Job, Workspace] = OrderedDict()
-        self._kernels: weakref.WeakValueDictionary[Any, Kernels] = weakref.WeakValueDictionary()
+        self.executor.leave()  # PyCUDA ends the process when a thread ends with a context on its stack
+        assert self.executor.context  # there are bindings
+        self.current = self.executor.context.current
+        self._workspaces: OrderedDict[WorkspaceKey, Workspace] = OrderedDict()
         self._copy_launch = lru_cache(maxsize=MOST_COPIES)(self._packed_copy)
 
-    def _current_context(self) -> Any:
-        result, context = self.driver.cuCtxGetCurrent()
-        return context if int(result) == 0 and int(context) else None
-
-    def current(self) -> AbstractContextManager[None]:
-        """The device's context is this thread's meanwhile."""
-        now = self._current_context()
-        return nullcontext() if now is not None and int(now) == self._context_number else self._pushed()
-
-    @contextmanager
-    def _pushed(self) -> Iterator[None]:
-        answer(self.driver.cuCtxPushCurrent(self._context), "a context")
-        try:
-            yield
-        finally:
-            self.driver.cuCtxPopCurrent()
+    def allocate(self, nbytes: int) -> Memory:
+        """Memory of its own; raises OutOfMemory."""
+        return Memory(self, nbytes)
 
     def free(self, address: int) -> None:
         """Gives memory back; waits for the device."""
         with self.current():
             self.driver.cuMemFree(address)
-
-    def unload(self, module: Any) -> None:
-        """Gives kernels back once none of them runs."""
-        with self.current():
-            self.driver.cuCtxSynchronize()
-            self.driver.cuModuleUnload(module)
 
     def join(self, before: int, stream: int) -> None:
         """What comes next on a stream waits for what is on another now."""
@@ -236,27 +197,27 @@ class Device:
         return int(self.executor.gpu.total_memory() * KEPT_SHARE)
 
     def budget(self) -> int:
-        """Bytes that a job may take: what is free, or could be, but no more than workspaces may have."""
+        """Bytes that a call may take: what is free, or could be, but no more than workspaces may have."""
         kept = sum(workspace.nbytes for workspace in self._workspaces.values())
         with self.current():
             return min(self.executor.memory_budget() + kept, self.kept_bytes)
 
-    def workspace(self, job: Job) -> Workspace:
-        """The workspace for a job, as it was left or new; raises OutOfMemory where none fits."""
-        kept = self._workspaces.get(job)
+    def workspace(self, key: WorkspaceKey) -> Workspace:
+        """The workspace for a key, as it was left or new; raises OutOfMemory where none fits."""
+        kept = self._workspaces.get(key)
         if kept is not None:
-            self._workspaces.move_to_end(job)
-            if len(kept.maps) < MOST_MAPS:
+            self._workspaces.move_to_end(key)
+            if len(kept.program.maps) < MOST_MAPS:
                 return kept
-            del self._workspaces[job], kept
-        made = self._made(job)
-        self._workspaces[job] = made
+            del self._workspaces[key], kept
+        made = self._made(key)
+        self._workspaces[key] = made
         return made
 
-    def _made(self, job: Job) -> Workspace:
-        rung, conv, constants = job.rung, job.conv, dict(job.constants)
+    def _made(self, key: WorkspaceKey) -> Workspace:
+        rung, conv, constants = key.rung, key.conv, dict(key.constants)
         try:
-            plan = plan_on(self.executor, rung, conv, job.N, constants, self.budget())
+            plan = plan_on(self.executor, rung, conv, key.N, constants, self.budget())
         except DoesNotFit as error:
             raise OutOfMemory(f"{rung.name}: {error}") from None
         image_bytes = rung.image_bytes(conv)
@@ -264,11 +225,11 @@ class Device:
         if len(plan.pieces) > 1 and plan.chunk % aligned:
             if plan.chunk > aligned:
                 plan = replace(plan, chunk=plan.chunk // aligned * aligned)
-            elif job.x_in_place or job.y_in_place:
-                return self._made(replace(job, x_in_place=False, y_in_place=False))
-        in_place = {"x": job.x_in_place, "y": job.y_in_place}
+            elif key.x_in_place or key.y_in_place:
+                return self._made(replace(key, x_in_place=False, y_in_place=False))
+        in_place = {"x": key.x_in_place, "y": key.y_in_place}
         sizes = {name: size for name, size in plan.bound.chunk_bytes(plan.chunk).items() if not in_place.get(name)}
-        kernels = self.kernels(plan.bound)
+        program = CudaProgram(self.executor, plan.bound, self.executor.kernels(plan.bound), self)
         self._make_room(sum(sizes.values()))
         try:
             arrays = self._allocated(sizes)
@@ -278,7 +239,7 @@ class Device:
         for memory in arrays.values():  # some rungs count on scratch that either is new or as they left it
             answer(self.driver.cuMemsetD8Async(memory.address, NAN_BYTE, memory.nbytes, 0), "filling scratch arrays")
         answer(self.driver.cuStreamSynchronize(0), "filling scratch arrays")
-        return Workspace(job, kernels, plan, arrays, StreamOrder(self))
+        return Workspace(key, program, plan, arrays, StreamOrder(self))
 
     def _allocated(self, sizes: Mapping[str, int]) -> dict[str, Memory]:
         return {name: Memory(self, nbytes) for name, nbytes in sizes.items()}
@@ -290,24 +251,11 @@ class Device:
             _, dropped = self._workspaces.popitem(last=False)
             kept -= dropped.nbytes
 
-    def kernels(self, bound: BoundRung) -> Kernels:
-        """A rung's kernels, compiled if the cache lacks them; raises CompileError."""
-        macros = bound.macros
-        return self._loaded((bound.rung.name, *macros.items()), bound.rung.path, macros)
-
-    def _loaded(self, key: Any, path: Path, macros: Mapping[str, int]) -> Kernels:
-        kernels = self._kernels.get(key)
-        if kernels is None:
-            cubin = nvcc.compile_cubin(path, macros, self.executor.arch)
-            kernels = self._kernels[key] = Kernels(self.driver, cubin, self.unload)
-        return kernels
-
     @cached_property
     def copiers(self) -> dict[int, Kernels]:
         """The kernels of copy.cu by bytes of an element."""
-        return {
-            itemsize: self._loaded(("copy", itemsize), COPY_SOURCE, {"ELEMENT_BYTES": itemsize}) for itemsize in (2, 4)
-        }
+        cubins = {size: nvcc.compile_cubin(COPY_SOURCE, {"ELEMENT_BYTES": size}, self.executor.arch) for size in (2, 4)}
+        return {size: self.executor.bound_kernels(cubin) for size, cubin in cubins.items()}
 
     def copy(self, source: View, target: View, border: tuple[int, int], stream: int) -> None:
         """Enqueues a copy of planes into the middle of a target with zeros in its border of rows and columns."""
@@ -358,61 +306,38 @@ class Device:
         addresses = {"w": w.address, **prepared.addresses}
         if "w" in sizes:
             self.copy(w, self.packed(addresses["w"], w.descriptor, "nchw", w.descriptor.shape), (0, 0), stream)
-        for step in space.preparation:
-            step.enqueue(addresses, stream)
+        space.program.prepare(addresses, stream)
         return prepared
 
     def convolve(
         self, space: Workspace, x: View, prepared: Prepared, y: View, border: tuple[int, int], stream: int
     ) -> None:
-        """Enqueues a job on the arrays of a caller: ``y`` becomes the convolution of ``x`` with the filters.
+        """Enqueues a call on the arrays of a caller: ``y`` becomes the convolution of ``x`` with the filters.
 
         The workspace's order has begun on the stream, which waits for the filters; it ends here.
         """
-        job = space.job
-        rung, conv = job.rung, job.conv
+        key = space.key
+        rung, conv = key.rung, key.conv
         values = {**space.addresses, **prepared.addresses}
-        if rung.constant_symbol:
-            symbol = space.kernels.symbol(rung.constant_symbol)
-            answer(
-                self.driver.cuMemcpyDtoDAsync(symbol, values["w"], space.bound.filter_bytes(), stream),
-                "filters as constants",
-            )
+        if constant := space.program.constant_filters:
+            copied = self.driver.cuMemcpyDtoDAsync(constant, values["w"], space.bound.filter_bytes(), stream)
+            answer(copied, "filters as constants")
         for first, last in space.pieces:
-            images, whole = last - first, last - first == job.N
+            images, whole = last - first, last - first == key.N
             piece_x, piece_y = (x, y) if whole else (x.images(first, last), y.images(first, last))
-            if job.x_in_place:
+            if key.x_in_place:
                 values["x"] = piece_x.address
             else:
                 to = self.packed(values["x"], x.descriptor, rung.layout, conv.x_shape(images))
                 self.copy(piece_x, to, border, stream)
-            if job.y_in_place:
+            if key.y_in_place:
                 values["y"] = piece_y.address
-            encoded = partial(self._encoded, space, stream)
-            for first_image, count in space.bound.micro_batches(images):
-                arguments = space.bound.arguments(first_image, count, values, encoded)
-                for step in space.steps_for(count):
-                    step.enqueue(arguments, stream)
-            if not job.y_in_place:
+            space.program.enqueue(images, values, stream)
+            if not key.y_in_place:
                 self.copy(
                     self.packed(values["y"], y.descriptor, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream
                 )
         space.order.end(stream)
-
-    def _encoded(self, space: Workspace, stream: int, tensor_map: TensorMap, p: Problem, address: int) -> int:
-        """Address of a tensor map of the rung.
-
-        A map of another array gets an address of its own: kernels may still read the old one, and TMA may have it in a
-        cache.
-        """
-        key = tensor_map.name, p.N, address
-        if key not in space.maps:
-            if len(space.maps) == MAPS_TOGETHER * len(space.map_memory):
-                space.map_memory.append(Memory(self, MAPS_TOGETHER * MAP_BYTES))
-            at = space.map_memory[-1].address + len(space.maps) % MAPS_TOGETHER * MAP_BYTES
-            self.upload(at, encode(tensor_map, p, address), stream)
-            space.maps[key] = at
-        return space.maps[key]
 
 
 def one_row(planes: Descriptor) -> Descriptor:

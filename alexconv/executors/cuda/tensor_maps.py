@@ -4,7 +4,7 @@ Encoded by the driver through cuda-bindings, since PyCUDA has no call for it, an
 takes them by address.  (CUDA driver API, "Tensor Map Object Management".)
 """
 
-from typing import Any
+from typing import Any, Protocol, SupportsInt
 
 import numpy as np
 
@@ -13,6 +13,46 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import TensorMap
 
 MAP_BYTES = 128
+MAPS_TOGETHER = 32  # that are allocated at a time
+
+
+class MapMemory(Protocol):
+    """Where tensor maps lie."""
+
+    def allocate(self, nbytes: int) -> SupportsInt:
+        """New memory on the device, which lasts as long as what is returned; raises OutOfMemory."""
+        ...
+
+    def upload(self, address: int, values: np.ndarray, stream: Any) -> None:
+        """Copies an array there before what comes next on the stream."""
+        ...
+
+
+class TensorMaps:
+    """Tensor maps on the device, made when first asked for, by map, number of images and address of the array.
+
+    A map of another array gets an address of its own: kernels may still read the old one, and TMA may have it in a
+    cache.
+    """
+
+    def __init__(self, memory: MapMemory) -> None:
+        self._memory = memory
+        self._blocks: list[SupportsInt] = []  # of MAPS_TOGETHER maps each
+        self._kept: dict[tuple[str, int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def address(self, stream: Any, tensor_map: TensorMap, p: Problem, array: int) -> int:
+        """Address of the map of an array; what comes next on the stream may read it."""
+        key = tensor_map.name, p.N, array
+        if key not in self._kept:
+            if len(self) == MAPS_TOGETHER * len(self._blocks):
+                self._blocks.append(self._memory.allocate(MAPS_TOGETHER * MAP_BYTES))
+            at = int(self._blocks[-1]) + len(self) % MAPS_TOGETHER * MAP_BYTES
+            self._memory.upload(at, encode(tensor_map, p, array), stream)
+            self._kept[key] = at
+        return self._kept[key]
 
 
 def encode(tensor_map: TensorMap, p: Problem, address: int) -> np.ndarray:

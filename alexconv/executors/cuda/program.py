@@ -1,0 +1,103 @@
+"""The launch stack: a bound rung loaded on a device, and its launches over a batch's images.
+
+Single points, sequences, pipelines and the library all enqueue through a CudaProgram, with arrays and streams of
+their own.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property, partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from alexconv.executors.cuda.bindings import pdl_shared
+from alexconv.executors.cuda.kernels import Kernels, PycudaKernels, PycudaStep, Step
+from alexconv.executors.cuda.tensor_maps import MapMemory, TensorMaps
+from alexconv.kernels.bound import BoundRung, LaunchConfig
+from alexconv.kernels.geometry import WARP
+from alexconv.records.store import Record
+
+if TYPE_CHECKING:
+    from alexconv.executors.cuda.executor import CudaExecutor
+
+
+class CudaProgram:
+    """A bound rung loaded on the device; ``memory`` is where its tensor maps lie.
+
+    A stream is PyCUDA's, or another library's by its handle.
+    """
+
+    def __init__(
+        self, executor: "CudaExecutor", bound: BoundRung, kernels: Kernels | PycudaKernels, memory: MapMemory
+    ) -> None:
+        self.bound, self.kernels, self.maps = bound, kernels, TensorMaps(memory)
+        self._executor = executor
+        self._steps: dict[tuple[int, bool], list[Step | PycudaStep]] = {}  # by images; whether a kernel precedes
+
+    @cached_property
+    def constant_filters(self) -> int | None:
+        """Address of the constant memory that the rung has its filters in; None if it takes them by address."""
+        symbol = self.bound.rung.constant_symbol
+        return None if symbol is None else self.kernels.symbol(symbol)
+
+    def enqueue(self, images: int, pointers: Mapping[str, int], stream: Any, *, pdl: bool = False) -> None:
+        """Puts the rung's launches over ``images`` images on a stream; ``pointers`` names its arrays' addresses.
+
+        With ``pdl`` a kernel precedes them that does not prepare their filters: the first may be a programmatic
+        dependent launch.  A map is made when it is first asked for, which must be outside of any capture.
+        """
+        on, encoded = self.kernels.handle(stream), partial(self.maps.address, stream)
+        for first, count in self.bound.micro_batches(images):
+            arguments = self.bound.arguments(first, count, pointers, encoded)
+            for step in self._steps_over(count, pdl=pdl and first == 0):
+                step.enqueue(arguments, on)
+
+    def prepare(self, pointers: Mapping[str, int], stream: Any) -> None:
+        """Puts the launches on a stream that bring the filters into the rung's own form."""
+        on = self.kernels.handle(stream)
+        for step in self._preparation:
+            step.enqueue(pointers, on)
+
+    @cached_property
+    def _preparation(self) -> list[Step | PycudaStep]:
+        return [self.kernels.step(launch) for launch in self.bound.preparation()]
+
+    def _steps_over(self, images: int, *, pdl: bool) -> list[Step | PycudaStep]:
+        key = images, pdl
+        if key not in self._steps:
+            launches = self.bound.launches(images)
+            self._steps[key] = [self._step(each, pdl=pdl or number > 0) for number, each in enumerate(launches)]
+        return self._steps[key]
+
+    def _step(self, launch: LaunchConfig, *, pdl: bool) -> Step | PycudaStep:
+        """A launch, as a programmatic dependent one where it may be and a kernel precedes it."""
+        if not (launch.pdl and pdl and self._executor.has_pdl):
+            return self.kernels.step(launch)
+        shared = pdl_shared(launch.grid, launch.dynamic_shared, self._executor.device)
+        return self.kernels.step(launch, shared, pdl=True)
+
+    def launches(self, images: int) -> list[Record]:
+        """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""
+        found = []
+        for launch in self.bound.preparation() + self.bound.launches(images):
+            facts = self.kernels.facts(launch)
+            found.append(
+                {
+                    "entry": launch.entry,
+                    "grid": launch.grid,
+                    "block": launch.block,
+                    "registers": facts["registers"],
+                    "static_shared": facts["static_shared"],
+                    "dynamic_shared": launch.dynamic_shared,
+                    "local": facts["local"],
+                    "occupancy": self._occupancy(launch),
+                }
+            )
+        return found
+
+    def _occupancy(self, launch: LaunchConfig) -> float | None:
+        """Resident warps over the most a multiprocessor holds, where that is known."""
+        blocks = self.kernels.blocks_per_multiprocessor(launch)
+        if blocks is None:
+            return None
+        resident = blocks * -(-prod(launch.block) // WARP) * WARP
+        return float(round(resident / self._executor.attribute("MAX_THREADS_PER_MULTIPROCESSOR"), 4))
