@@ -54,7 +54,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check
 	rm -rf build/lib build/installed
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation --target build/installed .
-	cd build/installed && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p alexconv
+	cd build/installed && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p alexconv
 
 tools:
 ifneq ($(GPU),yes)

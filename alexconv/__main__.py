@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from alexconv import __version__
-from alexconv.cli.options import exits_cleanly
 from alexconv.errors import UsageError
+from alexconv.options import exits_cleanly
 
 COMMANDS = {
     "run": "alexconv.run",

@@ -17,16 +17,16 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from alexconv.cli import display
-from alexconv.cli.options import command_line, exits_cleanly, natural, program
 from alexconv.digits.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import backends, choose_executor
 from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import compile_all
-from alexconv.measuring.points import Point, choose_rungs
 from alexconv.measuring.runner import FAILURES, Runner, Settings, Skip
-from alexconv.measuring.transfers import transfer_named
+from alexconv.options import command_line, exits_cleanly, natural, program
+from alexconv.planning.points import Point, choose_rungs
+from alexconv.planning.transfers import transfer_named
 from alexconv.records import environment
 from alexconv.records.store import RecordFile
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from alexconv.cli.options import command_line, exits_cleanly, natural, program
 from alexconv.compiling import nvcc
 from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.options import command_line, exits_cleanly, natural, program
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 

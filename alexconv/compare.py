@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alexconv.cli.options import exits_cleanly, positive, program
-from alexconv.measuring.points import Point
+from alexconv.options import exits_cleanly, positive, program
+from alexconv.planning.points import Point
 from alexconv.records.statistics import FEWEST_FOR_INTERVAL, summarize
 from alexconv.records.store import Record, Records, identity, read
 

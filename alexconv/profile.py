@@ -23,19 +23,20 @@ from pathlib import Path
 from rich.progress import track
 
 from alexconv.cli import display
-from alexconv.cli.options import (
+from alexconv.cli.profile_tables import comparison, show
+from alexconv.errors import UsageError
+from alexconv.executors import backends, choose_executor
+from alexconv.kernels.problem import H200, Device
+from alexconv.measuring.ahead import compile_all
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.options import (
     comma_separated,
     command_line,
     exits_cleanly,
     natural,
     program,
 )
-from alexconv.cli.profile_tables import comparison, show
-from alexconv.errors import UsageError
-from alexconv.executors import backends, choose_executor
-from alexconv.kernels.problem import H200, Device
-from alexconv.measuring.ahead import compile_all
-from alexconv.measuring.points import (
+from alexconv.planning.points import (
     Point,
     choose_rungs,
     choose_transfers,
@@ -46,7 +47,6 @@ from alexconv.measuring.points import (
     refuse_unused,
     workload_named,
 )
-from alexconv.measuring.runner import Runner, Settings
 from alexconv.profiling.gpu import cuda_profiles, launch_once
 from alexconv.profiling.host import host_profiles
 from alexconv.records import environment

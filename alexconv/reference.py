@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from alexconv.cli.display import Progress
-from alexconv.cli.options import exits_cleanly, program
 from alexconv.cpu_reference.cache import CachedReference, ensure
 from alexconv.machine import dgemm_flops
-from alexconv.measuring.points import ALL_LAYERS, parse_batches, parse_layers, workload_named
+from alexconv.options import exits_cleanly, program
+from alexconv.planning.points import ALL_LAYERS, parse_batches, parse_layers, workload_named
 from alexconv.shapes import WORKLOADS, Conv
 
 _IMAGES_PER_READ = 32

@@ -19,7 +19,17 @@ from rich.console import Console
 from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, counted, listing, next_steps, outcome, plan_table, result_tables
-from alexconv.cli.options import (
+from alexconv.errors import UsageError
+from alexconv.executors import AUTO, EXECUTORS, backends, choose_executor
+from alexconv.executors.interface import Executor
+from alexconv.executors.sampling import stopping_rule
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.studies import STUDY_WORKLOADS
+from alexconv.measuring.jobs import Job, kept_records, run_jobs, with_peers
+from alexconv.measuring.peers import PEERS
+from alexconv.measuring.runner import SECONDS, Runner, Settings
+from alexconv.measuring.sequences import RungSequence, SequenceRunner, mixed, rung_sequences
+from alexconv.options import (
     PRECISION_NOTE,
     comma_separated,
     command_line,
@@ -30,15 +40,8 @@ from alexconv.cli.options import (
     positive,
     program,
 )
-from alexconv.errors import UsageError
-from alexconv.executors import AUTO, EXECUTORS, backends, choose_executor
-from alexconv.executors.interface import Executor
-from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.studies import STUDY_WORKLOADS
-from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.jobs import Job, kept_records, run_jobs, with_peers
-from alexconv.measuring.peers import PEERS
-from alexconv.measuring.points import (
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.points import (
     Point,
     TunedConstants,
     choose_rungs,
@@ -52,10 +55,7 @@ from alexconv.measuring.points import (
     study_points,
     workload_named,
 )
-from alexconv.measuring.runner import SECONDS, Runner, Settings
-from alexconv.measuring.sampling import stopping_rule
-from alexconv.measuring.sequences import RungSequence, SequenceRunner, mixed, rung_sequences
-from alexconv.measuring.transfers import TRANSFERS
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
 from alexconv.shapes import WORKLOADS

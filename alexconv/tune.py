@@ -23,7 +23,14 @@ from pathlib import Path
 
 from alexconv.cli import display
 from alexconv.cli.display import Progress
-from alexconv.cli.options import (
+from alexconv.cli.tuning_tables import rungs_table, show_searches
+from alexconv.errors import UsageError
+from alexconv.executors import backends, choose_executor
+from alexconv.executors.interface import TIME_LIMIT, Executor
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.problem import H200, Device
+from alexconv.measuring.runner import Settings
+from alexconv.options import (
     PRECISION_NOTE,
     comma_separated,
     command_line,
@@ -34,14 +41,8 @@ from alexconv.cli.options import (
     positive,
     program,
 )
-from alexconv.cli.tuning_tables import rungs_table, show_searches
-from alexconv.errors import UsageError
-from alexconv.executors import backends, choose_executor
-from alexconv.executors.interface import Executor
-from alexconv.kernels.ladder import LADDER
-from alexconv.kernels.problem import H200, Device
-from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.points import (
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.points import (
     Point,
     choose_rungs,
     choose_transfers,
@@ -52,8 +53,6 @@ from alexconv.measuring.points import (
     refuse_unused,
     workload_named,
 )
-from alexconv.measuring.runner import Settings
-from alexconv.measuring.watchdog import TIME_LIMIT
 from alexconv.shapes import WORKLOADS
 from alexconv.tuning.candidates import Comparison, Session, compare_rungs, search_constants
 from alexconv.tuning.search import Axes, Search, axes

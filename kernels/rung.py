@@ -113,7 +113,7 @@ def everywhere(p: Problem) -> str | None:
 class Rung:
     """One way to compute a layer: its names, its place in the ladder, its file and its launches.
 
-    ``precision`` names the error class (see ``alexconv.measuring.checks``), ``dtype`` the NumPy type of input, filters
+    ``precision`` names the error class (see ``alexconv.planning.checks``), ``dtype`` the NumPy type of input, filters
     and output.  ``layout`` says how input and output lie: ``nchw``, the study's, or ``nhwc``, channels innermost;
     filters are ``[M][C][R][S]`` always.  The launches of ``prepare`` bring the filters into the rung's own form, in
     ``prepared`` arrays, which do not grow with N; they run once for a set of filters, whatever the number of images.

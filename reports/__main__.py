@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from alexconv.cli.options import exits_cleanly, program
+from alexconv.options import exits_cleanly, program
 from alexconv.records.store import read
 from alexconv.reports.comparison import gather
 from alexconv.reports.measurements import measurements

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.layouts import LAYOUTS
-from alexconv.measuring.points import GEMM, layer_range, peer_name
-from alexconv.measuring.transfers import transfer_named
+from alexconv.planning.layouts import LAYOUTS
+from alexconv.planning.points import GEMM, layer_range, peer_name
+from alexconv.planning.transfers import transfer_named
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record, Records, identity, read

@@ -6,7 +6,7 @@ from functools import partial
 
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.planner import MEBIBYTE
+from alexconv.planning.planner import MEBIBYTE
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid

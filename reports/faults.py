@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from alexconv.measuring.points import changed_in
+from alexconv.records.labels import changed_in
 from alexconv.records.store import AXES, Record
 from alexconv.shapes import WORKLOADS
 

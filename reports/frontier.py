@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from alexconv.cli.options import exits_cleanly
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.points import GEMM, layer_range
+from alexconv.options import exits_cleanly
+from alexconv.planning.points import GEMM, layer_range
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import (
     CONTRACTS,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from alexconv.measuring.points import GEMM
+from alexconv.planning.points import GEMM
 from alexconv.reports.comparison import (
     CONTRACTS,
     FP32,

@@ -9,7 +9,7 @@ from math import sqrt
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.transfers import TRANSFERS, transfer_named
+from alexconv.planning.transfers import TRANSFERS, transfer_named
 from alexconv.records.statistics import Summary
 from alexconv.records.store import identity
 from alexconv.reports import charts, published

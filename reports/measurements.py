@@ -8,7 +8,7 @@ from functools import cached_property
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.points import changed_in
+from alexconv.records.labels import changed_in
 from alexconv.records.statistics import Summary, summarize
 from alexconv.records.store import Record, Records, identity
 from alexconv.reports.faults import fault_of, fault_of_header

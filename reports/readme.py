@@ -12,12 +12,12 @@ from pathlib import Path
 
 import matplotlib
 
-from alexconv.cli.options import exits_cleanly
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.layouts import LAYOUTS
-from alexconv.measuring.points import peer_name
+from alexconv.options import exits_cleanly
+from alexconv.planning.layouts import LAYOUTS
+from alexconv.planning.points import peer_name
 from alexconv.records.store import digest, read
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD

@@ -31,11 +31,11 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import BATCH
 from alexconv.machine import cores
-from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.points import LayerSequence, Point
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.sequences import RungSequence, SequenceRunner
 from alexconv.measuring.torch_peers import TorchRunner
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.points import LayerSequence, Point
 from alexconv.records.environment import git_facts
 from alexconv.records.names import in_present_names
 from alexconv.records.store import KEYS, Record, RecordFile, complete, digest, line_name

@@ -5,8 +5,8 @@ import numpy as np
 from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.planner import Plan, plan
-from alexconv.measuring.transfers import TRANSFERS, Transfer
+from alexconv.planning.planner import Plan, plan
+from alexconv.planning.transfers import TRANSFERS, Transfer
 from alexconv.shapes import Conv
 
 PLENTY = 1 << 34  # bytes of memory

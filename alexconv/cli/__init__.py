@@ -1,1 +1,1 @@
-"""Command-line parts that the commands share: options, display, time limits."""
+"""What the commands show: progress lines and tables."""

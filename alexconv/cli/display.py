@@ -18,9 +18,10 @@ from rich.text import Text
 
 from alexconv.cli.matrix import milliseconds
 from alexconv.kernels.ladder import LADDER
-from alexconv.measuring.planner import MEBIBYTE
-from alexconv.measuring.points import Point, rung_label
 from alexconv.measuring.runner import Runner, Skip
+from alexconv.planning.planner import MEBIBYTE
+from alexconv.planning.points import Point
+from alexconv.records.labels import rung_label
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows

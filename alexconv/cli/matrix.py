@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.points import GEMM, changed_in, label_with, layer_range
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.points import GEMM, layer_range
+from alexconv.records.labels import changed_in, label_with
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
 

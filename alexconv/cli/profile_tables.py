@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from alexconv.measuring.points import rung_label
 from alexconv.profiling.profiles import Profile, latest_profiles
 from alexconv.profiling.trace import Trace
+from alexconv.records.labels import rung_label
 
 COMPARED = (
     *("global_load_sectors_per_request", "global_store_sectors_per_request"),

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from alexconv.cli.matrix import milliseconds
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.points import rung_label
+from alexconv.records.labels import rung_label
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
 from alexconv.tuning.candidates import Comparison

@@ -8,18 +8,19 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.layouts import from_study, to_study
-from alexconv.measuring.planner import Plan
-from alexconv.measuring.transfers import Transfer
+from alexconv.planning.layouts import from_study, to_study
+from alexconv.planning.planner import Plan
+from alexconv.planning.transfers import Transfer
 from alexconv.records.store import Record
 
 Values = npt.NDArray[Any]
-Samples = dict[str, list[float]]  # milliseconds per batch, by figure: kernel, kernel_cold, h2d, d2h, total
 
 NAN_BYTE = 0xFF  # a float or half whose bytes are all this is a NaN
+TIME_LIMIT = 600.0  # seconds, of a point on a GPU
 
 
 class Program(Protocol):

@@ -14,7 +14,7 @@ Nothing is copied where ``x`` lies as the rung wants it: without gaps or padding
 bytes.  Else a kernel copies it into a workspace with its zeros; so any strides will do.  The same holds of ``out``.  A
 channels_last tensor of torch counts as one in the layout nhwc, and its output is channels_last.
 
-Precisions are the error classes of ``alexconv.measuring.checks``: fp32 and tf32 take float32; fp16 and half take
+Precisions are the error classes of ``alexconv.planning.checks``: fp32 and tf32 take float32; fp16 and half take
 float16.  Rungs of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.
 The rung is that of ``alexconv.tuning.auto``.  The first call of a shape compiles it, which takes seconds, and may wait
 for the device.
@@ -38,7 +38,6 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
-from alexconv.executors.cuda.streams import Gpu, Memory, Prepared, Workspace, WorkspaceKey
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER
 from alexconv.library.arrays import (
@@ -55,11 +54,12 @@ from alexconv.library.arrays import (
     permute,
     view,
 )
-from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.layouts import LAYOUTS, to_study
-from alexconv.measuring.planner import plan_on
-from alexconv.measuring.transfers import TRANSFERS
+from alexconv.library.workspaces import Gpu, Memory, Prepared, Workspace, WorkspaceKey
 from alexconv.messages import print_to_stderr
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.layouts import LAYOUTS, to_study
+from alexconv.planning.planner import plan_on
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
 

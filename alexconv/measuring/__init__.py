@@ -1,1 +1,1 @@
-"""From points to checked and timed results."""
+"""From planned points to checked and timed results."""

@@ -20,8 +20,8 @@ from alexconv.errors import AlexconvError
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.machine import cores
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Skip
+from alexconv.planning.points import Point
 
 Tell = Callable[[str], None]  # hears what is being waited for
 PATIENCE = 1.0  # seconds of waiting after which ``Tell`` hears of it again

@@ -8,9 +8,9 @@ from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.ahead import Ahead
 from alexconv.measuring.peers import Peer
-from alexconv.measuring.points import LayerSequence, Point
 from alexconv.measuring.runner import Runner, finished, timed_out
 from alexconv.measuring.watchdog import time_limit
+from alexconv.planning.points import LayerSequence, Point
 from alexconv.records.store import Record, RecordFile, identity
 
 

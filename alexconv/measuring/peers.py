@@ -6,7 +6,7 @@ from typing import Any
 
 from alexconv.executors.interface import Executor
 from alexconv.measuring import torch_peers
-from alexconv.measuring.points import LayerSequence, Point
+from alexconv.planning.points import LayerSequence, Point
 
 
 @dataclass(frozen=True)

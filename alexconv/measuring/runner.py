@@ -14,14 +14,15 @@ from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import ensure
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, filter_norms, patch_norms
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.interface import Executor, Samples, Values, open_rung
+from alexconv.executors.interface import Executor, Values, open_rung
+from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.checks import PRECISIONS, MaxError, each_image
-from alexconv.measuring.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
-from alexconv.measuring.points import LayerSequence, Point
-from alexconv.measuring.transfers import transfer_named
+from alexconv.planning.checks import PRECISIONS, MaxError, each_image
+from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
+from alexconv.planning.points import LayerSequence, Point
+from alexconv.planning.transfers import transfer_named
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record, digest, identity
 from alexconv.shapes import WORKLOADS, Conv

@@ -16,12 +16,14 @@ from math import ceil
 from typing import Any
 
 from alexconv.errors import UsageError
-from alexconv.executors.interface import OpenedRung, Samples, Values, open_rung
+from alexconv.executors.interface import OpenedRung, Values, open_rung
+from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200, Device
-from alexconv.measuring.checks import PRECISIONS, MaxError, worst
-from alexconv.measuring.planner import DoesNotFit, Plan, plan
-from alexconv.measuring.points import (
+from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
+from alexconv.planning.checks import PRECISIONS, MaxError, worst
+from alexconv.planning.planner import DoesNotFit, Plan, plan
+from alexconv.planning.points import (
     LayerSequence,
     Point,
     TunedConstants,
@@ -32,9 +34,7 @@ from alexconv.measuring.points import (
     refuse_unused,
     workload_named,
 )
-from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
-from alexconv.measuring.sampling import repeat
-from alexconv.measuring.transfers import Transfer, transfer_named
+from alexconv.planning.transfers import Transfer, transfer_named
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
 

@@ -22,11 +22,11 @@ import numpy as np
 
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.interface import Executor
-from alexconv.measuring.checks import PRECISIONS, MaxError, worst
-from alexconv.measuring.layouts import LAYOUTS
-from alexconv.measuring.planner import MEBIBYTE
-from alexconv.measuring.points import GEMM, LayerSequence, Point, peer_name
 from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
+from alexconv.planning.checks import PRECISIONS, MaxError, worst
+from alexconv.planning.layouts import LAYOUTS
+from alexconv.planning.planner import MEBIBYTE
+from alexconv.planning.points import GEMM, LayerSequence, Point, peer_name
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv

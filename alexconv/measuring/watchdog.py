@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from alexconv.errors import AlexconvError
 from alexconv.messages import print_error
 
-TIME_LIMIT = 600.0  # seconds, of a point on a GPU
-
 
 @contextmanager
 def time_limit(seconds: float, expired: Callable[[], int]) -> Iterator[None]:

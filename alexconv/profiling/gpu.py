@@ -12,10 +12,10 @@ from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.interface import open_rung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner
-from alexconv.measuring.transfers import transfer_named
 from alexconv.messages import print_to_stderr
+from alexconv.planning.points import Point
+from alexconv.planning.transfers import transfer_named
 from alexconv.profiling import ncu
 from alexconv.profiling.profiles import Profile, reasons_told
 from alexconv.records.store import Record, identity

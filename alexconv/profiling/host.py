@@ -7,9 +7,9 @@ import numpy as np
 from alexconv.executors.host.buffers import HostBuffers, HostProgram
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.planner import Plan
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner
+from alexconv.planning.planner import Plan
+from alexconv.planning.points import Point
 from alexconv.profiling import ncu
 from alexconv.profiling.profiles import Profile, reasons_told
 from alexconv.profiling.trace import Trace, spread_blocks, trace_launch

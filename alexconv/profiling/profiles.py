@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Skip
 from alexconv.messages import print_to_stderr
+from alexconv.planning.points import Point
 from alexconv.profiling import ncu
 from alexconv.profiling.trace import Trace
 from alexconv.records.store import Record, read

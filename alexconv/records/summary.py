@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.points import changed_in, label_with
+from alexconv.records.labels import changed_in, label_with
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.planner import DoesNotFit, plan_on
 from alexconv.messages import Say
+from alexconv.planning.planner import DoesNotFit, plan_on
 from alexconv.shapes import Conv
 from alexconv.tuning import cache as tuning_cache
 

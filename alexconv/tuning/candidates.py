@@ -12,10 +12,10 @@ from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.ahead import Ahead
 from alexconv.measuring.jobs import Teller
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings, Skip, finished, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.messages import print_to_stderr
+from alexconv.planning.points import Point
 from alexconv.records import environment
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, RecordFile, identity

@@ -6,8 +6,8 @@ from functools import cache
 from alexconv.executors.interface import Executor
 from alexconv.kernels.problem import Constants
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.points import TunedConstants
 from alexconv.messages import print_to_stderr
+from alexconv.planning.points import TunedConstants
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
 from alexconv.tuning import cache as tuning_cache

@@ -10,7 +10,7 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import IMAGES_PER_PIECE, Constant
-from alexconv.measuring.points import Point
+from alexconv.planning.points import Point
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, identity
 from alexconv.tuning.cache import Tuned

@@ -20,8 +20,8 @@ from alexconv.cpu_reference.baseline import Baseline, Conditions, blas_time, ser
 from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
 from alexconv.cpu_reference.serial import compile_serial
 from alexconv.errors import AlexconvError, CompileError, MissingTool, UsageError
-from alexconv.measuring.points import parse_batches, parse_layers, workload_named
 from alexconv.paths import CACHE_VARIABLE
+from alexconv.planning.points import parse_batches, parse_layers, workload_named
 from alexconv.shapes import WORKLOADS, Conv
 
 ALEXNET = WORKLOADS["alexnet"]

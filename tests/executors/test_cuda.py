@@ -14,11 +14,11 @@ from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import IMAGES_AT_A_TIME
-from alexconv.measuring.checks import PRECISIONS, exact_inputs
-from alexconv.measuring.planner import plan
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.measuring.transfers import TRANSFERS, transfer_named
+from alexconv.planning.checks import PRECISIONS, exact_inputs
+from alexconv.planning.planner import plan
+from alexconv.planning.points import Point
+from alexconv.planning.transfers import TRANSFERS, transfer_named
 from alexconv.shapes import WORKLOADS, Conv
 
 pytestmark = pytest.mark.gpu

@@ -9,9 +9,9 @@ from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.layouts import from_study
-from alexconv.measuring.planner import plan
-from alexconv.measuring.transfers import TRANSFERS
+from alexconv.planning.layouts import from_study
+from alexconv.planning.planner import plan
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import Conv
 
 pytestmark = pytest.mark.gpu

@@ -14,8 +14,8 @@ from alexconv.kernels.common.planes import outputs_per_thread
 from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, MAX_BLOCK, Rung, defines
-from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.transfers import TRANSFERS
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import WORKLOADS, Conv
 
 LAYERS = {

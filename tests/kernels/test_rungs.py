@@ -25,10 +25,10 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, IMAGES_AT_A_TIME, Rung
 from alexconv.kernels.single import ladder as single
-from alexconv.measuring.checks import PRECISIONS, exact_inputs
-from alexconv.measuring.planner import Plan
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Layer, Runner, Settings
+from alexconv.planning.checks import PRECISIONS, exact_inputs
+from alexconv.planning.planner import Plan
+from alexconv.planning.points import Point
 from alexconv.shapes import WORKLOADS, Conv
 
 HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]

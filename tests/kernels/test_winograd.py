@@ -8,7 +8,7 @@ from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Problem
-from alexconv.measuring.checks import PRECISIONS, exact_inputs
+from alexconv.planning.checks import PRECISIONS, exact_inputs
 from alexconv.shapes import Conv
 
 RUNG = RUNGS["wgmma-winograd"]

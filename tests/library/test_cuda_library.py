@@ -11,15 +11,15 @@ from test_library import assert_right, random_case
 
 import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
-from alexconv.executors.cuda import streams as cuda_streams
-from alexconv.executors.cuda.streams import WorkspaceKey
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import IMAGES_AT_A_TIME
 from alexconv.library import convolution as library
+from alexconv.library import workspaces
 from alexconv.library.arrays import view
+from alexconv.library.workspaces import WorkspaceKey
 from alexconv.machine import cores
-from alexconv.measuring.checks import PRECISIONS, MaxError
+from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
 
@@ -309,7 +309,7 @@ def test_filters_of_one_shape_share_a_workspace_and_not_their_values(torch, pair
 
 
 def test_more_addresses_than_maps_are_kept_for(torch, pair, monkeypatch):
-    monkeypatch.setattr(cuda_streams, "MOST_MAPS", 5)
+    monkeypatch.setattr(workspaces, "MOST_MAPS", 5)
     x, w = (values.half() for values in pair)
     x = torch.cat([x] * 4).contiguous(memory_format=torch.channels_last)
     layer = alexconv.Conv2d(w, precision="fp16")

@@ -13,7 +13,7 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.library import convolution as library
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.library.convolution import DTYPES, Terms, call_of, memory_of
-from alexconv.measuring.checks import PRECISIONS, MaxError
+from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 
 SHAPES = 25

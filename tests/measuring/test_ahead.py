@@ -11,8 +11,8 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import ahead
 from alexconv.measuring.ahead import Ahead, compile_all
-from alexconv.measuring.points import choose_rungs, choose_transfers, expand
 from alexconv.measuring.runner import Skip
+from alexconv.planning.points import choose_rungs, choose_transfers, expand
 
 POINTS = expand("lenet-70-k5", [1, 2], [1, 2], choose_rungs("direct,channels,tiled"), choose_transfers("pageable"), {})
 SKIPPED = "tiled"

@@ -5,8 +5,8 @@ import pytest
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import torch_peers
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings
+from alexconv.planning.points import Point
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.shapes import WORKLOADS
 

@@ -7,9 +7,9 @@ from alexconv.executors import choose_executor
 from alexconv.executors.cuda.graphs import Graph
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import sequences
-from alexconv.measuring.points import choose_rungs, expand
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.measuring.transfers import transfer_named
+from alexconv.planning.points import choose_rungs, expand
+from alexconv.planning.transfers import transfer_named
 
 pytestmark = pytest.mark.gpu
 

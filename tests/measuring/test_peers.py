@@ -19,8 +19,8 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import torch_peers
 from alexconv.measuring.jobs import Job, with_peers
 from alexconv.measuring.peers import PEERS
-from alexconv.measuring.points import LayerSequence, Point, layer_range
 from alexconv.measuring.runner import Runner, Settings, finished
+from alexconv.planning.points import LayerSequence, Point, layer_range
 from alexconv.records.store import identity, read
 from alexconv.reports.measurements import measurements
 from alexconv.shapes import WORKLOADS, Conv

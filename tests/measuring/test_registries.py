@@ -14,12 +14,12 @@ from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.checks import PRECISIONS
 from alexconv.measuring.peers import PEERS, Peer
-from alexconv.measuring.planner import plan
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import attempted, checked
-from alexconv.measuring.transfers import TRANSFERS, Transfer, transfer_named
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.planner import plan
+from alexconv.planning.points import Point
+from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.records.store import digest, read
 from alexconv.shapes import WORKLOADS, Conv, Workload
 from alexconv.tuning import auto

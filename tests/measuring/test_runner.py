@@ -12,8 +12,8 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import FOLDER, Array, TensorMap
 from alexconv.measuring.ahead import compile_all
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import Runner, Settings
+from alexconv.planning.points import Point
 
 DIRECT = RUNGS["direct"]
 POINT = Point("lenet-70-k5", 1, 2, DIRECT.name, "pageable", DIRECT.precision, {"THREAD_OUTPUTS": 3})
@@ -84,7 +84,7 @@ def test_a_record_is_stale_when_its_tolerance_reference_or_inputs_change(monkeyp
     for change in (
         ("alexconv.measuring.runner.REFERENCE_VERSION", 2),
         ("alexconv.data.GENERATOR_VERSION", 2),
-        ("alexconv.measuring.checks.DEVIATIONS", 100),
+        ("alexconv.planning.checks.DEVIATIONS", 100),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(*change)

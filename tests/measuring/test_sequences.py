@@ -12,10 +12,10 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring import sequences
-from alexconv.measuring.planner import Plan
-from alexconv.measuring.points import LayerSequence, Point, choose_rungs, expand
 from alexconv.measuring.runner import Runner, Settings, finished
-from alexconv.measuring.transfers import TRANSFERS, transfer_named
+from alexconv.planning.planner import Plan
+from alexconv.planning.points import LayerSequence, Point, choose_rungs, expand
+from alexconv.planning.transfers import TRANSFERS, transfer_named
 from alexconv.records.store import identity
 from alexconv.shapes import WORKLOADS
 

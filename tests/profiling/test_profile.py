@@ -21,8 +21,8 @@ from alexconv.executors.host.runtime import HostBuffer, HostRuntime
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
-from alexconv.measuring.layouts import from_study
 from alexconv.measuring.runner import Runner, Settings
+from alexconv.planning.layouts import from_study
 from alexconv.profiling import gpu, host, ncu
 from alexconv.profiling.trace import spread_blocks, trace_launch
 from alexconv.records.store import identity, read

@@ -14,7 +14,7 @@ import pytest
 import alexconv
 from alexconv import ceilings, profile, reference
 from alexconv.cli.display import Progress
-from alexconv.cli.options import command_line
+from alexconv.options import command_line
 from alexconv.records.store import read
 
 HEADERS = ("device", "host", "run")

@@ -10,9 +10,9 @@ from alexconv.kernels import ladder
 from alexconv.kernels.common.planes import THREAD_OUTPUTS
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
-from alexconv.measuring import points
-from alexconv.measuring.points import choose_rungs, parse_constants
-from alexconv.measuring.transfers import TRANSFERS
+from alexconv.planning import points
+from alexconv.planning.points import choose_rungs, parse_constants
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import names, store
 from alexconv.tuning.search import axes
 
@@ -30,7 +30,7 @@ def renamed(monkeypatch):
     renamed = replace(direct, constants=constants, formerly=("naive",))
     monkeypatch.setitem(ladder.FORMER_NAMES, "naive", "direct")
     monkeypatch.setitem(ladder.RUNGS, "direct", renamed)
-    monkeypatch.setattr("alexconv.measuring.points.LADDER", (renamed,))
+    monkeypatch.setattr("alexconv.planning.points.LADDER", (renamed,))
 
 
 def test_an_old_record_is_read_by_the_names_of_today(renamed, tmp_path):

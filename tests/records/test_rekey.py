@@ -14,8 +14,8 @@ from alexconv.compiling import nvcc
 from alexconv.errors import MissingTool
 from alexconv.kernels import ladder
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring.points import Point
 from alexconv.measuring.runner import finished
+from alexconv.planning.points import Point
 from alexconv.records.store import KEYS, identity, read
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -228,7 +228,7 @@ CHANGES = {
     ),
     "other constants": lambda patch: changed_rung(patch, constants=RUNGS[RUNG].constants[:1]),
     "no such rung": lambda patch: patch.delitem(RUNGS, RUNG),
-    "other tolerance": lambda patch: patch.setattr("alexconv.measuring.checks.DEVIATIONS", 100),
+    "other tolerance": lambda patch: patch.setattr("alexconv.planning.checks.DEVIATIONS", 100),
     "other machine code": lambda patch: patch.setattr(
         rekey.Comparison, "_compared", lambda self, named: {named[0]: "other machine code"}
     ),

@@ -6,7 +6,7 @@ import pytest
 from report_records import record, write
 
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
-from alexconv.measuring.points import study_points
+from alexconv.planning.points import study_points
 from alexconv.records.store import read
 from alexconv.reports import lenet, published
 from alexconv.reports.elements import Table

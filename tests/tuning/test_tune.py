@@ -22,7 +22,7 @@ from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.studies import PUBLISHED
-from alexconv.measuring.points import Point
+from alexconv.planning.points import Point
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tuning import auto

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alexconv.executors.cuda.bindings import answer, require_bindings
-from alexconv.executors.interface import NAN_BYTE, Samples, Values, fill_with_nan
-from alexconv.measuring.planner import Plan
-from alexconv.measuring.sampling import repeat
-from alexconv.measuring.transfers import Transfer
+from alexconv.executors.interface import NAN_BYTE, Values, fill_with_nan
+from alexconv.executors.sampling import Samples, repeat
+from alexconv.planning.planner import Plan
+from alexconv.planning.transfers import Transfer
 from alexconv.records.store import Record
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from alexconv.executors.cuda.context import PrimaryContext
 from alexconv.executors.cuda.graphs import Graph
 from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
 from alexconv.executors.cuda.program import CudaProgram
-from alexconv.executors.interface import Buffers, Samples, Values
+from alexconv.executors.interface import TIME_LIMIT, Buffers, Values
+from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
-from alexconv.measuring.planner import Plan
-from alexconv.measuring.transfers import Transfer, transfers_of
-from alexconv.measuring.watchdog import TIME_LIMIT
+from alexconv.planning.planner import Plan
+from alexconv.planning.transfers import Transfer, transfers_of
 from alexconv.records.store import Record
 
 MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver

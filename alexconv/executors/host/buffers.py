@@ -9,12 +9,13 @@ import numpy as np
 
 from alexconv.executors.host.maps import encode
 from alexconv.executors.host.runtime import HostBuffer, HostModule, HostRuntime
-from alexconv.executors.interface import Samples, Values, fill_with_nan
+from alexconv.executors.interface import Values, fill_with_nan
+from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import TensorMap
-from alexconv.measuring.planner import Plan
-from alexconv.measuring.transfers import Transfer
+from alexconv.planning.planner import Plan
+from alexconv.planning.transfers import Transfer
 from alexconv.records.store import Record
 
 

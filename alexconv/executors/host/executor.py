@@ -12,8 +12,8 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Rung
 from alexconv.machine import cpu_model
-from alexconv.measuring.planner import Plan
-from alexconv.measuring.transfers import Transfer, transfers_of
+from alexconv.planning.planner import Plan
+from alexconv.planning.transfers import Transfer, transfers_of
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record
 

@@ -30,7 +30,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, in_place, packed_descriptor
-from alexconv.measuring.planner import DoesNotFit, Plan, plan_on
+from alexconv.planning.planner import DoesNotFit, Plan, plan_on
 from alexconv.shapes import Conv
 
 COPY_SOURCE = Path(__file__).with_name("copy.cu")

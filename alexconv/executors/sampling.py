@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
-from alexconv.executors.interface import Samples
 from alexconv.records.statistics import CONFIDENCE, FEWEST_FOR_INTERVAL, SETTLED, settled
 from alexconv.records.store import Record
+
+Samples = dict[str, list[float]]  # milliseconds per batch, by figure: kernel, kernel_cold, h2d, d2h, total
 
 FEWEST_SAMPLES, MOST_SAMPLES = 10, 50
 PATIENCE, FEWEST_AT_ALL = 5, 3  # at PATIENCE times the time, FEWEST_AT_ALL samples are enough

@@ -3,15 +3,12 @@
 from bisect import bisect_right
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.problem import Constants
+from alexconv.kernels.problem import Constants, Device
 from alexconv.kernels.rung import IMAGES_PER_PIECE, Rung
 from alexconv.shapes import Conv
-
-if TYPE_CHECKING:
-    from alexconv.executors.interface import Executor
 
 MEBIBYTE = 2**20  # bytes, in which messages give memory
 
@@ -37,6 +34,20 @@ class Plan:
     def pieces(self) -> list[tuple[int, int]]:
         """First image and the one after the last, of each piece."""
         return [(first, min(first + self.chunk, self.N)) for first in range(0, self.N, self.chunk)]
+
+
+class Target(Protocol):
+    """What a plan has to know of an executor."""
+
+    device: Device
+
+    def unsuited(self, rung: Rung) -> str | None:
+        """Why the rung cannot run there, whatever the shape, or None."""
+        ...
+
+    def memory_budget(self) -> int:
+        """Bytes that a point may take."""
+        ...
 
 
 class DoesNotFit(Exception):
@@ -70,7 +81,7 @@ def plan(bound: BoundRung, N: int, budget: int, copies: int = 1, at_least: int =
 
 
 def plan_on(
-    executor: "Executor",
+    executor: Target,
     rung: Rung,
     conv: Conv,
     N: int,

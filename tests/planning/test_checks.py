@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from alexconv.measuring.checks import PRECISIONS, MaxError, exact_inputs
+from alexconv.planning.checks import PRECISIONS, MaxError, exact_inputs
 from alexconv.shapes import WORKLOADS, Conv
 
 CONV = Conv(C=6, H=9, W=11, M=3, R=3, S=2, U=2)

@@ -4,8 +4,8 @@ from itertools import cycle
 
 import pytest
 
-from alexconv.measuring import sampling
-from alexconv.measuring.sampling import FEWEST_AT_ALL, FEWEST_SAMPLES, MOST_SAMPLES, PATIENCE, repeat, stopping_rule
+from alexconv.executors import sampling
+from alexconv.executors.sampling import FEWEST_AT_ALL, FEWEST_SAMPLES, MOST_SAMPLES, PATIENCE, repeat, stopping_rule
 from alexconv.records.statistics import FEWEST_FOR_INTERVAL, SETTLED
 
 

@@ -7,15 +7,8 @@ import pytest
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
-from alexconv.measuring.points import (
-    changed_in,
-    choose_rungs,
-    choose_transfers,
-    expand,
-    parse_constants,
-    refuse_unused,
-    rung_label,
-)
+from alexconv.planning.points import choose_rungs, choose_transfers, expand, parse_constants, refuse_unused
+from alexconv.records.labels import changed_in, rung_label
 from alexconv.shapes import WORKLOADS
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
-from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device
+from alexconv.kernels.problem import H200, Constants, Device
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
-from alexconv.measuring.checks import PRECISIONS
-from alexconv.measuring.transfers import TRANSFERS, Transfer, transfer_named
-from alexconv.records.store import Record
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
+from alexconv.records.labels import changed_constants, label_with
 from alexconv.shapes import WORKLOADS, Conv, Workload
 
 GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
@@ -110,34 +110,6 @@ def layer_range(layers: Sequence[int]) -> str:
     if len(layers) > 1 and list(layers) == list(range(first, last + 1)):
         return f"{first}-{last}"
     return ",".join(map(str, layers))
-
-
-def changed_constants(
-    rung: str, constants: Constants, conv: Conv, N: int = TYPICAL_BATCH, device: Device = H200
-) -> dict[str, int]:
-    """The constants that differ from the rung's defaults for the shape; none for what is not a rung."""
-    defaults = RUNGS[rung].resolve(conv, {}, N, device) if rung in RUNGS else constants
-    return {name: value for name, value in constants.items() if value != defaults.get(name)}
-
-
-def changed_in(record: Record) -> dict[str, int]:
-    """The same of a record: as it was when the record was made, if it says so."""
-    point = record["point"]
-    if "changed" in record:
-        return {name: point["constants"][name] for name in record["changed"]}
-    conv = WORKLOADS[point["workload"]].layer(point["layer"])
-    return changed_constants(point["rung"], point["constants"], conv, point["N"])
-
-
-def label_with(rung: str, changed: Constants) -> str:
-    """The rung's name, followed by its changed constants."""
-    words = " ".join(f"{name}={value}" for name, value in changed.items())
-    return f"{rung} [{words}]" if words else rung
-
-
-def rung_label(rung: str, constants: Constants, conv: Conv) -> str:
-    """The rung's name, with those constants that differ from its defaults for the shape."""
-    return label_with(rung, changed_constants(rung, constants, conv))
 
 
 def workload_named(text: str) -> Workload:

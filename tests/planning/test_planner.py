@@ -8,7 +8,7 @@ from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
-from alexconv.measuring.planner import DoesNotFit, plan, plan_on
+from alexconv.planning.planner import DoesNotFit, plan, plan_on
 from alexconv.shapes import WORKLOADS
 
 MIB = 2**20

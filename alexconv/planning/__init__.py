@@ -1,0 +1,1 @@
+"""What is to be measured: points, transfers, precision classes, and plans that fit the memory."""
