@@ -20,7 +20,7 @@ from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, counted, listing, next_steps, outcome, plan_table, result_tables
 from alexconv.errors import UsageError
-from alexconv.executors import AUTO, EXECUTORS, backends, choose_executor
+from alexconv.executors import AUTO, EXECUTORS, HOST_BUILDS, backends, choose_executor
 from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import stopping_rule
 from alexconv.kernels.ladder import RUNGS
@@ -120,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
         help="per point; a longer one counts as endless (default: 600 on a GPU, none on the host)",
     )
     add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
-    add("--host-build", default="fast", choices=("fast", "asan"), help="on the host: asan finds bad addresses")
+    add("--host-build", default=HOST_BUILDS[0], choices=HOST_BUILDS, help="on the host: asan finds bad addresses")
     add("--host-order", type=natural, default=0, metavar="K", help="on the host: order of a block's threads (0 1 2...)")
     add(
         "--out",
@@ -237,8 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         listing(say, as_json=options.json)
         return 0
     backend = backend_of(options)
-    if options.host_build == "asan":
-        restart_under_asan(arguments)
+    restart_where_needed(options.host_build, arguments)
     executor = choose_executor(backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     peer = PEERS[options.peers] if options.peers else None
@@ -287,14 +286,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return finish(done)
 
 
-def restart_under_asan(arguments: Sequence[str] | None) -> None:
-    """Replaces this process by one that runs the same command with AddressSanitizer loaded, unless it is loaded."""
-    from alexconv.executors.host.runtime import asan_environment, asan_loaded
+def restart_where_needed(host_build: str, arguments: Sequence[str] | None) -> None:
+    """Replaces this process by one with the same command and the environment that the host executor's build needs."""
+    from alexconv.executors.host.runtime import missing_environment
 
-    if asan_loaded():
-        return
-    words = sys.argv[1:] if arguments is None else arguments
-    os.execve(sys.executable, [sys.executable, "-m", "alexconv.run", *words], {**os.environ, **asan_environment()})
+    if missing := missing_environment(host_build):
+        words = sys.argv[1:] if arguments is None else arguments
+        os.execve(sys.executable, [sys.executable, "-m", "alexconv.run", *words], {**os.environ, **missing})
 
 
 if __name__ == "__main__":

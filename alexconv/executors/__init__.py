@@ -7,6 +7,7 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.interface import Executor
 
 AUTO = "auto"
+HOST_BUILDS = ("fast", "asan")  # how the host executor builds kernels for a run; a profile has a build of its own
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Wanted:
     """
 
     device: int = 0
-    host_build: str = "fast"
+    host_build: str = HOST_BUILDS[0]
     host_order: int = 0
     because: str | None = None
 
@@ -54,7 +55,7 @@ def backends() -> tuple[str, ...]:
     return AUTO, *EXECUTORS
 
 
-def choose_executor(backend: str, device: int = 0, host_build: str = "fast", host_order: int = 0) -> Executor:
+def choose_executor(backend: str, device: int = 0, host_build: str = HOST_BUILDS[0], host_order: int = 0) -> Executor:
     """The executor by name; ``auto`` takes the first of the table that runs here: CUDA needs a device and nvcc.
 
     Raises MissingTool when what was asked for is not on this machine, UsageError for an unknown name.

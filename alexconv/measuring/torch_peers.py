@@ -32,6 +32,7 @@ from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv
 
 DTYPES: dict[str, type[np.generic]] = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
+FP32_PRECISION = {"fp32": "ieee", "tf32": "tf32", "fp16": "tf32"}  # of cuDNN's convolutions, as torch names it
 TRANSFER = "pageable"  # reports put peers, which copy nothing, beside the rungs under the study's transfer
 WARM_UPS = 3  # the first finds the fastest engine, which may not happen during a capture
 SAMPLED_COLUMNS = 64  # of a product, checked against float64
@@ -276,7 +277,7 @@ def chosen_engines(torch: Any, precision: str) -> Iterator[None]:
     before = cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision
     try:
         cudnn.benchmark = True
-        cudnn.conv.fp32_precision = "ieee" if precision == "fp32" else "tf32"
+        cudnn.conv.fp32_precision = FP32_PRECISION[precision]
         matmul.fp32_precision = "ieee"
         yield
     finally:

@@ -37,7 +37,7 @@ def counted(points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
     by_identity = {identity(point.axes()): point for point in points}
     with tempfile.TemporaryDirectory(prefix="alexconv-profile-") as folder:
         manifest = Path(folder) / "launched.json"
-        child = ["-m", "alexconv.profile", *words, "--backend", "cuda", "--child", str(manifest)]
+        child = ["-m", "alexconv.profile", *words, "--backend", CudaExecutor.name, "--child", str(manifest)]
         kernels = ncu.profile(profiler, [sys.executable, *child])
         launched = json.loads(manifest.read_text())
     for problem in launched["problems"]:

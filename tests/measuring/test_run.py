@@ -180,7 +180,7 @@ def test_options_of_the_host_executor_ask_for_it(monkeypatch, options):
         raise MissingTool("enough")
 
     monkeypatch.setattr(run_module, "choose_executor", choose)
-    monkeypatch.setattr(run_module, "restart_under_asan", lambda arguments: None)
+    monkeypatch.setattr(run_module, "restart_where_needed", lambda *arguments: None)
     assert run_module.main(options) == 1
     assert run_module.main([]) == 1
     assert asked == ["host", "auto"]

@@ -44,11 +44,18 @@ _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build h
 
 @dataclass(frozen=True)
 class _Build:
-    """How kernels are compiled, and the bytes of stack that a thread of a kernel gets."""
+    """How kernels are compiled, and the bytes of stack that a thread of a kernel gets.
+
+    ``one_worker``: there is one copy of shared memory, or one log.  ``preloads``: AddressSanitizer's library has to be
+    in the process from its start.
+    """
 
     flags: tuple[str, ...]
     kernel_flags: tuple[str, ...]  # not for the run-time
     stack_bytes: int
+    one_worker: bool = True
+    needs_gcc: bool = False
+    preloads: bool = False
 
     @property
     def reports_lines(self) -> bool:
@@ -64,11 +71,12 @@ _FLAGS = (
 )
 
 BUILDS = {
-    "fast": _Build(("-O2",), (), 64 * 1024),
+    "fast": _Build(("-O2",), (), 64 * 1024, one_worker=False),
     "asan": _Build(
         ("-O1", "-g", "-fno-omit-frame-pointer", "-DHOST_CUDA_ASAN"),
         ("-fsanitize=address", "-fsanitize-recover=address"),
         256 * 1024,  # every local array stands between red zones
+        preloads=True,
     ),
     "trace": _Build(
         ("-O2", "-g", "-DHOST_CUDA_TRACE"),
@@ -81,6 +89,7 @@ BUILDS = {
             *("-fno-tree-sra", "-fno-ipa-sra", "-fno-store-merging"),
         ),
         256 * 1024,  # structs stay in memory
+        needs_gcc=True,
     ),
 }
 
@@ -228,17 +237,17 @@ class HostRuntime:
             raise ValueError(f"the builds of the host executor are {', '.join(BUILDS)}, not {build}")
         if order < 0 or (workers is not None and workers < 1):
             raise ValueError(f"an order is 0 or more and workers are 1 or more, not {order} and {workers}")
-        if build == "asan" and workers not in (None, 1):
-            raise ValueError("the asan build has one copy of shared memory and so one worker")
-        self.build, self.order = build, order
-        self.workers = workers or cores() if build == "fast" else 1
+        self.build, self.order, self._how = build, order, BUILDS[build]
+        if self._how.one_worker and workers not in (None, 1):
+            raise ValueError(f"the {build} build has one worker")
+        self.workers = 1 if self._how.one_worker else workers or cores()
         self.cxx = find_cxx()
         self.compiler = compiler_version(self.cxx)
-        if build == "trace" and _is_clang(self.compiler):
-            raise MissingTool(f"the trace build needs g++, not clang ({self.cxx}): set {CXX_VARIABLE}=g++")
-        if build == "asan" and not asan_loaded():
-            words = shlex.join(f"{name}={value}" for name, value in asan_environment().items())
-            raise MissingTool(f"the asan build needs a process that is started with these variables set: {words}")
+        if self._how.needs_gcc and _is_clang(self.compiler):
+            raise MissingTool(f"the {build} build needs g++, not clang ({self.cxx}): set {CXX_VARIABLE}=g++")
+        if missing := missing_environment(build):
+            words = shlex.join(f"{name}={value}" for name, value in missing.items())
+            raise MissingTool(f"the {build} build needs a process that is started with these variables set: {words}")
 
     def describe(self) -> dict[str, object]:
         """Compiler, flags, CPU, workers, build and order, for records."""
@@ -253,7 +262,7 @@ class HostRuntime:
 
     def key(self, source: Path, defines: Mapping[str, int], entries: Sequence[str] = ()) -> str:
         """Digest of all that the compiled library depends on: sources, macros, run-time, compiler, flags, CPU."""
-        return source_digest(source, defines, *entries, self._toolchain_key(), lines=BUILDS[self.build].reports_lines)
+        return source_digest(source, defines, *entries, self._toolchain_key(), lines=self._how.reports_lines)
 
     def compile(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> HostModule:
         """The file's entry points, ready to launch; compiled unless the cache has them.
@@ -280,20 +289,18 @@ class HostRuntime:
 
     @property
     def _flags(self) -> tuple[str, ...]:
-        build = BUILDS[self.build]
-        shared = ("-shared-libasan",) if self.build == "asan" and _is_clang(self.compiler) else ()
-        return (*_FLAGS, *build.flags, f"-DHOST_CUDA_STACK_BYTES={build.stack_bytes}", *shared)
+        shared = ("-shared-libasan",) if self._how.preloads and _is_clang(self.compiler) else ()
+        return (*_FLAGS, *self._how.flags, f"-DHOST_CUDA_STACK_BYTES={self._how.stack_bytes}", *shared)
 
     @property
     def _kernel_flags(self) -> tuple[str, ...]:
-        build = BUILDS[self.build]
-        frame = build.stack_bytes // 2  # one function's; the other half is for those that it calls
+        frame = self._how.stack_bytes // 2  # one function's; the other half is for those that it calls
         if _is_clang(self.compiler):
-            return (*build.kernel_flags, f"-Wframe-larger-than={frame}", "-Werror=frame-larger-than")
-        return (*build.kernel_flags, f"-Werror=frame-larger-than={frame}")
+            return (*self._how.kernel_flags, f"-Wframe-larger-than={frame}", "-Werror=frame-larger-than")
+        return (*self._how.kernel_flags, f"-Werror=frame-larger-than={frame}")
 
     def _toolchain_key(self) -> str:
-        runtime = _runtime_digest(BUILDS[self.build].reports_lines)
+        runtime = _runtime_digest(self._how.reports_lines)
         text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, _cpu_features(), runtime))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -317,6 +324,11 @@ class HostRuntime:
 def asan_loaded() -> bool:
     """Whether this process was started with AddressSanitizer's library."""
     return hasattr(ctypes.CDLL(None), "__asan_init")
+
+
+def missing_environment(build: str) -> dict[str, str]:
+    """The variables that a process has to be started with for a build, if this one was not; raises MissingTool."""
+    return asan_environment() if BUILDS[build].preloads and not asan_loaded() else {}
 
 
 def asan_environment() -> dict[str, str]:
