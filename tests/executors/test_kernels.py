@@ -97,7 +97,15 @@ class Pycuda:
             return value
 
         def retain_primary_context(self):
-            return SimpleNamespace(push=lambda: None, pop=lambda: None)
+            return Pycuda.Context()
+
+    class Context:
+        def push(self):
+            pass
+
+        @staticmethod  # as PyCUDA has it
+        def pop():
+            pass
 
     class Stream:
         handle = 7
@@ -255,3 +263,13 @@ def test_without_bindings_pycuda_loads_and_launches_what_needs_no_handle(monkeyp
     assert "needs cuda-bindings" in executor.unsuited(RUNGS["wgmma-split"])
     assert executor.unsuited(RUNGS["igemm-async"]) is None
     executor.leave()
+
+
+def test_an_executor_that_leaves_takes_no_other_executors_context_along(driver, pycuda, monkeypatch):
+    registered = []
+    monkeypatch.setattr(
+        cuda, "atexit", SimpleNamespace(register=registered.append, unregister=lambda gone: registered.remove(gone))
+    )
+    first, second = cuda.CudaExecutor(), cuda.CudaExecutor()
+    second.leave()
+    assert [leave.__self__ for leave in registered] == [first]

@@ -69,7 +69,7 @@ class CudaExecutor:
         self.arch = nvcc.arch_name(self.capability)
         self._context = self.gpu.retain_primary_context()
         self._context.push()
-        atexit.register(self._context.pop)  # PyCUDA wants none left on its stack
+        atexit.register(self.leave)  # PyCUDA wants none left on its stack
         self.stream = self.driver.Stream()
         self.device = Device(
             name=self.gpu.name(),
@@ -86,7 +86,7 @@ class CudaExecutor:
 
     def leave(self) -> None:
         """Takes the context off the stack of the thread that made this executor."""
-        atexit.unregister(self._context.pop)
+        atexit.unregister(self.leave)
         self._context.pop()
 
     def attribute(self, name: str) -> int:
