@@ -1,36 +1,287 @@
 """Input images and filters, made from a counter-based generator: image i is the same at every batch size.
 
 Each array comes from a Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)
-whose key is a hash of (seed, workload, layer, what, image), so any image can be made alone, in any order.
+whose key is a hash of (seed, workload, layer, data set, what, image), so any image can be made alone, in any order.
+
+``DATA_SETS`` has the distributions: ``uniform``, which the studies and all records but those of hard data use, and
+data that is hard for a kernel in one way each.
 """
 
 import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import inf, nan
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
+from alexconv.errors import UsageError
 from alexconv.shapes import Conv
 
 GENERATOR_VERSION = 1  # part of every cache key: raise it when the values below change
+UNIFORM = "uniform"
+
+Floats = npt.NDArray[np.float32]
+Generator = np.random.Generator
+Shape = tuple[int, int, int]  # of an image without its border: C, rows, columns
 
 
-def _uniform(shape: tuple[int, ...], *key: object) -> np.ndarray:
-    """float32 values uniform in [-1, 1), from the generator that the key names."""
+@dataclass(frozen=True)
+class DataSet:
+    """A distribution of inputs and filters.
+
+    ``image`` makes the values ``[C][rows][columns]`` of the image of a number, its zero border apart, ``filters`` those
+    of all filters ``[M][C][R][S]``.  ``kind`` says what a result is held to (``alexconv.planning.checks``): ``usual``
+    where filters are independent with mean zero and a sum's products are of one magnitude, ``walk``, or ``any`` where
+    values repeat, so that roundings do too.  ``finite`` says that no value is NaN or infinite.
+    """
+
+    name: str
+    meaning: str
+    image: Callable[[Generator, Shape, int], Floats]
+    filters: Callable[[Generator, Conv], Floats]
+    kind: str = "usual"
+    finite: bool = True
+
+
+def uniform(generator: Generator, shape: tuple[int, ...]) -> Floats:
+    """Values uniform in [-1, 1)."""
+    values: Floats = 2 * generator.random(shape, dtype=np.float32) - 1
+    return values
+
+
+def normal(generator: Generator, shape: tuple[int, ...]) -> Floats:
+    """Standard normal values."""
+    return generator.standard_normal(shape, dtype=np.float32)
+
+
+def relu(generator: Generator, shape: tuple[int, ...]) -> Floats:
+    """Standard normal values after ReLU: half of them are zero."""
+    return np.maximum(normal(generator, shape), 0)
+
+
+def heavy_tail(generator: Generator, shape: tuple[int, ...]) -> Floats:
+    """Half zeros, half values of a log-normal size: the largest are a million times the median."""
+    values: Floats = relu(generator, shape) * np.exp(3 * normal(generator, shape))
+    return values
+
+
+def uniform_filters(generator: Generator, conv: Conv) -> Floats:
+    """Filters uniform in [-1, 1)."""
+    return uniform(generator, conv.w_shape())
+
+
+def normal_filters(generator: Generator, conv: Conv) -> Floats:
+    """Standard normal filters."""
+    return normal(generator, conv.w_shape())
+
+
+def decades(count: int) -> npt.NDArray[np.float64]:
+    """Powers of ten, from 1e-10 to 1e10 in an order in which neighbours are far apart; the first is 1e-10."""
+    found: npt.NDArray[np.float64] = np.power(10.0, np.arange(count) * 8 % 21 - 10)
+    return found
+
+
+def scaled(values: Floats, factors: npt.NDArray[np.float64]) -> Floats:
+    """Values times factors along the first axis."""
+    return (values * factors.reshape(-1, *[1] * (values.ndim - 1))).astype(np.float32)
+
+
+def scaled_image(generator: Generator, shape: Shape, number: int) -> Floats:
+    """A factor for each image."""
+    values: Floats = (uniform(generator, shape) * decades(number + 1)[-1]).astype(np.float32)
+    return values
+
+
+def scaled_channels(generator: Generator, shape: Shape, number: int) -> Floats:
+    """A factor for each channel."""
+    return scaled(uniform(generator, shape), decades(shape[0]))
+
+
+def countered_filters(generator: Generator, conv: Conv) -> Floats:
+    """The inverse factor for each channel: all channels count the same in each sum."""
+    values = uniform(generator, conv.w_shape())
+    return (values / decades(conv.C)[:, None, None]).astype(np.float32)
+
+
+def scaled_rows(generator: Generator, shape: Shape, number: int) -> Floats:
+    """The upper half a million times smaller than the lower."""
+    values = uniform(generator, shape)
+    values[:, : shape[1] // 2] *= np.float32(1e-6)
+    return values
+
+
+def scaled_filters(generator: Generator, conv: Conv) -> Floats:
+    """A factor for each filter."""
+    return scaled(uniform(generator, conv.w_shape()), decades(conv.M))
+
+
+def with_one(value: float) -> Callable[[Generator, Shape, int], Floats]:
+    """Uniform images with one value of another size, somewhere."""
+
+    def image(generator: Generator, shape: Shape, number: int) -> Floats:
+        values = uniform(generator, shape)
+        values.reshape(-1)[generator.integers(values.size)] = value
+        return values
+
+    return image
+
+
+def subnormal_image(generator: Generator, shape: Shape, number: int) -> Floats:
+    """Uniform values below the least normal number, 2^-126."""
+    return uniform(generator, shape) * np.float32(2.0**-126)
+
+
+def with_nonfinite(generator: Generator, shape: Shape, number: int) -> Floats:
+    """Uniform images of four kinds in turn: finite; with an infinity; with a NaN; with infinities of both signs."""
+    values = uniform(generator, shape)
+    bad = ((), (inf,), (nan,), (inf, -inf))[number % 4]
+    values.reshape(-1)[generator.choice(values.size, len(bad), replace=False)] = bad
+    return values
+
+
+def nonfinite_filters(generator: Generator, conv: Conv) -> Floats:
+    """Uniform filters: every fourth has an infinity or a NaN, in turn."""
+    values = uniform(generator, conv.w_shape())
+    for number, m in enumerate(range(1, conv.M, 4)):
+        values[m].reshape(-1)[generator.integers(conv.K)] = (inf, nan, -inf)[number % 3]
+    return values
+
+
+def large(generator: Generator, shape: Shape) -> Floats:
+    """Uniform values times 1e20."""
+    return uniform(generator, shape) * np.float32(1e20)
+
+
+def large_filters(generator: Generator, conv: Conv) -> Floats:
+    """Uniform filters, every other one times 1e20."""
+    return scaled(uniform(generator, conv.w_shape()), np.resize([1, 1e20], conv.M))
+
+
+def all_of(value: float) -> Callable[[Generator, Shape, int], Floats]:
+    """Images of one value."""
+    return lambda generator, shape, number: np.full(shape, value, np.float32)
+
+
+def constant_filters(generator: Generator, conv: Conv) -> Floats:
+    """Filters of one value each."""
+    return scaled(np.full(conv.w_shape(), 1 / 7, np.float32), np.arange(1.0, conv.M + 1))
+
+
+DIGITS = Path(__file__).parent / "digits" / "weights" / "digits.npz"
+WEIGHTS = Path(__file__).parent / "digits" / "weights" / "lenet-digits.npz"
+GREY = 3  # channels up to which an image is a grey digit; with more it is a later layer's input
+
+
+@cache
+def trained(name: str) -> Floats:
+    """An array of the digits' network by name; ``digits`` are images ``[64][8][8]`` from 0 to 1 that are new to it."""
+    with np.load(DIGITS if name == "digits" else WEIGHTS) as arrays:
+        values: Floats = arrays[name].astype(np.float32)
+    return values
+
+
+def resampled(values: Floats, rows: int, columns: int) -> Floats:
+    """The last two axes brought to another size, each value the nearest."""
+    of_rows, of_columns = (
+        np.arange(new) * old // new for new, old in zip((rows, columns), values.shape[-2:], strict=True)
+    )
+    found: Floats = values[..., of_rows[:, None], of_columns]
+    return found
+
+
+def repeated(values: Floats, count: int, axis: int) -> Floats:
+    """As many entries along an axis as asked for: those there are, again and again, shifted by a pixel each time."""
+    length = values.shape[axis]
+    parts = [np.roll(values, (turn, turn), (-2, -1)) for turn in range(-(-count // length))]
+    return np.concatenate(parts, axis).take(range(count), axis)
+
+
+def real_image(generator: Generator, shape: Shape, number: int) -> Floats:
+    """A digit; for a later layer, what the network's first one makes of it: convolution, ReLU, pooling."""
+    channels, rows, columns = shape
+    digits = trained("digits")
+    grey = np.pad(np.kron(digits[number % len(digits)], np.ones((8, 8), np.float32)), 3)[None]
+    if channels > GREY:
+        windows = np.lib.stride_tricks.sliding_window_view(grey[0], (5, 5))
+        maps = np.maximum(np.tensordot(trained("conv1")[:, 0], windows, ((1, 2), (2, 3))), 0)
+        grey = maps.reshape(len(maps), 33, 2, 33, 2).max(axis=(2, 4))
+    return resampled(repeated(grey, channels, 0), rows, columns)
+
+
+def real_filters(generator: Generator, conv: Conv) -> Floats:
+    """The trained filters of the digits' network, repeated and resampled to the layer's shape."""
+    taps = resampled(trained("conv1" if conv.C <= GREY else "conv2"), conv.R, conv.S)
+    return repeated(repeated(taps, conv.M, 0), conv.C, 1)
+
+
+def plain(function: Callable[[Generator, Shape], Floats]) -> Callable[[Generator, Shape, int], Floats]:
+    """Images that do not depend on their number."""
+    return lambda generator, shape, number: function(generator, shape)
+
+
+DATA_SETS: dict[str, DataSet] = {
+    data.name: data
+    for data in (
+        DataSet(UNIFORM, "uniform in [-1, 1)", plain(uniform), uniform_filters),
+        DataSet("normal", "standard normal", plain(normal), normal_filters),
+        DataSet("relu", "normal after ReLU: half are zero", plain(relu), normal_filters),
+        DataSet("heavy-tail", "log-normal after ReLU", plain(heavy_tail), normal_filters, "walk"),
+        DataSet("scales-images", "images from 1e-10 to 1e10", scaled_image, uniform_filters),
+        DataSet(
+            "scales-channels",
+            "channels from 1e-10 to 1e10, filters inversely",
+            scaled_channels,
+            countered_filters,
+            "walk",
+        ),
+        DataSet("scales-rows", "upper halves of images times 1e-6", scaled_rows, uniform_filters, "walk"),
+        DataSet("scales-filters", "filters from 1e-10 to 1e10", plain(uniform), scaled_filters),
+        DataSet("one-large", "one input of 1e4", with_one(1e4), uniform_filters, "walk"),
+        DataSet("one-huge", "one input of 1e20", with_one(1e20), uniform_filters, "walk"),
+        DataSet("subnormal", "inputs below 2^-126", subnormal_image, uniform_filters, "walk"),
+        DataSet("constant", "inputs all 1/3, filters of one value each", all_of(1 / 3), constant_filters, "any"),
+        DataSet("zeros", "inputs all zero", all_of(0), uniform_filters),
+        DataSet("overflow", "products up to 1e40", plain(large), large_filters, "walk"),
+        DataSet("non-finite", "NaN and infinities in both", with_nonfinite, nonfinite_filters, "walk", finite=False),
+        DataSet("real", "digits through trained filters", real_image, real_filters, "walk"),
+    )
+}
+
+
+def data_set(name: str) -> DataSet:
+    """The data set of that name; raises UsageError, with the names there are, for any other."""
+    if name not in DATA_SETS:
+        raise UsageError(f"unknown data {name!r}: choose from {', '.join(DATA_SETS)}")
+    return DATA_SETS[name]
+
+
+def _generator(*key: object) -> Generator:
+    """The generator that the key names."""
     digest = hashlib.sha256("/".join(map(str, (GENERATOR_VERSION, *key))).encode()).digest()
-    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
-    values = generator.random(shape, dtype=np.float32)
-    return 2 * values - 1
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
 
 
-def images(workload: str, layer: int, conv: Conv, first: int, last: int, seed: int = 0) -> np.ndarray:
+def _key(workload: str, layer: int, seed: int, data: str) -> tuple[object, ...]:
+    """What the generators of a layer have in common; the first data set has no name in it."""
+    return (seed, workload, layer) if data == UNIFORM else (seed, workload, layer, data)
+
+
+def images(
+    workload: str, layer: int, conv: Conv, first: int, last: int, seed: int = 0, data: str = UNIFORM
+) -> np.ndarray:
     """Images ``first`` to ``last - 1`` of a layer's input: float32 ``[last - first][C][H][W]``, its border zero."""
     x = np.zeros(conv.x_shape(last - first), np.float32)
     inner = slice(conv.pad, conv.H - conv.pad), slice(conv.pad, conv.W - conv.pad)
     shape = (conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
+    make, key = data_set(data).image, _key(workload, layer, seed, data)
     for i in range(first, last):
-        x[i - first, :, *inner] = _uniform(shape, seed, workload, layer, "image", i)
+        x[i - first, :, *inner] = make(_generator(*key, "image", i), shape, i)
     return x
 
 
-def filters(workload: str, layer: int, conv: Conv, seed: int = 0) -> np.ndarray:
+def filters(workload: str, layer: int, conv: Conv, seed: int = 0, data: str = UNIFORM) -> np.ndarray:
     """A layer's filters: float32 ``[M][C][R][S]``."""
-    return _uniform(conv.w_shape(), seed, workload, layer, "filters")
+    return data_set(data).filters(_generator(*_key(workload, layer, seed, data), "filters"), conv)

@@ -19,6 +19,7 @@ from rich.console import Console
 from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, counted, listing, next_steps, outcome, plan_table, result_tables
+from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import UsageError
 from alexconv.executors import AUTO, EXECUTORS, HOST_BUILDS, backends, choose_executor
 from alexconv.executors.interface import Executor
@@ -44,6 +45,7 @@ from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import (
     Point,
     TunedConstants,
+    choose_data,
     choose_rungs,
     choose_transfers,
     expand,
@@ -64,7 +66,7 @@ from alexconv.tuning.chosen import chosen_rungs, tuned_on
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
-OF_NO_STUDY = ("workload", "layers", "rungs", "transfer", "precision", "set", "tuned", "mix")
+OF_NO_STUDY = ("workload", "layers", "rungs", "transfer", "precision", "data", "set", "tuned", "mix")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -93,6 +95,12 @@ def parser() -> argparse.ArgumentParser:
         "--precision",
         type=comma_separated,
         help=f"only rungs of these error classes: {', '.join(PRECISIONS)} {PRECISION_NOTE} (default: all)",
+    )
+    add(
+        "--data",
+        type=comma_separated,
+        default=UNIFORM,
+        help=f"inputs and filters: {', '.join(DATA_SETS)}, or all (default: {UNIFORM})",
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--tuned", action="store_true", help="use the constants that alexconv.tune has found on this device")
@@ -175,14 +183,15 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
     named = ",".join(word for word in words if word != auto.AUTO)
     layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or str(executor.usual_batch))
     transfers, constants = choose_transfers(options.transfer), parse_constants(options.set)
+    data = choose_data(options.data)
     rungs = choose_rungs(named) if named else []
     device = executor.device
-    points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned, device)
+    points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned, device, data)
     if auto.AUTO in words:
         for layer, N, precision in product(layers, batches, precisions or PRECISIONS):
             for rung, found in chosen_rungs(executor, workload.layer(layer), N, precision, options.memory_budget):
                 asked = [(rung, None)]
-                points += expand(workload.name, [layer], [N], asked, transfers, constants, (), found, device)
+                points += expand(workload.name, [layer], [N], asked, transfers, constants, (), found, device, data)
         points = [point for number, point in enumerate(points) if point not in points[:number]]
     if not points and not options.mix:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common")
@@ -198,6 +207,8 @@ def sequences_asked_for(
     if options.together and points and not sequences:
         raise UsageError("--together takes two layers or more")
     if options.mix:
+        if options.data != UNIFORM:
+            raise UsageError("--data: not with --mix")
         batches = parse_batches(options.N or str(executor.usual_batch))
         transfers = choose_transfers(options.transfer)
         sequences += mixed(

@@ -1,7 +1,8 @@
 """The reference outputs of a layer, kept in immutable HDF5 files that together cover its images 0, 1, 2, ...
 
-Each (workload, layer, shape, seed, versions) has a folder of files ``images-<first>-<last>.h5``, ``last`` excluded.
-Readers take no lock, for a file under its final name is whole; adding or removing files takes the folder's lock.
+Each (workload, layer, shape, seed, data set, type, versions) has a folder of files ``images-<first>-<last>.h5``,
+``last`` excluded.  Readers take no lock, for a file under its final name is whole; adding or removing files takes the
+folder's lock.
 """
 
 import re
@@ -34,6 +35,7 @@ Progress = Callable[[int, int], None]  # images done, images to do
 _BLOCK_BYTES = 64 << 20
 _FILE_NAME = re.compile(r"images-([0-9]+)-([0-9]+)\.h5")
 _DATASET = "y"
+FLOAT32 = "float32"
 _HDF5_FORMAT = ("v110", "v110")  # the oldest format in which HDF5 checksums its own structures too
 
 # What h5py raises, according to which byte of a file is wrong.
@@ -72,6 +74,8 @@ class CachedReference:
     seed: int
     folder: Path
     say: Say
+    data: str = data.UNIFORM
+    dtype: str = FLOAT32
     work: Work = Work(0, 0.0)
 
     def read(self, first: int, last: int) -> NDArray[np.float32]:
@@ -122,8 +126,13 @@ class CachedReference:
         """Read images ``first`` to ``last - 1`` of a file into ``y``; HDF5 verifies each one's checksum."""
         with self._opened(part) as dataset:
             dataset.read_direct(y, np.s_[first - part.first : last - part.first])
-            if not np.isfinite(y).all():
+            if self._must_be_finite and not np.isfinite(y).all():
                 raise ValueError("values that are not finite")
+
+    @property
+    def _must_be_finite(self) -> bool:
+        """Whether no output can be NaN or infinite."""
+        return self.data == data.UNIFORM
 
     @contextmanager
     def _opened(self, part: _Part) -> Iterator[h5py.Dataset]:
@@ -147,7 +156,9 @@ class CachedReference:
 
         Text has a fixed length, for HDF5 keeps other text outside its checksums and can hang on a damaged byte there.
         """
+        other = {} if self._usual else {"data": np.bytes_(self.data.encode()), "dtype": np.bytes_(self.dtype.encode())}
         return {
+            **other,
             "workload": np.bytes_(self.workload.encode()),
             "layer": self.layer,
             "seed": np.bytes_(str(self.seed).encode()),  # any size: HDF5 integers have 64 bits
@@ -156,8 +167,17 @@ class CachedReference:
             "last": last,
             "generator_version": data.GENERATOR_VERSION,
             "reference_version": REFERENCE_VERSION,
-            "inputs": np.bytes_(_fingerprint(self.workload, self.layer, self.conv, first, self.seed).encode()),
+            "inputs": np.bytes_(_fingerprint(*self._inputs(), first).encode()),
         }
+
+    @property
+    def _usual(self) -> bool:
+        """Whether data and type are those that files of older versions have without saying so."""
+        return (self.data, self.dtype) == (data.UNIFORM, FLOAT32)
+
+    def _inputs(self) -> tuple[str, int, Conv, int, str, str]:
+        """What inputs and filters depend on, images apart."""
+        return self.workload, self.layer, self.conv, self.seed, self.data, self.dtype
 
     def _check_attributes(self, part: _Part) -> None:
         with self._opened(part):
@@ -199,12 +219,12 @@ class CachedReference:
         missing = self._missing()
         total = sum(last - first for first, last in missing)
         _refuse_full_disk(self.folder, 4 * total * self.conv.M * self.conv.E * self.conv.F)
-        w = data.filters(self.workload, self.layer, self.conv, self.seed)
+        w = filters(*self._inputs())
         with ThreadPoolExecutor(1) as writer:  # one block is written while the next is computed
             writing: Future[None] | None = None
             done, seconds = 0, 0.0
             for first, last in (block for run in missing for block in _blocks(self.conv, *run)):
-                x = data.images(self.workload, self.layer, self.conv, first, last, self.seed)
+                x = images(*self._inputs(), first, last)
                 start = perf_counter()
                 y = reference(self.conv, x, w)
                 seconds += perf_counter() - start
@@ -236,12 +256,15 @@ def ensure(
     conv: Conv,
     N: int,
     seed: int = 0,
+    data_set: str = data.UNIFORM,
+    dtype: str = FLOAT32,
     *,
     progress: Progress | None = None,
     say: Say = print_to_stderr,
 ) -> CachedReference:
     """The reference of a layer's first N images; those that the cache lacks are computed and added.
 
+    Inputs and filters are those of a data set, rounded to ``dtype``.
     A process that finds another one computing waits for it.  ``progress`` hears of images done and to do, ``say``
     gets a line for each damaged file.  Raises UsageError when the cache cannot be written or N is below 1.
     """
@@ -249,12 +272,13 @@ def ensure(
         raise UsageError(f"a batch has at least 1 image, not {N}")
     shape = "-".join(f"{letter}{size}" for letter, size in asdict(conv).items())
     versions = f"g{data.GENERATOR_VERSION}-r{REFERENCE_VERSION}"
-    folder = cache_dir("reference") / f"{workload}-{layer}-{shape}-seed{seed}-{versions}"
+    kind = "".join(f"-{word}" for word, usual in ((data_set, data.UNIFORM), (dtype, FLOAT32)) if word != usual)
+    folder = cache_dir("reference") / f"{workload}-{layer}-{shape}{kind}-seed{seed}-{versions}"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot create {folder} ({error.strerror}); set {CACHE_VARIABLE}") from None
-    cached = CachedReference(workload, layer, conv, N, seed, folder, say)
+    cached = CachedReference(workload, layer, conv, N, seed, folder, say, data_set, dtype)
     if not cached._is_complete():
         return replace(cached, work=cached._rebuild(cached._check_attributes, progress))
     return cached
@@ -279,8 +303,26 @@ def _refuse_full_disk(folder: Path, needed: int) -> None:
         )
 
 
+def images(
+    workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str, first: int, last: int
+) -> NDArray[np.float32]:
+    """Images ``first`` to ``last - 1``, float32 ``[last - first][C][H][W]``, rounded to a type."""
+    return rounded(data.images(workload, layer, conv, first, last, seed, data_set), dtype)
+
+
+def filters(workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str) -> NDArray[np.float32]:
+    """The filters, float32 ``[M][C][R][S]``, rounded to a type."""
+    return rounded(data.filters(workload, layer, conv, seed, data_set), dtype)
+
+
+def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
+    """Values of a type, as float32; what is beyond its range is infinite."""
+    with np.errstate(over="ignore"):
+        return values if dtype == FLOAT32 else values.astype(dtype).astype(np.float32)
+
+
 @lru_cache(maxsize=256)
-def _fingerprint(workload: str, layer: int, conv: Conv, image: int, seed: int) -> str:
+def _fingerprint(workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str, image: int) -> str:
     """Hash of a layer's filters and one image, so that changed inputs are noticed even under an unchanged version."""
-    x = data.images(workload, layer, conv, image, image + 1, seed)
-    return sha256(x.tobytes() + data.filters(workload, layer, conv, seed).tobytes()).hexdigest()
+    of_layer = workload, layer, conv, seed, data_set, dtype
+    return sha256(images(*of_layer, image, image + 1).tobytes() + filters(*of_layer).tobytes()).hexdigest()

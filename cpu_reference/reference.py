@@ -88,14 +88,17 @@ def _multiply(
         matrix = unrolled[: columns * K].reshape(K, columns)
         product = products[: columns * M].reshape(M, columns)
         np.copyto(matrix.reshape(tile.shape), tile)
-        np.matmul(filters, matrix, out=product)
-        y[images, :, rows] = product.reshape(M, *tile.shape[3:]).swapaxes(0, 1)
+        with np.errstate(invalid="ignore"):  # of infinities: NaN, as IEEE has it
+            np.matmul(filters, matrix, out=product)
+        with np.errstate(over="ignore"):  # beyond float32's range the sum is infinite, as IEEE has it
+            y[images, :, rows] = product.reshape(M, *tile.shape[3:]).swapaxes(0, 1)
 
 
-def patch_norms(conv: Conv, x: NDArray[np.float32]) -> NDArray[np.float32]:
+def patch_norms(conv: Conv, x: NDArray[np.float32], reach: int = 0) -> NDArray[np.float32]:
     """Euclidean norm of the patch under each output pixel, ``[N][E][F]``, summed in float64 over C, R and S.
 
-    ``x`` is ``[N][C][H][W]``; an output is at most its patch's norm times its filter's norm.
+    ``x`` is ``[N][C][H][W]``; an output is at most its patch's norm times its filter's norm.  The patch is widened by
+    ``reach`` columns to each side, as far as the plane goes.
     """
     rows = slice(0, (conv.E - 1) * conv.U + 1, conv.U)
     columns = slice(0, (conv.F - 1) * conv.U + 1, conv.U)
@@ -104,7 +107,9 @@ def patch_norms(conv: Conv, x: NDArray[np.float32]) -> NDArray[np.float32]:
         squares = np.square(image, dtype=np.float64).sum(axis=0)  # [H][W]
         # Adding R rows, then S columns, costs R + S additions a pixel and, unlike cumulative sums, cancels nothing.
         bands = sum(squares[r:][rows] for r in range(conv.R))  # [E][W]
-        norm[:] = np.sqrt(sum(bands[:, s:][:, columns] for s in range(conv.S)))
+        if reach:
+            bands = np.pad(bands, ((0, 0), (reach, reach)))
+        norm[:] = np.sqrt(sum(bands[:, s:][:, columns] for s in range(conv.S + 2 * reach)))
     return norms
 
 

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from alexconv.digits.network import CLASSES, HELD_OUT, WEIGHTS, WORKLOAD, digits
+from alexconv.data import DIGITS
+from alexconv.digits.network import CLASSES, HELD_OUT, SCALE, WEIGHTS, WORKLOAD, digits
 
 SEED, EPOCHS, BATCH, RATE = 0, 12, 32, 1e-3
+REAL = 64  # held-out images that come with the package, as inputs of data set real
 
 
 def layers() -> nn.Sequential:
@@ -41,12 +43,19 @@ def train(model: nn.Sequential, images: torch.Tensor, labels: torch.Tensor) -> N
         print(f"epoch {epoch + 1}: loss {np.mean(losses):.4f}")
 
 
+def save_images(images: np.ndarray) -> None:
+    """Writes images ``[N][1][H][W]`` at their own size, a value per pixel."""
+    border = (images.shape[2] - 8 * SCALE) // 2
+    np.savez_compressed(DIGITS, digits=images[:, 0, border:-border:SCALE, border:-border:SCALE].astype(np.float16))
+
+
 def main() -> int:
     """Trains on all but the held-out images, tells the accuracy on those, writes the weights."""
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     images, labels = map(torch.from_numpy, digits())
+    save_images(images.numpy()[-HELD_OUT:][:REAL])
     model = layers()
     train(model, images[:-HELD_OUT], labels[:-HELD_OUT])
     with torch.no_grad():

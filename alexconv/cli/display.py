@@ -178,16 +178,17 @@ def result_tables(console: Console, records: Sequence[Record]) -> None:
     for workload, N in dict.fromkeys((row.workload, row.N) for row in table_rows):
         chosen = [row for row in table_rows if (row.workload, row.N) == (workload, N)]
         console.print(result_table(f"{workload}, N={N}", chosen, timed=timed))
+    errors = "max error: over the norms of patch and filter; of sums: over the sum of its products' sizes"
     if timed:
-        console.print(
-            "kernel, copies, total: medians, ms per batch; speedup: serial CPU time over total; error: over norms"
-        )
+        console.print(f"kernel, copies, total: medians, ms per batch; speedup: serial CPU time over total; {errors}")
+    else:
+        console.print(errors)
 
 
 def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table:
     """Rows as a table; without times where a CPU ran the kernels."""
     figures = ("kernel", "copies", "total", "speedup") if timed else ()
-    table = Table("rung", "transfer", "layer", *figures, "max error", "tolerance", "status", title=title)
+    table = Table("rung", "transfer", "layer", *figures, "max error", "of sums", "tolerance", "status", title=title)
     for row in table_rows:
         speedup = row.speedup("total")
         cells: list[Any] = [
@@ -202,6 +203,7 @@ def result_table(title: str, table_rows: Sequence[Row], *, timed: bool) -> Table
             "all" if row.layer is None else str(row.layer),
             *(cells if timed else []),
             "-" if row.error is None else f"{row.error:.1e}",
+            "-" if row.componentwise is None else f"{row.componentwise:.1e}",
             "-" if row.tolerance is None else f"{row.tolerance:.1e}",
             row.status if row.reason is None else f"{row.status}: {row.reason}",
             end_section=row.layer is None,

@@ -15,7 +15,7 @@ from rich.text import Text
 from alexconv.kernels.ladder import RUNGS
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import GEMM, layer_range
-from alexconv.records.labels import changed_in, label_with
+from alexconv.records.labels import changed_in, data_of, label_with, of_data
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
 
@@ -139,12 +139,13 @@ def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tupl
 
 
 def show(console: Console, records: Sequence[Record]) -> None:
-    """Prints a table for each workload and batch size, a legend, and once each reason for which cells are no times."""
+    """Prints a table for each workload, batch size and data set, a legend, and each reason for cells without times."""
     width = min(console.width, WIDEST)
-    groups: dict[tuple[str, int], list[Record]] = {}
+    groups: dict[tuple[str, int, str], list[Record]] = {}
     for record in records:
-        groups.setdefault((record["point"]["workload"], record["point"]["N"]), []).append(record)
-    for (workload, N), found in groups.items():
+        point = record["point"]
+        groups.setdefault((point["workload"], point["N"], data_of(record)), []).append(record)
+    for (workload, N, _), found in groups.items():
         for line in matrix(workload, N, found, width):
             console.print(line, soft_wrap=True)
     for text in [*([legend(records)] if timed(records) else []), *reasons(records)]:
@@ -158,11 +159,11 @@ def timed(records: Iterable[Record]) -> bool:
 
 
 def matrix(workload: str, N: int, records: Sequence[Record], width: int) -> Iterator[Text]:
-    """The table of one workload and batch size, line by line, none longer than the width where that can be."""
+    """The table of one workload, batch size and data set, line by line, none longer than the width if that can be."""
     lines = lines_of(records)
     layers = sorted({layer for line in lines for layer in line.records})
     transfers = list(dict.fromkeys(record["point"]["transfer"] for record in records))
-    title = f"{workload}, N={N}" + (f", {transfers[0]}" if len(transfers) == 1 else "")
+    title = ", ".join([f"{workload}, N={N}{of_data(data_of(records[0]))}", *(transfers if len(transfers) == 1 else [])])
     if timed(records):
         yield from time_table(f"{title}: kernel ms", lines, layers, width)
     else:
@@ -302,7 +303,7 @@ def reasons(records: Sequence[Record]) -> Iterator[str]:
     for (status, reason), same in found.items():
         layers: dict[str, dict[int, None]] = {}
         for record in same:
-            label = label_with(record["point"]["rung"], changed_in(record))
+            label = label_with(record["point"]["rung"], changed_in(record)) + of_data(data_of(record))
             layers.setdefault(label, {})[record["point"]["layer"]] = None
         labels: dict[str, list[str]] = {}
         for label, numbers in layers.items():

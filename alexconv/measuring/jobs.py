@@ -89,9 +89,9 @@ def with_peers(
     return jobs
 
 
-def place(point: Point) -> tuple[str, int, int]:
-    """Workload, layer and batch size, whose inputs and reference are the same."""
-    return point.workload, point.layer, point.N
+def place(point: Point) -> tuple[str, int, int, str]:
+    """Workload, layer, batch size and data, whose inputs and reference are the same."""
+    return point.workload, point.layer, point.N, point.data
 
 
 def kept_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, Record]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from math import prod
@@ -11,15 +11,16 @@ import numpy as np
 
 from alexconv import data
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
-from alexconv.cpu_reference.cache import ensure
-from alexconv.cpu_reference.reference import REFERENCE_VERSION, filter_norms, patch_norms
+from alexconv.cpu_reference.cache import FLOAT32, CachedReference, ensure, filters, images
+from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms
+from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.interface import Executor, Values, open_rung
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
-from alexconv.planning.checks import PRECISIONS, MaxError, each_image
+from alexconv.planning.checks import NORMS, PRECISIONS, Bound, MaxError, each_image
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.points import LayerSequence, Point
 from alexconv.planning.transfers import transfer_named
@@ -33,6 +34,7 @@ FAILURES: dict[type[AlexconvError], str] = {
     OutOfMemory: "out-of-memory",
 }
 SECONDS = 0.2  # for the samples of a figure, unless the user says otherwise
+SUMMED = 4  # images whose errors are also taken over the sums of their products' absolute values
 REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
 DIGITS = 6  # of a millisecond: a nanosecond is finer than any clock here
 THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown, thermal (2), power brake
@@ -47,26 +49,42 @@ class Layer:
     conv: Conv
     N: int
     seed: int
+    data: str = UNIFORM
+    dtype: str = FLOAT32  # to which inputs and filters are rounded
 
     @cached_property
     def x(self) -> Values:
         """float32 ``[N][C][H][W]``."""
-        return data.images(self.workload, self.number, self.conv, 0, self.N, self.seed)
+        return images(self.workload, self.number, self.conv, self.seed, self.data, self.dtype, 0, self.N)
 
     @cached_property
     def w(self) -> Values:
         """float32 ``[M][C][R][S]``."""
-        return data.filters(self.workload, self.number, self.conv, self.seed)
+        return filters(self.workload, self.number, self.conv, self.seed, self.data, self.dtype)
 
     @cached_property
     def reference(self) -> Values:
         """float32 ``[N][M][E][F]``, accumulated in float64."""
-        return ensure(self.workload, self.number, self.conv, self.N, self.seed).read(0, self.N)
+        return self.compute_reference().read(0, self.N)
+
+    def compute_reference(self) -> CachedReference:
+        """Brings the reference into the cache."""
+        return ensure(self.workload, self.number, self.conv, self.N, self.seed, self.data, self.dtype)
 
     @cached_property
     def norms(self) -> tuple[Values, Values]:
         """Norms of the patches ``[N][E][F]`` and of the filters ``[M]``."""
         return patch_norms(self.conv, self.x), filter_norms(self.w)
+
+    @cached_property
+    def sums(self) -> Values:
+        """Sums of the absolute values of the products of each output of the first images, float32."""
+        return convolve(self.conv, np.abs(self.x[:SUMMED]), np.abs(self.w), np.float64)
+
+    def check(self, y: Values, precision: str) -> tuple[MaxError, float]:
+        """Largest error of the outputs of the layer's first images, and what the class allows on such data."""
+        bound = bound_on(self.data, precision, self.conv.K)
+        return self.error(y, bound), bound.factor
 
     @cached_property
     def baselines(self) -> dict[str, Baseline]:
@@ -89,11 +107,13 @@ class Layer:
         for name in what:
             getattr(self, name)
 
-    def error(self, y: Values) -> MaxError:
-        """Largest error of the outputs of the layer's first images."""
+    def error(self, y: Values, bound: Bound = NORMS) -> MaxError:
+        """Largest error of the outputs of the layer's first images, as a bound measures it."""
         error, N = MaxError(), len(y)
         patches, filters = self.norms
-        error.add(y, self.reference[:N], patches[:N], filters)
+        if bound.reach:
+            patches = patch_norms(self.conv, self.x[:N], bound.reach)
+        error.add(y, self.reference[:N], patches[:N], filters, bound, self.sums[:N])
         return error
 
 
@@ -116,25 +136,50 @@ class Skip(Exception):
     """The point cannot be run here; the text says why."""
 
 
+def bound_on(data: str, precision: str, K: int) -> Bound:
+    """How far outputs of a class may be off on a data set: uniform floats are rounded to the class's operands."""
+    if data == UNIFORM:
+        return Bound(PRECISIONS[precision].tolerance(K))
+    return PRECISIONS[precision].bound(K, DATA_SETS[data].kind)
+
+
+Place = tuple[str, int, str, str]
+
+
+def place_of(point: Point) -> Place:
+    """What a point's inputs depend on, their number apart: workload, layer, data and type.
+
+    Uniform inputs are floats for every rung, rounded to its type on the way in; any others have that type, whose range
+    they may leave, from the start.
+    """
+    halves = point.data != UNIFORM and RUNGS[point.rung].dtype if point.rung in RUNGS else False
+    return point.workload, point.layer, point.data, halves or FLOAT32
+
+
 class Runner:
     """Turns points into records on one executor."""
 
     def __init__(self, executor: Executor, points: Sequence[Point], settings: Settings) -> None:
         self.executor, self.settings = executor, settings
         self._host_memory = available_memory()
-        self._largest: dict[tuple[str, int], int] = {}
+        self._largest: dict[Place, int] = {}
         for point in points:
             if not self.beyond_host_memory(point):
-                layer = (point.workload, point.layer)
-                self._largest[layer] = max(self._largest.get(layer, 0), point.N)
-        self._layer: Layer | None = None
+                place = place_of(point)
+                self._largest[place] = max(self._largest.get(place, 0), point.N)
+        self._layer: tuple[Place, Layer] | None = None
 
     def layer(self, point: Point) -> Layer:
         """Data of the point's layer; that of the last layer is kept, the rest is dropped."""
-        name = (point.workload, point.layer)
-        if self._layer is None or (self._layer.workload, self._layer.number) != name:
-            self._layer = Layer(*name, point.conv, self._largest[name], self.settings.seed)
-        return self._layer
+        place = place_of(point)
+        if self._layer is None or self._layer[0] != place:
+            self._layer = place, self._layer_of(point)
+        return self._layer[1]
+
+    def _layer_of(self, point: Point) -> Layer:
+        place = place_of(point)
+        workload, number, data_set, dtype = place
+        return Layer(workload, number, point.conv, self._largest[place], self.settings.seed, data_set, dtype)
 
     def beyond_host_memory(self, point: Point) -> str | None:
         """Why the host has no room for the point's input, its reference and its output, or None."""
@@ -160,8 +205,7 @@ class Runner:
 
     def compute_reference(self, point: Point) -> None:
         """Brings the reference of the point's layer, for all batches asked for, into the cache."""
-        N = self._largest[point.workload, point.layer]
-        ensure(point.workload, point.layer, point.conv, N, self.settings.seed)
+        self._layer_of(point).compute_reference()
 
     def ready(self, points: Iterable[Point]) -> None:
         """Makes what records of these points need of the CPU: inputs, references, baselines; peers' points too."""
@@ -200,7 +244,11 @@ class Runner:
         bound = BoundRung(rung, point.conv, point.constants, self.executor.device)
         compiled, launched = self.executor.key(bound), bound.launch_facts(point.N)
         tolerance = PRECISIONS[rung.precision].tolerance(point.conv.K)
-        return digest([compiled, launched, tolerance, self.executor.header(), self.settings.key(), point.transfer])
+        of_data = (
+            [] if point.data == UNIFORM else [point.data, astuple(bound_on(point.data, rung.precision, point.conv.K))]
+        )
+        settings = self.settings.key()
+        return digest([compiled, launched, tolerance, self.executor.header(), settings, point.transfer, *of_data])
 
     def record(self, point: Point) -> Record:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""
@@ -208,10 +256,10 @@ class Runner:
 
     def _measured(self, point: Point, cut: Plan) -> Record:
         rung, layer = RUNGS[point.rung], self.layer(point)
-        precision, transfer = PRECISIONS[rung.precision], transfer_named(point.transfer)
+        transfer = transfer_named(point.transfer)
         with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer) as opened:
             facts: Record = {
-                **checked(layer.error(opened.outputs()), precision.tolerance(point.conv.K)),
+                **checked(*layer.check(opened.outputs(), rung.precision)),
                 "pieces": len(cut.pieces),
                 "images_per_piece": cut.chunk,
                 "planned_constants": cut.constants,
@@ -256,10 +304,13 @@ def begun(point: Point | LayerSequence, key: str) -> Record:
 def checked(error: MaxError, tolerance: float) -> Record:
     """Status, reason and figures of a max-error check."""
     figures = {"absolute": error.absolute, "scaled": error.scaled, "tolerance": tolerance}
-    facts = {"error": {name: as_json(value) for name, value in figures.items()}}
+    figures |= {} if error.componentwise is None else {"componentwise": error.componentwise}
+    facts: Record = {"error": {name: as_json(value) for name, value in figures.items()}}
     if error.passes(tolerance):
         return {"status": "ok", "reason": None, **facts}
     reason = f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}"
+    if error.misplaced:
+        reason = f"{error.misplaced} outputs are NaN or infinite where none is due, or are not where one is; {reason}"
     return {"status": "wrong", "reason": reason, **facts}
 
 

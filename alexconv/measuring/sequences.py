@@ -21,7 +21,7 @@ from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
-from alexconv.planning.checks import PRECISIONS, MaxError, worst
+from alexconv.planning.checks import MaxError, worst
 from alexconv.planning.planner import DoesNotFit, Plan, plan
 from alexconv.planning.points import (
     LayerSequence,
@@ -50,7 +50,8 @@ class RungSequence(LayerSequence):
 
     def axes(self) -> dict[str, Any]:
         """The point as a record holds it; the layers' rungs stand elsewhere in the record."""
-        return LayerSequence(self.workload, self.layers, self.N, self.rung, self.transfer, self.precision).axes()
+        axes = (self.workload, self.layers, self.N, self.rung, self.transfer, self.precision)
+        return LayerSequence(*axes, data=self.data).axes()
 
     def points(self) -> list[Point]:
         """Each layer as a point of its own."""
@@ -62,11 +63,12 @@ def rung_sequences(points: Iterable[Point]) -> list[RungSequence]:
 
     Raises UsageError where a layer comes with several values of a constant.
     """
-    groups: dict[tuple[str, int, str, str], list[Point]] = {}
+    groups: dict[tuple[str, int, str, str, str], list[Point]] = {}
     for point in points:
         if transfer_named(point.transfer).copies:  # else there is nothing to put together
-            groups.setdefault((point.workload, point.N, point.rung, point.transfer), []).append(point)
-    return [sequence_of(group, rung) for (_, _, rung, _), group in groups.items() if len(group) > 1]
+            same = point.workload, point.N, point.rung, point.transfer, point.data
+            groups.setdefault(same, []).append(point)
+    return [sequence_of(group, group[0].rung) for group in groups.values() if len(group) > 1]
 
 
 def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
@@ -78,7 +80,7 @@ def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
         raise UsageError(f"a sequence has one precision, not {' and '.join(sorted(precisions))}")
     first = chosen[0]
     axes = (first.workload, tuple(layers), first.N, name + SEQUENCE_SUFFIX, first.transfer, first.precision)
-    return RungSequence(*axes, chosen=tuple(chosen))
+    return RungSequence(*axes, data=first.data, chosen=tuple(chosen))
 
 
 def mixed(
@@ -201,7 +203,7 @@ class SequenceRunner:
     ) -> Record:
         """The worst layer's check, and what each layer was."""
         found: list[tuple[MaxError, float]] = [
-            (layer.error(rung.in_study_layout(values)), PRECISIONS[each.precision].tolerance(each.conv.K))
+            layer.check(rung.in_study_layout(values), each.precision)
             for each, layer, rung, values in zip(point.points(), layers, opened, outputs, strict=True)
         ]
         return {

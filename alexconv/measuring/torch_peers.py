@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from alexconv.data import UNIFORM
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.interface import Executor
 from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
@@ -40,11 +41,11 @@ SAMPLED_COLUMNS = 64  # of a product, checked against float64
 
 def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
     """The peers of every workload, layer and N among the points; only those of these precisions, if any are named."""
-    places = dict.fromkeys((point.workload, point.layer, point.N) for point in points)
+    places = dict.fromkeys((point.workload, point.layer, point.N, point.data) for point in points)
     names = [(peer_name(layout, precision), precision) for precision, layout in product(DTYPES, LAYOUTS)]
     return [
-        Point(*place, name, TRANSFER, precision, {})
-        for place in places
+        Point(workload, layer, N, name, TRANSFER, precision, {}, data=data)
+        for workload, layer, N, data in places
         for name, precision in [*names, (GEMM, "fp32")]
         if not precisions or precision in precisions
     ]
@@ -52,20 +53,23 @@ def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list
 
 def peer_sequences(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[LayerSequence]:
     """The points' layers together, for every workload and N among them; as ``peer_points`` where they are several."""
-    layers: dict[tuple[str, int], dict[int, None]] = {}
+    layers: dict[tuple[str, int, str], dict[int, None]] = {}
     for point in points:
-        layers.setdefault((point.workload, point.N), {})[point.layer] = None
+        layers.setdefault((point.workload, point.N, point.data), {})[point.layer] = None
     return [
-        sequence_of(workload, tuple(numbers), N, precision, layout)
-        for (workload, N), numbers in layers.items()
+        sequence_of(workload, tuple(numbers), N, precision, layout, data)
+        for (workload, N, data), numbers in layers.items()
         for precision, layout in product(DTYPES, LAYOUTS)
         if len(numbers) > 1 and (not precisions or precision in precisions)
     ]
 
 
-def sequence_of(workload: str, layers: tuple[int, ...], N: int, precision: str, layout: str) -> LayerSequence:
+def sequence_of(
+    workload: str, layers: tuple[int, ...], N: int, precision: str, layout: str, data: str = UNIFORM
+) -> LayerSequence:
     """Layers of a workload one after the other in one graph, each on N images of its own."""
-    return LayerSequence(workload, layers, N, peer_name(layout, precision) + SEQUENCE_SUFFIX, TRANSFER, precision)
+    name = peer_name(layout, precision) + SEQUENCE_SUFFIX
+    return LayerSequence(workload, layers, N, name, TRANSFER, precision, data=data)
 
 
 def import_torch(executor: Executor) -> Any:
@@ -146,7 +150,7 @@ class TorchRunner:
 
     def _layers(self, point: Point | LayerSequence) -> list[Layer]:
         """Data of the point's layers; those of the last point are kept, since many peers follow with the same."""
-        asked = [(each.workload, each.layer) for each in each_layer(point)]
+        asked = [(each.workload, each.layer, each.data) for each in each_layer(point)]
         if self._kept[0] != asked:
             self._kept = asked, [self._runner.layer(each) for each in each_layer(point)]
         return self._kept[1]
@@ -235,11 +239,8 @@ def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, preci
         return [conv2d(x, w, stride=stride, padding=border) for x, w, stride, border in operands]
 
     def check(outputs: list[Any]) -> tuple[MaxError, float]:
-        errors = [
-            (layer.error(output.cpu().numpy()), PRECISIONS[precision].tolerance(layer.conv.K))
-            for layer, output in zip(layers, outputs, strict=True)
-        ]
-        return worst(errors)
+        pairs = zip(layers, outputs, strict=True)
+        return worst([layer.check(output.cpu().numpy(), precision) for layer, output in pairs])
 
     return Work(enqueue, check)
 

@@ -19,14 +19,26 @@ The tolerance is DEVIATIONS times the first two and the third: far beyond what a
 outputs, and far below what a wrong tap does (a single product is up to 3/K of the norms, 9e-4 at K = 3456).
 For half arithmetic at large K the roundings themselves are larger than a tap: there the exact check decides.
 
+**Guarantees.**  That tolerance is for zero-mean data of one magnitude.  Whatever the data, a class promises
+
+    |y - exact| <= factor * ||x patch||_2 * ||w||_2 + absolute
+
+with one of two factors (``docs/precision.md`` derives them): ``any`` holds for every finite input, ``walk`` where
+roundings are independent of each other, which repeated values alone prevent.  The absolute term is that of gradual
+underflow.  A class with a ``reach`` has the norm of a wider patch, that of all tiles which hold the output.  A data set
+says which of the three it is held to (``alexconv.data``).
+
+NaN and infinities must be exactly where float64 arithmetic has them.  Where products of finite values can exceed the
+largest number, an output may also be not finite, as IEEE arithmetic has it; it may not be another number.
+
 **Exact check.**  On integers small enough that every partial sum is exact in the class, a kernel must equal the
 reference bit for bit, whatever its order of summation.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from math import isqrt, sqrt
+from dataclasses import dataclass, replace
+from math import inf, isqrt, sqrt
 from typing import TypeVar
 
 import numpy as np
@@ -36,60 +48,162 @@ from alexconv.shapes import Conv
 
 Result = TypeVar("Result")
 
+USUAL, WALK, ANY = "usual", "walk", "any"  # kinds of data: see the module's text
 DEVIATIONS = 30  # of the two random walks; see the module's text
 
 
 @dataclass(frozen=True)
+class Bound:
+    """How far an output may be off: ``factor`` times the norms of filter and patch, plus ``absolute``.
+
+    The patch is widened by ``reach`` columns to each side.  Where the norms exceed ``limit``, finite values may
+    overflow.
+    """
+
+    factor: float
+    absolute: float = 0.0
+    reach: int = 0
+    limit: float = inf
+
+
+NORMS = Bound(0.0)  # measures errors over the norms of filter and patch, nothing else
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a class promises on any data, per output, in units of the norms.
+
+    ``rounding`` is that of operands and output.  Sums of K products add ``2 K + any_steps`` times ``u``, or ``walk
+    sqrt(K) + walk_steps`` times ``u`` where roundings are independent; both grow by the factor ``growth``.  ``least``
+    is the absolute error of what underflows: of K products, or with ``stored`` of the output alone.  Sums of products'
+    sizes up to ``limit`` do not overflow.  ``reach`` is that of the bound.
+    """
+
+    rounding: float
+    u: float
+    walk: int
+    least: float
+    stored: bool = False
+    limit: float = 2.0**127
+    growth: int = 1
+    reach: int = 0
+    any_steps: int = 32
+    walk_steps: int = 16
+
+    def bound(self, K: int, kind: str) -> Bound:
+        """The bound of a sum of K products: ``any`` or ``walk``."""
+        steps = 2 * K + self.any_steps if kind == ANY else self.walk * sqrt(K) + self.walk_steps
+        factor = self.growth * (self.rounding + steps * self.u)
+        return Bound(factor, self.least * (1 if self.stored else K), self.reach, self.limit)
+
+
+@dataclass(frozen=True)
 class Precision:
-    """An error class: unit roundoffs of operands, accumulator and output, and the largest exact integer."""
+    """An error class: unit roundoffs of operands, accumulator and output, the largest exact integer, its guarantee."""
 
     name: str
     u_operand: float
     u_sum: float
     u_store: float
     exact_integer: int
+    guarantee: Guarantee
 
     def tolerance(self, K: int) -> float:
-        """Largest admissible error over norms, for sums of K products."""
+        """Largest admissible error over norms on zero-mean data of one magnitude, for sums of K products."""
         walk = DEVIATIONS * (self.u_sum / sqrt(6) + self.u_operand * sqrt(2 / (3 * K)))
         return walk + self.u_store
 
+    def bound(self, K: int, kind: str) -> Bound:
+        """What holds for sums of K products on data of a kind: ``usual``, ``walk`` or ``any``."""
+        if kind == USUAL:
+            walk = self.guarantee.bound(K, WALK)
+            return replace(walk, factor=min(walk.factor, self.tolerance(K)), reach=0)
+        return self.guarantee.bound(K, kind)
 
+
+SUBNORMAL = 2.0**-149
+HALF_SUBNORMAL = 2.0**-25
+
+FP32 = Guarantee(rounding=0.0, u=2.0**-24, walk=6, least=SUBNORMAL)
+TILE = replace(FP32, growth=34, reach=7, any_steps=64, walk_steps=64)  # Winograd's tiles have up to eight columns
+TF32 = Guarantee(rounding=1.25 * 2.0**-10, u=2.0**-24, walk=12, least=SUBNORMAL)
+FP16 = Guarantee(rounding=2.0**-11, u=2.0**-24, walk=12, least=HALF_SUBNORMAL, stored=True, limit=2.0**15)
+HALF = Guarantee(rounding=0.0, u=2.0**-11, walk=6, least=HALF_SUBNORMAL, limit=2.0**15)
 PRECISIONS: dict[str, Precision] = {
     precision.name: precision
     for precision in (
-        Precision("fp32", u_operand=0.0, u_sum=2.0**-24, u_store=2.0**-24, exact_integer=2**24),
-        Precision("tf32", u_operand=2.0**-11, u_sum=2.0**-23, u_store=2.0**-24, exact_integer=2**24),
-        Precision("fp16", u_operand=2.0**-11, u_sum=2.0**-23, u_store=2.0**-11, exact_integer=2**11),
-        Precision("half", u_operand=2.0**-11, u_sum=2.0**-11, u_store=2.0**-11, exact_integer=2**11),
+        Precision("fp32", 0.0, 2.0**-24, 2.0**-24, 2**24, FP32),
+        Precision("tf32", 2.0**-11, 2.0**-23, 2.0**-24, 2**24, TF32),
+        Precision("fp16", 2.0**-11, 2.0**-23, 2.0**-11, 2**11, FP16),
+        Precision("half", 2.0**-11, 2.0**-11, 2.0**-11, 2**11, HALF),
     )
 }
 
 
 @dataclass
 class MaxError:
-    """Largest error so far: absolute, and over the norms.  A NaN anywhere makes both NaN, and NaN passes nothing."""
+    """Largest error so far: absolute, and over the norms.  A NaN anywhere makes both NaN, and NaN passes nothing.
+
+    ``misplaced`` counts outputs that are NaN or infinite where they should not be, or the other way round; their errors
+    are NaN.  ``componentwise`` is the error over the sum of the products' absolute values, where that is known.
+    """
 
     absolute: float = 0.0
     scaled: float = 0.0
+    componentwise: float | None = None
+    misplaced: int = 0
 
-    def add(self, y: np.ndarray, reference: np.ndarray, patch_norms: np.ndarray, filter_norms: np.ndarray) -> None:
-        """Takes in some images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``."""
+    def add(
+        self,
+        y: np.ndarray,
+        reference: np.ndarray,
+        patch_norms: np.ndarray,
+        filter_norms: np.ndarray,
+        bound: Bound = NORMS,
+        sums: np.ndarray | None = None,
+    ) -> None:
+        """Takes in some images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``.
+
+        ``sums`` are those of the products' absolute values, ``[N][M][E][F]`` of the first images.
+        """
         smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero
 
-        def of_image(image: int) -> tuple[float, float]:
+        def of_image(image: int) -> tuple[float, float, float, int]:
             """One image at a time keeps the temporaries in cache."""
-            error = np.abs(y[image].astype(np.float32, copy=False) - reference[image])
-            norms = filter_norms[:, None, None] * patch_norms[image]
-            return error.max(), (error / np.maximum(norms, smallest)).max()
+            with np.errstate(all="ignore"):
+                error = np.abs(y[image].astype(np.float32, copy=False) - reference[image])
+                norms = filter_norms[:, None, None] * patch_norms[image]
+                misplaced = 0
+                if not np.isfinite(error.max()):
+                    finite = np.isfinite(norms)
+                    overflows = finite & (norms > bound.limit)
+                    error, misplaced = judged(error, y[image], reference[image], overflows)
+                    norms = np.where(finite, norms, 1)  # where NaN or an infinity is due, an error is 0 or NaN
+                over = np.maximum(error - np.float32(bound.absolute), 0) if bound.absolute else error
+                scaled, of_sums = (over / np.maximum(norms, smallest)).max(), 0.0
+                if sums is not None and image < len(sums):
+                    known = np.where(np.isfinite(sums[image]), np.maximum(sums[image], smallest), 1)
+                    of_sums = (over / known).max()
+            return error.max(), scaled, of_sums, misplaced
 
-        for absolute, scaled in each_image(of_image, len(y)):
+        for absolute, scaled, of_sums, misplaced in each_image(of_image, len(y)):
             self.absolute = float(np.maximum(self.absolute, absolute))
             self.scaled = float(np.maximum(self.scaled, scaled))
+            self.misplaced += misplaced
+            if sums is not None:
+                self.componentwise = float(np.maximum(self.componentwise or 0.0, of_sums))
 
     def passes(self, tolerance: float) -> bool:
         """Whether the error is within the tolerance; false for NaN."""
         return self.scaled <= tolerance
+
+
+def judged(error: np.ndarray, y: np.ndarray, reference: np.ndarray, overflows: np.ndarray) -> tuple[np.ndarray, int]:
+    """Errors of an image with NaN and infinities where they are due made 0, elsewhere NaN; the number of the latter."""
+    due = (y == reference) | (np.isnan(y) & np.isnan(reference)) | (overflows & ~np.isfinite(y))
+    found = np.where(due, 0, error)
+    wrong = ~np.isfinite(found)
+    return np.where(wrong, np.nan, found), int(wrong.sum())
 
 
 def each_image(function: Callable[[int], Result], N: int) -> list[Result]:

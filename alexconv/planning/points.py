@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
 
+from alexconv.data import DATA_SETS, UNIFORM, data_set
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Constants, Device
@@ -13,7 +14,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
-from alexconv.records.labels import changed_constants, label_with
+from alexconv.records.labels import changed_constants, label_with, of_data
 from alexconv.shapes import WORKLOADS, Conv, Workload
 
 GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
@@ -39,6 +40,7 @@ class Point:
     precision: str
     constants: dict[str, int] = field(hash=False)
     device: Device = field(default=H200, compare=False, repr=False)
+    data: str = UNIFORM
 
     @property
     def conv(self) -> Conv:
@@ -65,7 +67,7 @@ class Point:
         rung = self.rung
         if rung in RUNGS:
             rung = label_with(rung, changed_constants(rung, self.constants, self.conv, self.N, self.device))
-        return f"{self.workload} layer {self.layer} N={self.N} {rung} {self.transfer}"
+        return f"{self.workload} layer {self.layer} N={self.N} {rung} {self.transfer}{of_data(self.data)}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class LayerSequence:
     transfer: str
     precision: str
     constants: dict[str, int] = field(default_factory=dict, hash=False)
+    data: str = UNIFORM
 
     def axes(self) -> dict[str, Any]:
         """The point as a record holds it."""
@@ -91,12 +94,13 @@ class LayerSequence:
 
     def label(self) -> str:
         """The point in a few words, for progress lines."""
-        return f"{self.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}"
+        of = of_data(self.data)
+        return f"{self.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}{of}"
 
     def points(self) -> list[Point]:
         """Each layer as a point of its own."""
         rest = (self.N, self.rung, self.transfer, self.precision, self.constants)
-        return [Point(self.workload, layer, *rest) for layer in self.layers]
+        return [Point(self.workload, layer, *rest, data=self.data) for layer in self.layers]
 
 
 def peer_name(layout: str, precision: str) -> str:
@@ -168,6 +172,12 @@ def parse_precisions(text: str | None) -> list[str]:
     if unknown := set(precisions) - set(PRECISIONS):
         raise UsageError(f"unknown precision {', '.join(sorted(unknown))}: choose from {', '.join(PRECISIONS)}")
     return precisions
+
+
+def choose_data(text: str) -> list[str]:
+    """Names of data sets from ``uniform,relu`` or ``all``, each once; raises UsageError."""
+    words = list(DATA_SETS) if text == "all" else text.split(",")
+    return list(dict.fromkeys(data_set(word).name for word in words))
 
 
 def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
@@ -242,15 +252,16 @@ def expand(
     precisions: Sequence[str] = (),
     tuned: TunedConstants | None = None,
     device: Device = H200,
+    data: Sequence[str] = (UNIFORM,),
 ) -> list[Point]:
-    """Every combination once, in the order layer, N, rung, transfer; raises UsageError for a constant's bad value.
+    """Every combination once, in the order layer, data, N, rung, transfer; raises UsageError for a bad constant.
 
     ``tuned`` gives constants for a rung, shape and batch size that replace its defaults, which are those for
     ``device``; ``constants`` come before.
     """
 
     def combinations() -> Iterator[Point]:
-        for layer, N, (rung, own_transfer) in product(layers, batches, rungs):
+        for layer, values_of, N, (rung, own_transfer) in product(layers, data, batches, rungs):
             if precisions and rung.precision not in precisions:
                 continue
             conv = WORKLOADS[workload].layer(layer)
@@ -264,7 +275,7 @@ def expand(
                 except ValueError as error:
                     raise UsageError(str(error)) from None
                 for transfer in [own_transfer] if own_transfer else [t.name for t in transfers]:
-                    yield Point(workload, layer, N, rung.name, transfer, rung.precision, resolved, device)
+                    yield Point(workload, layer, N, rung.name, transfer, rung.precision, resolved, device, values_of)
 
     unique: list[Point] = []
     for point in combinations():

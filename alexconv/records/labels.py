@@ -1,8 +1,9 @@
 """A rung and its changed constants in a few words: as tables, plots and progress lines name it."""
 
+from alexconv.data import UNIFORM
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200, TYPICAL_BATCH, Constants, Device
-from alexconv.records.store import Record
+from alexconv.records.store import DATA, Record
 from alexconv.shapes import WORKLOADS, Conv
 
 
@@ -32,3 +33,13 @@ def label_with(rung: str, changed: Constants) -> str:
 def rung_label(rung: str, constants: Constants, conv: Conv) -> str:
     """The rung's name, with those constants that differ from its defaults for the shape."""
     return label_with(rung, changed_constants(rung, constants, conv))
+
+
+def of_data(data: str) -> str:
+    """The data set as labels have it: the usual one is not named."""
+    return "" if data == UNIFORM else f" {data}"
+
+
+def data_of(record: Record) -> str:
+    """The data set of a record: older ones do not say that theirs are uniform."""
+    return str(record["point"].get(DATA, UNIFORM))

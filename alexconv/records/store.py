@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
 from alexconv.records.names import in_present_names
 
@@ -26,6 +27,7 @@ KEYS = "keys"
 
 Record = dict[str, Any]
 AXES = ("workload", "layer", "N", "rung", "transfer", "precision", "constants")
+DATA = "data"  # an axis that points of older records lack: they are of uniform data
 
 
 def digest(data: object) -> str:
@@ -35,7 +37,8 @@ def digest(data: object) -> str:
 
 def identity(point: Record) -> str:
     """What makes two points the same point: all axes, the constants as chosen included."""
-    return digest([point[axis] for axis in AXES])
+    data = point.get(DATA, UNIFORM)
+    return digest([*(point[axis] for axis in AXES), *([] if data == UNIFORM else [data])])
 
 
 @dataclass
@@ -106,7 +109,7 @@ def complete(record: Record) -> bool:
     if record["type"] not in ("point", "profile"):
         return True
     point, samples = record.get("point"), record.get("samples", {})
-    if not isinstance(point, dict) or point.keys() != set(AXES):
+    if not isinstance(point, dict) or point.keys() - {DATA} != set(AXES):
         return False
     if not isinstance(point["rung"], str) or not isinstance(point["constants"], dict):
         return False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.records.labels import changed_in, label_with
+from alexconv.records.labels import changed_in, data_of, label_with, of_data
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
 
@@ -32,6 +32,7 @@ class Row:
     status: str
     reason: str | None
     blas: float | None = None
+    componentwise: float | None = None  # error over the sums of the products' sizes
 
     def speedup(self, figure: str, base: str = "serial") -> float | None:
         """Time of the CPU, ``serial`` or ``blas``, over the named figure, or None."""
@@ -40,8 +41,8 @@ class Row:
 
 
 def label(record: Record) -> str:
-    """The rung of a record, with the constants that differ from its defaults."""
-    return label_with(record["point"]["rung"], changed_in(record))
+    """The rung of a record, with the constants that differ from its defaults, and the data unless they are uniform."""
+    return label_with(record["point"]["rung"], changed_in(record)) + of_data(data_of(record))
 
 
 def row(record: Record) -> Row:
@@ -62,6 +63,7 @@ def row(record: Record) -> Row:
         status=record["status"],
         reason=record["reason"],
         blas=record.get("cpu", {}).get("blas_ms"),
+        componentwise=float(error["componentwise"]) if "componentwise" in error else None,
     )
 
 
@@ -106,4 +108,5 @@ def all_layers(layers: list[Row]) -> Row:
         status=statuses.pop() if len(statuses) == 1 else "not all ok",
         reason=None,
         blas=total("blas"),
+        componentwise=max((row.componentwise for row in layers if row.componentwise is not None), default=None),
     )

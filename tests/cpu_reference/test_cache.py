@@ -310,3 +310,20 @@ def test_a_killed_process_leaves_a_usable_cache(cache: Path, computed: list[int]
     assert sum(computed) == 8
     assert not list(folder.glob(f"*{TEMPORARY_SUFFIX}"))
     assert_right(cached)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_each_data_set_and_type_has_its_own_reference_with_nan_and_infinities(dtype):
+    shape = Conv(C=2, H=7, W=6, M=6, R=3, S=2)
+    folders = {ensure("test", 1, shape, 4).folder}
+    for name in data.DATA_SETS:
+        x, w = data.images("test", 1, shape, 0, 4, data=name), data.filters("test", 1, shape, data=name)
+        with np.errstate(over="ignore"):
+            x, w = (values.astype(dtype).astype(np.float32) for values in (x, w))
+        cached = ensure("test", 1, shape, 4, data_set=name, dtype=dtype, say=pytest.fail)
+        for found in (cached, ensure("test", 1, shape, 4, data_set=name, dtype=dtype, say=pytest.fail)):
+            np.testing.assert_array_equal(found.read(0, 4), reference(shape, x, w))
+        assert cached.read(0, 4).dtype == np.float32
+        assert data.DATA_SETS[name].finite or np.isnan(cached.read(0, 4)).any()
+        folders.add(cached.folder)
+    assert len(folders) == len(data.DATA_SETS) + (dtype == "float16")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from alexconv import run as run_module
+from alexconv.data import DATA_SETS
 from alexconv.errors import MissingTool
 from alexconv.executors.cuda import executor as cuda
 from alexconv.kernels.ladder import LADDER
@@ -81,6 +82,24 @@ def test_resume_runs_again_what_has_changed(tmp_path):
     assert "0 of 2 points are already in" in run(*QUICK, "--seed", "1", "--resume", "--out", out).stdout
 
 
+def test_data_are_an_axis_of_a_run(tmp_path):
+    out = tmp_path / "r.jsonl"
+    arguments = [*QUICK[:3], "direct-register", *QUICK[4:], "--out", out]
+    run(*arguments)
+    done = run(*arguments, "--data", "uniform,relu,non-finite", "--resume", COLUMNS="200")
+    assert "1 of 3 points are already in" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = read([out]).points
+    assert [record["point"]["data"] for record in records] == ["uniform", "relu", "non-finite"]
+    assert len({record["key"] for record in records}) == 3
+    assert all(0 < record["error"]["scaled"] <= record["error"]["componentwise"] for record in records)
+    assert "alexnet, N=1 relu" in done.stdout
+    done = run(*arguments, "--data", "all", "--resume", "--verbose", COLUMNS="200")
+    assert f"3 of {len(DATA_SETS)} points are already in" in done.stdout
+    assert "direct-register zeros" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
     out = tmp_path / "r.jsonl"
     arguments = ["--layers", "3-5", "--rungs", "single,multi", *QUICK[4:], "--out", str(out)]
@@ -140,6 +159,9 @@ def one_line_error(done: subprocess.CompletedProcess[str], status: int) -> str:
         (["--workload", "vgg"], "unknown workload 'vgg'"),
         (["--transfer", "carrier-pigeon"], "unknown transfer"),
         (["--precision", "fp8"], "unknown precision fp8"),
+        (["--data", "easy"], "unknown data 'easy'"),
+        (["--study", "ece408-2019", "--data", "relu"], "--data: not with --study"),
+        (["--mix", "1=direct", "--data", "relu"], "--mix needs an NVIDIA GPU"),
         (["--set", "COALESCED=2"], "is 0, 1, not 2"),
         (["--memory-budget", "lots"], "invalid size value"),
         (["--memory-budget", "infGB"], "invalid size value"),

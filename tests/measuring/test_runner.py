@@ -90,8 +90,10 @@ def test_a_record_is_stale_when_its_tolerance_reference_or_inputs_change(monkeyp
             patch.setattr(*change)
             keys.add(key_with(DIRECT))
     keys.add(key_with(DIRECT, replace(POINT, transfer="managed")))
+    keys.add(key_with(DIRECT, replace(POINT, data="relu")))
+    keys.add(key_with(DIRECT, replace(POINT, data="zeros")))
     keys.add(key_with(DIRECT, replace(POINT, constants={"THREAD_OUTPUTS": 2})))
-    assert len(keys) == 6
+    assert len(keys) == 8
 
 
 def test_what_a_result_does_not_depend_on_makes_no_record_stale(tmp_path):
