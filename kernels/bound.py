@@ -1,7 +1,7 @@
 """A rung bound to a shape, constants and a device: its launches, arrays, arguments and macros.
 
-N is the *batch* that is asked for.  The planner cuts it into *chunks*, each computed in the same memory; of a chunk the
-launches take a *micro-batch* at a time, all of it unless IMAGES_AT_A_TIME says fewer.  A kernel's N is its micro-batch.
+N is the *batch* that is asked for.  The planner cuts it into *pieces*, each computed in the same memory; of a piece the
+launches take a *micro-batch* at a time, all of it unless MICRO_BATCH says fewer.  A kernel's N is its micro-batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ import numpy as np
 from alexconv.kernels.problem import H200, Constants, Device, Problem
 from alexconv.kernels.rung import (
     BATCH,
-    IMAGES_AT_A_TIME,
     MAX_BLOCK,
+    MICRO_BATCH,
     Array,
     Dims,
     Launch,
@@ -83,7 +83,7 @@ class BoundRung:
 
     def micro_batch(self, images: int) -> int:
         """How many of these images the launches take at a time; then they follow each other again for the next."""
-        return min(images, self.constants.get(IMAGES_AT_A_TIME) or images)
+        return min(images, self.constants.get(MICRO_BATCH) or images)
 
     def micro_batches(self, images: int) -> list[tuple[int, int]]:
         """First image, and number of images, of each micro-batch of these images."""
@@ -117,13 +117,13 @@ class BoundRung:
         """The entry points of the rung's file."""
         return [launch.entry for launch in (*self.rung.prepare, *self.rung.launches)]
 
-    def chunk_bytes(self, images: int) -> dict[str, int]:
-        """Bytes of x, y and the scratch arrays, by name, for a chunk of images."""
+    def piece_bytes(self, images: int) -> dict[str, int]:
+        """Bytes of x, y and the scratch arrays, by name, for a piece of the batch."""
         x_and_y = {name: images * nbytes for name, nbytes in self.image_bytes.items()}
         return x_and_y | _sizes(self.rung.scratch, self.problem(self.micro_batch(images)))
 
     def scratch_bytes(self, images: int) -> int:
-        """Bytes of all scratch arrays for a chunk of images."""
+        """Bytes of all scratch arrays for a piece of the batch."""
         return sum(_sizes(self.rung.scratch, self.problem(self.micro_batch(images))).values())
 
     @cached_property
@@ -140,9 +140,9 @@ class BoundRung:
         return _sizes(self.rung.prepared, self.problem(1))
 
     def device_bytes(self, images: int, copies: int = 1) -> int:
-        """Bytes on the device for ``copies`` buffer sets of a chunk, and one set of filters, also as prepared."""
+        """Bytes on the device for ``copies`` buffer sets of a piece, and one set of filters, also as prepared."""
         filters = self.filter_bytes() + sum(self.prepared_bytes().values())
-        return copies * sum(self.chunk_bytes(images).values()) + filters
+        return copies * sum(self.piece_bytes(images).values()) + filters
 
     def arguments(
         self,

@@ -32,7 +32,7 @@ MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
 BATCH = "N"  # the argument of a launch that is not an array
 # Two constants are no kernel's: the planner's, and that of a rung whose scratch arrays are to stay in the L2 cache.
 IMAGES_PER_PIECE = "IMAGES_PER_PIECE"
-IMAGES_AT_A_TIME = "IMAGES_AT_A_TIME"
+MICRO_BATCH = "MICRO_BATCH"
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ class Launch:
 
     That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.  ``pdl`` stands
     for programmatic dependent launch: the kernel may start while the one before it on its stream still runs, and waits
-    for it (griddepcontrol.wait) before it touches anything but prepared arrays.
+    for it (griddepcontrol.wait) before it touches anything but prepared arrays.  ``formerly`` are the names that the
+    entry point has in older records.
     """
 
     entry: str
@@ -102,6 +103,7 @@ class Launch:
     block: Callable[[Problem], Dims]
     dynamic_shared: Callable[[Problem], int] = lambda p: 0
     pdl: bool = False
+    formerly: tuple[str, ...] = ()
 
 
 def everywhere(p: Problem) -> str | None:
@@ -176,6 +178,11 @@ class Rung:
         now = {name: constant.name for constant in self.constants for name in constant.formerly}
         return {now.get(name, name): value for name, value in constants.items()}
 
+    def present_entry(self, entry: str) -> str:
+        """The name of today of an entry point in an older record."""
+        launches = (*self.prepare, *self.launches)
+        return next((launch.entry for launch in launches if entry in launch.formerly), entry)
+
     def x_shape(self, conv: Conv, N: int) -> tuple[int, int, int, int]:
         """The input array in the rung's layout."""
         return (N, conv.H, conv.W, conv.C) if self.layout == "nhwc" else conv.x_shape(N)
@@ -201,7 +208,7 @@ class Rung:
 
 def defines(rung: Rung, conv: Conv, constants: Constants, device: Device = H200) -> dict[str, int]:
     """The macros that a rung is compiled with: the shape, its constants, its geometry on the device."""
-    compiled = {name: value for name, value in constants.items() if name not in (IMAGES_PER_PIECE, IMAGES_AT_A_TIME)}
+    compiled = {name: value for name, value in constants.items() if name not in (IMAGES_PER_PIECE, MICRO_BATCH)}
     return {**shape_macros(conv), **compiled, **geometry_macros(rung, Problem(conv, 1, constants, device))}
 
 

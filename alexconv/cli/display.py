@@ -145,7 +145,7 @@ def plan_table(console: Console, runner: Runner, points: Sequence[Point]) -> Non
         except Skip as reason:
             table.add_row(str(point.layer), str(point.N), name, point.transfer, "", "", f"skipped: {reason}")
             continue
-        launches = plan.bound.launches(plan.chunk)
+        launches = plan.bound.launches(plan.images_per_piece)
         shown = "; ".join(f"{launch.entry} {times(launch.grid)} of {times(launch.block)}" for launch in launches)
         size = f"{plan.device_bytes / MEBIBYTE:.1f}"
         table.add_row(str(point.layer), str(point.N), name, point.transfer, str(len(plan.pieces)), size, shown)

@@ -27,7 +27,7 @@ class Program(Protocol):
     """A bound rung, compiled and loaded."""
 
     def launches(self, images: int) -> list[Record]:
-        """Per launch over a chunk of images: entry, grid, block, and what the compiler gave it."""
+        """Per launch over a piece of the batch: entry, grid, block, and what the compiler gave it."""
         ...
 
 

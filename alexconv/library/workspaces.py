@@ -222,13 +222,15 @@ class Gpu:
             raise OutOfMemory(f"{rung.name}: {error}") from None
         image_bytes = rung.image_bytes(conv)
         aligned = ALIGNMENT // gcd(ALIGNMENT, *image_bytes.values())  # multiples of it keep the next piece aligned
-        if len(plan.pieces) > 1 and plan.chunk % aligned:
-            if plan.chunk > aligned:
-                plan = replace(plan, chunk=plan.chunk // aligned * aligned)
+        if len(plan.pieces) > 1 and plan.images_per_piece % aligned:
+            if plan.images_per_piece > aligned:
+                plan = replace(plan, images_per_piece=plan.images_per_piece // aligned * aligned)
             elif key.x_in_place or key.y_in_place:
                 return self._made(replace(key, x_in_place=False, y_in_place=False))
         in_place = {"x": key.x_in_place, "y": key.y_in_place}
-        sizes = {name: size for name, size in plan.bound.chunk_bytes(plan.chunk).items() if not in_place.get(name)}
+        sizes = {
+            name: size for name, size in plan.bound.piece_bytes(plan.images_per_piece).items() if not in_place.get(name)
+        }
         program = CudaProgram(self.executor, plan.bound, self.executor.kernels(plan.bound), self)
         self._make_room(sum(sizes.values()))
         try:

@@ -261,10 +261,10 @@ class Runner:
             facts: Record = {
                 **checked(*layer.check(opened.outputs(), rung.precision)),
                 "pieces": len(cut.pieces),
-                "images_per_piece": cut.chunk,
+                "images_per_piece": cut.images_per_piece,
                 "planned_constants": cut.constants,
                 "device_bytes": cut.device_bytes,
-                "launches": opened.program.launches(cut.chunk),
+                "launches": opened.program.launches(cut.images_per_piece),
             }
             if facts["status"] != "ok":
                 return facts

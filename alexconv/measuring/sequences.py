@@ -214,14 +214,14 @@ class SequenceRunner:
                     "rung": each.rung,
                     "constants": cut.constants,
                     "pieces": len(cut.pieces),
-                    "images_per_piece": cut.chunk,
+                    "images_per_piece": cut.images_per_piece,
                     "error": checked(*error)["error"],
-                    "launches": rung.program.launches(cut.chunk),
+                    "launches": rung.program.launches(cut.images_per_piece),
                 }
                 for each, cut, error, rung in zip(point.points(), cuts, found, opened, strict=True)
             ],
             "pieces": sum(len(cut.pieces) for cut in cuts),
-            "images_per_piece": max(cut.chunk for cut in cuts),
+            "images_per_piece": max(cut.images_per_piece for cut in cuts),
             "planned_constants": {},
             "device_bytes": sum(cut.device_bytes for cut in cuts),
             "launches": [],

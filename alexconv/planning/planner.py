@@ -15,14 +15,14 @@ MEBIBYTE = 2**20  # bytes, in which messages give memory
 
 @dataclass(frozen=True)
 class Plan:
-    """A batch of N images cut into pieces of at most ``chunk`` images, computed one after the other in one memory.
+    """A batch of N images cut into pieces of at most ``images_per_piece``, computed one after the other in one memory.
 
     ``bound`` is the rung, with those constants raised that had to be; ``device_bytes`` is what the largest piece needs.
     """
 
     bound: BoundRung
     N: int
-    chunk: int
+    images_per_piece: int
     device_bytes: int
 
     @property
@@ -33,7 +33,9 @@ class Plan:
     @property
     def pieces(self) -> list[tuple[int, int]]:
         """First image and the one after the last, of each piece."""
-        return [(first, min(first + self.chunk, self.N)) for first in range(0, self.N, self.chunk)]
+        return [
+            (first, min(first + self.images_per_piece, self.N)) for first in range(0, self.N, self.images_per_piece)
+        ]
 
 
 class Target(Protocol):
@@ -76,8 +78,8 @@ def plan(bound: BoundRung, N: int, budget: int, copies: int = 1, at_least: int =
     most = bisect_right(range(1, N + 1), budget, key=lambda images: bound.device_bytes(images, copies))
     if bound.constants.get(IMAGES_PER_PIECE):
         most = min(most, bound.constants[IMAGES_PER_PIECE])
-    chunk = ceil(N / max(ceil(N / most), min(at_least, N)))
-    return Plan(bound, N, chunk, bound.device_bytes(chunk, copies))
+    images = ceil(N / max(ceil(N / most), min(at_least, N)))
+    return Plan(bound, N, images, bound.device_bytes(images, copies))
 
 
 def plan_on(
@@ -98,7 +100,7 @@ def plan_on(
     if reason := executor.unsuited(rung) or bound.refusal():
         raise DoesNotFit(reason)
     cut = plan(bound, N, executor.memory_budget() if budget is None else budget, copies, at_least)
-    launches = cut.bound.launches(cut.chunk) + cut.bound.preparation()
+    launches = cut.bound.launches(cut.images_per_piece) + cut.bound.preparation()
     refused = cut.bound.refusal()
     if reason := next(filter(None, (refused, *(launch.outside_limits() for launch in launches))), None):
         raise DoesNotFit(reason)

@@ -67,7 +67,7 @@ def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
             plan = runner.plan(point)
             rung, layer, transfer = RUNGS[point.rung], runner.layer(point), transfer_named(point.transfer)
             with open_rung(executor, plan, layer.x[: point.N], layer.w, transfer) as opened:
-                copied, images = opened.buffers, plan.bound.micro_batch(plan.chunk)
+                copied, images = opened.buffers, plan.bound.micro_batch(plan.images_per_piece)
                 assert isinstance(copied, CopiedBuffers)
                 copied.outputs()
                 with executor.errors(rung.name):
@@ -86,9 +86,9 @@ def known_without_counters(runner: Runner, points: Iterable[Point]) -> Iterator[
     for point in points:
         with reasons_told(point):
             plan = runner.plan(point)
-            images = plan.bound.micro_batch(plan.chunk)
+            images = plan.bound.micro_batch(plan.images_per_piece)
             program = runner.executor.load(plan.bound)
-            for launch in program.launches(plan.chunk):
+            for launch in program.launches(plan.images_per_piece):
                 metrics = {
                     "registers": launch["registers"],
                     "static_shared_bytes": launch["static_shared"],

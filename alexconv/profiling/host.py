@@ -23,7 +23,7 @@ def host_profiles(runner: Runner, points: Iterable[Point], blocks: int) -> Itera
     for point in points:
         with reasons_told(point):
             plan = runner.plan(point)
-            images = plan.bound.micro_batch(plan.chunk)
+            images = plan.bound.micro_batch(plan.images_per_piece)
             for entry, found in trace_point(runner.executor, point, plan, blocks):
                 yield Profile(point, entry, "host", images, trace_metrics(found), found)
 
@@ -33,12 +33,12 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     assert isinstance(executor, HostExecutor)
     rung, conv = RUNGS[point.rung], point.conv
     program: HostProgram = executor.load(plan.bound)
-    x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.chunk), conv.w_shape()))
+    x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.images_per_piece), conv.w_shape()))
     opened = HostBuffers(executor.runtime, program, plan, x, w)
-    opened.bring_in(0, plan.chunk)
+    opened.bring_in(0, plan.images_per_piece)
     buffers = opened.buffers
-    named = program.arguments(0, plan.bound.micro_batch(plan.chunk), buffers)
-    for launch in plan.bound.launches(plan.chunk):
+    named = program.arguments(0, plan.bound.micro_batch(plan.images_per_piece), buffers)
+    for launch in plan.bound.launches(plan.images_per_piece):
         arguments = [named[name] for name in launch.args]
         chosen = spread_blocks(launch.grid, blocks)
         yield launch.entry, trace_launch(program.module, launch, arguments, buffers.values(), chosen)

@@ -8,7 +8,7 @@ SEQUENCE_SUFFIX = "-together"  # how the name ends of what several layers have i
 
 
 def in_present_names(record: dict[str, Any]) -> dict[str, Any]:
-    """A record whose rung, constants and layers have the ladder's names of today; else as it is."""
+    """A record whose rung, constants, layers and kernels have the ladder's names of today; else as it is."""
     if isinstance(record.get("rung"), str):
         return {**record, "rung": present_rung(record["rung"])}
     if "point" not in record:
@@ -20,8 +20,10 @@ def in_present_names(record: dict[str, Any]) -> dict[str, Any]:
     if "changed" in record:
         renamed["changed"] = list(_constants(rung, dict.fromkeys(record["changed"], 0)))
     if "layers" in record:
-        renamed["layers"] = [_renamed(layer) for layer in record["layers"]]
-    return renamed
+        renamed["layers"] = [{**_renamed(layer), **_launches(layer["rung"], layer)} for layer in record["layers"]]
+    if "entry" in record:
+        renamed["entry"] = _entry(rung, record["entry"])
+    return renamed | _launches(rung, record)
 
 
 def present_rung(name: str) -> str:
@@ -33,6 +35,25 @@ def present_rung(name: str) -> str:
 def _renamed(point: dict[str, Any]) -> dict[str, Any]:
     """A point, or a layer of one: it has a rung and constants."""
     return {**point, "rung": present_rung(point["rung"]), "constants": _constants(point["rung"], point["constants"])}
+
+
+def _launches(rung: str, record: dict[str, Any]) -> dict[str, Any]:
+    """The launches of a record or of a layer, if it has any."""
+    if not isinstance(record.get("launches"), list):
+        return {}
+    return {
+        "launches": [
+            {**launch, "entry": _entry(rung, launch["entry"])}
+            if isinstance(launch, dict) and "entry" in launch
+            else launch
+            for launch in record["launches"]
+        ]
+    }
+
+
+def _entry(rung: str, entry: Any) -> Any:
+    present = RUNGS.get(present_rung(rung))
+    return present.present_entry(entry) if present else entry
 
 
 def _constants(rung: str, constants: dict[str, int]) -> dict[str, int]:

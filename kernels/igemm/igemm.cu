@@ -10,20 +10,20 @@
 // caches; pixels continue from image to image, so that small planes fill the blocks; and the filters are reordered
 // once, so that copying them takes no index arithmetic.
 //
-// prepare_filters: a block writes one step of one tile's filters.  igemm: a block computes ROWS filters at COLUMNS
+// prepare_filters: a block writes one K tile of one tile's filters.  igemm: a block computes ROWS filters at COLUMNS
 // pixels of the batch, a thread THREAD_ROWS filters at THREAD_COLUMNS pixels.  While one block of a multiprocessor
 // loads, another computes.
 #include "implicit_gemm.cuh"
 
 extern "C" __global__ void prepare_filters(const float* __restrict__ w,  // [M][C][R][S]
-                                           float* __restrict__ filters)  // [TILES_DOWN][STEPS][DEPTH][ROWS]
+                                           float* __restrict__ filters)  // [TILES_DOWN][K_TILES][DEPTH][ROWS]
 {
     order_filters(w, filters);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     igemm(const float* __restrict__ x,        // [N][C][H][W]
-          const float* __restrict__ filters,  // [TILES_DOWN][STEPS][DEPTH][ROWS]
+          const float* __restrict__ filters,  // [TILES_DOWN][K_TILES][DEPTH][ROWS]
           float* __restrict__ y,              // [N][M][PIXELS]
           long long N)
 {
@@ -34,11 +34,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const float* windows[COPIED_PIXELS];
 #pragma unroll
     for (int j = 0; j < COPIED_PIXELS; ++j) windows[j] = window(x, tile.pixel + first_pixel + j * THREADS, N);
-    filters += (size_t)tile.down * STEPS * DEPTH * ROWS;
+    filters += (size_t)tile.down * K_TILES * DEPTH * ROWS;
     Accumulators accumulators;
-    // Mainloop: one step's operands in shared memory, single-buffered.
-    for (int step = 0; step < STEPS; ++step, filters += DEPTH * ROWS) {
-        if (step > 0) __syncthreads();  // all threads have read the step before, which is now overwritten
+    // Mainloop: one K tile's operands in shared memory, single-buffered.
+    for (int k_tile = 0; k_tile < K_TILES; ++k_tile, filters += DEPTH * ROWS) {
+        if (k_tile > 0) __syncthreads();  // all threads have read the K tile before, which is now overwritten
 #pragma unroll
         for (int i = VECTOR * threadIdx.x; i < DEPTH * ROWS; i += VECTOR * THREADS)
             *reinterpret_cast<float4*>(shared_filters[0] + i) = *reinterpret_cast<const float4*>(filters + i);
@@ -47,8 +47,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #pragma unroll
             for (int j = 0; j < COPIED_PIXELS; ++j)
                 shared_inputs[k + first_tap][column_of(first_pixel + j * THREADS)] =
-                    is_tap(step, k + first_tap) ? windows[j][tap_offset(step, k + first_tap)] : 0;
-        __syncthreads();  // all threads have written their part of the step before any thread reads it
+                    is_tap(k_tile, k + first_tap) ? windows[j][tap_offset(k_tile, k + first_tap)] : 0;
+        __syncthreads();  // all threads have written their part of the K tile before any thread reads it
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
             Fragments fragments;
@@ -63,5 +63,5 @@ ASSERT_BLOCK(IGEMM, THREADS, 1);
 ASSERT_GRID(IGEMM, IMAGE_TILES, 1, 1);
 ASSERT_SHARED_BYTES(IGEMM, 0);
 ASSERT_BLOCK(PREPARE_FILTERS, LADDER_PREPARE_FILTERS_THREADS, 1);
-ASSERT_GRID(PREPARE_FILTERS, TILES_DOWN * STEPS, 1, 1);
+ASSERT_GRID(PREPARE_FILTERS, TILES_DOWN * K_TILES, 1, 1);
 ASSERT_ELEMENTS(FILTERS, FILTER_FLOATS);

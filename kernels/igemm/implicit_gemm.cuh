@@ -1,17 +1,18 @@
 // Implicit GEMM: a layer as one product of matrices for the whole batch, whose im2col matrix is never written.
 //
-// Gives: THREADS, ROWS, COLUMNS, STEPS; order_filters; BatchTile; window, tap_offset; Fragments, Accumulators;
+// Gives: THREADS, ROWS, COLUMNS, K_TILES; order_filters; BatchTile; window, tap_offset; Fragments, Accumulators;
 // store_rows (the epilogue).
 //
 // Rows of the product are filters, columns the N*PIXELS output pixels of all images in one sequence, so only the last
-// blocks of a batch have unused columns.  A block computes a tile of ROWS x COLUMNS outputs, DEPTH taps per step of the
-// mainloop.
+// blocks of a batch have unused columns.  A block computes a tile of ROWS x COLUMNS outputs, a K tile of DEPTH taps in
+// each iteration of the mainloop.
 //
-// Order of the taps.  Where DEPTH divides C, the taps of a step are DEPTH channels at one place (r, s) of the filter;
-// steps visit all places before they move on to the next channels, whose inputs stay in the L1 cache meanwhile.  Where
-// a row of the filter has DEPTH taps or slightly fewer, that row is a step.  In both cases the addresses that a thread
-// reads in a step differ by immediate offsets, so a step costs one pointer addition and no other index arithmetic.
-// Otherwise taps come in the order of w, and their places are found by divisions by compile-time constants.
+// Order of the taps.  Where DEPTH divides C, the taps of a K tile are DEPTH channels at one place (r, s) of the filter;
+// K tiles visit all places before they move on to the next channels, whose inputs stay in the L1 cache meanwhile.
+// Where a row of the filter has DEPTH taps or slightly fewer, that row is a K tile.  In both cases the addresses that a
+// thread reads in a K tile differ by immediate offsets, so a K tile costs one pointer addition and no other index
+// arithmetic.  Otherwise taps come in the order of w, and their places are found by divisions by compile-time
+// constants.
 //
 // The lanes of a warp form LANES_DOWN rows and LANES_ACROSS columns.  A thread takes THREAD_ROWS filters, in vectors
 // LANES_DOWN vectors apart, and THREAD_COLUMNS pixels, so every vector load of a warp from shared memory covers at most
@@ -39,13 +40,13 @@ constexpr int TILES_DOWN = (M + ROWS - 1) / ROWS;
 constexpr bool CHANNELS_TOGETHER = C % DEPTH == 0;
 constexpr bool ROW_TOGETHER = !CHANNELS_TOGETHER && S <= DEPTH && 4 * S >= 3 * DEPTH;
 constexpr bool REGULAR = CHANNELS_TOGETHER || ROW_TOGETHER;
-constexpr int TAP_PITCH = CHANNELS_TOGETHER ? H * W : 1;  // inputs from one tap of a regular step to the next
-constexpr int STEPS = ROW_TOGETHER ? C * R : (K + DEPTH - 1) / DEPTH;
+constexpr int TAP_PITCH = CHANNELS_TOGETHER ? H * W : 1;  // inputs from one tap of a regular K tile to the next
+constexpr int K_TILES = ROW_TOGETHER ? C * R : (K + DEPTH - 1) / DEPTH;
 
-constexpr size_t FILTER_FLOATS = (size_t)TILES_DOWN * STEPS * DEPTH * ROWS;  // reordered and padded
+constexpr size_t FILTER_FLOATS = (size_t)TILES_DOWN * K_TILES * DEPTH * ROWS;  // reordered and padded
 constexpr int IMAGE_TILES = (PIXELS + COLUMNS - 1) / COLUMNS * TILES_DOWN;   // of a batch of one image
 
-// Of a step's inputs each thread copies COPIED_PIXELS columns, THREADS apart, at every COPIED_TAPS-th tap.
+// Of a K tile's inputs each thread copies COPIED_PIXELS columns, THREADS apart, at every COPIED_TAPS-th tap.
 constexpr int COPIED_PIXELS = COLUMNS > THREADS ? COLUMNS / THREADS : 1;
 constexpr int COPIED_TAPS = COLUMNS < THREADS ? THREADS / COLUMNS : 1;
 
@@ -53,39 +54,39 @@ struct Tap {
     int c, r, s;
 };
 
-// The tap in row i of a step.
-__device__ __forceinline__ Tap tap(int step, int i)
+// The tap in row i of a K tile.
+__device__ __forceinline__ Tap tap(int k_tile, int i)
 {
-    if (CHANNELS_TOGETHER) return {step / (R * S) * DEPTH + i, step / S % R, step % S};
-    if (ROW_TOGETHER) return {step / R, step % R, i};
-    const int k = step * DEPTH + i;
+    if (CHANNELS_TOGETHER) return {k_tile / (R * S) * DEPTH + i, k_tile / S % R, k_tile % S};
+    if (ROW_TOGETHER) return {k_tile / R, k_tile % R, i};
+    const int k = k_tile * DEPTH + i;
     return {k / (R * S), k / S % R, k % S};
 }
 
 // Whether the filters have that tap.
-__device__ __forceinline__ bool is_tap(int step, int i)
+__device__ __forceinline__ bool is_tap(int k_tile, int i)
 {
-    return CHANNELS_TOGETHER || (ROW_TOGETHER ? i < S : step * DEPTH + i < K);
+    return CHANNELS_TOGETHER || (ROW_TOGETHER ? i < S : k_tile * DEPTH + i < K);
 }
 
 // From the first input of a pixel's window to the input under the tap.
-__device__ __forceinline__ int tap_offset(int step, int i)
+__device__ __forceinline__ int tap_offset(int k_tile, int i)
 {
-    const Tap at = tap(step, i);
+    const Tap at = tap(k_tile, i);
     return (at.c * H + at.r) * W + at.s;
 }
 
-// Reorders the filters into the order of the steps, padded with zeros beyond the last filter and tap.  A block writes
-// one step of one tile.
+// Reorders the filters into the order of the K tiles, padded with zeros beyond the last filter and tap.  A block writes
+// one K tile of one tile.
 __device__ __forceinline__ void order_filters(const float* __restrict__ w,  // [M][C][R][S]
-                                              float* __restrict__ filters)  // [TILES_DOWN][STEPS][DEPTH][ROWS]
+                                              float* __restrict__ filters)  // [TILES_DOWN][K_TILES][DEPTH][ROWS]
 {
-    const int row = blockIdx.x / STEPS * ROWS, step = blockIdx.x % STEPS;
+    const int row = blockIdx.x / K_TILES * ROWS, k_tile = blockIdx.x % K_TILES;
     filters += (size_t)blockIdx.x * DEPTH * ROWS;
     for (int i = threadIdx.x; i < DEPTH * ROWS; i += blockDim.x) {
         const int m = row + i % ROWS;
-        const Tap at = tap(step, i / ROWS);
-        filters[i] = m < M && is_tap(step, i / ROWS) ? w[((size_t)m * C + at.c) * R * S + at.r * S + at.s] : 0;
+        const Tap at = tap(k_tile, i / ROWS);
+        filters[i] = m < M && is_tap(k_tile, i / ROWS) ? w[((size_t)m * C + at.c) * R * S + at.r * S + at.s] : 0;
     }
 }
 

@@ -12,7 +12,7 @@ from alexconv.shapes import Conv
 LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_gemm.cuh
 THREAD_ROWS = (4, 8, 12, 16)
 DEPTHS = (4, 8, 12, 16)
-FRAGMENTS_OF_UNIT = 2  # tiles that a stream-K work unit can touch
+TILES_OF_UNIT = 2  # of which a stream-K work unit can leave partial sums
 
 
 def tile_rows(p: Problem) -> int:
@@ -25,8 +25,8 @@ def tile_columns(p: Problem) -> int:
     return p["WARPS_ACROSS"] * LANES_ACROSS * p["THREAD_COLUMNS"]
 
 
-def steps(p: Problem) -> int:
-    """Steps of DEPTH taps that cover a filter; STEPS in ``implicit_gemm.cuh``."""
+def k_tiles(p: Problem) -> int:
+    """K tiles of DEPTH taps that cover a filter; K_TILES in ``implicit_gemm.cuh``."""
     depth = p["DEPTH"]
     row_together = p.conv.C % depth != 0 and 4 * p.conv.S >= 3 * depth >= 3 * p.conv.S
     return p.conv.C * p.conv.R if row_together else ceil(p.conv.K / depth)
@@ -65,8 +65,8 @@ def fixup_grid(p: Problem) -> Dims:
 
 
 def prepare_grid(p: Problem) -> Dims:
-    """A block per step of each tile of filters."""
-    return tiles_down(p) * steps(p), 1, 1
+    """A block per K tile of each tile of filters."""
+    return tiles_down(p) * k_tiles(p), 1, 1
 
 
 def pipeline_bytes(p: Problem) -> int:
@@ -76,13 +76,13 @@ def pipeline_bytes(p: Problem) -> int:
 
 
 def filters_shape(p: Problem) -> tuple[int, ...]:
-    """The filters in the order of the steps, padded with zeros beyond the last filter and tap."""
-    return tiles_down(p), steps(p), p["DEPTH"], tile_rows(p)
+    """The filters in the order of the K tiles, padded with zeros beyond the last filter and tap."""
+    return tiles_down(p), k_tiles(p), p["DEPTH"], tile_rows(p)
 
 
 def partial_shape(p: Problem) -> tuple[int, ...]:
-    """Stream-K fragments: accumulators of the cut tiles, by thread."""
-    return p["SLOTS"], FRAGMENTS_OF_UNIT, tile_rows(p), tile_columns(p)
+    """Partial sums of the cut tiles: a stream-K work unit's accumulators, by thread."""
+    return p["SLOTS"], TILES_OF_UNIT, tile_rows(p), tile_columns(p)
 
 
 def warps_down(conv: Conv, most: int) -> int:
@@ -129,13 +129,13 @@ BLOCKS_PER_SM = Constant(
 
 
 def depth(most: int) -> Constant:
-    """Taps of a step: the most that divide the channels, or hold a row of the filter, so that addresses are regular."""
+    """Taps of a K tile: the most that divide the channels or hold a filter's row, so that addresses are regular."""
 
     def default(p: Problem) -> int:
         fitting = [depth for depth in DEPTHS if depth <= most and p.conv.C % depth == 0]
         return max(fitting) if fitting else next((depth for depth in DEPTHS if depth >= p.conv.S), min(DEPTHS))
 
-    return Constant("DEPTH", "taps of one step of the mainloop", default, choices=DEPTHS)
+    return Constant("DEPTH", "taps of a K tile, one iteration of the mainloop", default, choices=DEPTHS)
 
 
 STAGES = Constant("STAGES", "stages of the cp.async pipeline", lambda p: 3, choices=(2, 3, 4))
@@ -178,13 +178,25 @@ IGEMM_RUNGS: tuple[Rung, ...] = (
         parent="igemm-async",
         file="igemm/igemm_stream_k.cu",
         launches=(
-            Launch("igemm_even", ("x", "filters", "y", "partial", BATCH), stream_k_grid, block, pipeline_bytes),
-            Launch("add_parts", ("partial", "y", BATCH), fixup_grid, block),
+            Launch(
+                "igemm_stream_k",
+                ("x", "filters", "y", "partial", BATCH),
+                stream_k_grid,
+                block,
+                pipeline_bytes,
+                formerly=("igemm_even",),
+            ),
+            Launch("igemm_stream_k_fixup", ("partial", "y", BATCH), fixup_grid, block, formerly=("add_parts",)),
         ),
         constants=(
             *ASYNC_CONSTANTS,
             Constant("SLOTS", "blocks that the GPU holds at a time (one wave)", lambda p: 2 * p.device.multiprocessors),
-            Constant("LEAST_STEPS", "steps of a stream-K work unit, at least", lambda p: 8),
+            Constant(
+                "LEAST_K_TILES",
+                "K tiles of a stream-K work unit, at least",
+                lambda p: 8,
+                formerly=("LEAST_STEPS",),
+            ),
         ),
         scratch=(Array("partial", partial_shape),),
         prepare=PREPARE,

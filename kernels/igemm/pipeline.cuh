@@ -1,4 +1,4 @@
-// The pipeline and mainloop of igemm-async and igemm-stream-k: STAGES steps in shared memory, filled by cp.async.
+// The pipeline and mainloop of igemm-async and igemm-stream-k: STAGES K tiles in shared memory, filled by cp.async.
 //
 // Gives: STAGE; mainloop(accumulators, x, filters, tile, N, first, end); implicit_gemm.cuh.
 // Needs: DEPTH and STAGES, constants of the rung.
@@ -8,15 +8,15 @@
 
 constexpr int STAGE = DEPTH * (ROWS + COLUMNS);  // floats: filters, then inputs
 
-// One thread's copies, step after step, into a circular buffer of stages.
+// One thread's copies, K tile after K tile, into a circular buffer of stages.
 class Pipeline {
 public:
-    // Of the steps from `first` to before `end`.
+    // Of the K tiles from `first` to before `end`.
     __device__ __forceinline__ Pipeline(const float* x,            // [N][C][H][W]
-                                        const float* all_filters,  // [TILES_DOWN][STEPS][DEPTH][ROWS]
+                                        const float* all_filters,  // [TILES_DOWN][K_TILES][DEPTH][ROWS]
                                         BatchTile tile, long long N, int first, int end)
-        : filters(all_filters + ((size_t)tile.down * STEPS + first) * DEPTH * ROWS + VECTOR * threadIdx.x),
-          step(first),
+        : filters(all_filters + ((size_t)tile.down * K_TILES + first) * DEPTH * ROWS + VECTOR * threadIdx.x),
+          k_tile(first),
           last(end - 1),
           at(tap(first, 0)),
           first_tap(threadIdx.x / COLUMNS),
@@ -29,8 +29,8 @@ public:
         }
     }
 
-    // Starts the copies of a step as one group, and advances to the next.  The last step is copied again after it: that
-    // copy is never read, and so no copy depends on a condition.
+    // Starts the copies of a K tile as one group, and advances to the next.  The last K tile is copied again after it:
+    // that copy is never read, and so no copy depends on a condition.
     __device__ __forceinline__ void issue(float* stage)
     {
 #pragma unroll
@@ -42,20 +42,20 @@ public:
 #pragma unroll
             for (int j = 0; j < COPIED_PIXELS; ++j)
                 copy_async_4(stage + to + k * COLUMNS + j * THREADS,
-                             windows[j] + (REGULAR ? k * TAP_PITCH : tap_offset(step, k + first_tap)),
-                             is_tap(step, k + first_tap));
+                             windows[j] + (REGULAR ? k * TAP_PITCH : tap_offset(k_tile, k + first_tap)),
+                             is_tap(k_tile, k + first_tap));
         copy_async_commit_group();
-        if (step == last) return;
-        ++step;
+        if (k_tile == last) return;
+        ++k_tile;
         filters += DEPTH * ROWS;
         if (REGULAR) advance();
     }
 
 private:
-    // To the next step's first tap: of the next row or place of the filter, or else of the next channels.
+    // To the next K tile's first tap: of the next row or place of the filter, or else of the next channels.
     __device__ __forceinline__ void advance()
     {
-        constexpr int columns = CHANNELS_TOGETHER ? S : 1;  // of the filter that are steps of their own
+        constexpr int columns = CHANNELS_TOGETHER ? S : 1;  // of the filter that are K tiles of their own
         int distance = 1;
         if (++at.s == columns) {
             at.s = 0;
@@ -70,17 +70,17 @@ private:
     }
 
     const float* windows[COPIED_PIXELS];  // of the thread's pixels; where REGULAR, the thread's first tap in them
-    const float* filters;                 // of the step, from the thread's first vector on
-    int step, last;
-    Tap at;  // the step's first tap
+    const float* filters;                 // of the K tile, from the thread's first vector on
+    int k_tile, last;
+    Tap at;  // the K tile's first tap
     int first_tap, to;
 };
 
-// Adds the products of the steps from `first` to before `end` to the thread's accumulators.  Stages are filled STAGES -
-// 1 steps ahead; fragments are double-buffered: those of the next tap are loaded while this tap's are multiplied.
+// Adds the products of the K tiles from `first` to before `end` to the thread's accumulators.  Copies run STAGES - 1 K
+// tiles ahead; fragments are double-buffered: those of the next tap are loaded while this tap's are multiplied.
 __device__ __forceinline__ void mainloop(Accumulators& accumulators,
                                          const float* __restrict__ x,        // [N][C][H][W]
-                                         const float* __restrict__ filters,  // [TILES_DOWN][STEPS][DEPTH][ROWS]
+                                         const float* __restrict__ filters,  // [TILES_DOWN][K_TILES][DEPTH][ROWS]
                                          BatchTile tile, long long N, int first, int end)
 {
     DYNAMIC_SHARED(float4, shared);
@@ -90,12 +90,12 @@ __device__ __forceinline__ void mainloop(Accumulators& accumulators,
 #pragma unroll
     for (int ahead = 0; ahead < STAGES - 1; ++ahead) pipeline.issue(stages + ahead * STAGE);
     copy_async_wait_group<STAGES - 2>();
-    __syncthreads();  // all threads' copies of the first step have arrived before any thread reads it
+    __syncthreads();  // all threads' copies of the first K tile have arrived before any thread reads it
     const int row = thread_row(), column = DEPTH * ROWS + thread_column();
     Fragments fragments[2];
     fragments[0].load(stages + row, stages + column);
     float *stage = stages, *free_stage = stages + (STAGES - 1) * STAGE;
-    for (int step = first; step < end; ++step) {
+    for (int k_tile = first; k_tile < end; ++k_tile) {
         float* const next_stage = stage == stages + (STAGES - 1) * STAGE ? stages : stage + STAGE;
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
@@ -103,8 +103,8 @@ __device__ __forceinline__ void mainloop(Accumulators& accumulators,
                 fragments[(k + 1) % 2].load(stage + (k + 1) * ROWS + row, stage + (k + 1) * COLUMNS + column);
             } else {
                 copy_async_wait_group<STAGES - 2>();
-                // All threads' copies of the next step have arrived before any thread reads it, and all threads have
-                // read this step before any thread's copies overwrite it.
+                // All threads' copies of the next K tile have arrived before any thread reads it, and all threads have
+                // read this K tile before any thread's copies overwrite it.
                 __syncthreads();
                 fragments[(k + 1) % 2].load(next_stage + row, next_stage + column);
             }

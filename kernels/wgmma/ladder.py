@@ -15,7 +15,7 @@ from alexconv.kernels.geometry import (
 )
 from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block, ranges_grid
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
-from alexconv.kernels.rung import IMAGES_AT_A_TIME, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.rung import MICRO_BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
 
 CHUNK = 8  # fp16 values in 16 bytes: the unit of TMA strides
@@ -371,7 +371,9 @@ def images_in_cache() -> Constant:
         room = L2_SHARE * p.device.l2_bytes
         return max((number for number in IMAGES if number * image_bytes <= room), default=min(IMAGES))
 
-    return Constant(IMAGES_AT_A_TIME, "images taken at a time; 0: the whole batch", images, choices=(0, *IMAGES))
+    formerly = ("IMAGES_AT_A_TIME",)
+    what = "images of a micro-batch; 0: the whole batch"
+    return Constant(MICRO_BATCH, what, images, choices=(0, *IMAGES), formerly=formerly)
 
 
 def position_map(name: str, array: str) -> TensorMap:

@@ -8,7 +8,7 @@
 //
 // Parent: wgmma-scaled, which fetches an input from the L2 cache once for each tap that uses it.  As in
 // wgmma-window-half the tile's inputs are fetched once, a tap is another offset into them, and the consumers alternate.
-// Large batches are computed IMAGES_AT_A_TIME, so that the multiplication finds its fp16 input in the L2 cache.
+// Large batches are computed in micro-batches, so that the multiplication finds its fp16 input in the L2 cache.
 //
 // find_filter_ranges: a block finds the largest absolute value of a part of the filters.  prepare_filters: block (r, m)
 // reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of

@@ -13,7 +13,7 @@ from alexconv.executors.cuda import executor as cuda_executor
 from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.kernels.rung import IMAGES_AT_A_TIME
+from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.checks import PRECISIONS, exact_inputs
 from alexconv.planning.planner import plan
@@ -83,7 +83,7 @@ def test_pieces_of_two_sizes_are_timed_in_streams(cuda, name):
 def test_micro_batches_come_out_exactly(cuda, transfer):
     rung, how = RUNGS["wgmma-window-scaled"], TRANSFERS[transfer]
     x, w = exact_inputs(ODD[0], 170, PRECISIONS[rung.precision], seed=4)
-    constants = rung.resolve(ODD[0], {IMAGES_AT_A_TIME: 32})
+    constants = rung.resolve(ODD[0], {MICRO_BATCH: 32})
     cut = plan(BoundRung(rung, ODD[0], constants), 170, 1 << 30, how.streams, how.pieces_at_least)
     y = run_once(cuda, x, w, cut, how)
     np.testing.assert_array_equal(y.astype(np.float32), reference(ODD[0], x, w))

@@ -88,7 +88,7 @@ def test_rungs_compute_the_convolution(name, conv, order):
     compiled = executor.compile(rung.path, bound.macros, bound.entries())
     (x_buffer, _), (w_buffer, _) = on_device(x), on_device(w)
     y_buffer, y = on_device(np.full(conv.y_shape(N), np.nan, "f4"))
-    scratch = {array.name: executor.allocate(bound.chunk_bytes(N)[array.name]) for array in rung.scratch}
+    scratch = {array.name: executor.allocate(bound.piece_bytes(N)[array.name]) for array in rung.scratch}
     buffers = {"x": x_buffer, "w": w_buffer, "y": y_buffer, **scratch}
     for launch in bound.launches(N):
         arguments = [buffers[name] for name in launch.args]

@@ -228,7 +228,7 @@ def test_micro_batches_move_x_and_y_and_have_maps_of_their_own(driver, launches,
     monkeypatch.setattr(
         "alexconv.executors.cuda.tensor_maps.encode", lambda tensor_map, p, address: np.array([p.N, address])
     )
-    bound = bound_rung("wgmma-window-scaled", 1, IMAGES_AT_A_TIME=64)
+    bound = bound_rung("wgmma-window-scaled", 1, MICRO_BATCH=64)
     loaded, addresses = executor.load(bound), addresses_of(bound)
     loaded.enqueue(150, addresses, STREAM)
     of_input = [words for function, *_, words in launches.enqueued if function == "prepare_input"]

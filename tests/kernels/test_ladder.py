@@ -13,7 +13,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.common.planes import outputs_per_thread
 from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, LADDER, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.problem import H200, Problem
-from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_AT_A_TIME, IMAGES_PER_PIECE, MAX_BLOCK, Rung, defines
+from alexconv.kernels.rung import BATCH, FOLDER, IMAGES_PER_PIECE, MAX_BLOCK, MICRO_BATCH, Rung, defines
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import WORKLOADS, Conv
@@ -109,7 +109,7 @@ def all_uncommented(rung: Rung) -> str:
 @each_rung
 def test_the_kernel_uses_every_constant(rung: Rung):
     source = all_uncommented(rung)
-    names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE, IMAGES_AT_A_TIME}  # of its launches
+    names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE, MICRO_BATCH}  # of its launches
     assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
 
 
@@ -143,7 +143,7 @@ def test_every_launch_is_within_the_limits_or_refused(rung: Rung, name: str):
 
 def test_micro_batches_share_scratch_and_launches():
     conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-scaled"]
-    few, all_at_once = (BoundRung(rung, conv, rung.resolve(conv, {IMAGES_AT_A_TIME: images})) for images in (64, 0))
+    few, all_at_once = (BoundRung(rung, conv, rung.resolve(conv, {MICRO_BATCH: images})) for images in (64, 0))
     assert few.micro_batches(150) == [(0, 64), (64, 64), (128, 22)]
     assert few.micro_batches(64) == [(0, 64)]
     assert all_at_once.micro_batches(150) == BoundRung(rung, conv, {}).micro_batches(150) == [(0, 150)]

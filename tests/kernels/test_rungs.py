@@ -23,7 +23,7 @@ from alexconv.executors import choose_executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import FOLDER, IMAGES_AT_A_TIME, Rung
+from alexconv.kernels.rung import FOLDER, MICRO_BATCH, Rung
 from alexconv.kernels.single import ladder as single
 from alexconv.measuring.runner import Layer, Runner, Settings
 from alexconv.planning.checks import PRECISIONS, exact_inputs
@@ -32,7 +32,7 @@ from alexconv.planning.points import Point
 from alexconv.shapes import WORKLOADS, Conv
 
 HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]
-AT_A_TIME = [rung for rung in LADDER if IMAGES_AT_A_TIME in {constant.name for constant in rung.constants}]
+AT_A_TIME = [rung for rung in LADDER if MICRO_BATCH in {constant.name for constant in rung.constants}]
 ORDERS = (0, 1, 7, 8, 9)  # forward, reverse, three random orders of a block's threads
 
 
@@ -59,7 +59,7 @@ def test_alexnet_layer_against_the_cached_reference(host, rung, layer):
 def test_micro_batches_come_out_as_the_whole_batch(host, rung):
     conv = Conv(C=3, H=11, W=11, M=5, R=3, S=3)
     x, w = exact_inputs(conv, 70, PRECISIONS[rung.precision], seed=4)
-    cut = whole(rung, conv, 70, IMAGES_AT_A_TIME=32)
+    cut = whole(rung, conv, 70, MICRO_BATCH=32)
     assert len(cut.bound.micro_batches(70)) == 3
     y = run_once(host, x, w, cut)
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))

@@ -13,7 +13,7 @@ import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import IMAGES_AT_A_TIME
+from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.library import convolution as library
 from alexconv.library import workspaces
 from alexconv.library.arrays import view
@@ -244,7 +244,7 @@ def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
 def test_micro_batches_come_out_as_torchs(torch, monkeypatch):
     conv = Conv(C=3, H=23, W=23, M=16, R=5, S=5, U=2)
     rung = RUNGS["wgmma-window-scaled"]
-    taken = auto.Choice(rung, rung.resolve(conv, {IMAGES_AT_A_TIME: 32}), False)
+    taken = auto.Choice(rung, rung.resolve(conv, {MICRO_BATCH: 32}), False)
     monkeypatch.setattr(auto, "choose", lambda *arguments: taken)
     forget()
     x, w = (torch.rand(shape, device="cuda") - 0.5 for shape in (conv.x_shape(170), conv.w_shape()))

@@ -33,8 +33,8 @@ def test_pieces_cover_the_batch_once_and_fit(layer, rung, N, budget, copies, at_
         assert BoundRung(rung, conv, constants | raised).device_bytes(1, copies) > budget
         return
     assert [image for first, last in cut.pieces for image in range(first, last)] == list(range(N))
-    assert max(last - first for first, last in cut.pieces) == cut.chunk
-    assert BoundRung(rung, conv, cut.constants).device_bytes(cut.chunk, copies) == cut.device_bytes <= budget
+    assert max(last - first for first, last in cut.pieces) == cut.images_per_piece
+    assert BoundRung(rung, conv, cut.constants).device_bytes(cut.images_per_piece, copies) == cut.device_bytes <= budget
     if at_least <= N and N % at_least == 0:
         assert len(cut.pieces) >= at_least
 
@@ -49,7 +49,7 @@ def test_multi_kernel_layer_4_at_128_needs_what_the_study_says():
 
 def test_scratch_of_micro_batches_makes_no_pieces():
     conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-scaled"]
-    constants = rung.resolve(conv, {"IMAGES_AT_A_TIME": 32})
+    constants = rung.resolve(conv, {"MICRO_BATCH": 32})
     budget = BoundRung(rung, conv, constants).device_bytes(128)
     assert len(plan(BoundRung(rung, conv, constants), 128, budget).pieces) == 1
     assert len(plan(BoundRung(rung, conv, constants), 128, budget - 1).pieces) == 2

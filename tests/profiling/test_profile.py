@@ -345,7 +345,7 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
 
 @pytest.mark.parametrize("source", ["driver", "host"])
 def test_images_are_those_that_one_turn_of_the_launches_takes(monkeypatch, source):
-    command = ["--rungs", "wgmma-window-scaled", "--layers", "1", "--N", "128", "--set", "IMAGES_AT_A_TIME=64"]
+    command = ["--rungs", "wgmma-window-scaled", "--layers", "1", "--N", "128", "--set", "MICRO_BATCH=64"]
     points = profile.points_asked_for(profile.parser().parse_args(command), 128)
     runner = Runner(Compiled(), points, Settings())
     monkeypatch.setattr(host, "trace_point", lambda *given: [("window", None)])

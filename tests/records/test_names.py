@@ -91,6 +91,11 @@ def test_a_former_name_that_another_rung_still_has_is_that_of_each_rung(monkeypa
     assert axes(first, [], chosen) == {"THREAD_OUTPUTS": (3,)}
 
 
+def entries(rung):
+    """The names of its kernels."""
+    return {launch.entry for launch in (*rung.prepare, *rung.launches)}
+
+
 RESULTS = sorted((Path(__file__).resolve().parent.parent.parent / "results").glob("**/*.jsonl"))
 
 
@@ -103,11 +108,15 @@ def test_every_record_that_was_measured_has_names_of_today(path):
     for record in found.points:
         for point in record.get("layers", [record["point"]]):
             if not point["rung"].startswith("torch-"):
-                assert set(point["constants"]) == {constant.name for constant in RUNGS[point["rung"]].constants}
+                rung = RUNGS[point["rung"]]
+                assert set(point["constants"]) == {constant.name for constant in rung.constants}
+                launched = point["launches"] if "layer" in point and "launches" in point else record.get("launches", [])
+                assert {launch["entry"] for launch in launched} <= entries(rung)
     for header in found.headers.values():
         if "point" in header:  # profiles may be older than a constant
             point = header["point"]
             assert set(point["constants"]) <= {constant.name for constant in RUNGS[point["rung"]].constants}
+            assert header["entry"] in entries(RUNGS[point["rung"]])
         assert header.get("rung") in {None, *RUNGS}
 
 
@@ -117,3 +126,23 @@ def test_a_former_name_of_two_constants_is_read_by_the_rung():
     assert names.in_present_names(old)["point"] == igemm
     old = {"point": {**POINT, "rung": "wgmma-tf32", "constants": {"BLOCKS": 132}}}
     assert names.in_present_names(old)["point"] == {**POINT, "rung": "wgmma-scaled", "constants": {"GRID_BLOCKS": 132}}
+
+
+def test_kernels_have_the_names_of_today(tmp_path):
+    launches = [{"entry": entry, "grid": [1, 1, 1]} for entry in ("prepare_filters", "igemm_even", "add_parts")]
+    constants = {"LEAST_STEPS": 8, "SLOTS": 264}
+    layer = {"layer": 1, "rung": "igemm-even", "constants": constants, "launches": launches}
+    now = ["prepare_filters", "igemm_stream_k", "igemm_stream_k_fixup"]
+    sequence = {"point": {**POINT, "rung": "igemm-even-together", "constants": {}}, "layers": [layer], "launches": []}
+    for old in ({"point": {**POINT, "rung": "igemm-stream-k", "constants": constants}, "launches": launches}, sequence):
+        new = names.in_present_names(old)
+        found = new["layers"][0] if "layers" in old else new
+        assert [launch["entry"] for launch in found["launches"]] == now
+        assert [launch["grid"] for launch in found["launches"]] == [[1, 1, 1]] * 3
+        assert (found if "layers" in old else found["point"])["constants"] == {"LEAST_K_TILES": 8, "SLOTS": 264}
+    damaged = {"point": {**POINT, "constants": {}}, "launches": [7, {}, {"entry": None}]}
+    assert names.in_present_names(damaged)["launches"] == damaged["launches"]
+    profile = {"schema": 1, "type": "profile", "key": "k", "entry": "add_parts"}
+    profile["point"] = {**POINT, "rung": "igemm-even", "constants": constants}
+    (tmp_path / "old.jsonl").write_text(json.dumps(profile) + "\n")
+    assert store.read([tmp_path / "old.jsonl"]).headers["k"]["entry"] == "igemm_stream_k_fixup"

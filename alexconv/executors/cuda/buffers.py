@@ -77,7 +77,7 @@ class CudaBuffers:
         self.driver, self.stream = executor.driver, executor.stream
         self.conv, self.dtype = program.bound.conv, x.dtype
         self._allocations: list[Any] = []
-        self.bytes = program.bound.chunk_bytes(plan.chunk)
+        self.bytes = program.bound.piece_bytes(plan.images_per_piece)
         self.prepared_bytes = program.bound.prepared_bytes()
         executor.flush()  # allocates the flush buffer before the arrays of the plan
 

@@ -26,7 +26,7 @@ class HostProgram:
         self.module, self.bound = module, bound
 
     def run(self, images: int, buffers: Mapping[str, HostBuffer]) -> None:
-        """Runs the rung's launches over a chunk of images; raises LaunchError."""
+        """Runs the rung's launches over a piece of the batch; raises LaunchError."""
         for first, count in self.bound.micro_batches(images):
             self._launch(self.bound.launches(count), self.arguments(first, count, buffers))
 
@@ -78,7 +78,7 @@ class HostBuffers:
         self.program, self.plan, self.x, self.dtype = program, plan, x, x.dtype
         bound, rung = program.bound, program.bound.rung
         prepared = bound.prepared_bytes()
-        sizes = {**bound.chunk_bytes(plan.chunk), "w": w.nbytes, **prepared}
+        sizes = {**bound.piece_bytes(plan.images_per_piece), "w": w.nbytes, **prepared}
         self.buffers = {name: executor.allocate(size) for name, size in sizes.items()}
         self.kept = {"x", "w", *prepared}  # from one piece to the next
         if rung.constant_symbol:
