@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool, OutOfMemory
-from alexconv.executors.host.runtime import HostBuffer, HostModule
+from alexconv.executors.host.memory import HostBuffer
+from alexconv.executors.host.runtime import HostModule
 from alexconv.kernels.bound import LaunchConfig
 
 SECTOR_BYTES = 32

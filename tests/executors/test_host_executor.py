@@ -43,10 +43,10 @@ def module(name, order=0, workers=None):
     return HostRuntime(order=order, workers=workers).compile(KERNELS / f"{name}.cu", {}, ENTRIES[name])
 
 
-def on_device(values):
+def on_device(values, build="fast"):
     """A buffer with a copy of the values, and the array over it."""
     values = np.asarray(values)
-    buffer = HostRuntime().allocate(values.nbytes)
+    buffer = HostRuntime(build=build).allocate(values.nbytes)
     array = buffer.array(values.dtype, values.shape)
     array[...] = values
     return buffer, array
@@ -415,9 +415,9 @@ def test_an_unknown_entry_point_is_refused(memory):
 
 @pytest.fixture
 def counting_compiler(tmp_path, monkeypatch):
-    """A compiler that writes a line per library it links; calling the fixture's value counts them."""
+    """A compiler that writes a line per library of kernels that it links; calling the fixture's value counts them."""
     log, script = tmp_path / "log", tmp_path / "logging-g++"
-    script.write_text(f'#!/bin/sh\ncase "$*" in *-shared*) echo linked >> {log};; esac\nexec g++ "$@"\n')
+    script.write_text(f'#!/bin/sh\ncase "$*" in *-Bsymbolic*) echo linked >> {log};; esac\nexec g++ "$@"\n')
     script.chmod(0o755)
     monkeypatch.setenv("CXX", str(script))
     return lambda: len(log.read_text().splitlines()) if log.exists() else 0
@@ -468,7 +468,7 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(cache, tmp_pat
     command = [sys.executable, "-c", RUN_ONE, str(source)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, env=process_environment()) for _ in range(2)]
     assert [process.communicate()[0].strip() for process in started] == [b"1"] * 2
-    assert len(list((cache / "host").iterdir())) == 2  # the run-time and the library, nothing half done
+    assert len(list((cache / "host").iterdir())) == 3  # the run-time, the launcher and the library, nothing half done
 
 
 def test_a_compile_error_is_one_line_with_its_place(cache, tmp_path):
@@ -541,7 +541,7 @@ overruns = HostRuntime(build="asan").compile(KERNELS / "overruns.cu", {}, OVERRU
 said = {}
 for entry in OVERRUNS:
     for beyond in (0, 1, 0):
-        (x, _), (y, result) = on_device(np.arange(32, dtype="f4")), on_device(np.full(32, -1, "f4"))
+        x, y = (on_device(values, "asan")[0] for values in (np.arange(32, dtype="f4"), np.full(32, -1, "f4")))
         try:
             overruns.launch(entry, (3, 1, 1), (32, 1, 1), 128, [x, y, beyond])
             said.setdefault(entry, []).append(None)
@@ -576,3 +576,53 @@ def test_overruns_of_all_memories_are_found_and_the_process_lives_on():
 def test_asan_needs_a_process_that_was_started_for_it():
     with pytest.raises(MissingTool, match=r": LD_PRELOAD=\S*asan"):
         HostRuntime(build="asan")
+
+
+# ---- Faults ----------------------------------------------------------------------------------------------------------
+
+FAULTS = """
+extern "C" __global__ void past(int* y) { y[64 + threadIdx.x] = 1; }          // [64]
+extern "C" __global__ void before(int* y) { y[-1] = 1; }
+extern "C" __global__ void far(int* y) { y[1 << 28] = 1; }
+extern "C" __global__ void next(char* y) { y[63 * 4 + 3] = 1; }               // [63 * 4 + 3]
+extern "C" __global__ void illegal(int* y) { __builtin_trap(); }
+extern "C" __global__ void aborts(int* y) { __builtin_abort(); }
+extern "C" __global__ void copy(const int* x, int* y) { y[threadIdx.x] = x[threadIdx.x]; }
+extern "C" __global__ void input(int* x, int* y) { y[threadIdx.x] = x[threadIdx.x]; x[3] = 7; }
+"""
+NAMES = ("past", "before", "far", "next", "illegal", "aborts", "copy", "input")
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    source = tmp_path_factory.mktemp("faults") / "faults.cu"
+    source.write_text(FAULTS)
+    return HostRuntime().compile(source, {}, NAMES)
+
+
+@pytest.mark.parametrize(
+    "entry, nbytes, says",
+    [
+        ("past", 256, r"past: bad access \(SIGSEGV\) 0 bytes after y"),
+        ("before", 8192, r"before: bad access \(SIGSEGV\) 4 bytes before y"),
+        ("far", 256, r"far: bad access \(SIGSEGV\) at 0x"),
+        ("next", 255, "a kernel stored right after y"),
+        ("before", 256, "a kernel stored right before y"),
+        ("illegal", 256, "illegal: the kernel's process ended with SIG(ILL|TRAP)"),
+        ("aborts", 256, "aborts: the kernel's process ended with SIGABRT"),
+    ],
+)
+def test_a_fault_of_a_kernel_is_an_error_and_the_process_lives_on(faults, entry, nbytes, says):
+    y = HostRuntime().allocate(nbytes, "y")
+    with pytest.raises(LaunchError, match=says):
+        faults.launch(entry, ONE, ONE, 0, [y])
+    (x, _), (y, result) = on_device(np.arange(64, dtype="i4")), on_device(np.zeros(64, "i4"))
+    faults.launch("copy", ONE, (64, 1, 1), 0, [x, y])
+    assert result.tolist() == list(range(64))
+
+
+def test_a_store_to_a_read_only_array_is_a_fault(faults):
+    x, y = (HostRuntime().allocate(256, name) for name in "xy")
+    faults.launch("input", ONE, (64, 1, 1), 0, [x, y])
+    with x.read_only(), pytest.raises(LaunchError, match=r"input: bad access \(SIGSEGV\) in x"):
+        faults.launch("input", ONE, (64, 1, 1), 0, [x, y])

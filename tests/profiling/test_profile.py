@@ -17,7 +17,8 @@ from alexconv.compiling.toolchain import CXX_VARIABLE
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.host.runtime import HostBuffer, HostRuntime
+from alexconv.executors.host.memory import HostBuffer
+from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem

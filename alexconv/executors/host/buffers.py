@@ -4,11 +4,13 @@ What a CPU needs for a kernel says nothing about a GPU, so nothing is measured h
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
 from alexconv.executors.host.maps import encode
-from alexconv.executors.host.runtime import HostBuffer, HostModule, HostRuntime
+from alexconv.executors.host.memory import HostBuffer
+from alexconv.executors.host.runtime import HostModule, HostRuntime
 from alexconv.executors.interface import Values, fill_with_nan
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung, LaunchConfig
@@ -28,11 +30,11 @@ class HostProgram:
     def run(self, images: int, buffers: Mapping[str, HostBuffer]) -> None:
         """Runs the rung's launches over a piece of the batch; raises LaunchError."""
         for first, count in self.bound.micro_batches(images):
-            self._launch(self.bound.launches(count), self.arguments(first, count, buffers))
+            self._launch(self.bound.launches(count), self.arguments(first, count, buffers), buffers)
 
     def prepare(self, buffers: Mapping[str, HostBuffer]) -> None:
         """Runs the launches that prepare the filters; raises LaunchError."""
-        self._launch(self.bound.preparation(), {name: buffer.pointer for name, buffer in buffers.items()})
+        self._launch(self.bound.preparation(), {name: buffer.pointer for name, buffer in buffers.items()}, buffers)
 
     def arguments(self, first: int, images: int, buffers: Mapping[str, HostBuffer]) -> dict[str, int]:
         """See BoundRung; maps last as long as the next call's."""
@@ -45,10 +47,13 @@ class HostProgram:
         addresses = {name: buffer.pointer for name, buffer in buffers.items()}
         return self.bound.arguments(first, images, addresses, encoded)
 
-    def _launch(self, launches: Sequence[LaunchConfig], arguments: Mapping[str, int]) -> None:
+    def _launch(
+        self, launches: Sequence[LaunchConfig], arguments: Mapping[str, int], buffers: Mapping[str, HostBuffer]
+    ) -> None:
+        arrays = list(buffers.values())
         for launch in launches:
             taken = [arguments[name] for name in launch.args]
-            self.module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, taken)
+            self.module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, taken, arrays)
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block and dynamic shared memory of each launch; register counts do not exist on a CPU."""
@@ -79,15 +84,16 @@ class HostBuffers:
         bound, rung = program.bound, program.bound.rung
         prepared = bound.prepared_bytes()
         sizes = {**bound.piece_bytes(plan.images_per_piece), "w": w.nbytes, **prepared}
-        self.buffers = {name: executor.allocate(size) for name, size in sizes.items()}
-        self.kept = {"x", "w", *prepared}  # from one piece to the next
+        self.buffers = {name: executor.allocate(size, name) for name, size in sizes.items()}
+        self.kept = {"x", "w", *prepared}  # from one piece to the next, and never written by its launches
         if rung.constant_symbol:
             program.module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
         else:
             self.buffers["w"].array(w.dtype, w.shape)[:] = w
         for name in prepared:
             fill_with_nan(self.buffers[name].bytes)
-        program.prepare(self.buffers)
+        with self.buffers["x"].read_only(), self.buffers["w"].read_only():
+            program.prepare(self.buffers)
         self.y = np.empty(rung.y_shape(bound.conv, plan.N), self.dtype)
 
     def outputs(self) -> Values:
@@ -95,7 +101,10 @@ class HostBuffers:
         bound = self.program.bound
         for first, last in self.plan.pieces:
             self.bring_in(first, last)
-            self.program.run(last - first, self.buffers)
+            with ExitStack() as stack:
+                for name in self.kept:
+                    stack.enter_context(self.buffers[name].read_only())
+                self.program.run(last - first, self.buffers)
             shape = bound.rung.y_shape(bound.conv, last - first)
             self.y[first:last] = self.buffers["y"].array(self.dtype, shape)
         return self.y

@@ -3,7 +3,7 @@
 import ctypes
 
 from alexconv.errors import LaunchError
-from alexconv.executors.host.runtime import HostBuffer
+from alexconv.executors.host.memory import HostBuffer
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import TensorMap
 

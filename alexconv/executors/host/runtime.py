@@ -11,7 +11,6 @@ import re
 import shlex
 import subprocess
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,7 +25,9 @@ import numpy.typing as npt
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import source_digest
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
-from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
+from alexconv.errors import CompileError, LaunchError, MissingTool
+from alexconv.executors.host.apart import LOADER, Start, run_apart
+from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Dims
@@ -34,9 +35,9 @@ from alexconv.machine import cores, cpu_model
 from alexconv.paths import cache_dir
 
 MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA GPU
-BUFFER_ALIGNMENT = 256  # bytes, as cudaMalloc gives
 
 _RUNTIME = Path(__file__).parent / "hostcuda"
+_APART = Path(__file__).with_name("apart.cpp")
 _FORWARD, _REVERSE = 0, 1  # the orders that are no seeds
 _LOCAL = "_ZZ"  # how the linker's name of a function's static variable begins
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
@@ -120,42 +121,17 @@ class _Request(ctypes.Structure):
     )
 
 
-class HostBuffer:
-    """Memory that a kernel works on: aligned as on a GPU and exactly as long as asked for.
+class HostModule:
+    """A compiled ``.cu``, loaded.  Made by HostRuntime.compile.
 
-    AddressSanitizer's red zone begins right after the last byte.  The memory is freed with the buffer and the last
-    array over it.  Raises OutOfMemory.
+    ``start`` starts a launch in a process of its own; without it launches run in this one.
     """
 
-    def __init__(self, nbytes: int) -> None:
-        libc = ctypes.CDLL(None)
-        address = ctypes.c_void_p()
-        if libc.posix_memalign(ctypes.byref(address), ctypes.c_size_t(BUFFER_ALIGNMENT), ctypes.c_size_t(nbytes)):
-            raise OutOfMemory(f"the host has no {nbytes:,} bytes left for an array")
-        self.nbytes = nbytes
-        self.pointer: int = address.value or 0
-        self._memory = (ctypes.c_uint8 * nbytes).from_address(self.pointer)  # which every array over it refers to
-        weakref.finalize(self._memory, libc.free, address).atexit = False
-
-    @property
-    def bytes(self) -> npt.NDArray[np.uint8]:
-        """The memory as bytes, ``[nbytes]``."""
-        return np.ctypeslib.as_array(self._memory)
-
-    def array(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The front of the memory as an array, which a kernel's stores show in; TypeError if it is too short."""
-        return np.ndarray(shape, dtype, buffer=self.bytes)
-
-
-class HostModule:
-    """A compiled ``.cu``, loaded.  Made by HostRuntime.compile."""
-
-    def __init__(self, path: Path, name: str, entries: Sequence[str], order: int, workers: int) -> None:
-        self.path, self.name, self._order, self._workers = path, name, order, workers
-        try:
-            self.library = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise CompileError(f"{name} is compiled, and cannot be loaded: {error}") from None
+    def __init__(
+        self, path: Path, name: str, entries: Sequence[str], order: int, workers: int, start: Start | None
+    ) -> None:
+        self.path, self.name, self._order, self._workers, self._start = path, name, order, workers, start
+        self.library = _loaded(path, name)
         self._entries = {entry: self.library[f"host_cuda_launch_{entry}"] for entry in entries}
         self._sizes = _symbol_sizes(path)
         for function in self._entries.values():
@@ -181,22 +157,27 @@ class HostModule:
         block: Dims,
         dynamic_shared: int,
         arguments: Sequence[HostBuffer | int | float],
+        arrays: Sequence[HostBuffer] = (),
     ) -> None:
         """Runs a kernel over the grid and waits for it; a pointer is a HostBuffer or an address.
 
-        Raises LaunchError when CUDA's limits forbid the launch, when the arguments do not match the kernel's, when its
-        threads wait for each other in vain and, in the asan build, at a bad access.  Elsewhere a bad access may end
-        the process.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting thread.
+        ``arrays`` are those behind the addresses.  Raises LaunchError when CUDA's limits forbid the launch, when the
+        arguments do not match the kernel's, when its threads wait for each other in vain, and at a bad access; the
+        trace build may end with one.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting
+        thread.
         """
         self._check(LaunchConfig(entry, (), grid, block, dynamic_shared))
         order = _start_order(self._order, prod(block))
         values = (_Argument * len(arguments))(*map(_argument, arguments))
-        request = _Request(
-            grid, block, dynamic_shared, self._workers, 0, order.ctypes.data, values, len(arguments), b""
-        )
+        memory = (GuardedBuffer if self._start else HostBuffer)(ctypes.sizeof(_Request))
+        request = _Request.from_address(memory.pointer)
+        request.grid, request.block, request.dynamic_shared = grid, block, dynamic_shared
+        request.workers, request.cancelled, request.order = self._workers, 0, order.ctypes.data
+        request.arguments, request.argument_count, request.message = values, len(arguments), b""
+        arrays = [*arrays, *(each for each in arguments if isinstance(each, HostBuffer))]
         # In a thread of its own: this one stays free to receive an interrupt.
         with _ONE_LAUNCH, ThreadPoolExecutor(1) as pool:
-            running = pool.submit(self._entries[entry], ctypes.byref(request))
+            running = pool.submit(self._run, entry, request, arrays)
             try:
                 succeeded = running.result()
             except BaseException:
@@ -204,6 +185,16 @@ class HostModule:
                 raise
         if not succeeded:
             raise LaunchError(request.message.decode(errors="replace"))
+        for array in arrays:
+            array.check()
+
+    def _run(self, entry: str, request: _Request, arrays: Sequence[HostBuffer]) -> bool:
+        if self._start is None:
+            return bool(self._entries[entry](ctypes.byref(request)))
+        try:
+            return run_apart(self._start, self._entries[entry], request, arrays)
+        except LaunchError as error:
+            raise LaunchError(f"{entry}: {error}") from None
 
     def _check(self, launch: LaunchConfig) -> None:
         if launch.entry not in self._entries:
@@ -281,11 +272,31 @@ class HostRuntime:
 
         path = cache_dir("host") / f"{source.stem}-{key}.so"
         compiled(path, build)
-        return HostModule(path, source.name, entries, self.order, self.workers)
+        start = self._launcher() if self._apart else None
+        return HostModule(path, source.name, entries, self.order, self.workers, start)
 
-    def allocate(self, nbytes: int) -> HostBuffer:
-        """Memory for a kernel's arguments; raises OutOfMemory."""
-        return HostBuffer(nbytes)
+    def allocate(self, nbytes: int, name: str = "an array") -> HostBuffer:
+        """Memory for a kernel's arguments, with a name for messages; raises OutOfMemory."""
+        return (GuardedBuffer if self._apart else HostBuffer)(nbytes, name)
+
+    @property
+    def _apart(self) -> bool:
+        """Whether launches have processes of their own: the other builds find bad accesses, or keep what they saw."""
+        return self.build == "fast"
+
+    def _launcher(self) -> Start:
+        """What starts a launch in a process of its own, compiled once for all kernels."""
+
+        def build(target: Path) -> None:
+            words = ["-std=c++17", "-O2", "-fPIC", "-shared", "-x", "c++", "-", "-o", str(target)]
+            self._run("the host executor's launcher", words, unit)
+
+        unit = _APART.read_text()
+        key = hashlib.sha256(repr((self.cxx, self.compiler, platform.machine(), unit)).encode()).hexdigest()[:32]
+        path = cache_dir("host") / f"launcher-{key}.so"
+        compiled(path, build)
+        start: Start = _loaded(path, "the launcher").launch_apart
+        return start
 
     @property
     def _flags(self) -> tuple[str, ...]:
@@ -319,6 +330,14 @@ class HostRuntime:
         done = subprocess.run([self.cxx, *arguments], input=unit, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CompileError(f"{what}: {first_error(done.stderr)}")
+
+
+def _loaded(path: Path, name: str) -> ctypes.CDLL:
+    try:
+        with LOADER:
+            return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompileError(f"{name} is compiled, and cannot be loaded: {error}") from None
 
 
 def asan_loaded() -> bool:

@@ -1,0 +1,117 @@
+"""Memory that kernels on the CPU work on."""
+
+import ctypes
+import mmap
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from alexconv.errors import LaunchError, OutOfMemory
+
+ALIGNMENT = 256  # bytes, as cudaMalloc gives
+GUARD_BYTES = 1 << 16  # before and after a guarded buffer; whole pages
+CANARY = 0xA5
+
+_NO_ACCESS, _READ, _READ_WRITE = 0, 1, 3  # PROT_ of mprotect
+
+
+class HostBuffer:
+    """Memory that a kernel works on: aligned as on a GPU and exactly as long as asked for.
+
+    AddressSanitizer's red zone begins right after the last byte.  The memory is freed with the buffer and the last
+    array over it.  ``name`` is for messages.  Raises OutOfMemory.
+    """
+
+    def __init__(self, nbytes: int, name: str = "an array") -> None:
+        libc = ctypes.CDLL(None)
+        address = ctypes.c_void_p()
+        if libc.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALIGNMENT), ctypes.c_size_t(nbytes)):
+            raise no_memory(nbytes)
+        memory = (ctypes.c_uint8 * nbytes).from_address(address.value or 0)  # which every array over it refers to
+        weakref.finalize(memory, libc.free, address).atexit = False
+        self._set(np.ctypeslib.as_array(memory), address.value or 0, name)
+
+    def _set(self, values: npt.NDArray[np.uint8], pointer: int, name: str) -> None:
+        self.bytes, self.nbytes, self.pointer, self.name = values, len(values), pointer, name
+
+    def array(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The front of the memory as an array, which a kernel's stores show in; TypeError if it is too short."""
+        return np.ndarray(shape, dtype, buffer=self.bytes)
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Stores in the block are faults, where the memory is guarded."""
+        yield
+
+    def check(self) -> None:
+        """Raises LaunchError for stores right before or after it, where the memory is guarded."""
+
+    def place(self, address: int) -> str | None:
+        """An address in this memory, or near it, in words; else None."""
+        offset = address - self.pointer
+        return f"in {self.name}" if 0 <= offset < self.nbytes else None
+
+
+class GuardedBuffer(HostBuffer):
+    """The same, shared with launches in other processes, and between pages that nobody may touch.
+
+    The bytes that are left up to those pages, fewer than ALIGNMENT after the last one, hold a pattern.
+    """
+
+    def __init__(self, nbytes: int, name: str = "an array") -> None:
+        aligned = -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self._body = max(-(-aligned // mmap.PAGESIZE), 1) * mmap.PAGESIZE
+        try:
+            whole = np.frombuffer(mmap.mmap(-1, GUARD_BYTES + self._body + GUARD_BYTES), np.uint8)
+        except (OSError, OverflowError):
+            raise no_memory(nbytes) from None
+        self._base = whole.ctypes.data
+        first = GUARD_BYTES + self._body - aligned
+        self._set(whole[first : first + nbytes], self._base + first, name)
+        self._zones = {
+            "before": whole[GUARD_BYTES:first],
+            "after": whole[first + nbytes : GUARD_BYTES + self._body],
+        }
+        for zone in self._zones.values():
+            zone[:] = CANARY
+        _protect(self._base, GUARD_BYTES, _NO_ACCESS)
+        _protect(self._base + GUARD_BYTES + self._body, GUARD_BYTES, _NO_ACCESS)
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Stores in the block are faults."""
+        _protect(self._base + GUARD_BYTES, self._body, _READ)
+        try:
+            yield
+        finally:
+            _protect(self._base + GUARD_BYTES, self._body, _READ_WRITE)
+
+    def check(self) -> None:
+        """Raises LaunchError for stores right before or right after it, which are then undone."""
+        for where, zone in self._zones.items():
+            if (zone != CANARY).any():
+                zone[:] = CANARY
+                raise LaunchError(f"a kernel stored right {where} {self.name}")
+
+    def place(self, address: int) -> str | None:
+        """An address in this memory, or near it, in words; else None."""
+        if not 0 <= address - self._base < self._body + 2 * GUARD_BYTES:
+            return None
+        offset = address - self.pointer
+        if offset < 0:
+            return f"{-offset} bytes before {self.name}"
+        return f"{offset - self.nbytes} bytes after {self.name}" if offset >= self.nbytes else f"in {self.name}"
+
+
+def no_memory(nbytes: int) -> OutOfMemory:
+    """The error of an allocation that failed."""
+    return OutOfMemory(f"the host has no {nbytes:,} bytes left for an array")
+
+
+def _protect(address: int, nbytes: int, allowed: int) -> None:
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), allowed):
+        raise OutOfMemory("the system has no more memory mappings for a guarded array")
