@@ -1,11 +1,17 @@
-"""Files that appear whole or not at all, and folders that one process at a time changes."""
+"""Files that appear whole or not at all, checksums in them, and folders that one process at a time changes."""
 
 import errno
+import json
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
+from time import time
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -14,6 +20,8 @@ from alexconv.messages import Say
 from alexconv.paths import CACHE_VARIABLE
 
 TEMPORARY_SUFFIX = ".tmp"
+LEFT_AFTER = 3600.0  # seconds: a temporary file that was last written so long ago is a killed process's
+CHECKSUM = "sha256"  # of a JSON file's other content
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
@@ -21,13 +29,16 @@ _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; when the block ends well its file is flushed to disk and becomes ``path``.
 
-    When the block raises, ``path`` stays as it was.  A killed process leaves a file with TEMPORARY_SUFFIX.  Raises
-    UsageError when the disk takes no more.
+    When the block raises, ``path`` stays as it was.  A killed process leaves a file with TEMPORARY_SUFFIX, which a
+    later call in the folder removes.  Raises UsageError when the disk takes no more, or something else is in the place.
     """
+    remove_left(path.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     try:
         yield temporary
         _flush(temporary)
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, where a file belongs; remove it")
         temporary.replace(path)
         _flush(path.parent)
     except OSError as error:
@@ -36,6 +47,65 @@ def replacing(path: Path) -> Iterator[Path]:
         raise UsageError(f"cannot write to {path.parent} ({error.strerror}); set {CACHE_VARIABLE}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_left(folder: Path, after: float = LEFT_AFTER) -> None:
+    """Removes temporary files that nobody has written to for ``after`` seconds."""
+    for left in folder.glob(f"*{TEMPORARY_SUFFIX}"):
+        with suppress(OSError):
+            if time() - left.stat().st_mtime >= after:
+                remove(left)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or whatever else is in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def contents(path: Path) -> bytes | None:
+    """The bytes of a file, None if there is none.  Raises ValueError for what cannot be read, or is a pipe or folder."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(error.strerror) from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("not a regular file")
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(error.strerror) from None
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes JSON with its checksum; raises UsageError when the disk takes no more."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps({CHECKSUM: _checksum(content), **content}, indent=1))
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What ``write_json`` wrote, None if there is no such file.  Raises ValueError for a damaged one."""
+    found = contents(path)
+    if found is None:
+        return None
+    try:
+        content = json.loads(found)
+        if content.pop(CHECKSUM, None) != _checksum(content):
+            raise ValueError("another checksum")
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    return dict(content)
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

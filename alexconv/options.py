@@ -6,11 +6,12 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from functools import wraps
+from io import TextIOWrapper
 from math import isfinite
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec, TextIO, cast
 
 from alexconv.errors import AlexconvError
 from alexconv.messages import print_error
@@ -73,10 +74,41 @@ def command_line(module: str, arguments: Sequence[str] | None) -> str:
     return f"{program(module)} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
 
 
+class Forgiving:
+    """A text stream for messages, which go nowhere from the first that the stream does not take."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes the text if it can be written; its length."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Writes what is left if it can be written."""
+        self._try(self._stream.flush)
+
+    def _try(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError:
+            to_nowhere(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def to_nowhere(stream: TextIO) -> None:
+    """What is still to be written to a stream goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
     """Decorate a command so that errors a user can act on become one line on stderr and their exit status.
 
-    So do errors of its standard output; a reader that stops early, as ``head`` does, ends it silently.
+    So do errors of its standard output; a reader that stops early, as ``head`` does, ends it silently.  Standard error
+    may be closed or full: a command works without.  Text that the output's encoding lacks is written with escapes.
     """
 
     @wraps(command)
@@ -92,18 +124,23 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
 
     @wraps(command)
     def heard(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
-        if sys.stdout is None:  # the caller closed it
-            with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-                return heard(*arguments, **options)
+        if sys.stdout is None or sys.stderr is None:  # the caller closed it
+            with Path(os.devnull).open("w") as nowhere:
+                redirect = redirect_stdout if sys.stdout is None else redirect_stderr
+                with redirect(nowhere):
+                    return heard(*arguments, **options)
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            return guarded(*arguments, **options)
+            with redirect_stderr(cast(TextIO, Forgiving(sys.stderr))):
+                return guarded(*arguments, **options)
         except OSError as error:
             if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
                 raise  # those of files that this project writes are its own exceptions
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write goes there
+            to_nowhere(sys.stdout)
             if isinstance(error, BrokenPipeError):
                 return _NOBODY_READS
-            print(f"cannot write the output: {error.strerror}", file=sys.stderr)
+            print(f"cannot write the output: {error.strerror}", file=Forgiving(sys.stderr))
             return 1
 
     return heard

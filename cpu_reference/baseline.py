@@ -23,7 +23,7 @@ from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms
 from alexconv.cpu_reference.serial import FLAGS, Convolution, compile_serial
 from alexconv.cpu_reference.serial import SOURCE as SERIAL_SOURCE
 from alexconv.errors import AlexconvError
-from alexconv.files import locked, replacing
+from alexconv.files import locked, read_json, remove, write_json
 from alexconv.machine import blas_name, cores, cpu_model, machine_name
 from alexconv.messages import Say, print_to_stderr
 from alexconv.paths import cache_dir
@@ -114,21 +114,23 @@ def _cached(conditions: Conditions, prepare: Callable[[], Convolution], enough_m
     folder = cache_dir("baseline")
     path = folder / f"{conditions.workload}-{conditions.layer}-{digest}.json"
     with locked(folder, say):  # one process measures at a time: two would slow each other
-        if path.exists():
-            try:
-                return _load(path, conditions)
-            except (ValueError, TypeError, KeyError) as damage:
-                say(f"baseline file {path} is damaged ({damage!r}); timing again")
+        try:
+            if known := _load(path, conditions):
+                return known
+        except (ValueError, TypeError, KeyError) as damage:
+            say(f"baseline file {path} is damaged ({damage}); timing again")
+            remove(path)
         images = min(ceil(enough_macs / conditions.conv.macs(1)), _MOST_IMAGES)
         baseline = Baseline(conditions, images, _measure(prepare(), conditions, images))
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(asdict(baseline)))
+        write_json(path, asdict(baseline))
         return baseline
 
 
-def _load(path: Path, conditions: Conditions) -> Baseline:
-    """The baseline in a file.  Raises ValueError, TypeError or KeyError for a damaged one."""
-    record = json.loads(path.read_text())
+def _load(path: Path, conditions: Conditions) -> Baseline | None:
+    """The baseline in a file, None if there is none.  Raises ValueError, TypeError or KeyError for a damaged one."""
+    record = read_json(path)
+    if record is None:
+        return None
     if record["conditions"] != asdict(conditions):
         raise ValueError("other conditions")
     return Baseline(conditions, record["images_timed"], tuple(record["samples_ms"]))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from alexconv import data
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, reference
 from alexconv.errors import AlexconvError, UsageError
-from alexconv.files import TEMPORARY_SUFFIX, locked, replacing
+from alexconv.files import locked, remove, remove_left, replacing
 from alexconv.messages import Say, print_to_stderr
 from alexconv.paths import CACHE_VARIABLE, cache_dir
 from alexconv.shapes import Conv
@@ -138,6 +138,8 @@ class CachedReference:
     def _opened(self, part: _Part) -> Iterator[h5py.Dataset]:
         """The outputs in a file, its attributes verified; errors in the block are DamagedReference too."""
         try:
+            if not part.path.is_file():
+                raise ValueError("no regular file")  # HDF5 would wait for a pipe
             with h5py.File(part.path, locking=False) as file:  # immutable; and some file systems cannot lock
                 wanted = self._attributes(part.first, part.last)
                 found = dict(file.attrs)
@@ -205,14 +207,13 @@ class CachedReference:
 
     def _remove_damaged(self, check: Callable[[_Part], None]) -> None:
         """Remove what does not pass ``check``, and what killed processes left; needs the lock."""
-        for leftover in self.folder.glob(f"*{TEMPORARY_SUFFIX}"):
-            leftover.unlink()
+        remove_left(self.folder, after=0)
         for part in self._parts():
             try:
                 check(part)
             except DamagedReference as damage:
                 self.say(f"{damage}; removed, its images are computed again when needed")
-                part.path.unlink(missing_ok=True)
+                remove(part.path)
 
     def _compute_missing(self, progress: Progress | None) -> Work:
         """Compute the images that no file holds, block by block, each block a file; needs the lock."""
@@ -299,7 +300,7 @@ def _refuse_full_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UsageError(
-            f"the reference needs {needed / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB free; set {CACHE_VARIABLE}"
+            f"the reference needs {needed:,} bytes and {folder} has {free:,} bytes free; set {CACHE_VARIABLE}"
         )
 
 

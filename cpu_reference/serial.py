@@ -27,10 +27,13 @@ def compile_serial(cxx: str) -> Convolution:
     """
     with TemporaryDirectory() as folder:
         binary = Path(folder) / "serial.so"
-        compiled = subprocess.run([cxx, *FLAGS, SOURCE, "-o", binary], capture_output=True, text=True)
+        compiled = subprocess.run([cxx, *FLAGS, SOURCE, "-o", binary], capture_output=True, text=True, errors="replace")
         if compiled.returncode:
             raise CompileError(f"{cxx} cannot compile {SOURCE.name}: {first_error(compiled.stderr)}")
-        entry = CDLL(str(binary)).serial_convolution
+        try:
+            entry = CDLL(str(binary)).serial_convolution
+        except OSError as error:
+            raise CompileError(f"{cxx} reported no error, and {SOURCE.name} cannot be loaded: {error}") from None
     array = ndpointer(c_float, flags="C_CONTIGUOUS")
     entry.argtypes = [array] * 3 + [c_size_t] * 10
     entry.restype = None

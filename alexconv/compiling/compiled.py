@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from alexconv.errors import CompileError
-from alexconv.files import replacing
+from alexconv.files import contents, replacing
 
 _DIGEST_BYTES = sha256().digest_size
 
@@ -30,8 +30,10 @@ def compiled(path: Path, build: Callable[[Path], None]) -> bytes:
 def _whole(path: Path) -> bytes | None:
     """The content of a file that ends with its digest, None if there is no such file."""
     try:
-        found = path.read_bytes()
-    except OSError:
+        found = contents(path)
+    except ValueError:
+        return None
+    if found is None:
         return None
     content, digest = found[:-_DIGEST_BYTES], found[-_DIGEST_BYTES:]
     return content if sha256(content).digest() == digest else None

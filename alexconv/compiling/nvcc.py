@@ -36,7 +36,9 @@ def find_nvcc() -> str:
 @cache
 def nvcc_version() -> str:
     """Release of nvcc, such as ``13.0.88``; raises MissingTool."""
-    text = subprocess.run([find_nvcc(), "--version"], capture_output=True, text=True, check=False).stdout
+    text = subprocess.run(
+        [find_nvcc(), "--version"], capture_output=True, text=True, errors="replace", check=False
+    ).stdout
     match = re.search(r"V(\d+\.\d+\.\d+)", text)
     if not match:
         raise MissingTool(f"{find_nvcc()} does not answer with a version: is the CUDA toolkit complete?")
@@ -69,10 +71,10 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
         code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
         command = [find_nvcc(), "-cubin", code, *FLAGS, *macros, "-o", str(target), str(source)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+            done = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT, check=False)
         except subprocess.TimeoutExpired:
             raise CompileError(f"{source.name}: nvcc did not finish within {TIME_LIMIT} s") from None
         if done.returncode:
-            raise CompileError(f"{source.name}: {first_error(done.stderr)}")
+            raise CompileError(f"{source.name}: {first_error(done.stderr.decode(errors='replace'))}")
 
     return compiled(cache_dir("cubin") / f"{source.stem}-{cubin_key(source, defines, arch)}.cubin", build)

@@ -29,7 +29,7 @@ def find_cxx() -> str:
 def compiler_version(cxx: str) -> str:
     """The first line that the compiler prints about itself.  Raises MissingTool when it does not run."""
     try:
-        answer = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=True)
+        answer = subprocess.run([cxx, "--version"], capture_output=True, text=True, errors="replace", check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise MissingTool(f"the C++ compiler {cxx} does not run ({error}); set {CXX_VARIABLE}") from None
     return answer.stdout.partition("\n")[0]

@@ -7,13 +7,12 @@ In the same folder the fastest rung of a precision and layout is kept, per GPU, 
 source of its kernel is not known before it is found, so the file has its digest: another one makes it count as none.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 
 from alexconv.executors.interface import Executor
-from alexconv.files import locked, replacing
+from alexconv.files import locked, read_json, write_json
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Constants
@@ -60,14 +59,14 @@ def load(executor: Executor, rung: Rung, conv: Conv, N: int, say: Say) -> Tuned 
     """What the cache has for the rung, or None; ``say`` hears of a damaged file, which counts as none."""
     path = _path(key(executor, rung, conv, N))
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path)
+        if content is None:
+            return None
         tuned = Tuned(content["constants"], content["kernel_ms"])
         if rung.resolve(conv, tuned.constants) != tuned.constants:
             raise ValueError("not the rung's constants")
         check_time(tuned.kernel_ms)
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune makes it again")
         return None
     return tuned
@@ -86,8 +85,7 @@ def keep(executor: Executor, rung: Rung, conv: Conv, N: int, tuned: Tuned, say: 
         if known is not None and known.kernel_ms <= tuned.kernel_ms:
             return known
         facts = key(executor, rung, conv, N)
-        with replacing(_path(facts)) as temporary:
-            temporary.write_text(json.dumps({"key": facts, **asdict(tuned)}, indent=1))
+        write_json(_path(facts), {"key": facts, **asdict(tuned)})
     return tuned
 
 
@@ -107,7 +105,9 @@ def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: st
     """The fastest rung that the cache knows, or None; ``say`` hears of a damaged file, which counts as none."""
     path = _path(best_key(executor, conv, N, precision, layout))
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path)
+        if content is None:
+            return None
         best = Best(content["rung"], content["constants"], content["kernel_ms"])
         rung = RUNGS.get(best.rung)
         if rung is None or content["kernel"] != _kernel(executor, rung, conv, N, best.constants):
@@ -115,9 +115,7 @@ def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: st
         if rung.resolve(conv, best.constants) != best.constants:
             raise ValueError("not the rung's constants")
         check_time(best.kernel_ms)
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto makes it again")
         return None
     return best
@@ -132,10 +130,8 @@ def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say) -> B
         if known is not None and known.kernel_ms <= best.kernel_ms:
             return known
         facts = best_key(*where)
-        with replacing(_path(facts)) as temporary:
-            kernel = _kernel(executor, rung, conv, N, best.constants)
-            content = {"key": facts, "kernel": kernel, **asdict(best)}
-            temporary.write_text(json.dumps(content, indent=1))
+        kernel = _kernel(executor, rung, conv, N, best.constants)
+        write_json(_path(facts), {"key": facts, "kernel": kernel, **asdict(best)})
     return best
 
 

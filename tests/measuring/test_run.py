@@ -321,6 +321,19 @@ def test_an_output_that_takes_nothing_is_one_line(redirection, status, says):
     assert len(done.stderr.splitlines()) == status
 
 
+@pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", "2>&- >&-", "2> /dev/full <&-"])
+def test_nothing_is_lost_where_messages_go_nowhere(tmp_path, redirection):
+    """A bar's lines, a broken record's note and errors all go to standard error."""
+    out = tmp_path / "r.jsonl"
+    out.write_text("torn\n")
+    words = " ".join([sys.executable, "-m alexconv.run", *QUICK, "--verbose", "--out", str(out), redirection])
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [record["status"] for record in read([out]).points] == ["ok"] * 2
+    wrong = f"{sys.executable} -m alexconv.run --rungs nonsense {redirection}"
+    assert subprocess.run(["bash", "-c", wrong], capture_output=True, check=False).returncode == 2
+
+
 def test_an_unwritable_place_for_records_or_cache_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     assert "cannot write the record file" in one_line_error(run(*QUICK, "--out", tmp_path / "file" / "r"), 2)

@@ -19,6 +19,7 @@ from alexconv.cli.matrix import milliseconds
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.files import write_json
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.studies import PUBLISHED
@@ -252,6 +253,7 @@ def test_a_slower_result_does_not_replace_a_faster_one(kept):
         "[]",
         pytest.param("[" * 100_000, id="too many brackets"),
         '{"constants": {"TILE": 7}, "kernel_ms": 1.0}',
+        "{}",
         -1.0,
         0,
         None,
@@ -261,13 +263,26 @@ def test_a_slower_result_does_not_replace_a_faster_one(kept):
 )
 def test_a_damaged_file_is_said_and_not_used(kept, cache, content):
     (file,) = cache.glob("tuning/*.json")
-    whole_but_for_the_time = json.dumps(asdict(kept) | {"kernel_ms": content})
-    file.write_text(content if str(content).startswith(("{", "[")) else whole_but_for_the_time)
+    if str(content).startswith(("{", "[")):
+        file.write_text(content)
+    else:
+        write_json(file, asdict(kept) | {"kernel_ms": content})
     said = []
     where = (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
     assert tuning_cache.load(*where, said.append) is None
     assert "damaged" in said[0]
     assert tuning_cache.keep(*where, kept, said.append) == tuning_cache.load(*where, print) == kept
+
+
+def test_every_flipped_bit_is_noticed(kept, cache):
+    (file,) = cache.glob("tuning/*.json")
+    whole, where = file.read_bytes(), (MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 100)
+    for place in range(len(whole)):
+        for bit in range(8):
+            file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            assert tuning_cache.load(*where, lambda line: None) in (None, kept)
+            if chr(whole[place]) in "0123456789.":
+                assert tuning_cache.load(*where, lambda line: None) is None
 
 
 def command(module, *arguments):

@@ -6,6 +6,7 @@ kernel is run, what it must keep to and how the result may differ from a GPU's: 
 
 import ctypes
 import hashlib
+import os
 import platform
 import re
 import shlex
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -327,9 +327,9 @@ class HostRuntime:
         return path
 
     def _run(self, what: str, arguments: Sequence[str], unit: str) -> None:
-        done = subprocess.run([self.cxx, *arguments], input=unit, capture_output=True, text=True, check=False)
+        done = subprocess.run([self.cxx, *arguments], input=os.fsencode(unit), capture_output=True, check=False)
         if done.returncode:
-            raise CompileError(f"{what}: {first_error(done.stderr)}")
+            raise CompileError(f"{what}: {first_error(done.stderr.decode(errors='replace'))}")
 
 
 def _loaded(path: Path, name: str) -> ctypes.CDLL:
