@@ -66,7 +66,7 @@ def remove(path: Path) -> None:
 
 
 def contents(path: Path) -> bytes | None:
-    """The bytes of a file, None if there is none.  Raises ValueError for what cannot be read, or is a pipe or folder."""
+    """The bytes of a file, None if there is none; raises ValueError for what is no file or cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

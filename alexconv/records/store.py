@@ -71,6 +71,8 @@ def read(paths: Iterable[Path]) -> Records:
             try:
                 record = json.loads(line)
                 schema, kind = record["schema"], record["type"]
+                if b"\\u" in line:
+                    json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
             except (ValueError, TypeError, KeyError, RecursionError):
                 records.unreadable += 1
                 continue
@@ -86,7 +88,7 @@ def read(paths: Iterable[Path]) -> Records:
         for record in points:
             converted = record | {"key": keys.get(line_name(record), record["key"])} if keys else record
             records.points.append(in_present_names(converted))
-            records.files.append(path.stem)
+            records.files.append(path.stem.encode(errors="backslashreplace").decode())
     return records
 
 

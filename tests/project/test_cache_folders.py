@@ -87,7 +87,7 @@ def test_something_else_in_a_librarys_place_is_replaced_or_named(cache: Path, tm
     path = tmp_path / "kernel.cubin"
     put(path, what)
     if what == "folder":
-        with pytest.raises(UsageError, match="kernel.cubin is a folder"):
+        with pytest.raises(UsageError, match=r"kernel\.cubin is a folder"):
             compiled(path, lambda target: target.write_bytes(b"code"))
         return
     assert compiled(path, lambda target: target.write_bytes(b"code")) == b"code"
@@ -148,7 +148,7 @@ def test_sources_and_record_files_may_have_bytes_that_are_no_text(cache: Path, t
     HostRuntime().compile(source, {}, ["one"]).launch("one", (1, 1, 1), (1, 1, 1), 0, [y])
     assert y.array("i4", (1,))[0] == 1
     source.write_bytes(b'extern "C" __global__ void one(int* y) { caf\xe9 = 1; }\n')
-    with pytest.raises(CompileError, match="one.cu:1"):
+    with pytest.raises(CompileError, match=r"one\.cu:1"):
         HostRuntime().compile(source, {}, ["one"])
 
 
