@@ -18,17 +18,20 @@ program on the same GPU differ.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, positive, program
 from alexconv.planning.points import Point
+from alexconv.records.faults import fault_of
 from alexconv.records.statistics import FEWEST_FOR_INTERVAL, summarize
-from alexconv.records.store import Record, Records, identity, read
+from alexconv.records.store import AXES, Record, Records, identity, read
 
 FASTER, SLOWER, SAME, UNCLEAR = VERDICTS = ("FASTER", "SLOWER", "SAME", "UNCLEAR")
 MARGIN = 0.03
+MOST_NUMBERS, MOST_LETTERS = 10, 40  # shown of unreadable lines, and of a value
 FIGURES = ("kernel", "kernel_cold", "total", "h2d", "d2h")
 
 
@@ -79,8 +82,18 @@ def timed(records: Records, figure: str) -> dict[str, Record]:
     return {
         name: record
         for name, record in latest.items()
-        if record["status"] == "ok" and (samples := record.get("samples", {}).get(figure)) and min(samples) > 0
+        if fault_of(record) is None and record["status"] == "ok" and record.get("samples", {}).get(figure)
     }
+
+
+def left_out(records: Records) -> Iterator[str]:
+    """What is wrong with the lines of which nothing can be made, a line for each such point."""
+    if records.unreadable:
+        yield f"{len(records.unreadable)} unreadable lines: {', '.join(map(str, records.unreadable[:MOST_NUMBERS]))}"
+    for record in records.latest():
+        if fault := fault_of(record):
+            axes = (str(value)[:MOST_LETTERS] for value in list(record["point"].values())[: AXES.index("precision")])
+            yield f"the point {' '.join(axes)}: {fault}"
 
 
 def devices(records: Records) -> str:
@@ -103,6 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fail-on-slower", action="store_true", help="exit status 1 if any point is SLOWER")
     options = parser.parse_args(arguments)
     before, after = read([options.before]), read([options.after])
+    for path, records in ((options.before, before), (options.after, after)):
+        for line in left_out(records):
+            print_to_stderr(f"{path}: left out: {line}")
     found = compare(before, after, options.figure, options.margin)
     for item in found:
         print(f"{item.verdict:<8} {item.ratio:6.3f}x [{item.low:.3f}, {item.high:.3f}]  {item.label}")

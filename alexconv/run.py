@@ -282,7 +282,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     file = RecordFile(options.out)
     if file.previous.unreadable:
-        say.print(f"{options.out}: {file.previous.unreadable} unreadable line(s), left as they are", soft_wrap=True)
+        say.print(
+            f"{options.out}: {len(file.previous.unreadable)} unreadable line(s), left as they are", soft_wrap=True
+        )
     kept = kept_records(jobs, file.previous.latest()) if options.resume else {}
     if options.resume:
         say.print(f"{len(kept)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)

@@ -13,11 +13,11 @@ from alexconv.kernels.rung import Rung
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.points import GEMM, layer_range, peer_name
 from alexconv.planning.transfers import transfer_named
+from alexconv.records.faults import fault_of
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
-from alexconv.reports.faults import fault_of
 from alexconv.reports.measurements import (
     Measured,
     latest,

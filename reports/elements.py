@@ -64,9 +64,14 @@ def exact(cell: Cell) -> str:
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
+def plain(text: str) -> str:
+    """Text as Markdown that is no HTML, link or image."""
+    return text.replace("<", "&lt;").replace("](", "]\\(")
+
+
 def markdown_table(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:
     """A table's lines; numbers to the right."""
     numeric = [any(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
     rule = ["---:" if right else "---" for right in numeric]
-    cells = [[shown(cell).replace("|", "\\|") for cell in row] for row in rows]
+    cells = [[" ".join(plain(shown(cell)).replace("|", "\\|").split("\n")) for cell in row] for row in rows]
     return [f"| {' | '.join(line)} |" for line in (columns, rule, *cells)]

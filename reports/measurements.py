@@ -8,10 +8,10 @@ from functools import cached_property
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
+from alexconv.records.faults import fault_of, fault_of_header
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import Summary, summarize
 from alexconv.records.store import Record, Records, identity
-from alexconv.reports.faults import fault_of, fault_of_header
 from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -461,7 +461,9 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
     last = devices[of_device[-1][0]["device"]]
     shown, every = sorted(points, key=order), sorted(every, key=order)
     cards = {key: card_of(devices[key]) for key in keys}
-    return Measurements(last, tuple(headers), tuple(shown), records.unreadable, tuple(every), tuple(unusable), cards)
+    return Measurements(
+        last, tuple(headers), tuple(shown), len(records.unreadable), tuple(every), tuple(unusable), cards
+    )
 
 
 def at_study_batch(point: Measured) -> bool:

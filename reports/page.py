@@ -13,7 +13,7 @@ import matplotlib
 from alexconv.errors import UsageError
 from alexconv.reports import alexnet, diagnostics, ladder_sections, lenet, overview
 from alexconv.reports.comparison import Frontier
-from alexconv.reports.elements import Cell, Plot, Section, Table, exact, markdown_table, shown
+from alexconv.reports.elements import Cell, Plot, Section, Table, exact, markdown_table, plain, shown
 from alexconv.reports.measurements import Measurements
 from alexconv.reports.style import RC, save_png, settle, svg_text
 
@@ -151,15 +151,20 @@ def csv_cell(cell: Cell) -> str:
 
 def markdown(report: Report) -> str:
     """The page as Markdown, with links to figures and long tables."""
-    lines = [f"# {report.title}", "", *markdown_table(("", ""), report.facts)]
+    lines = [f"# {plain(report.title)}", "", *markdown_table(("", ""), report.facts)]
     if report.bases:
-        lines += ["", "What a speedup is relative to:", "", *(f"- **{name}**: {text}" for name, text in report.bases)]
+        lines += [
+            "",
+            "What a speedup is relative to:",
+            "",
+            *(f"- **{name}**: {plain(text)}" for name, text in report.bases),
+        ]
     for section in report.sections:
-        lines += ["", f"## {section.title}", "", section.text]
+        lines += ["", f"## {plain(section.title)}", "", plain(section.text)]
         for item in section.items:
-            lines += ["", f"### {item.title}", "", *([item.caption, ""] if item.caption else [])]
+            lines += ["", f"### {plain(item.title)}", "", *([plain(item.caption), ""] if item.caption else [])]
             if isinstance(item, Plot):
-                lines.append(f"![{item.title}]({FIGURES}/{item.key}.svg)")
+                lines.append(f"![{plain(item.title)}]({FIGURES}/{item.key}.svg)")
             elif item.long:
                 lines.append(f"[{len(item.rows)} rows]({TABLES}/{item.key}.csv)")
             else:

@@ -5,6 +5,7 @@ array of torch or CuPy comes from a process that has it.
 """
 
 import ctypes
+import operator
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -147,7 +148,7 @@ def four(numbers: Sequence[int], what: str) -> Four:
     """A shape or strides; raises ValueError unless there are four."""
     if len(numbers) != 4:
         raise ValueError(f"{what} has {len(numbers)} dimensions {tuple(numbers)}, not 4")
-    a, b, c, d = (int(number) for number in numbers)
+    a, b, c, d = (operator.index(number) for number in numbers)
     return a, b, c, d
 
 
@@ -193,17 +194,29 @@ def _torch_descriptor(
 
 
 def _of_interface(interface: Any, what: str) -> View:
-    """Of the CUDA array interface, version 3 or older."""
+    """Of the CUDA array interface, version 3 or older; raises ValueError for what is none."""
+    try:
+        return _of_fields(interface, what)
+    except (LookupError, TypeError, AttributeError, OverflowError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{what} has a __cuda_array_interface__ that is none ({reason})") from None
+
+
+def _of_fields(interface: Any, what: str) -> View:
     if interface.get("mask") is not None:
         raise ValueError(f"{what} has a mask, which is not supported")
     stream = interface.get("stream")
     if stream == 0:
         raise ValueError(f"{what} names stream 0, which the CUDA array interface forbids as ambiguous")
-    shape, dtype = four(interface["shape"], what), np.dtype(interface["typestr"])
+    shape, dtype = four(interface["shape"], what), np.dtype(str(interface["typestr"]))
     strides = packed_strides(shape, "nchw")
     if interface.get("strides") is not None:
         strides = _in_elements(interface["strides"], dtype, what)
-    address, read_only = interface["data"]
+    address, read_only = operator.index(interface["data"][0]), interface["data"][1]
+    if min(shape) < 0 or not 0 <= address < 2**64 or (not address and min(shape)):
+        raise ValueError(f"{what} has a __cuda_array_interface__ of shape {shape} at address {address}")
+    if stream is not None and operator.index(stream) < 0:
+        raise ValueError(f"{what} names stream {stream}")
     found = Descriptor(shape, strides, dtype, _device_of(address), is_aligned(address), not read_only)
     return View(address, found, stream or LEGACY_STREAM)
 

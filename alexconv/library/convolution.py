@@ -97,7 +97,7 @@ class Conv2d:
     """A convolution with its filters: ``alexconv.Conv2d(filters, stride=1, padding=1)(x)``.
 
     As ``conv2d``, but the filters are brought into a rung's form once for each shape, and read no more: change them
-    and make a new object.  Raises as ``conv2d`` does.
+    and make a new object.  Those in host memory are copied at once.  Raises as ``conv2d`` does.
     """
 
     def __init__(
@@ -119,6 +119,9 @@ class Conv2d:
         self.precision, self.layout, self.backend = precision, layout, backend
         self.filters, self._w = filters, view(filters, "filters")
         check_dtype(self._w.descriptor, "filters", precision)
+        if self._w.descriptor.device is None:
+            self.filters = np.array(host_array(filters), order="C")
+            self._w = view(self.filters, "filters")
         rows, columns = pair(stride, "stride", least=1)
         if rows != columns:
             raise ValueError(f"strides along rows and columns must be equal, not {rows} and {columns}")
@@ -358,8 +361,18 @@ def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:
         raise ValueError(f"x lies {place(x)}, out {place(out)}")
     if not out.writable:
         raise ValueError("out is read-only")
-    if any(extent > 1 and step == 0 for extent, step in zip(out.shape, out.strides, strict=True)):
-        raise ValueError(f"out has several elements in one place: its strides are {out.strides}")
+    if overlaps(out):
+        raise ValueError(f"out has several elements in one place, or may have: its strides are {out.strides}")
+
+
+def overlaps(array: Descriptor) -> bool:
+    """Whether two elements may have one place: unless each step is longer than all that lies within it."""
+    reach = 0
+    for step, extent in sorted((abs(step), extent) for step, extent in zip(array.strides, array.shape, strict=True)):
+        if extent > 1 and step <= reach:
+            return True
+        reach += step * (extent - 1)
+    return False
 
 
 def pair(value: Pair, what: str, least: int) -> tuple[int, int]:

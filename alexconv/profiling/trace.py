@@ -10,6 +10,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,8 @@ class Trace:
 
 def spread_blocks(grid: Sequence[int], count: int) -> list[int]:
     """``count`` linear block numbers, evenly spaced from the first to the last; all where there are fewer."""
-    blocks = int(np.prod(grid, dtype=np.int64))
+    blocks = prod(grid)
+    count = min(count, blocks)
     return [0] if count == 1 else sorted({round(i * (blocks - 1) / (count - 1)) for i in range(count)})
 
 

@@ -26,6 +26,7 @@ SCHEMA = 1
 KEYS = "keys"
 
 Record = dict[str, Any]
+_TEXTS = ("device", "host", "run", "name", "uuid", "backend", "cpu_model", "system", "command", "commit", "alexconv")
 AXES = ("workload", "layer", "N", "rung", "transfer", "precision", "constants")
 DATA = "data"  # an axis that points of older records lack: they are of uniform data
 
@@ -43,11 +44,11 @@ def identity(point: Record) -> str:
 
 @dataclass
 class Records:
-    """What record files hold: headers by digest, points in the order of their lines, unreadable lines counted."""
+    """What record files hold: headers by digest, points in the order of their lines, numbers of unreadable lines."""
 
     headers: dict[str, Record] = field(default_factory=dict)
     points: list[Record] = field(default_factory=list)
-    unreadable: int = 0
+    unreadable: list[int] = field(default_factory=list)
     files: list[str] = field(default_factory=list)  # each point's, without folder and suffix
 
     def latest(self) -> list[Record]:
@@ -59,7 +60,7 @@ def read(paths: Iterable[Path]) -> Records:
     """Reads record files one after the other; raises UsageError for one that cannot be read or has another schema."""
     records = Records()
     for path in paths:
-        points: list[Record] = []
+        points: list[tuple[str, Record]] = []
         keys: dict[str, str] = {}
         try:
             if path.is_char_device():  # reading may have no end there
@@ -67,29 +68,37 @@ def read(paths: Iterable[Path]) -> Records:
             lines = path.read_bytes().splitlines()
         except OSError as error:
             raise UsageError(f"cannot read the record file {path}: {error.strerror}") from None
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
                 schema, kind = record["schema"], record["type"]
                 if b"\\u" in line:
                     json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
             except (ValueError, TypeError, KeyError, RecursionError):
-                records.unreadable += 1
+                records.unreadable.append(number)
                 continue
             if schema != SCHEMA:
                 raise UsageError(f"{path} has records of schema {schema}; this version reads schema {SCHEMA}")
-            if not complete(record):
-                records.unreadable += 1
+            present = in_names_of_today(record)
+            if present is None:
+                records.unreadable.append(number)
             elif kind == "point":
-                points.append(record)
+                points.append((line_name(record), present))
             else:
-                records.headers[record["key"]] = in_present_names(record)
+                records.headers[record["key"]] = present
                 keys = record["keys"] if kind == KEYS else keys
-        for record in points:
-            converted = record | {"key": keys.get(line_name(record), record["key"])} if keys else record
-            records.points.append(in_present_names(converted))
+        for name, record in points:
+            records.points.append({**record, "key": keys.get(name, record["key"])})
             records.files.append(path.stem.encode(errors="backslashreplace").decode())
     return records
+
+
+def in_names_of_today(record: Record) -> Record | None:
+    """The line by the names of today, None if it lacks what others have."""
+    try:
+        return in_present_names(record) if complete(record) else None
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        return None
 
 
 def line_name(record: Record) -> str:
@@ -100,10 +109,15 @@ def line_name(record: Record) -> str:
 def complete(record: Record) -> bool:
     """Whether a line has what every header has, or every point: all axes, a status and a key, and samples as numbers.
 
+    What names a header or a machine is text.
+
     A profile has the axes of its point.  A point without samples is complete, and so is one whose samples are not
     finite.
     """
-    if not isinstance(record.get("key"), str):
+    texts = ("type", "key", *_TEXTS)
+    if any(not isinstance(record[name], str) for name in texts if record.get(name) is not None):
+        return False
+    if record.get("key") is None:
         return False
     if record["type"] == KEYS:
         keys = record.get(KEYS)

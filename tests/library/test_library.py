@@ -12,7 +12,7 @@ from alexconv.errors import OutOfMemory
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.library import convolution as library
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
-from alexconv.library.convolution import DTYPES, Terms, call_of, memory_of
+from alexconv.library.convolution import DTYPES, Terms, call_of, memory_of, overlaps
 from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 
@@ -78,6 +78,55 @@ def test_a_conv2d_serves_several_shapes_and_an_empty_batch():
     assert_right(layer(x), x, w, 1, (1, 1), "fp32")
     assert_right(layer(x[:1, :, :4]), x[:1, :, :4], w, 1, (1, 1), "fp32")
     assert layer(x[:0]).shape == (0, 4, 7, 7)
+
+
+def test_a_conv2d_keeps_its_filters_whatever_becomes_of_the_array():
+    x, w = case()
+    given = w.copy()
+    layer = alexconv.Conv2d(given, backend="host")
+    for _ in range(2):
+        assert_right(layer(x), x, w, 1, (0, 0), "fp32")
+        given[:] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "overlap"),
+    [
+        ((2, 4, 5, 5), (100, 25, 5, 1), False),
+        ((2, 4, 5, 5), (200, 50, -5, 1), False),
+        ((2, 4, 5, 5), (1, 2, 8, 40), False),
+        ((1, 1, 1, 1), (0, 0, 0, 0), False),
+        ((1, 4, 5, 5), (0, 25, 5, 1), False),
+        ((2, 4, 5, 5), (99, 25, 5, 1), True),
+        ((2, 4, 5, 5), (100, 25, 4, 1), True),
+        ((2, 4, 5, 5), (100, 25, -1, 1), True),
+        ((2, 4, 5, 5), (100, 0, 5, 1), True),
+    ],
+)
+def test_an_output_whose_elements_may_share_a_place_is_refused(shape, strides, overlap):
+    assert overlaps(Descriptor(shape, strides, np.dtype("f4"), None)) == overlap
+
+
+MALFORMED = [
+    None,
+    [],
+    "array",
+    *({"shape": value} for value in (None, 4, "abcd", (1, 2, 3, "4"), (1, 2, 3, 4.0), (1, 2, 3, -4))),
+    *({"typestr": value} for value in (None, 4, "nonsense", "<f4\0", {})),
+    *({"strides": value} for value in (4, "abcd", (1.0, 2, 3, 4), (None,) * 4)),
+    *({"data": value} for value in (None, 4, (1,), (None, False), ("a", False), (-1, False), (0, False), (2**70, 1))),
+    *({"stream": value} for value in ("a", -3, 1.5)),
+]
+
+
+@pytest.mark.parametrize("odd", MALFORMED, ids=str)
+def test_a_malformed_interface_is_one_error(odd):
+    values = OnDevice(**odd) if isinstance(odd, dict) else OnDevice()
+    if not isinstance(odd, dict):
+        values.__cuda_array_interface__ = odd
+    with pytest.raises(ValueError, match=r"^x (has|names|is) ") as caught:
+        view(values, "x")
+    assert "\n" not in str(caught.value)
 
 
 def test_dlpack_in_host_memory_is_numpys():

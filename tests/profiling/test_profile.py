@@ -214,6 +214,7 @@ def test_blocks_are_spread_from_first_to_last():
     assert spread_blocks((10, 10, 1), 3) == [0, 50, 99] or spread_blocks((10, 10, 1), 3) == [0, 49, 99]
     assert spread_blocks((2, 1, 1), 5) == [0, 1]
     assert spread_blocks((7, 1, 1), 1) == [0]
+    assert spread_blocks((7, 2, 1), 10**12) == list(range(14))
 
 
 def test_clang_cannot_trace(tmp_path, monkeypatch):

@@ -102,7 +102,7 @@ RESULTS = sorted((Path(__file__).resolve().parent.parent.parent / "results").glo
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_every_record_that_was_measured_has_names_of_today(path):
     found = store.read([path])
-    assert found.unreadable == 0
+    assert found.unreadable == []
     lines = [line for line in path.read_text().splitlines() if json.loads(line)["type"] == "point"]
     assert len(found.points) == len(lines)
     for record in found.points:

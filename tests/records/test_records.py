@@ -28,7 +28,7 @@ def test_what_is_written_is_read(tmp_path):
     found = read([tmp_path / "new" / "records.jsonl"])
     assert found.headers[key]["name"] == "GPU"
     assert [record["point"]["N"] for record in found.points] == [1]
-    assert found.unreadable == 0
+    assert found.unreadable == []
     assert len((tmp_path / "new" / "records.jsonl").read_text().splitlines()) == 2
 
 
@@ -38,7 +38,7 @@ def test_a_torn_last_line_costs_only_itself(tmp_path):
     with path.open("ab") as file:
         file.write(b'{"schema":1,"type":"poi')
     again = RecordFile(path)
-    assert again.previous.unreadable == 1
+    assert len(again.previous.unreadable) == 1
     again.point(point(2))
     assert [record["point"]["N"] for record in read([path]).points] == [1, 2]
 
@@ -66,7 +66,7 @@ def test_a_line_without_its_fields_costs_only_itself(tmp_path, line):
     path = tmp_path / "records.jsonl"
     path.write_text(f"{json.dumps(line)}\n{json.dumps(WHOLE)}\n")
     found = read([path])
-    assert found.unreadable == 1
+    assert len(found.unreadable) == 1
     assert [record["point"]["N"] for record in found.latest()] == [1]
     assert found.headers == {}
 
@@ -90,7 +90,7 @@ def test_a_full_disk_is_one_error_and_costs_no_point_before(tmp_path):
     assert done.stdout == f"cannot write the record file {path}: File too large\n"
     assert path.stat().st_size == 500
     before = read([path])
-    assert (len(before.points), before.unreadable) == (2, 1)
+    assert (len(before.points), len(before.unreadable)) == (2, 1)
     RecordFile(path).point(point(8))
     assert [record["point"]["N"] for record in read([path]).points] == [7, 7, 8]
 
@@ -157,7 +157,7 @@ def test_a_device_is_no_record_file_and_a_pipe_can_be_read(tmp_path):
 def test_samples_may_be_whole_or_not_finite(tmp_path):
     path = tmp_path / "records.jsonl"
     RecordFile(path).point(point(1) | {"samples": {"kernel": [1, 2.5, float("nan"), float("inf")], "total": []}})
-    assert (len(read([path]).points), read([path]).unreadable) == (1, 0)
+    assert (len(read([path]).points), read([path]).unreadable) == (1, [])
 
 
 def test_a_header_gives_points_other_keys(tmp_path):

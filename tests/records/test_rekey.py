@@ -173,7 +173,7 @@ def test_points_get_the_keys_of_today_and_the_rest_of_the_file_stays(old_file):
     assert old_file.read_bytes().startswith(before)
     assert len(old_file.read_bytes().splitlines()) == len(before.splitlines()) + 1
     new = read([old_file])
-    assert new.unreadable == 0
+    assert new.unreadable == []
     for then, now in zip(old.points, new.points, strict=True):
         assert now["key"] != then["key"]
         assert now | {"key": then["key"]} == then

@@ -1,8 +1,10 @@
-"""What about a line of a record file makes it useless to a report: values that no figure can be made of."""
+"""What about a line of a record file makes it useless: values that no figure can be made of."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 
+from alexconv.errors import AlexconvError
 from alexconv.records.labels import changed_in
 from alexconv.records.store import AXES, Record
 from alexconv.shapes import WORKLOADS
@@ -10,6 +12,9 @@ from alexconv.shapes import WORKLOADS
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12  # beyond them a time is a fault of its record
 MOST_IMAGES = 10**9
 MOST = 1e18  # bytes, rates and counts
+_ERRORS = (AlexconvError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+_RANGE = re.compile(r"[0-9]{1,3}([,-][0-9]{1,3})*")  # layers as text
+_NAME = re.compile(r"[\w:.+-]{1,100}")  # of rungs, transfers, precisions, constants
 
 
 def fault_of(record: Record) -> str | None:
@@ -26,7 +31,15 @@ def first_fault(record: Record, checks: Callable[[Record], Mapping[str, bool]]) 
     """The first check that fails; one that cannot be made has failed, and all after it."""
     try:
         return next((name for name, passed in checks(record).items() if not passed), None)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        AlexconvError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         return f"{type(error).__name__}: {str(error)[:80]}"
 
 
@@ -36,6 +49,8 @@ def of_point(record: Record) -> dict[str, bool]:
     ok, launches = record["status"] == "ok", record.get("launches") or []
     times = [time for samples in (record.get("samples") or {}).values() for time in samples]
     times += [time for name, time in cpu.items() if name.endswith("_ms") and time is not None]
+    several = isinstance(point["layer"], str)  # layers, of which each has its constants
+    named = [*point["constants"], *(record.get("planned_constants") or {})]
     constants = [*point["constants"].values(), *(record.get("planned_constants") or {}).values()]
     errors = [value for value in (record.get("error") or {}).values() if value is not None]
     counts = [record.get(name) for name in ("device_bytes", "images_per_piece", "pieces", "spread")]
@@ -43,10 +58,10 @@ def of_point(record: Record) -> dict[str, bool]:
     return {
         "this version does not know the layer": known(point["workload"], point["layer"]),
         "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
-        "a name is no text": all(isinstance(point[axis], str) for axis in ("rung", "transfer", "precision")),
+        "a name is none": all(map(name, [*(point[axis] for axis in ("rung", "transfer", "precision")), *named])),
         "its status is no text": isinstance(record["status"], str),
         "a constant is no whole number": all(map(whole, constants)),
-        "its changed constants are none of its constants": len(changed_in(record)) <= len(constants),
+        "its changed constants are none of its constants": several or len(changed_in(record)) <= len(constants),
         "a time is not possible": not ok or all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
         "it has an error without a tolerance": tolerated(record.get("error") or {}),
         "its error is no number": all(isinstance(float(error), float) for error in errors),
@@ -70,9 +85,7 @@ def of_profile(profile: Record) -> dict[str, bool]:
         "this version does not know the layer": known(point["workload"], point["layer"]),
         "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
         "a piece has no images": 1 <= profile.get("images", point["N"]) <= MOST_IMAGES,
-        "a name is no text": all(
-            isinstance(text, str) for text in (point["rung"], profile["entry"], profile["source"])
-        ),
+        "a name is none": all(map(name, (point["rung"], profile["entry"], profile["source"]))),
         "a counter is not possible": all(
             value is not None and possible(value) for value in profile["metrics"].values()
         ),
@@ -93,9 +106,18 @@ def flops_of(ceilings: Record) -> Iterable[float | None]:
     return (ceilings.get("flops") or {}).values()
 
 
-def known(workload: str, layer: int) -> bool:
-    """Whether this version has a layer."""
-    return workload in WORKLOADS and 1 <= layer <= len(WORKLOADS[workload].layers)
+def known(workload: str, layer: int | str) -> bool:
+    """Whether this version has a layer, or all layers of a range as text."""
+    if workload not in WORKLOADS:
+        return False
+    if isinstance(layer, str):
+        return _RANGE.fullmatch(layer) is not None and all(known(workload, int(n)) for n in re.split("[,-]", layer))
+    return whole(layer) and 1 <= layer <= len(WORKLOADS[workload].layers)
+
+
+def name(value: object) -> bool:
+    """Whether a value can be the name of something."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def whole(value: object) -> bool:

@@ -1,0 +1,128 @@
+"""Record files with anything in any place: commands name the line, report the others, and run and follow nothing."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack_size import FACTOR, examples
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+from report_records import GPU, HOST, RUN, record, timeline
+
+from alexconv import compare
+from alexconv.errors import UsageError
+from alexconv.records.store import RecordFile, read
+from alexconv.reports.comparison import gather
+from alexconv.reports.measurements import measurements
+from alexconv.reports.page import compose, html, markdown
+
+SCRIPT = "<script>alert(1)</script>![x](http://example.invalid/x.png)"
+DEEP: Any = 1
+for _ in range(300):
+    DEEP = [DEEP]
+
+HOSTILE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([0, -1, 2**63, 10**400, 1e308, -1e308, 5e-324, 0.0, -0.0]),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.text(max_size=20),
+    st.sampled_from(["", "vgg", "../../../etc/passwd", "/etc/passwd", "NaN", "1-5", "\x00", "a" * 5000, SCRIPT]),
+    st.sampled_from([[], {}, [1], {"a": 1}, [[]], [None], {"": None}, DEEP, "\ud800", ["\udfff"]]),
+)
+
+
+def base_lines() -> list[dict[str, Any]]:
+    """A line of every kind that commands make something of."""
+    points = [record("alexnet", layer, N, "direct") for layer in range(1, 6) for N in (1, 128)]
+    points += [record("alexnet", 1, 128, "channels-vector", CHANNELS=c, PLANE_SHARED=p) for c in (1, 2) for p in (0, 1)]
+    points += [record("alexnet", 1, 128, "torch-nchw-fp32"), record("alexnet", 1, 128, "wgmma-split")]
+    points += [record("alexnet", 1, 128, "direct", "streamed") | {"timeline": timeline(4, 2)}]
+    points += [record("lenet-70-k5", layer, 100, "tiled") for layer in (1, 2)]
+    together = copy.deepcopy(record("alexnet", 1, 128, "direct"))
+    together["point"] |= {"layer": "1-5", "rung": "direct-together", "constants": {}}
+    together |= {"changed": [], "layers": [points[0]["point"]]}
+    lines = [{"type": kind, "key": kind, **data} for kind, data in (("device", GPU), ("host", HOST), ("run", RUN))]
+    named = {"device": "device", "host": "host", "run": "run"}
+    lines += [{"type": "point", **point, **named} for point in (*points, together)]
+    lines.append({"type": "keys", "key": "keys", "keys": {"a": "b"}})
+    metrics = {"dram__bytes_read.sum": 3.0e9, "sm__throughput.pct": 61.5}
+    profile = {"point": points[1]["point"], "entry": "direct", "source": "ncu", "metrics": metrics, "images": 128}
+    lines.append({"type": "profile", "key": "profile", **profile, **named})
+    ceilings = {"flops": {"fp32": 6.0e13}, "copy_bytes_per_s": 4e12, "h2d_bytes_per_s": 5e10, "d2h_bytes_per_s": 5e10}
+    lines.append({"type": "ceilings", "key": "ceilings", "device": "device", **ceilings})
+    return json.loads(json.dumps([{"schema": 1, **line} for line in lines]))
+
+
+BASE = base_lines()
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths to all that is in a value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = [path] if path else []
+    for key, each in inner:
+        found += places(each, (*path, key))
+    return found
+
+
+ACTIONS = ("replace", "replace", "replace", "remove", "add")
+Change = tuple[int, int, str, str, Any]  # of which line, where in it, what, under which name, by what
+CHANGES = st.tuples(st.integers(0, 999), st.integers(0, 999), st.sampled_from(ACTIONS), st.text(max_size=8), HOSTILE)
+
+
+def changed(changes: list[Change]) -> list[dict[str, Any]]:
+    """The lines with values replaced, fields removed, fields added."""
+    lines = copy.deepcopy(BASE)
+    for which, where, action, name, value in changes:
+        line = lines[which % len(lines)]
+        paths = [path for path in places(line) if path != ("schema",)]
+        *path, last = paths[where % len(paths)]
+        inside: Any = line
+        for key in path:
+            inside = inside[key]
+        if action == "replace":
+            inside[last] = copy.deepcopy(value)
+        elif action == "remove":
+            del inside[last]
+        elif isinstance(inside, dict):
+            inside[name] = copy.deepcopy(value)
+    return lines
+
+
+def written(path: Path, lines: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hostile")
+
+
+@given(st.lists(CHANGES, min_size=1, max_size=3))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+def test_hostile_records_are_named_and_the_others_compared_and_reported(folder: Path, changes: list[Change]) -> None:
+    whole, odd = written(folder / "whole.jsonl", BASE), written(folder / "odd.jsonl", changed(changes))
+    RecordFile(odd)
+    for files in ([whole, odd], [odd, whole]):
+        try:
+            assert compare.main([*map(str, files), "--figure", "total"]) == 0
+        except UsageError as error:
+            pytest.fail(f"comparing needs one readable line at most: {error}")
+    try:
+        report = compose(measurements(read([odd])), gather([odd], None))
+    except UsageError:
+        return
+    keys = [item.key for section in report.sections for item in section.items]
+    assert all(key == Path(key).name and not key.startswith(".") for key in keys)
+    for plot in report.plots() if FACTOR > 1 else ():
+        plt.close(plot.draw())
+    for text in (markdown(report), html(report, {plot.key: "" for plot in report.plots()})):
+        assert "<script>alert" not in text
+        text.encode()
+    assert "](http://example.invalid" not in markdown(report)
