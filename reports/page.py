@@ -11,7 +11,19 @@ import jinja2
 import matplotlib
 
 from alexconv.errors import UsageError
-from alexconv.reports import alexnet, diagnostics, ladder_sections, lenet, overview
+from alexconv.reports import (
+    alexnet,
+    batches,
+    diagnostics,
+    ladder,
+    lenet,
+    orderings,
+    overview,
+    peers,
+    rooflines,
+    speed_error,
+    transfers,
+)
 from alexconv.reports.comparison import Frontier
 from alexconv.reports.elements import Cell, Plot, Section, Table, exact, markdown_table, plain, shown
 from alexconv.reports.measurements import Measurements
@@ -48,12 +60,14 @@ def compose(measurements: Measurements, found: Frontier | None = None) -> Report
 
     ``found`` are the comparisons with cuDNN, each within one of the files.
     """
+    of_times = [ladder.section(measurements, found), peers.section(measurements, found)]
+    more_times = [part.section(measurements) for part in (orderings, rooflines, speed_error, transfers, batches)]
     sections = [
-        *ladder_sections.headline(measurements, found),
+        *(of_times if measurements.timed else []),
         overview.section(measurements),
         alexnet.section(measurements),
         lenet.section(measurements),
-        *ladder_sections.sections(measurements),
+        *(more_times if measurements.timed else []),
         *diagnostics.sections(measurements),
     ]
     kept = [section for section in sections if section.items]

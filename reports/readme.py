@@ -38,7 +38,7 @@ from alexconv.reports.comparison import (
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.generated import check, updated
-from alexconv.reports.ladder_sections import comparisons, steps
+from alexconv.reports.ladder import comparisons, steps
 from alexconv.reports.measurements import Measured, Measurements, measurements, name_of, sum_or_none
 from alexconv.reports.style import FAMILIES, RC, settle, svg_text
 

@@ -19,11 +19,12 @@ from alexconv.reports.alexnet import linear_fit
 from alexconv.reports.comparison import gather
 from alexconv.reports.elements import exact, shown
 from alexconv.reports.generated import markers, updated
-from alexconv.reports.ladder_sections import kendall_tau, measured_bytes, reversals
 from alexconv.reports.mapping import plane, sectors_per_store
 from alexconv.reports.measurements import Measurements, measurements
+from alexconv.reports.orderings import kendall_tau, reversals
 from alexconv.reports.page import FIGURES, MARKDOWN, PAGE, TABLES, compose, csv_text, markdown
 from alexconv.reports.published import Series
+from alexconv.reports.rooflines import measured_bytes
 from alexconv.reports.style import FAMILIES, styles_once
 from alexconv.shapes import WORKLOADS
 

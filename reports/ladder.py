@@ -1,0 +1,238 @@
+"""The ladder step by step: figures of all rungs, and each rung's gain over its parent."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Rung
+from alexconv.records.statistics import Summary
+from alexconv.reports import charts, published
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.charts import Best, Reference, Step
+from alexconv.reports.comparison import (
+    CONTRACTS,
+    LAYERS,
+    MANY,
+    Frontier,
+    largest,
+    peer_title,
+)
+from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.measurements import (
+    Measurements,
+    added,
+    at_study_batch,
+    layer_numbers,
+    sum_or_none,
+)
+from alexconv.reports.published import Series
+from alexconv.reports.slices import label, slices, title_of
+from alexconv.shapes import WORKLOADS
+
+LEAST_RUNGS = 6  # of a ladder worth drawing beside its waterfall
+
+
+def section(measurements: Measurements, found: Frontier | None) -> Section:
+    """Figures and tables of every workload."""
+    return Section(
+        "ladder",
+        "The ladder, step by step",
+        "Kernel times. Each rung starts from its parent's time: a bar to the left is a gain.",
+        [item for workload in measurements.workloads for item in ladder(measurements, workload, found)],
+    )
+
+
+def ladder(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+    """The whole ladder and its waterfall, all layers (or the last, if some are missing), and a table of gains."""
+    N = ladder_batch(measurements, workload)
+    layers = slices(measurements, workload)
+    items: list[Table | Plot] = []
+    for layer in layers[-1:]:
+        climbed = steps(measurements, workload, layer, N)
+        if climbed:
+            lines, bests = comparisons(found, workload, N) if layer is None else ([], [])
+            unit = "kernel time (ms per batch)"
+            runs = measurements.footnote(
+                [Series(each.rung, measurements.transfer) for each in climbed], workload, N, serial=False
+            )
+            title = f"{workload}: the ladder, {label(layer)}, N={N}"
+            caption = (
+                "Rungs in ladder order, a band and colour for each family; the figure is the family's shortest time "
+                "in ms, the grey line the shortest so far."
+            )
+            draw = partial(charts.ladder, climbed, unit, lines, bests)
+            if len(climbed) >= LEAST_RUNGS:
+                told = f"{caption}{partly_text(climbed)} {runs}"
+                items.append(Plot(f"{workload}-ladder", title, told, draw, wide=True))
+            title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
+            caption = (
+                "Right margin: the rung's time, and how many times faster than its parent it is, both in one run as in "
+                "the table of gains. The parent's mark is the rung's time multiplied by that."
+            )
+            draw = partial(charts.waterfall, climbed, unit, lines, bests)
+            items.append(Plot(f"{workload}-waterfall", title, f"{caption}{partly_text(climbed)} {runs}", draw))
+    found_tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
+    return [*items, *(table for table in found_tables if table.rows)]
+
+
+def ladder_batch(measurements: Measurements, workload: str) -> int:
+    """The batch size at which most rungs and their parents were measured; of several the usual one, or the largest."""
+    usual = measurements.main_batch(workload)
+    counts = {N: len(gain_rows(measurements, workload, N)) for N in measurements.batches(workload)}
+    return max(counts, key=lambda N: (counts[N], usual == N, N), default=usual)
+
+
+def gains_table(measurements: Measurements, workload: str) -> Table:
+    """Each rung's gain over its parent by layer."""
+    N = ladder_batch(measurements, workload)
+    layers = slices(measurements, workload)
+    columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers), "measured")
+    title = f"{workload}: gain of each rung over its parent, N={N} (×)"
+    caption = (
+        "Parent's kernel time over the rung's: above 1 is a gain. Both are of one run where any holds both, else of "
+        "two runs on cards of the same kind."
+    )
+    return Table(f"{workload}-gains", title, caption, columns, gain_rows(measurements, workload, N))
+
+
+def gain_rows(measurements: Measurements, workload: str, N: int) -> list[tuple[Cell, ...]]:
+    """Rows of the rungs whose parent was measured too, in some layer."""
+    rows: list[tuple[Cell, ...]] = []
+    for series in measurements.series(workload, N):
+        rung = RUNGS.get(series.rung)
+        if rung and rung.parent and series.transfer == measurements.transfer:
+            parent, layers = Series(rung.parent, series.transfer), slices(measurements, workload)
+            found = [gain_of(measurements, workload, layer, N, parent, series) for layer in layers]
+            gains = [gain for gain, _ in found]
+            if any(gains):
+                together = all(same for gain, same in found if gain)
+                rows.append((series.rung, rung.parent, rung.idea, *gains, "in one run" if together else "in two runs"))
+    return rows
+
+
+def gain_of(
+    measurements: Measurements, workload: str, layer: int | None, N: int, parent: Series, series: Series
+) -> tuple[float | None, bool]:
+    """The parent's kernel time over the rung's, and whether one run has both."""
+    slow, fast, same = measurements.pair(workload, layer, N, parent, series)
+    return (slow.median / fast.median if slow and fast else None), same
+
+
+def ladder_table(measurements: Measurements, workload: str) -> Table:
+    """Rungs by batch: kernels and total of all layers in ms, speedup of the total; the largest error."""
+    studied = WORKLOADS[workload].batches
+    batches = [N for N in measurements.batches(workload) if N in studied] or [measurements.main_batch(workload)]
+    rows: list[tuple[Cell, ...]] = []
+    partly: list[str] = []
+    usual = measurements.of_one_run(lambda point: point.workload == workload and at_study_batch(point))
+    measurements = usual if usual.points else measurements
+    listed = [each for each in measurements.series(workload) if each.transfer == measurements.transfer]
+    for series in listed:
+        cells: list[Cell] = []
+        for N in batches:
+            times = [measurements.time(workload, None, N, series, figure) for figure in ("kernel", "total")]
+            speedup = measurements.speedup(workload, None, N, series)
+            cells += [time.median if time else None for time in (*times, speedup)]
+        points = [point for point in measurements.of(workload) if point.series == series]
+        if any(cell is not None for cell in cells):
+            rows.append((title_of(series), *cells, largest(points)))
+        else:
+            partly.append(title_of(series))
+    figures = ("kernel (ms)", "total (ms)", "speedup (×)")
+    columns = ("rung", *(f"N={N}, {figure}" for N in batches for figure in figures), "max error")
+    absent = f" Of some layers only, and so not here: {', '.join(partly)}." if partly else ""
+    caption = (
+        f"All layers, {measurements.transfer} memory. Kernel: all kernels of the rung; total: host arrays to host "
+        "arrays; medians of ms per batch. Speedup: one core's serial C++ over the total. Max error: over the norms of "
+        f"patch and filter.{absent} {measurements.footnote(listed)}"
+    )
+    return Table(f"{workload}-rungs", f"{workload}: every rung, all layers", caption, columns, rows)
+
+
+def partly_text(climbed: Sequence[Step]) -> str:
+    """What hollow markers mean, where there are any."""
+    if not any(step.partly for step in climbed):
+        return ""
+    return " A hollow marker: the rung takes only some of the layers, and its parent the others."
+
+
+def comparisons(found: Frontier | None, workload: str, N: int) -> tuple[list[Reference], list[Best]]:
+    """cuDNN's times over all layers, and those of our fastest rung of each layer, class by class."""
+    source = found.many if found and workload == WORKLOAD and N == MANY else None
+    if source is None:
+        return [], []
+    lines = [
+        Reference(peer_title(contract.peer), contract.peer, ms)
+        for contract in CONTRACTS
+        if (ms := source.named_sum(contract.peer, N))
+    ]
+    bests = [
+        Best(f"best of each layer, {contract.name}", ms, point.series.rung)
+        for contract in CONTRACTS
+        if (ms := source.sum_of(contract, N)) and (point := source.best(contract, LAYERS[-1], N))
+    ]
+    return lines, bests
+
+
+def steps(measurements: Measurements, workload: str, layer: int | None, N: int) -> list[Step]:
+    """The ladder's rungs with their own kernel times, and their parents' by the gains of ``gains_table``.
+
+    A rung that does not take all layers is shown with its parent on the others.
+    """
+    found = []
+    for rung in RUNGS.values():
+        series = Series(rung.name, measurements.transfer)
+        own = measurements.time(workload, layer, N, series, "kernel")
+        partly = own is None and layer is None
+        if partly:
+            own = mixed(measurements, workload, N, rung.name)
+        if own:
+            before = parent_time(measurements, workload, layer, N, rung, own.median)
+            known = published.kernel_ms(workload, layer, N, Series(rung.name))
+            found.append(Step(rung.name, own, before, known, partly))
+    return found
+
+
+def parent_time(
+    measurements: Measurements, workload: str, layer: int | None, N: int, rung: Rung, own: float
+) -> float | None:
+    """The parent's time: the rung's own by its gain.  A sum is by layer where one of both does not take all layers.
+
+    None where no layer has both.
+    """
+    if rung.parent is None:
+        return None
+    series, parent = (Series(name, measurements.transfer) for name in (rung.name, rung.parent))
+    gain, _ = gain_of(measurements, workload, layer, N, parent, series)
+    if gain:
+        return own * gain
+    if layer is not None:
+        return None
+    times: list[float | None] = []
+    gains: list[float | None] = []
+    for number in layer_numbers(workload):
+        time = measurements.time(workload, number, N, series, "kernel")
+        gain, _ = gain_of(measurements, workload, number, N, parent, series)
+        before = inherited(measurements, workload, number, N, rung.parent)
+        gains.append(gain)
+        times.append(time.median * gain if time and gain else before.median if before else None)
+    return sum_or_none(times) if any(gains) else None
+
+
+def mixed(measurements: Measurements, workload: str, N: int, name: str) -> Summary | None:
+    """The sum over all layers of a rung's times, or of its nearest ancestor's where it has none; None without any."""
+    own = [
+        measurements.time(workload, layer, N, Series(name, measurements.transfer), "kernel")
+        for layer in layer_numbers(workload)
+    ]
+    if not any(own):
+        return None
+    return added(inherited(measurements, workload, layer, N, name) for layer in layer_numbers(workload))
+
+
+def inherited(measurements: Measurements, workload: str, layer: int, N: int, name: str | None) -> Summary | None:
+    """A rung's time of a layer, or its nearest ancestor's."""
+    if name is None:
+        return None
+    own = measurements.time(workload, layer, N, Series(name, measurements.transfer), "kernel")
+    return own or inherited(measurements, workload, layer, N, RUNGS[name].parent)

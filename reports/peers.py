@@ -1,0 +1,142 @@
+"""Our rungs beside cuDNN and cuBLAS."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.records.statistics import Summary
+from alexconv.reports import charts
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.charts import Dot, Duel
+from alexconv.reports.comparison import (
+    CONTRACTS,
+    LAYERS,
+    MANY,
+    Contract,
+    Frontier,
+    Source,
+    hot,
+    over,
+)
+from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.frontier import class_table, summary_table
+from alexconv.reports.measurements import (
+    Measurements,
+)
+from alexconv.reports.published import Series
+from alexconv.reports.slices import label, slices, title_of
+
+
+def section(measurements: Measurements, found: Frontier | None) -> Section:
+    """Figures and tables of every workload with peers."""
+    return Section(
+        "peers",
+        "Beside cuDNN and cuBLAS",
+        "Peers are cuDNN's convolution and cuBLAS's matrix product, called through torch in the same run, with the "
+        "same data, and checked and timed like the rungs. The engine is the one that cuDNN's benchmark finds "
+        "fastest. Ours is the fastest rung of each layer, with its fastest constants.",
+        [item for workload in measurements.workloads for item in peers(measurements, workload, found)],
+    )
+
+
+def peers(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+    """Our fastest rung of each layer and class beside cuDNN, then every peer beside the ladder."""
+    source = found.many if found and workload == WORKLOAD else None
+    items: list[Table | Plot] = []
+    if found and source:
+        panels = [(contract.title, duels(source, contract)) for contract in CONTRACTS]
+        title = f"{workload}: the fastest rung of each layer beside cuDNN, N={MANY}"
+        caption = "Right margin: our time over cuDNN's in the class's own layout. Left is faster."
+        classes = (class_table(found, contract) for contract in CONTRACTS)
+        items = [
+            *(table for table in (summary_table(found),) if table),
+            Plot(f"{workload}-cudnn", title, caption, partial(charts.duels, panels, "kernel time (ms per batch)")),
+            *(table for table in classes if table),
+        ]
+    return [*items, *every_peer(measurements, workload)]
+
+
+def duels(source: Source, contract: Contract) -> list[Duel]:
+    """Ours and cuDNN's times of each layer and their sum."""
+    rows = []
+    for layer in LAYERS:
+        point = source.best(contract, layer, MANY)
+        theirs = {name: hot(source.named(name, layer, MANY)) for name in contract.peers}
+        rung = point.series.rung if point else ""
+        rows.append(Duel(f"layer {layer}, {rung}", rung, hot(point), theirs, contract.peer))
+    whole = {name: source.named_sum(name, MANY) for name in contract.peers}
+    return [*rows, Duel("all layers", rows[-1].rung, source.sum_of(contract, MANY), whole, contract.peer)]
+
+
+def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
+    """The leading rungs beside every peer, layer by layer."""
+    N = measurements.main_batch(workload)
+    series = [each for each in measurements.series(workload, N) if each.transfer == measurements.transfer]
+    others = [each for each in series if each.rung not in RUNGS]
+    if not others:
+        return []
+    layers = slices(measurements, workload)
+    times = {
+        (layer, each): measurements.time(workload, layer, N, each, "kernel") for layer in layers for each in series
+    }
+    shown_ones = {*leaders(times), *others}
+    panels = []
+    rows: list[tuple[Cell, ...]] = []
+    for layer in layers:
+        panels.append(
+            (
+                label(layer),
+                [Dot(title_of(each), each.rung, times[layer, each]) for each in series if each in shown_ones],
+            )
+        )
+        for peer in others:
+            time, precision = times[layer, peer], precision_of(measurements, workload, peer)
+            rivals = [
+                (own.median, each.rung)
+                for each in series
+                if each not in others
+                and precision_of(measurements, workload, each) == precision
+                and (own := times[layer, each])
+            ]
+            if time:
+                ms, rung = min(rivals, default=(None, None))
+                rows.append((label(layer), title_of(peer), peer.rung, time.median, rung, ms, over(time.median, ms)))
+    columns = (
+        "layer",
+        "peer",
+        "its name in the records",
+        "peer (ms)",
+        "fastest rung, same precision",
+        "rung (ms)",
+        "peer / rung (×)",
+    )
+    items: list[Table | Plot] = []
+    for first in range(0, len(panels), 3):
+        key = f"{workload}-peers-{first // 3 + 1}"
+        title = f"{workload}: leading rungs and peers, {panels[first][0]} to {panels[first:][:3][-1][0]}, N={N}"
+        draw = partial(charts.dots, panels[first : first + 3], "ms per batch")
+        caption = (
+            "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster. "
+            + measurements.footnote(shown_ones, workload, N, serial=False)
+        )
+        items.append(Plot(key, title, caption, draw))
+    runs = measurements.footnote(shown_ones, workload, N, serial=False)
+    caption = f"One rung for all layers in the rows of all layers. Above 1 the rung is faster. {runs}"
+    table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
+    return [*items, table]
+
+
+def leaders(times: Mapping[tuple[int | None, Series], Summary | None]) -> set[Series]:
+    """The rungs that are the fastest of their family and precision in some layer."""
+    fastest: dict[tuple[int | None, str, str], tuple[float, Series]] = {}
+    for (layer, series), time in times.items():
+        rung = RUNGS.get(series.rung)
+        if rung and time:
+            key = layer, rung.family, rung.precision
+            fastest[key] = min(fastest.get(key, (time.median, series)), (time.median, series))
+    return {series for _, series in fastest.values()}
+
+
+def precision_of(measurements: Measurements, workload: str, series: Series) -> str:
+    """The precision of a series' points."""
+    return next(point.precision for point in measurements.of(workload) if point.series == series)

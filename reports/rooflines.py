@@ -1,0 +1,131 @@
+"""Achieved arithmetic under the roofs of the GPU's units, as figures and a table."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
+
+from alexconv.records.store import identity
+from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.measurements import (
+    Measured,
+    Measurements,
+    footnote,
+)
+from alexconv.reports.roofline import Roof, intensity_figure, roof_of, roofs
+
+MS = 1000  # in a second
+
+
+def section(measurements: Measurements) -> Section:
+    """Rooflines of every workload."""
+    return Section(
+        "roofline",
+        "Roofline",
+        "Achieved arithmetic against arithmetic intensity, each rung under the roof of the unit that multiplies "
+        "for it. A multiply-add counts as two operations.",
+        [item for workload in measurements.workloads for item in rooflines(measurements, workload)],
+    )
+
+
+def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
+    """With compulsory bytes, and with measured ones where there are profiles; the figures as a table."""
+    N = measurements.main_batch(workload)
+    points = [
+        point for point in measurements.of(workload) if point.N == N and point.series.transfer == measurements.transfer
+    ]
+    points = [point for point in points if point.median("kernel")]
+    if not points:
+        return []
+    least = [float(point.compulsory_bytes) for point in points]
+    measured = measured_bytes(measurements)
+    ceilings = measurements.ceilings
+    known = roofs(ceilings, measurements.device)
+    rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
+    told, runs = roof_text(known.values()), footnote(points)
+    items: list[Table | Plot] = [
+        Plot(
+            f"{workload}-roofline",
+            f"{workload}: roofline with compulsory bytes, N={N}",
+            "Bytes: input, filters and output once: rungs of one layer and precision are above each other. "
+            f"{told} {runs}",
+            partial(intensity_figure, points, least, known, rate),
+        )
+    ]
+    profiled = [point for point in points if point.name in measured]
+    if profiled:
+        title = f"{workload}: roofline with measured DRAM bytes, N={N}"
+        draw = partial(intensity_figure, profiled, [measured[point.name] for point in profiled], known, rate)
+        caption = f"Bytes: DRAM traffic that Nsight Compute counted. {told} {runs}"
+        items.append(Plot(f"{workload}-roofline-dram", title, caption, draw))
+    rows = [roofline_row(point, measured.get(point.name), roof_of(point.rung, known), rate) for point in points]
+    columns = (
+        "layer",
+        "rung",
+        "kernel (ms)",
+        "TFLOP/s",
+        "compulsory MB",
+        "FLOP/byte",
+        "measured MB",
+        "FLOP/byte, measured",
+        "roof",
+        "% of roofline",
+    )
+    caption = (
+        "Share of the roofline: achieved rate over the lower of two roofs, that of the bytes at the compulsory "
+        f"intensity and that of the rung's own unit. {told} None for peers, whose algorithm is not on record, and for "
+        f"Winograd, which computes fewer products than are counted here. {runs}"
+    )
+    return [
+        *items,
+        Table(f"{workload}-roofline-table", f"{workload}: arithmetic and bytes, N={N}", caption, columns, rows),
+    ]
+
+
+def roof_text(known: Iterable[Roof]) -> str:
+    """Whose figures the roofs are."""
+    names: dict[str, list[str]] = {}
+    for roof in known:
+        names.setdefault(roof.source, []).append(f"{roof.unit} {roof.name}")
+    told = [f"{source}: {', '.join(found)}" for source, found in names.items()]
+    return f"Roofs, {'; '.join(told)}." if told else "No ceilings were measured for this GPU."
+
+
+def roofline_row(point: Measured, dram: float | None, roof: Roof | None, bytes_per_s: float | None) -> tuple[Cell, ...]:
+    """Figures of one point."""
+    flops, ms, least = 2 * point.conv.macs(point.N), point.median("kernel") or 0.0, float(point.compulsory_bytes)
+    rate = flops / ms * MS
+    bound = min(roof.rate, bytes_per_s * flops / least) if roof and bytes_per_s else None
+    return (
+        point.layer,
+        point.label,
+        ms,
+        rate / 1e12,
+        least / 1e6,
+        flops / least,
+        dram / 1e6 if dram else None,
+        flops / dram if dram else None,
+        f"{roof.unit}, {roof.name}" if roof else None,
+        100 * rate / bound if bound else None,
+    )
+
+
+def measured_bytes(measurements: Measurements) -> dict[str, float]:
+    """DRAM bytes of all profiled kernels of a point for its whole batch, by the point's name.
+
+    Of a point that is run in pieces one was profiled: the others move as much per image.
+    """
+    found: dict[str, float] = defaultdict(float)
+    for profile in measurements.of_type("profile"):
+        point, moved = profile["point"], dram_bytes(profile["metrics"])
+        if moved:
+            found[identity(point)] += moved * point["N"] / profile.get("images", point["N"])
+    return found
+
+
+def dram_bytes(metrics: dict[str, float]) -> float | None:
+    """Read and written DRAM bytes among a kernel's metrics, under Nsight Compute's names or plain ones."""
+    parts = [
+        value for name, value in metrics.items() if name.startswith("dram") and "bytes" in name and "per_s" not in name
+    ]
+    total = metrics.get("dram_bytes", metrics.get("dram__bytes.sum"))
+    return total if total is not None else sum(parts) or None

@@ -1,0 +1,110 @@
+"""Speed against error, of every rung and peer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.records.statistics import Summary
+from alexconv.reports import charts
+from alexconv.reports.charts import Mark
+from alexconv.reports.comparison import (
+    peer_title,
+)
+from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.ladder import mixed
+from alexconv.reports.measurements import (
+    Measured,
+    Measurements,
+    layer_numbers,
+)
+from alexconv.reports.published import Series
+from alexconv.reports.slices import label, slices
+
+SAME_ERROR = 1.05  # errors closer than this factor are no reason to prefer one
+
+
+def section(measurements: Measurements) -> Section:
+    """Errors and times of every workload."""
+    return Section(
+        "accuracy",
+        "Speed and error",
+        "The error is the largest deviation from the float64 reference, divided by the norms of the input "
+        "patch and the filter; each precision has its tolerance. Inputs and filters are uniform in [-1, 1]: for "
+        "data of very different magnitudes see docs/precision.md.",
+        [item for workload in measurements.workloads for item in accuracy(measurements, workload)],
+    )
+
+
+def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
+    """Worst error over the layers against time per image, of every rung and peer."""
+    N = measurements.main_batch(workload)
+    marks: list[Mark] = []
+    rows: list[tuple[Cell, ...]] = []
+    partly: list[str] = []
+    listed: list[Series] = []
+    for series in measurements.series(workload, N):
+        points = [
+            point for layer in measurements.layers(workload) if (point := measurements.find(workload, layer, N, series))
+        ]
+        timed = measurements.time(workload, slices(measurements, workload)[-1], N, series, "kernel")
+        if not timed and slices(measurements, workload)[-1] is None and series.rung in RUNGS:
+            timed = mixed(measurements, workload, N, series.rung)
+            points += ancestors(measurements, workload, N, series)
+            partly.append(series.rung)
+        errors = [point.error for point in points if point.error is not None]
+        if series.transfer != measurements.transfer or not timed or not errors:
+            continue
+        per_image = Summary(timed.median / N, timed.low / N, timed.high / N, timed.count)
+        if max(errors) > 0:
+            marks.append(Mark(series.rung, max(errors), per_image))
+        listed.append(series)
+        tolerance = max(point.record["error"]["tolerance"] for point in points if point.error is not None)
+        rows.append((series.rung, points[0].precision, max(errors), tolerance, per_image.median))
+    if not rows:
+        return []
+    what = label(slices(measurements, workload)[-1])
+    x, y = "largest error over norms", f"kernel time, {what} (ms per image)"
+    columns = ("rung", "precision", "largest error", "its tolerance", "ms per image")
+    title = f"{workload}: speed against error, {what}, N={N}"
+    runs = measurements.footnote(listed, workload, N, serial=False)
+    if any(row[0] in partly for row in rows):
+        names = ", ".join(str(row[0]) for row in rows if row[0] in partly)
+        runs = f"Of some layers, with the time and error of the parent on the others: {names}. {runs}"
+    return [
+        Plot(
+            f"{workload}-accuracy",
+            title,
+            f"Down is faster, left is closer. Named: what no other rung or peer beats in both. {runs}",
+            partial(charts.scatter, front_named(marks), x, y, peer_titles(marks)),
+        ),
+        Table(f"{workload}-accuracy-table", f"{workload}: error and time, {what}, N={N}", runs, columns, rows),
+    ]
+
+
+def ancestors(measurements: Measurements, workload: str, N: int, series: Series) -> list[Measured]:
+    """The nearest ancestors' points on the layers that a rung does not take."""
+    found = []
+    for layer in layer_numbers(workload):
+        name: str | None = series.rung
+        while name and not measurements.time(workload, layer, N, Series(name, series.transfer), "kernel"):
+            name = RUNGS[name].parent
+        point = measurements.find(workload, layer, N, Series(name, series.transfer)) if name else None
+        if point and name != series.rung:
+            found.append(point)
+    return found
+
+
+def front_named(marks: Sequence[Mark]) -> list[Mark]:
+    """The marks, those on the Pareto front with their names."""
+    return [
+        replace(mark, note=mark.rung if mark.rung in RUNGS else peer_title(mark.rung))
+        if not any(other.x <= SAME_ERROR * mark.x and other.y.median < mark.y.median for other in marks)
+        else mark
+        for mark in marks
+    ]
+
+
+def peer_titles(marks: Sequence[Mark]) -> dict[str, str]:
+    """The peers among the marks and what they are."""
+    return {mark.rung: peer_title(mark.rung) for mark in marks if mark.rung not in RUNGS}
