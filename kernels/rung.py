@@ -122,6 +122,9 @@ class Rung:
     ``maps`` are the tensor maps that launches take.  ``sizes`` are further numbers that the ladder computes for a
     kernel, such as the pitch of a row.  ``min_capability`` is the least compute capability that has the rung's
     instructions; ``exact_capability`` says that no later generation has them.
+    ``tensor_factors`` is the type of the factors that tensor cores multiply, ``fp16`` or ``tf32``, and empty where CUDA
+    cores multiply; ``products`` says how many products stand for a multiply-add of the layer, and is None where that
+    depends on the shape.
     ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the
     host executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may
     change from run to run.  ``constant_symbol`` names the ``__constant__`` array ``[M][C][R][S]`` of the file that has
@@ -151,6 +154,8 @@ class Rung:
     maps: tuple[TensorMap, ...] = ()
     min_capability: tuple[int, int] = (0, 0)
     exact_capability: bool = False
+    tensor_factors: str = ""
+    products: int | None = 1
     formerly: tuple[str, ...] = ()
 
     @property

@@ -11,7 +11,16 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import mapping, published
 from alexconv.reports.charts import DIRECTIONS, Dot, Line, Stack, dots, layer_marker, lines, one, stacks
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measured, Measurements, Run, at_study_batch, layer_numbers, speedup_over
+from alexconv.reports.measurements import (
+    COPIES,
+    KERNELS,
+    Measured,
+    Measurements,
+    Run,
+    at_study_batch,
+    layer_numbers,
+    speedup_over,
+)
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, Series, variant_of
 from alexconv.shapes import WORKLOADS
 
@@ -193,7 +202,7 @@ def copies_table(measurements: Measurements) -> list[Table | Plot]:
         rows.append((layer, N, *cells))
     heads = [head for each, name in zip(chosen, names, strict=True) for head in (each.rung, name)]
     caption = "Both copies, input and filters to the device and output back, pageable memory."
-    caption = f"{caption} {measurements.footnote(chosen)}"
+    caption = f"{caption} {measurements.footnote(chosen, of=COPIES)}"
     table = Table("table-3", "Table 3: copying overhead (ms)", caption, ("layer", "N", *heads), rows)
     return [table] if rows else []
 
@@ -286,7 +295,7 @@ def breakdown_plot(
     panels = [(f"N={N}", [bar for bar in bars if bar.kernel])]
     caption = (
         "Medians; the whisker is the 95 % interval of the kernels' median. Lower is faster. "
-        + measurements.footnote(drawn, workload, N)
+        + measurements.footnote(drawn, workload, N, of=COPIES)
     )
     theirs = f"published ({ALEXNET_GPU})" if layer else f"sum of the published layers ({ALEXNET_GPU})"
     return Plot(key, title, caption, partial(stacks, panels, "ms per batch", theirs))
@@ -395,7 +404,7 @@ def breakdowns(measurements: Measurements) -> list[Table | Plot]:
     if rows:
         title = f"Table 9: kernels and copies of {best.rung}, N={N} (ms)"
         columns = ("layer", "kernels here", "kernels study", "copies here", "copies study")
-        caption = f"Study: {BREAKDOWNS[0]} on {ALEXNET_GPU}. {measurements.footnote([best])}"
+        caption = f"Study: {BREAKDOWNS[0]} on {ALEXNET_GPU}. {measurements.footnote([best], of=COPIES)}"
         items.append(Table("table-9", title, caption, columns, rows))
     for letter, alias in zip("abc", BREAKDOWNS, strict=True):
         series = Series(ALIASES[alias])
@@ -406,7 +415,7 @@ def breakdowns(measurements: Measurements) -> list[Table | Plot]:
         if panels[0][1]:
             title = f"Fig. 12{letter}: copies and kernels in all layers, {series.rung}"
             draw = partial(stacks, panels, "ms per batch")
-            caption = f"The study's {alias}. {measurements.footnote([series])}"
+            caption = f"The study's {alias}. {measurements.footnote([series], of=COPIES)}"
             items.append(Plot(f"fig-12{letter}", title, caption, draw))
     return items
 
@@ -466,7 +475,7 @@ def scaling(measurements: Measurements, figure: str, table: str, series: Series)
     title = f"Table {table}: kernel time of {series.rung} against the batch"
     caption = f"The study's {alias} on {ALEXNET_GPU}. {measurements.footnote()}"
     fitted = {layer: fit for layer in layers if (fit := fit_of(layer, times))}
-    fits = fit_table(f"table-{table}-fit", series, fitted, measurements.footnote())
+    fits = fit_table(f"table-{table}-fit", series, fitted, measurements.footnote(of=KERNELS))
     time_lines = curves(layers, series, batches, partial(measurements.time, figure="kernel"), theirs, fitted)
     speed_lines = curves(layers, series, batches, measurements.speedup, published.speedup, {})
     by_batch = (
@@ -479,7 +488,7 @@ def scaling(measurements: Measurements, figure: str, table: str, series: Series)
             f"fig-{figure}a",
             f"Fig. {figure}a: kernel time of {series.rung} against the batch",
             "Log axes; thin lines: the linear fit, crossed where it bends. Pale and dotted: the study's. "
-            + measurements.footnote(),
+            + measurements.footnote(of=KERNELS),
             partial(lines, time_lines, "kernel time (ms per batch)"),
         ),
         Plot(

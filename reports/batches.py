@@ -12,6 +12,7 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import (
+    COPIES,
     Measurements,
 )
 from alexconv.reports.published import Series
@@ -55,7 +56,7 @@ def per_image(measurements: Measurements, workload: str) -> list[Table | Plot]:
         rows.append((title_of(each), *(value.median if value else None for value in values)))
     columns = ("rung", *(f"{name}, N={N}" for name, _ in FIGURES for N in batches))
     title = f"{workload}: time per image against the batch, {label(layer)}"
-    runs = measurements.footnote(series, serial=False)
+    runs = measurements.footnote(series, of=COPIES)
     caption = f"Medians; log axes. The rungs in grey are in the table. {runs}"
     return [
         Plot(

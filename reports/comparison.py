@@ -20,6 +20,7 @@ from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.measurements import (
     Measured,
+    kernels_alone,
     latest,
     layer_numbers,
     measured,
@@ -33,7 +34,6 @@ LAYERS = tuple(layer_numbers(WORKLOAD))
 MANY, ONE, MOST = 128, 1, 2048  # images
 MS = 1000  # in a second
 TERA = 1e12
-PLAIN_RUNG, PLAIN_FAMILY = "direct-register", "igemm"  # fp32 by fused multiply-adds alone
 # Dense products of the tensor cores with sums in fp32, by type of the factors: FLOP/s of the data sheet.
 DATA_SHEET = {"NVIDIA H200": {"fp16": 989e12, "tf32": 494e12}}
 
@@ -91,9 +91,9 @@ class Together:
         return int(self.record["point"]["N"])
 
     @property
-    def streamed(self) -> bool:
+    def pipelined(self) -> bool:
         """Whether it is a pipeline."""
-        return transfer_named(self.record["point"]["transfer"]).kind == "streamed"
+        return transfer_named(self.record["point"]["transfer"]).pipelined
 
     @property
     def rungs(self) -> list[str]:
@@ -117,9 +117,6 @@ class Together:
         return summarize(samples).median if samples else None
 
 
-COPIED = ("pageable", "pinned")  # transfers under which a kernel's time is the same
-
-
 @dataclass(frozen=True, eq=False)
 class Source:
     """The latest record of each point of AlexNet in one record file."""
@@ -133,7 +130,7 @@ class Source:
     def _at(self) -> dict[tuple[int, int], list[Measured]]:
         found: dict[tuple[int, int], list[Measured]] = {}
         for point in self.points:
-            if point.median("kernel") is not None and point.series.transfer in COPIED:
+            if point.median("kernel") is not None and kernels_alone(point.series.transfer):
                 found.setdefault((point.layer, point.N), []).append(point)
         return found
 
@@ -172,7 +169,7 @@ class Source:
 
     def graphs(self, contract: Contract, N: int) -> list[tuple[float, Together]]:
         """Our layers of a class as one graph, with their times."""
-        found = [each for each in self.joint if each.N == N and not each.streamed and each.keeps(contract)]
+        found = [each for each in self.joint if each.N == N and not each.pipelined and each.keeps(contract)]
         return [(ms, each) for each in found if (ms := each.median("kernel")) is not None]
 
     def peer_graph(self, name: str, N: int) -> float | None:
@@ -182,7 +179,7 @@ class Source:
 
     def pipelines(self, contract: Contract, N: int) -> list[tuple[float, Together]]:
         """Our layers of a class as one pipeline from host arrays to host arrays, with their times."""
-        found = [each for each in self.joint if each.N == N and each.streamed and each.keeps(contract)]
+        found = [each for each in self.joint if each.N == N and each.pipelined and each.keeps(contract)]
         return [(ms, each) for each in found if (ms := each.median("total")) is not None]
 
 
@@ -296,14 +293,9 @@ def rate(layers: Sequence[int], N: int, ms: float | None) -> float | None:
     return flops(layers, N) / ms * MS / TERA if ms else None
 
 
-def plain(rung: Rung) -> bool:
-    """Whether a rung is fp32 by fused multiply-adds alone, in the study's layout."""
-    return rung.name == PLAIN_RUNG or on_cuda_cores(rung)
-
-
 def on_cuda_cores(rung: Rung) -> bool:
-    """Whether a rung is of those that go to the limit of the CUDA cores."""
-    return rung.family == PLAIN_FAMILY and FP32.kept_by(rung)
+    """Whether a rung is fp32 by fused multiply-adds alone, in the study's layout."""
+    return not rung.tensor_factors and FP32.kept_by(rung)
 
 
 def compared(source: Source, N: int) -> int:

@@ -11,7 +11,7 @@ from alexconv.records.statistics import Summary
 from alexconv.reports import charts, mapping
 from alexconv.reports.charts import Dot, Grid
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measured, Measurements, Run, footnote
+from alexconv.reports.measurements import COPIES, Measured, Measurements, Run, footnote
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",
@@ -19,6 +19,7 @@ COUNTED_BY = {
     "host": "Counted by the host executor: no GPU figures.",
 }
 BRANCHES, NO_BRANCHES = "branch_efficiency", "n/a"
+PLACE = ("workload", "layer", "N", "rung", "run")  # the columns of ``place_of``
 LEAST_CELLS = 4  # of a sweep that deserves a heat map
 Group = tuple[str, str, str, int, int, Run]  # workload, rung, transfer, N, layer
 
@@ -75,7 +76,7 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
                 assert own and base, "groups holds timed points"
                 name = "=".join(map(str, point.changed[0]))
                 ratio = Summary(own.median / base.median, own.low / base.high, own.high / base.low, own.count)
-                rows.append((workload, layer, N, rung, name, base.median, own.median, ratio.median, run.name))
+                rows.append((workload, layer, N, rung, run.name, name, base.median, own.median, ratio.median))
                 bars[workload, N].append(Dot(f"{rung}, layer {layer}, {name}", rung, ratio))
     items: list[Table | Plot] = []
     for workload in measurements.workloads:
@@ -92,17 +93,7 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
                     draw,
                 )
             )
-    columns = (
-        "workload",
-        "layer",
-        "N",
-        "rung",
-        "changed",
-        "default (ms)",
-        "changed (ms)",
-        "changed / default (×)",
-        "run",
-    )
+    columns = (*PLACE, "changed", "default (ms)", "changed (ms)", "changed / default (×)")
     table = Table("ablations", "One constant changed", "Kernel times, both of one run.", columns, rows, long=True)
     return [*items, table] if rows else []
 
@@ -164,12 +155,12 @@ def timelines(measurements: Measurements) -> list[Table | Plot]:
             fastest.setdefault(point.layer, point)
         if fastest:
             panels = [(f"layer {n}, {fastest[n].label}", fastest[n].record["timeline"]) for n in sorted(fastest)]
-            runs = footnote(list(fastest.values()))
+            runs = footnote(list(fastest.values()), of=COPIES)
             caption = f"The fastest of {len(own)} timelines in each layer; numbers are the pieces of the batch. {runs}"
             draw = partial(charts.timeline, panels)
             items.append(Plot(f"{workload}-timeline", f"{workload}: streams, N={N}", caption, draw))
     rows = [overlap_row(point) for point in points]
-    columns = ("workload", "layer", "N", "rung", "run", "streams", "busy (ms)", "elapsed (ms)", "busy / elapsed")
+    columns = (*PLACE, "streams", "busy (ms)", "elapsed (ms)", "busy / elapsed")
     caption = "Busy: all copies and kernels end to end. Above 1 they overlapped."
     return [*items, Table("overlap", "Overlap of copies and kernels", caption, columns, rows)] if rows else []
 
@@ -225,19 +216,7 @@ def correctness(measurements: Measurements) -> Table:
         ]
         share = known[1] / known[2] if known[1] is not None and known[2] else None
         rows.append((*place_of(point), point.precision, point.record["status"], *known, share))
-    columns = (
-        "workload",
-        "layer",
-        "N",
-        "rung",
-        "run",
-        "precision",
-        "status",
-        "absolute error",
-        "over norms",
-        "tolerance",
-        "error / tolerance",
-    )
+    columns = (*PLACE, "precision", "status", "absolute error", "over norms", "tolerance", "error / tolerance")
     caption = "Largest absolute error, and the largest over the norms of patch and filter, which the tolerance bounds."
     return Table("correctness", "Errors of every point", caption, columns, rows, long=True)
 
@@ -246,31 +225,19 @@ def spread(measurements: Measurements) -> Table:
     """Run-to-run variation of rungs whose order of additions varies."""
     points = [point for point in measurements.points if point.record.get("spread") is not None]
     rows = [(*place_of(point), float(point.record["spread"])) for point in points]
-    columns = ("workload", "layer", "N", "rung", "run", "spread")
     caption = "Largest absolute difference between the outputs of repeated runs, for rungs that add in no fixed order."
-    return Table("spread", "Run-to-run variation", caption, columns, rows)
+    return Table("spread", "Run-to-run variation", caption, (*PLACE, "spread"), rows)
 
 
 def launches(measurements: Measurements) -> Table:
     """Every launch of every point."""
     rows = [
-        (point.workload, point.layer, point.N, point.label, *launch_cells(launch))
+        (*place_of(point), *launch_cells(launch))
         for point in measurements.points
         for launch in point.record.get("launches") or ()
     ]
-    columns = (
-        "workload",
-        "layer",
-        "N",
-        "rung",
-        "kernel",
-        "grid",
-        "block",
-        "registers",
-        "shared (bytes)",
-        "local (bytes)",
-        "occupancy (%)",
-    )
+    sizes = ("registers", "shared (bytes)", "local (bytes)", "occupancy (%)")
+    columns = (*PLACE, "kernel", "grid", "block", *sizes)
     caption = "Of the first piece. Occupancy: theoretical. Local bytes: registers spilled, for each thread."
     return Table("launches", "Launches", caption, columns, rows, long=True)
 
@@ -310,10 +277,7 @@ def memory(measurements: Measurements) -> Table:
         planned = point.record.get("device_bytes")
         rows.append(
             (
-                point.workload,
-                point.layer,
-                point.N,
-                point.label,
+                *place_of(point),
                 planned / MEBIBYTE if planned else None,
                 scratch,
                 point.record.get("pieces"),
@@ -323,10 +287,7 @@ def memory(measurements: Measurements) -> Table:
             )
         )
     columns = (
-        "workload",
-        "layer",
-        "N",
-        "rung",
+        *PLACE,
         "device memory (MiB)",
         "of it partial planes (MiB)",
         "pieces",
@@ -349,14 +310,13 @@ def problems(measurements: Measurements) -> Section:
     failed = [point for point in measurements.every if point.record["status"] != "ok"]
     rows = [(*place_of(point), point.record["status"], str(point.record.get("reason") or "")) for point in failed]
     items: list[Table | Plot] = []
-    where = ("workload", "layer", "N", "rung", "run")
     if rows:
         caption = "They have no time and no speedup anywhere in this report."
-        items.append(Table("problems", "Points without a result", caption, (*where, "status", "reason"), rows))
+        items.append(Table("problems", "Points without a result", caption, (*PLACE, "status", "reason"), rows))
     doubtful = [(*place_of(point), flags) for point in measurements.every if (flags := doubts(point))]
     if doubtful:
         caption = "Kept in all tables and figures. Noisy: a confidence interval wider than a tenth of the median."
-        items.append(Table("doubts", "Measurements to distrust", caption, (*where, "why"), doubtful, long=True))
+        items.append(Table("doubts", "Measurements to distrust", caption, (*PLACE, "why"), doubtful, long=True))
     missing = [rung for rung in RUNGS if all(point.series.rung != rung for point in measurements.every)]
     points = len(measurements.every)
     text = f"{points} points: {points - len(failed)} ok, {len(failed)} failed or skipped."

@@ -43,7 +43,6 @@ from alexconv.reports.measurements import Measured, sum_or_none
 from alexconv.reports.overview import device_line, once
 from alexconv.shapes import WORKLOADS
 
-FAMILIES = ("igemm", "mma", "wgmma")
 GIGA, MEGA = 1e9, 1e6
 NOT_MEASURED = "Not measured."
 
@@ -53,11 +52,6 @@ def goals_part(found: Frontier) -> str:
     used = {source.file: source for source in (found.many, found.graphs, found.pipelines, found.scaling) if source}
     origins = [origin(source) for source in used.values()]
     return lines(COLUMNS, [goal.row() for goal in goals(found)], *(origins or [NOT_MEASURED]))
-
-
-def summary_part(found: Frontier) -> str:
-    """The classes beside cuDNN in a few figures."""
-    return text_of(summary_table(found))
 
 
 def summary_table(found: Frontier) -> Table | None:
@@ -132,14 +126,14 @@ def class_table(found: Frontier, contract: Contract) -> Table | None:
 
 
 def ladder_part(found: Frontier) -> str:
-    """Every rung of the frontier's families with its gain over its parent, N=128."""
+    """Every rung that was timed beside cuDNN, with its gain over its parent, N=128."""
     source = found.many
     if source is None:
         return NOT_MEASURED
     rows: list[tuple[Cell, ...]] = []
     for rung in LADDER:
-        if rung.family in FAMILIES:
-            points = [source.named(rung.name, layer, MANY) for layer in LAYERS]
+        points = [source.named(rung.name, layer, MANY) for layer in LAYERS]
+        if any(points):
             whole = source.named_sum(rung.name, MANY)
             facts = (f"`{rung.name}`", rung.idea, rung.parent and f"`{rung.parent}`", rung.precision)
             rows.append((*facts, *map(hot, points), whole, gain(source, rung), largest(points)))
@@ -228,7 +222,8 @@ def cuda_cores_part(found: Frontier) -> str:
         return NOT_MEASURED
     standard = source.named_sum(GEMM, MANY, CUDA_LAYERS)
     rows: list[tuple[Cell, ...]] = []
-    for name in [*(rung.name for rung in LADDER if on_cuda_cores(rung)), GEMM]:
+    ours = [rung.name for rung in LADDER if on_cuda_cores(rung) and source.named(rung.name, LAYERS[0], MANY)]
+    for name in [*ours, GEMM]:
         whole = source.named_sum(name, MANY, CUDA_LAYERS)
         rates = [rate([layer], MANY, hot(source.named(name, layer, MANY))) for layer in LAYERS]
         rows.append((f"`{name}`", *rates, rate(CUDA_LAYERS, MANY, whole), over(standard, whole)))

@@ -17,7 +17,6 @@ from alexconv.reports.comparison import (
     least,
     on_cuda_cores,
     over,
-    plain,
     rate,
     total,
 )
@@ -105,7 +104,9 @@ def errors(number: int, source: Source | None, contract: Contract) -> Goal:
     ours = largest_error([some(source.best(contract, layer, MANY)) for layer in LAYERS])
     theirs = largest_error(
         [
-            source.all_of(plain, layer, MANY) if contract is FP32 else some(source.named(contract.peer, layer, MANY))
+            source.all_of(on_cuda_cores, layer, MANY)
+            if contract is FP32
+            else some(source.named(contract.peer, layer, MANY))
             for layer in LAYERS
         ]
     )

@@ -19,6 +19,7 @@ from alexconv.reports.comparison import (
 )
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import (
+    KERNELS,
     Measurements,
     added,
     at_study_batch,
@@ -53,7 +54,7 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
             lines, bests = comparisons(found, workload, N) if layer is None else ([], [])
             unit = "kernel time (ms per batch)"
             runs = measurements.footnote(
-                [Series(each.rung, measurements.transfer) for each in climbed], workload, N, serial=False
+                [Series(each.rung, measurements.transfer) for each in climbed], workload, N, of=KERNELS
             )
             title = f"{workload}: the ladder, {label(layer)}, N={N}"
             caption = (

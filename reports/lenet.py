@@ -11,7 +11,16 @@ from alexconv.reports import published
 from alexconv.reports.alexnet import breakdown_plot
 from alexconv.reports.charts import Dot, Line, dots, lines, one
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import Measured, Measurements, added, footnote, layer_numbers, sum_or_none
+from alexconv.reports.measurements import (
+    COPIES,
+    KERNELS,
+    Measured,
+    Measurements,
+    added,
+    footnote,
+    layer_numbers,
+    sum_or_none,
+)
 from alexconv.reports.published import Figure, Series
 
 PREFIX = "lenet"
@@ -201,7 +210,7 @@ def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
     if not any(dot.ours for _, drawn in panels for dot in drawn):
         return []
     gpu = next(iter(next(iter(found.values())).values()))[0].gpu
-    caption = f"The study's variants with its constants. Left is faster. {own.footnote()}"
+    caption = f"The study's variants with its constants. Left is faster. {own.footnote(of=COPIES)}"
     draw = partial(dots, panels, "op time (ms per batch)", f"published ({gpu})")
     return [Plot(f"{study}-variants", f"{study}: op times of its variants, here and there, N={N}", caption, draw)]
 
@@ -230,7 +239,9 @@ def gains(measurements: Measurements, study: str) -> list[Table | Plot]:
     places = [*(f"layer {layer}" for layer in layers), "both layers"]
     columns = ("variant", "rung here", "N", *(f"{place}, {who}" for who in ("study", "here") for place in places))
     title = f"{study}: gain of each variant over {baseline} (×)"
-    caption = f"The baseline's op time over the variant's, at the study's largest batch for it. {own.footnote()}"
+    caption = (
+        f"The baseline's op time over the variant's, at the study's largest batch for it. {own.footnote(of=KERNELS)}"
+    )
     return [Table(f"{study}-gains", title, caption, columns, rows)]
 
 
@@ -271,7 +282,7 @@ def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
         for layer in measurements.layers(workload)
     ]
     title = f"{workload}: op time against the batch, default constants"
-    runs = measurements.footnote([series for _, series in ranked], workload)
+    runs = measurements.footnote([series for _, series in ranked], workload, of=KERNELS)
     caption = f"The {len(ranked)} fastest of {len(totals)} rungs at N={N}. {runs}"
     return [Plot(f"{workload}-scaling", title, caption, partial(lines, panels, "op time (ms per batch)"))]
 
@@ -291,7 +302,7 @@ def swept(measurements: Measurements, workload: str) -> list[Table | Plot]:
             columns = ("tiles of layer 1, 2", "rung here", "N", *times)
             caption = (
                 "Sums of both layers' op times, each layer with its own tile. The study prints one pair of tiles "
-                f"twice, with two times. {own.footnote()}"
+                f"twice, with two times. {own.footnote(of=KERNELS)}"
             )
             items.append(Table(f"{workload}-published-sweep", f"{workload}: {study}'s sweep", caption, columns, rows))
     return items

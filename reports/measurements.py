@@ -8,6 +8,7 @@ from functools import cached_property
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
+from alexconv.planning.transfers import transfer_named
 from alexconv.records.faults import fault_of, fault_of_header
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import Summary, summarize
@@ -15,8 +16,8 @@ from alexconv.records.store import Record, Records, identity
 from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
 
-HOST_BACKEND = "host"
 DIRECTIONS = ("h2d", "d2h")
+KERNELS, COPIES, SPEEDUPS = range(3)  # what times a caption is about
 SHORT = 7  # digits of a commit that name it
 
 
@@ -166,12 +167,12 @@ class Measurements:
         workload: str | None = None,
         N: int | None = None,
         *,
-        serial: bool = True,
+        of: int = SPEEDUPS,
     ) -> str:
         """Which runs the points are of: all of them, or those of some series, of a workload, of a batch size.
 
-        Of a workload only its points with default constants count, as in tables of rungs.  ``serial`` says whether
-        the caption is of something that has CPU times in it, so that it names their run.
+        Of a workload only its points with default constants count, as in tables of rungs.  ``of`` says what times the
+        caption is about: see ``footnote``.
         """
         wanted = None if series is None else set(series)
         points = [
@@ -179,13 +180,13 @@ class Measurements:
             for point in (self.points if workload is None else self.of(workload))
             if (wanted is None or point.series in wanted) and N in (None, point.N)
         ]
-        used = [] if not serial else self.workloads if workload is None else [workload]
-        return footnote(points, [run for run in map(self.baseline, used) if run])
+        used = [] if of < SPEEDUPS else self.workloads if workload is None else [workload]
+        return footnote(points, [run for run in map(self.baseline, used) if run], of=of)
 
     @property
     def timed(self) -> bool:
-        """Whether a GPU ran the points."""
-        return self.device.get("backend") != HOST_BACKEND
+        """Whether any point has times: the host executor takes none."""
+        return any(point.record.get("samples") for point in self.every)
 
     def of_type(self, kind: str) -> list[Record]:
         """Headers of a type: ``host``, ``run``, ``profile``, ``ceilings``."""
@@ -349,8 +350,14 @@ def chosen(points: Sequence[Measured]) -> list[Measured]:
     return list(found.values())
 
 
-def footnote(points: Sequence[Measured], baselines: Sequence[Run] = (), by_series: bool = True) -> str:
-    """Which run the points are of; where there are several, which series are of which, and whose CPU times count."""
+def footnote(
+    points: Sequence[Measured], baselines: Sequence[Run] = (), by_series: bool = True, *, of: int = SPEEDUPS
+) -> str:
+    """Which run the points are of; where there are several, which series are of which, and whose CPU times count.
+
+    A caption of KERNELS names no host, one of COPIES does, since they depend on it, and one of SPEEDUPS says whose CPU
+    they are over.
+    """
     runs = runs_of(points)
     if not runs:
         return ""
@@ -361,7 +368,7 @@ def footnote(points: Sequence[Measured], baselines: Sequence[Run] = (), by_serie
         parts = [f"{run.text}: {stretches(names, of_run[run])}" if by_series else run.text for run in runs]
         text = f"Runs: {'; '.join(parts)}."
     elsewhere = [run.text for run in baselines if runs != [run]]
-    hosts = dict.fromkeys(str(run.host["cpu"]) for run in [*runs, *baselines] if run.host.get("cpu"))
+    hosts = dict.fromkeys(str(run.host["cpu"]) for run in [*runs, *baselines] if of > KERNELS and run.host.get("cpu"))
     text += f" Serial CPU: {' and '.join(elsewhere)}." if elsewhere else ""
     return text + (f" Host CPU: {' or '.join(hosts)}." if hosts else "")
 
@@ -383,6 +390,12 @@ def stretches(names: Sequence[Series], wanted: Collection[Series]) -> str:
 
 
 STUDY_SERIES = (Series("direct", "managed"),)
+
+
+def kernels_alone(transfer: str) -> bool:
+    """Whether a transfer leaves the device to the kernels while they run: under all such their time is the same."""
+    how = transfer_named(transfer)
+    return how.copies and not how.pipelined
 
 
 def layer_numbers(workload: str) -> range:
@@ -428,12 +441,12 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
     ]
     used = {record["device"] for record, _ in of_layers}
     names = {name_of(devices[key]): devices[key] for key in sorted(used)}
-    gpus = [name for name, header in names.items() if header.get("backend") != HOST_BACKEND]
+    timed = {name_of(devices[record["device"]]) for record, _ in of_layers if record.get("samples")}
     if not names:
         raise UsageError("the record files hold no points: run python -m alexconv.run first")
-    if device is None and len(gpus) > 1:
-        raise UsageError(f"the record files hold points of {' and '.join(gpus)}: choose one with --device")
-    name = device or (gpus or list(names))[0]
+    if device is None and len(timed) > 1:
+        raise UsageError(f"the record files hold times of {' and '.join(sorted(timed))}: choose one with --device")
+    name = device or min(timed, default=next(iter(names)))
     if name not in names:
         raise UsageError(f"no point was run on {name!r}: the record files know {', '.join(names)}")
     keys = {key for key, header in devices.items() if name_of(header) == name}

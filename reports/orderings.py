@@ -7,6 +7,8 @@ from math import sqrt
 from alexconv.reports import published
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import (
+    KERNELS,
+    SPEEDUPS,
     Measurements,
 )
 from alexconv.reports.published import Series
@@ -37,10 +39,14 @@ def orderings(measurements: Measurements, workload: str) -> list[Table | Plot]:
             if len(ours) > 1:
                 ranked[layer] = ours, theirs
         if ranked:
-            key = f"{workload}-order-{what.split()[0]}"
+            key, every = (
+                f"{workload}-order-{what.split()[0]}",
+                {series for ours, _ in ranked.values() for series in ours},
+            )
+            runs = measurements.footnote(every, workload, N, of=SPEEDUPS if what == "speedup" else KERNELS)
             items += [
-                rank_table(key, f"{workload}: order by {what}, N={N}", ranked, measurements, workload, N),
-                agreement(key, what, ranked),
+                rank_table(key, f"{workload}: order by {what}, N={N}", ranked, runs),
+                agreement(key, f"{workload}: agreement of the orders by {what}, N={N}", ranked, runs),
             ]
     return items
 
@@ -61,9 +67,7 @@ def comparable(measurements: Measurements, workload: str, layer: int | None, N: 
     return ours, theirs
 
 
-def rank_table(
-    key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]], measurements: Measurements, workload: str, N: int
-) -> Table:
+def rank_table(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]], runs: str) -> Table:
     """Rank here and rank published, for each layer and in all."""
     every = {series: None for ours, _ in ranked.values() for series in ours}
     rows: list[tuple[Cell, ...]] = []
@@ -71,9 +75,7 @@ def rank_table(
         cells = [cell for pair in ranked.values() for cell in (rank(side, series) for side in pair)]
         rows.append((series.label, *cells))
     columns = ("rung", *(f"{label(layer)}, {who}" for layer in ranked for who in ("here", "study")))
-    runs = measurements.footnote(every, workload, N)
-    caption = f"Here: {measurements.device['name']}. Equal figures share a rank. {runs}"
-    return Table(key, title, caption, columns, rows)
+    return Table(key, title, f"Equal figures share a rank. {runs}", columns, rows)
 
 
 def rank(costs: Ours, series: Series) -> int | None:
@@ -81,14 +83,14 @@ def rank(costs: Ours, series: Series) -> int | None:
     return None if series not in costs else 1 + sum(cost < costs[series] for cost in costs.values())
 
 
-def agreement(key: str, what: str, ranked: dict[int | None, tuple[Ours, Ours]]) -> Table:
+def agreement(key: str, title: str, ranked: dict[int | None, tuple[Ours, Ours]], runs: str) -> Table:
     """Kendall's tau and every reversed pair."""
     rows = []
     for layer, (ours, theirs) in ranked.items():
         swapped = [f"{fast} before {slow}" for fast, slow in reversals(ours, theirs)]
         rows.append((label(layer), len(ours), kendall_tau(ours, theirs), len(swapped), "; ".join(swapped) or "none"))
     columns = ("layer", "rungs", "Kendall's tau-b", "reversals", "here, against the study's order")
-    return Table(f"{key}-agreement", f"Agreement of the orders by {what}", "", columns, rows)
+    return Table(f"{key}-agreement", title, runs, columns, rows)
 
 
 def signs(ours: Ours, theirs: Ours) -> Iterator[tuple[Series, Series, int, int]]:

@@ -39,7 +39,7 @@ def once(texts: Iterable[str]) -> list[str]:
 
 def device_line(device: Record) -> str:
     """Name and size of the device."""
-    parts = [name_of(device) if device.get("backend") != "host" else "the host executor"]
+    parts = [name_of(device) if device.get("name") else f"the {name_of(device)} executor"]
     if device.get("multiprocessors"):
         parts.append(f"{device['multiprocessors']} multiprocessors")
     if device.get("memory_bytes"):

@@ -21,6 +21,7 @@ from alexconv.reports.comparison import (
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.frontier import class_table, summary_table
 from alexconv.reports.measurements import (
+    KERNELS,
     Measurements,
 )
 from alexconv.reports.published import Series
@@ -117,10 +118,10 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
         draw = partial(charts.dots, panels[first : first + 3], "ms per batch")
         caption = (
             "Rungs that are the fastest of their family and precision in some layer; peers in black. Left is faster. "
-            + measurements.footnote(shown_ones, workload, N, serial=False)
+            + measurements.footnote(shown_ones, workload, N, of=KERNELS)
         )
         items.append(Plot(key, title, caption, draw))
-    runs = measurements.footnote(shown_ones, workload, N, serial=False)
+    runs = measurements.footnote(shown_ones, workload, N, of=KERNELS)
     caption = f"One rung for all layers in the rows of all layers. Above 1 the rung is faster. {runs}"
     table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
     return [*items, table]

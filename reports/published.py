@@ -107,11 +107,11 @@ def copies_ms(workload: str, layer: int | None, N: int, series: Series) -> float
     """Published time of both copies in ms: the study has one for each family and precision."""
     if layer is None:
         return _over_layers(workload, N, lambda number: copies_ms(workload, number, N, series))
-    rung = RUNGS.get(series.rung)
-    if rung is None or variant_of(series) is None or series.transfer != STUDY_TRANSFER:
+    variant = variant_of(series)
+    if variant is None or series.transfer != STUDY_TRANSFER:
         return None
-    kind = ("-mk" if rung.family == "multi" else "") + ("-half" if rung.precision == "half" else "")
-    return value(workload, layer, N, f"memcpy{kind}", "memcpy_time")
+    kind = [word for word in ("mk", "half") if word in variant.split("-")]
+    return value(workload, layer, N, "-".join(["memcpy", *kind]), "memcpy_time")
 
 
 def serial_ms(workload: str, layer: int | None, N: int) -> float | None:

@@ -3,7 +3,7 @@
 A rung's roof is that of the unit that multiplies for it: CUDA cores or tensor cores, in the type of the factors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
 from alexconv.records.store import Record
@@ -20,12 +21,9 @@ from alexconv.reports.measurements import Measured, name_of
 from alexconv.reports.style import canvas
 
 ROOM = 2.0  # how far the axes go on from the points, as a factor
-TENSOR_FAMILIES = ("mma", "wgmma")
-TF32_RUNGS = ("mma-tf32",)  # the only ones whose factors are tf32; other rungs on tensor cores multiply halves
-TRANSFORMED = ("wgmma-winograd",)  # fewer products than the layer's multiply-adds: no share of a roof
 CLOSE = 1.1  # roofs closer than this factor look like one
-SPLIT_PRODUCTS = 3  # products of halves for one product of the fp32 class
 CUDA, TENSOR = "CUDA cores", "tensor cores"
+MEASURED, STATED = "measured", "data sheet"
 
 
 @dataclass(frozen=True)
@@ -33,44 +31,52 @@ class Roof:
     """A unit's highest arithmetic rate in FLOP/s, and whose figure it is."""
 
     unit: str
-    name: str
+    factors: str
+    products: int  # for a multiply-add
     rate: float
     source: str
 
+    @property
+    def name(self) -> str:
+        """Type of the factors, and what divides the unit's rate."""
+        return self.factors if self.products == 1 else f"{self.factors} / {self.products}"
 
-def roofs(ceilings: Record | None, device: Record) -> dict[str, Roof]:
-    """All roofs that are known of a device, by factor type: measured ones, else the data sheet's."""
+
+def roofs(ceilings: Record | None, device: Record) -> list[Roof]:
+    """All roofs that are known of a device: measured ones, else the data sheet's.
+
+    Where rungs take several products of the tensor cores for a multiply-add, their roof is that much lower.
+    """
     measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
-    found = {name: Roof(CUDA, name, measured[name], "measured") for name in ("fp32", "half") if name in measured}
     stated = DATA_SHEET.get(name_of(device), {})
-    for name in ("tf32", "fp16"):
-        if name in measured or name in stated:
-            rate, source = (measured[name], "measured") if name in measured else (stated[name], "data sheet")
-            found[name] = Roof(TENSOR, name, rate, source)
-    if "fp16" in found:
-        whole = found["fp16"]
-        found["split"] = Roof(TENSOR, "fp16 / 3", whole.rate / SPLIT_PRODUCTS, whole.source)
+    found: list[Roof] = []
+    for unit, name, products in sorted({kind for rung in LADDER if (kind := kind_of(rung))}):
+        source = MEASURED if name in measured else STATED
+        rate = measured.get(name, stated.get(name) if unit == TENSOR else None)
+        found += [Roof(unit, name, products, rate / products, source)] if rate else []
     return found
+
+
+def kind_of(rung: Rung) -> tuple[str, str, int] | None:
+    """The unit that multiplies, the type of its factors, and the products for a multiply-add, if that is fixed."""
+    if rung.products is None:
+        return None
+    return unit_of(rung), rung.tensor_factors or rung.precision, rung.products
 
 
 def unit_of(rung: Rung) -> str:
     """The unit that multiplies."""
-    return TENSOR if rung.family in TENSOR_FAMILIES else CUDA
+    return TENSOR if rung.tensor_factors else CUDA
 
 
-def roof_of(rung: Rung | None, known: Mapping[str, Roof]) -> Roof | None:
+def roof_of(rung: Rung | None, known: Iterable[Roof]) -> Roof | None:
     """A rung's own roof; None for peers, whose algorithms are not on record, and for transformed convolutions."""
-    if rung is None or rung.name in TRANSFORMED:
-        return None
-    if unit_of(rung) == CUDA:
-        return known.get(rung.precision)
-    if rung.name in TF32_RUNGS:
-        return known.get("tf32")
-    return known.get("split" if rung.precision == "fp32" else "fp16")
+    kind = kind_of(rung) if rung else None
+    return next((roof for roof in known if (roof.unit, roof.factors, roof.products) == kind), None)
 
 
 def intensity_figure(
-    points: Sequence[Measured], traffic: Sequence[float], known: Mapping[str, Roof], bytes_per_s: float | None
+    points: Sequence[Measured], traffic: Sequence[float], known: Sequence[Roof], bytes_per_s: float | None
 ) -> Figure:
     """Operations a second over operations a byte, a panel for each unit; ``traffic`` gives each point's bytes."""
     marks: dict[str, list[Mark]] = {}
@@ -87,12 +93,12 @@ def intensity_figure(
     for axes, unit in zip(grid[0], units, strict=True):
         draw_marks(axes, marks[unit], 7 // len(units))
         left, right = axes.get_xlim()
-        draw_roofs(axes, [roof for roof in known.values() if roof.unit == unit], bytes_per_s, left / ROOM, right * ROOM)
+        draw_roofs(axes, [roof for roof in known if roof.unit == unit], bytes_per_s, left / ROOM, right * ROOM)
         axes.set_title(unit)
         axes.set_xlabel("FLOP per byte")
     grid[0][0].set_ylabel("achieved (TFLOP/s)")
     for axes, unit in zip(grid[0], units, strict=True):
-        label_roofs(axes, [roof for roof in known.values() if roof.unit == unit])
+        label_roofs(axes, [roof for roof in known if roof.unit == unit])
     layers = [
         Line2D([], [], marker=layer_marker(layer), linestyle="", color="#777777", label=f"layer {layer}")
         for layer in sorted({point.layer for point in points})

@@ -7,6 +7,7 @@ from functools import partial
 from alexconv.records.store import identity
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import (
+    KERNELS,
     Measured,
     Measurements,
     footnote,
@@ -41,7 +42,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     ceilings = measurements.ceilings
     known = roofs(ceilings, measurements.device)
     rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
-    told, runs = roof_text(known.values()), footnote(points)
+    told, runs = roof_text(known), footnote(points, of=KERNELS)
     items: list[Table | Plot] = [
         Plot(
             f"{workload}-roofline",

@@ -14,6 +14,7 @@ from alexconv.reports.comparison import (
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.ladder import mixed
 from alexconv.reports.measurements import (
+    KERNELS,
     Measured,
     Measurements,
     layer_numbers,
@@ -67,7 +68,7 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
     x, y = "largest error over norms", f"kernel time, {what} (ms per image)"
     columns = ("rung", "precision", "largest error", "its tolerance", "ms per image")
     title = f"{workload}: speed against error, {what}, N={N}"
-    runs = measurements.footnote(listed, workload, N, serial=False)
+    runs = measurements.footnote(listed, workload, N, of=KERNELS)
     if any(row[0] in partly for row in rows):
         names = ", ".join(str(row[0]) for row in rows if row[0] in partly)
         runs = f"Of some layers, with the time and error of the parent on the others: {names}. {runs}"

@@ -8,6 +8,7 @@ from alexconv.reports import charts
 from alexconv.reports.charts import DIRECTIONS, Stack
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import (
+    COPIES,
     Measured,
     Measurements,
     sum_or_none,
@@ -54,7 +55,7 @@ def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
     ]
     bars = [bar for bar in bars if bar.total]
     title = f"{workload}: the same work under each transfer, layers {', '.join(map(str, layers))}, N={N}"
-    runs = measurements.footnote()
+    runs = measurements.footnote(of=COPIES)
     caption = f"Log axis. Where copies overlap kernels (streams) the total is shorter than both added up. {runs}"
     plot = Plot(f"{workload}-transfers", title, caption, partial(charts.breakdown, bars, "ms per batch"))
     columns = (

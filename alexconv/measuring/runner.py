@@ -33,7 +33,7 @@ FAILURES: dict[type[AlexconvError], str] = {
     LaunchError: "launch-error",
     OutOfMemory: "out-of-memory",
 }
-SECONDS = 0.2  # for the samples of a figure, unless the user says otherwise
+SECONDS = 0.15  # for the samples of a figure, unless the user says otherwise
 SUMMED = 4  # images whose errors are also taken over the sums of their products' absolute values
 REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
 DIGITS = 6  # of a millisecond: a nanosecond is finer than any clock here

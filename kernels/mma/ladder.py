@@ -25,6 +25,7 @@ MOST_ACCUMULATORS = 128  # registers of a thread
 MOST_USUAL_OUTPUTS = 96 * 32  # of a block: leaves registers and shared memory for operands
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
+PRODUCTS_OF_TERMS = {1: 1, 2: 3}  # of two terms each, that of both low ones is left out
 FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep FEW_WARPS warps busy, not more
 
 
@@ -241,6 +242,7 @@ def rung(
     dtype: str = "float32",
     layout: str = "nchw",
     scaled: bool = False,
+    factors: str = "fp16",
 ) -> Rung:
     """A rung whose kernel has its file's name; where its filters are ``scaled``, their range is found before."""
     entry = name.replace("-", "_")
@@ -271,6 +273,8 @@ def rung(
         dtype=dtype,
         layout=layout,
         min_capability=AMPERE,
+        tensor_factors=factors,
+        products=PRODUCTS_OF_TERMS[tile.terms],
     )
 
 
@@ -282,6 +286,7 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "fused-unroll-matmul",
         Tile(in_floats, warps=8),
         precision="tf32",
+        factors="tf32",
     ),
     rung(
         "mma-scaled",

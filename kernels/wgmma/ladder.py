@@ -432,6 +432,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_unblocked,
         min_capability=HOPPER,
         exact_capability=True,
+        tensor_factors="fp16",
     ),
     Rung(
         "wgmma-half-blocked",
@@ -455,6 +456,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         refuses=refuses(NATIVE),
         min_capability=HOPPER,
         exact_capability=True,
+        tensor_factors="fp16",
     ),
     Rung(
         "wgmma-scaled",
@@ -476,6 +478,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         refuses=refuses(STUDY),
         min_capability=HOPPER,
         exact_capability=True,
+        tensor_factors="fp16",
         formerly=("wgmma-tf32",),
     ),
     Rung(
@@ -507,6 +510,8 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         refuses=refuses(STUDY_SPLIT),
         min_capability=HOPPER,
         exact_capability=True,
+        tensor_factors="fp16",
+        products=3,
     ),
     Rung(
         "wgmma-window-half",
@@ -530,6 +535,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_window(NATIVE),
         min_capability=HOPPER,
         exact_capability=True,
+        tensor_factors="fp16",
     ),
     Rung(
         "wgmma-window-scaled",
@@ -551,6 +557,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_window(STUDY),
         min_capability=HOPPER,
         exact_capability=True,
+        tensor_factors="fp16",
         formerly=("wgmma-window-tf32",),
     ),
 )

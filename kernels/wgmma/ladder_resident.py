@@ -129,5 +129,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
         refuses=refuses_resident,
         min_capability=HOPPER,
         exact_capability=True,
+        tensor_factors="fp16",
+        products=3,
     ),
 )

@@ -261,5 +261,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
         refuses=refuses,
         min_capability=HOPPER,
         exact_capability=True,
+        tensor_factors="fp16",
+        products=None,
     ),
 )

@@ -468,7 +468,21 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(cache, tmp_pat
     command = [sys.executable, "-c", RUN_ONE, str(source)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, env=process_environment()) for _ in range(2)]
     assert [process.communicate()[0].strip() for process in started] == [b"1"] * 2
-    assert len(list((cache / "host").iterdir())) == 3  # the run-time, the launcher and the library, nothing half done
+    files = [path.suffix for path in cache.rglob("*") if path.is_file()]
+    assert sorted(files) == [".gch", ".o", ".so", ".so"], "headers, run-time, launcher and library, nothing half done"
+
+
+def test_kernels_read_the_precompiled_headers(cache, tmp_path):
+    runtime = HostRuntime()
+    if "clang" in runtime.compiler:
+        pytest.skip("headers are precompiled for g++ alone")
+    log, compiler = tmp_path / "log", tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\nexec {runtime.cxx} -H "$@" 2>>{log}\n')
+    compiler.chmod(0o755)
+    runtime.cxx = str(compiler)
+    runtime.compile(one_kernel(tmp_path), {"EXTRA": 0}, ["one"])
+    used = [line for line in log.read_text().splitlines() if line.startswith("! ")]
+    assert len(used) == 1 and used[0].endswith("host_cuda.h.gch")
 
 
 def test_a_compile_error_is_one_line_with_its_place(cache, tmp_path):

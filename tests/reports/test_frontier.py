@@ -87,11 +87,11 @@ def rows(table: str) -> list[dict[str, str]]:
 
 
 def test_the_summary_has_each_class_beside_its_peer(tmp_path: Path) -> None:
-    table = rows(frontier.summary_part(gathered(tmp_path, comparison(ours=0.4))))
+    table = rows(frontier.text_of(frontier.summary_table(gathered(tmp_path, comparison(ours=0.4)))))
     assert [row["N=128, ms"] for row in table] == ["2.000"] * 3
     assert [row["cuDNN, ms"] for row in table] == ["5.000"] * 3
     assert {row["N=1, one graph"] for row in table} == {"–"}
-    assert frontier.summary_part(gathered(tmp_path / "none", [point("igemm", 1, 128, 0.1)])) == "Not measured."
+    assert frontier.summary_table(gathered(tmp_path / "none", [point("igemm", 1, 128, 0.1)])) is None
 
 
 # Which points count

@@ -38,6 +38,7 @@ MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA G
 
 _RUNTIME = Path(__file__).parent / "hostcuda"
 _APART = Path(__file__).with_name("apart.cpp")
+_HEADER = "host_cuda.h"  # the first thing that a kernel's translation unit reads
 _FORWARD, _REVERSE = 0, 1  # the orders that are no seeds
 _LOCAL = "_ZZ"  # how the linker's name of a function's static variable begins
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
@@ -234,6 +235,8 @@ class HostRuntime:
         self.workers = 1 if self._how.one_worker else workers or cores()
         self.cxx = find_cxx()
         self.compiler = compiler_version(self.cxx)
+        self._headers_read: set[Path] = set()  # folders that were looked at: their files are large
+        self._reading_headers = threading.Lock()
         if self._how.needs_gcc and _is_clang(self.compiler):
             raise MissingTool(f"the {build} build needs g++, not clang ({self.cxx}): set {CXX_VARIABLE}=g++")
         if missing := missing_environment(build):
@@ -264,7 +267,8 @@ class HostRuntime:
         key = self.key(source, defines, entries)
 
         def build(target: Path) -> None:
-            paths = ["-I", str(_RUNTIME), f"-ffile-prefix-map={source.parent}/="]
+            headers = [folder for folder in (self._precompiled_headers(), _RUNTIME) if folder]
+            paths = [*(f"-I{folder}" for folder in headers), f"-ffile-prefix-map={source.parent}/="]
             inputs = ["-x", "c++", "-", "-x", "none", str(self._runtime())]
             link = ["-shared", "-pthread", "-Wl,-Bsymbolic", "-o", str(target)]
             unit = _translation_unit(source, defines, entries)
@@ -326,6 +330,25 @@ class HostRuntime:
         compiled(path, build)
         return path
 
+    def _precompiled_headers(self) -> Path | None:
+        """A folder in which g++ finds the run-time's headers already read, made once for all kernels.
+
+        None where the compiler has another way.  Headers made with other flags would be read anew from their source.
+        """
+        if _is_clang(self.compiler):
+            return None
+
+        def build(target: Path) -> None:
+            header = ["-pthread", "-x", "c++-header", str(_RUNTIME / _HEADER), "-o", str(target)]
+            self._run(_HEADER, [*self._flags, *self._kernel_flags, *header], "")
+
+        folder = cache_dir(f"host-headers/{self._toolchain_key()}")
+        with self._reading_headers:
+            if folder not in self._headers_read:
+                compiled(folder / f"{_HEADER}.gch", build)
+                self._headers_read.add(folder)
+        return folder
+
     def _run(self, what: str, arguments: Sequence[str], unit: str) -> None:
         done = subprocess.run([self.cxx, *arguments], input=os.fsencode(unit), capture_output=True, check=False)
         if done.returncode:
@@ -381,7 +404,7 @@ def _is_clang(version: str) -> bool:
 
 def _translation_unit(source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> str:
     """What the compiler reads.  The macros come after the run-time's headers, which may use the same names."""
-    lines = ['#include "host_cuda.h"']
+    lines = [f'#include "{_HEADER}"']
     lines += [f"#define {name} {value}" for name, value in defines.items()]
     lines += [f'#include "{source}"']
     lines += [f"HOST_CUDA_ENTRY({entry})" for entry in entries]
@@ -405,6 +428,7 @@ def _cpu_features() -> tuple[str, ...]:
     return tuple(line for line in first.splitlines() if line.startswith(telling))
 
 
+@cache
 def _symbol_sizes(path: Path) -> dict[str, int]:
     """Bytes of every writable variable of a library, by linker name."""
     try:
