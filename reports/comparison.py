@@ -20,6 +20,7 @@ from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.measurements import (
     Measured,
+    is_uniform,
     kernels_alone,
     latest,
     layer_numbers,
@@ -342,6 +343,8 @@ def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) 
     of_layers, together = [], {}
     for record in records:
         point = record["point"]
+        if not is_uniform(record):
+            continue
         if point["workload"] == WORKLOAD and isinstance(point["layer"], int):
             of_layers.append(record)
         elif point["workload"] == WORKLOAD and point["layer"] == layer_range(LAYERS):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
@@ -12,7 +13,7 @@ from alexconv.planning.transfers import transfer_named
 from alexconv.records.faults import fault_of, fault_of_header
 from alexconv.records.labels import changed_in
 from alexconv.records.statistics import Summary, summarize
-from alexconv.records.store import Record, Records, identity
+from alexconv.records.store import DATA, Record, Records, identity
 from alexconv.reports.published import STUDY_TRANSFER, Series
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -451,7 +452,10 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
         raise UsageError(f"no point was run on {name!r}: the record files know {', '.join(names)}")
     keys = {key for key, header in devices.items() if name_of(header) == name}
     of_device = [(record, file) for record, file in of_layers if record.get("device") in keys]
-    every, unusable = usable(of_device, records.headers)
+    of_uniform = [(record, file) for record, file in of_device if is_uniform(record)]
+    every, unusable = usable(of_uniform, records.headers)
+    if hard := len(of_device) - len(of_uniform):
+        unusable.append(f"{hard} points of other data than {UNIFORM}")
     if not every:
         raise UsageError(f"the record files hold no usable points: {'; '.join(unusable[:3])}")
     points = chosen([point for point in every if at_study_batch(point)])
@@ -471,12 +475,17 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
         for header in usable_headers.values()
         if header["type"] == "profile" and ("device" not in header or header["device"] in keys)
     )
-    last = devices[of_device[-1][0]["device"]]
+    last = devices[of_uniform[-1][0]["device"]]
     shown, every = sorted(points, key=order), sorted(every, key=order)
     cards = {key: card_of(devices[key]) for key in keys}
     return Measurements(
         last, tuple(headers), tuple(shown), len(records.unreadable), tuple(every), tuple(unusable), cards
     )
+
+
+def is_uniform(record: Record) -> bool:
+    """Whether a point is of the data that tables and figures are of."""
+    return bool(record["point"].get(DATA, UNIFORM) == UNIFORM)
 
 
 def at_study_batch(point: Measured) -> bool:

@@ -11,7 +11,8 @@ from alexconv.reports import published
 from alexconv.reports.__main__ import main
 from alexconv.reports.alexnet import section as alexnet_section
 from alexconv.reports.alexnet import theirs_from
-from alexconv.reports.diagnostics import ablations, counter
+from alexconv.reports.comparison import gather
+from alexconv.reports.diagnostics import ablations, counter, problems
 from alexconv.reports.elements import Table
 from alexconv.reports.measurements import Measurements, measurements, stretches
 from alexconv.reports.overview import section as overview
@@ -146,7 +147,7 @@ def test_ablations_and_sweeps_compare_points_of_one_run(tmp_path: Path) -> None:
     both = run_of(tmp_path / "b.jsonl", "bbbb", [timed(1, 128, "direct-register", 5.0, None)])
     table = ablations(measurements(read([*apart[:1], both])))[-1]
     assert isinstance(table, Table)
-    assert [(row[5], row[-1]) for row in table.rows] == [(5.0, "b")]
+    assert [(row[4], row[6]) for row in table.rows] == [("b", 5.0)]
 
 
 # The studies' own figures
@@ -275,3 +276,13 @@ def test_only_unusable_records_are_a_usage_error(tmp_path: Path, capsys: pytest.
     odd["samples"]["kernel"] = [float("nan")]
     assert main([str(write(tmp_path / "few.jsonl", [odd])), "-o", str(tmp_path / "out")]) == 2
     assert "no usable points" in capsys.readouterr().err
+
+
+def test_points_of_other_data_are_left_out_and_counted(tmp_path: Path) -> None:
+    plain = record("alexnet", 1, 128, "direct")
+    hard = record("alexnet", 1, 128, "direct-register")
+    hard["point"]["data"] = "wide"
+    found = measurements(read([write(tmp_path / "r.jsonl", [plain, hard])]))
+    assert [point.series.rung for point in found.every] == ["direct"]
+    assert "1 points of other data than uniform" in problems(found).text
+    assert [len(source.points) for source in gather([tmp_path / "r.jsonl"]).sources] == [1]
