@@ -1,8 +1,11 @@
-"""The ladder: every rung in reading order.
+"""The ladder: every rung in reading order.  Its tables are read-only.
 
 A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folder: docs/adding-a-rung.md.  Whether
 ``auto`` prefers it is said in ``alexconv.tuning.auto``.
 """
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from alexconv.kernels.gemm.ladder import GEMM_RUNGS
 from alexconv.kernels.igemm.ladder import IGEMM_RUNGS
@@ -28,9 +31,12 @@ LADDER: tuple[Rung, ...] = (
     *RESIDENT_RUNGS,
     *WINOGRAD_RUNGS,
 )
-RUNGS: dict[str, Rung] = {rung.name: rung for rung in LADDER}
-ALIASES: dict[str, str] = {rung.alias: rung.name for rung in LADDER}
-FORMER_NAMES: dict[str, str] = {name: rung.name for rung in LADDER for name in rung.formerly}
+_rungs = {rung.name: rung for rung in LADDER}
+_former_names = {name: rung.name for rung in LADDER for name in rung.formerly}
+
+RUNGS: Mapping[str, Rung] = MappingProxyType(_rungs)
+ALIASES: Mapping[str, str] = MappingProxyType({rung.alias: rung.name for rung in LADDER})
+FORMER_NAMES: Mapping[str, str] = MappingProxyType(_former_names)
 
 # Abbreviations of the AlexNet study that name a rung with a transfer.
-TRANSFER_ALIASES: dict[str, tuple[str, str]] = {"um": ("direct", "managed")}
+TRANSFER_ALIASES: Mapping[str, tuple[str, str]] = MappingProxyType({"um": ("direct", "managed")})

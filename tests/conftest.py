@@ -1,10 +1,12 @@
 """Fixtures and marks that every test file shares."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache as once
 from pathlib import Path
 
 import pytest
+from ladders import ladder_with
 
 from alexconv.paths import CACHE_VARIABLE
 
@@ -42,3 +44,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv(CACHE_VARIABLE, str(folder))
     return folder
+
+
+@pytest.fixture
+def change_ladder() -> Iterator[Callable[..., None]]:
+    """Changes the ladder as ``ladder_with`` does, until the test ends."""
+    with ExitStack() as stack:
+        yield lambda *rungs, **changes: stack.enter_context(ladder_with(*rungs, **changes))

@@ -50,6 +50,12 @@ def test_every_kernel_file_is_one_rung_and_every_rung_a_file():
     assert all(rung.path.parent.name == rung.family for rung in LADDER)
 
 
+@pytest.mark.parametrize("table", [RUNGS, ALIASES, FORMER_NAMES, TRANSFER_ALIASES])
+def test_the_ladder_is_read_only(table):
+    with pytest.raises(TypeError):
+        del table[next(iter(table))]
+
+
 def test_names_and_aliases_are_unique():
     names = [*RUNGS, *ALIASES, *TRANSFER_ALIASES, *FORMER_NAMES]
     assert len(RUNGS) == len(ALIASES) == len(LADDER)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+from ladders import ladder_with
 from rich.console import Console
 
 from alexconv.cli import display
@@ -38,8 +39,7 @@ def test_a_record_is_stale_when_a_setting_that_its_outcome_depends_on_changes(ch
 
 def key_with(rung, point=POINT, settings=None):
     """The key of the point if its rung were another one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(RUNGS, rung.name, rung)
+    with ladder_with(rung):
         return Runner(HostExecutor(), [point], settings or Settings()).key(point)
 
 
@@ -105,10 +105,10 @@ def test_what_a_result_does_not_depend_on_makes_no_record_stale(tmp_path):
     assert key_with(moved) != key_with(DIRECT)
 
 
-def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkeypatch, capsys):
+def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkeypatch, change_ladder, capsys):
     reason = "the copy engine's scatter has no twin"
     made_up = replace(DIRECT, name="made-up", alias="mu", gpu_only=reason)
-    monkeypatch.setitem(RUNGS, made_up.name, made_up)
+    change_ladder(made_up)
     monkeypatch.setattr(display, "LADDER", (DIRECT, made_up))
     host = HostExecutor()
     monkeypatch.setattr(host, "load", lambda *arguments: pytest.fail("a rung that cannot run here was compiled"))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from alexconv.kernels import ladder
 from alexconv.kernels.common.planes import THREAD_OUTPUTS
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
@@ -20,7 +19,7 @@ POINT = {"workload": "alexnet", "layer": 2, "N": 1, "rung": "naive", "transfer":
 
 
 @pytest.fixture
-def renamed(monkeypatch):
+def renamed(monkeypatch, change_ladder):
     """The ladder as if ``direct`` had been ``naive``, and its THREAD_OUTPUTS had been PER_THREAD."""
     direct = RUNGS["direct"]
     constants = tuple(
@@ -28,8 +27,7 @@ def renamed(monkeypatch):
         for constant in direct.constants
     )
     renamed = replace(direct, constants=constants, formerly=("naive",))
-    monkeypatch.setitem(ladder.FORMER_NAMES, "naive", "direct")
-    monkeypatch.setitem(ladder.RUNGS, "direct", renamed)
+    change_ladder(renamed, former={"naive": "direct"})
     monkeypatch.setattr("alexconv.planning.points.LADDER", (renamed,))
 
 
@@ -78,10 +76,10 @@ def test_old_names_serve_on_the_command_line(renamed):
     assert parse_constants(["PER_THREAD=1,2"]) == {"THREAD_OUTPUTS": [1, 2]}
 
 
-def test_a_former_name_that_another_rung_still_has_is_that_of_each_rung(monkeypatch):
+def test_a_former_name_that_another_rung_still_has_is_that_of_each_rung(monkeypatch, change_ladder):
     direct, other = RUNGS["direct"], RUNGS["direct-register"]
     still = replace(other, constants=(replace(THREAD_OUTPUTS, name="OUTPUTS", formerly=()),))
-    monkeypatch.setitem(ladder.RUNGS, other.name, still)
+    change_ladder(still)
     monkeypatch.setattr(points, "LADDER", (direct, still))
     chosen = parse_constants(["OUTPUTS=3"])
     rungs: list[tuple[Rung, str | None]] = [(direct, None), (still, None)]

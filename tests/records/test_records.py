@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import FORMER_NAMES
 from alexconv.records.store import RecordFile, digest, identity, line_name, read
 
 AXES = {"workload": "alexnet", "layer": 1, "N": 1, "rung": "direct", "transfer": "pinned", "precision": "fp32"}
@@ -173,8 +172,8 @@ def test_a_header_gives_points_other_keys(tmp_path):
     assert [record["key"] for record in read([file.path]).latest()] == ["newer", "k"]
 
 
-def test_headers_too_have_the_names_of_today(tmp_path, monkeypatch):
-    monkeypatch.setitem(FORMER_NAMES, "naive", "direct")
+def test_headers_too_have_the_names_of_today(tmp_path, change_ladder):
+    change_ladder(former={"naive": "direct"})
     file = RecordFile(tmp_path / "records.jsonl")
     file.header("profile", {"point": {**point(1)["point"], "rung": "naive"}})
     file.header("accuracy", {"rung": "naive"})

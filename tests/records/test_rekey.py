@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ladders import ladder_with
 
 from alexconv.compiling import nvcc
 from alexconv.errors import MissingTool
-from alexconv.kernels import ladder
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.runner import finished
 from alexconv.planning.points import Point
@@ -38,23 +38,6 @@ extern "C" __global__ void first(const float* x, float* y) {
 extern "C" __global__ void second(float* y) { y[threadIdx.x] = SHIFT; }
 """
 MACROS = {"SHIFT": 2, "TAPS": 64, "THREADS": 64}
-
-
-@pytest.fixture(autouse=True)
-def ladder_order():
-    """Puts the ladder back in order: monkeypatch restores a deleted entry at the end of the dictionary."""
-    before = dict(RUNGS)
-    yield
-    assert before == RUNGS
-    RUNGS.clear()
-    RUNGS.update(before)
-
-
-@pytest.fixture
-def monkeypatch(ladder_order):
-    """Is undone before the ladder's order is restored."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
 
 
 RENAMED = {"first": "begin", "second": "end", "product": "multiplied", "taps": "filter_values", "tile": "sums"}
@@ -196,16 +179,14 @@ def test_a_dry_run_writes_nothing(old_file, capsys):
 
 
 @pytest.mark.usefixtures("alike")
-def test_a_renamed_rung_takes_its_records_along(old_file, monkeypatch):
+def test_a_renamed_rung_takes_its_records_along(old_file, change_ladder):
     constants = tuple(
         replace(each, name=f"NEW_{each.name}", formerly=(each.name, *each.formerly)) for each in RUNGS[RUNG].constants
     )
     block = (26, 13, 1)
     launch = replace(RUNGS[RUNG].launches[0], block=lambda p: block)
     renamed = replace(RUNGS[RUNG], name="another", formerly=(RUNG,), constants=constants, launches=(launch,))
-    monkeypatch.setitem(ladder.RUNGS, "another", renamed)
-    monkeypatch.delitem(ladder.RUNGS, RUNG)
-    monkeypatch.setitem(ladder.FORMER_NAMES, RUNG, "another")
+    change_ladder(renamed, without=RUNG, former={RUNG: "another"})
     (raw,) = [raw for raw in rekey.records_of(old_file) if raw["point"]["rung"] == RUNG]
     block = tuple(raw["launches"][0]["block"])
     assert outcome_of(old_file, "another") == {rekey.CARRIED: 1}
@@ -214,32 +195,31 @@ def test_a_renamed_rung_takes_its_records_along(old_file, monkeypatch):
     assert record["key"] != raw["key"]
 
 
-def changed_rung(monkeypatch, **changes):
-    monkeypatch.setitem(RUNGS, RUNG, replace(RUNGS[RUNG], **changes))
-
-
 def larger(numbers):
     return lambda p: tuple(size + 1 for size in numbers(p))
 
 
-CHANGES = {
-    "other launches": lambda patch: changed_rung(
-        patch, launches=(replace(RUNGS[RUNG].launches[0], grid=larger(RUNGS[RUNG].launches[0].grid)),)
-    ),
-    "other constants": lambda patch: changed_rung(patch, constants=RUNGS[RUNG].constants[:1]),
-    "no such rung": lambda patch: patch.delitem(RUNGS, RUNG),
-    "other tolerance": lambda patch: patch.setattr("alexconv.planning.checks.DEVIATIONS", 100),
-    "other machine code": lambda patch: patch.setattr(
-        rekey.Comparison, "_compared", lambda self, named: {named[0]: "other machine code"}
-    ),
+LAUNCH = RUNGS[RUNG].launches[0]
+CHANGED_LADDERS = {
+    "other launches": [replace(RUNGS[RUNG], launches=(replace(LAUNCH, grid=larger(LAUNCH.grid)),))],
+    "other constants": [replace(RUNGS[RUNG], constants=RUNGS[RUNG].constants[:1])],
+    "no such rung": [],
+}
+CHANGED_VALUES = {
+    "other tolerance": ("alexconv.planning.checks.DEVIATIONS", 100),
+    "other machine code": ("rekey.Comparison._compared", lambda self, named: {named[0]: "other machine code"}),
 }
 
 
 @pytest.mark.usefixtures("alike")
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_would_run_otherwise_keeps_its_key(old_file, monkeypatch, change):
+@pytest.mark.parametrize("change", [*CHANGED_LADDERS, *CHANGED_VALUES])
+def test_what_would_run_otherwise_keeps_its_key(old_file, monkeypatch, change_ladder, change):
     keys = [record["key"] for record in read([old_file]).points if record["point"]["rung"] == RUNG]
-    CHANGES[change](monkeypatch)
+    if change in CHANGED_LADDERS:
+        changed = CHANGED_LADDERS[change]
+        change_ladder(*changed, without=None if changed else RUNG)
+    else:
+        monkeypatch.setattr(*CHANGED_VALUES[change])
     assert outcome_of(old_file) == {change: 1}
     assert [record["key"] for record in read([old_file]).points if record["point"]["rung"] == RUNG] == keys
 
@@ -255,7 +235,7 @@ def test_a_key_that_was_stale_stays_so(old_file):
     assert old_file.read_text() == text
 
 
-def test_the_machine_code_of_a_changed_kernel_is_noticed(old_file, tmp_path, monkeypatch):
+def test_the_machine_code_of_a_changed_kernel_is_noticed(old_file, tmp_path):
     source = RUNGS[RUNG].path
     for name, text in (("same", source.read_text()), ("other", source.read_text() + "// the end\n")):
         (tmp_path / f"{name}.cu").write_text(text.replace('#include "../', f'#include "{source.parent.parent}/'))
@@ -264,6 +244,5 @@ def test_the_machine_code_of_a_changed_kernel_is_noticed(old_file, tmp_path, mon
     old_file.write_text("".join(json.dumps(line) + "\n" for line in kept))
     (tmp_path / "other.cu").write_text((tmp_path / "other.cu").read_text().replace("+=", "-=", 1))
     for name, outcome in (("same", rekey.CARRIED), ("other", "other machine code")):
-        with monkeypatch.context() as patch:
-            changed_rung(patch, file=str(tmp_path / f"{name}.cu"))
+        with ladder_with(replace(RUNGS[RUNG], file=str(tmp_path / f"{name}.cu"))):
             assert outcome_of(old_file) == {outcome: 1}

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -208,11 +209,11 @@ PROFILED = {
 
 @pytest.mark.parametrize(("profiles", "expected"), PROFILED.values(), ids=PROFILED)
 def test_measured_bytes_are_those_of_the_last_run_on_the_gpu_for_the_whole_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profiles: list[dict], expected: float
+    tmp_path: Path, change_ladder: Callable[..., None], profiles: list[dict], expected: float
 ) -> None:
     rung = RUNGS["channels"]
     twice = [replace(rung.launches[0], entry="twice")] * 2
-    monkeypatch.setitem(RUNGS, "channels", replace(rung, launches=(*rung.launches, *twice)))
+    change_ladder(replace(rung, launches=(*rung.launches, *twice)))
     one = record("alexnet", 1, 128, "channels")
     file = RecordFile(write(tmp_path / "few.jsonl", [one]))
     for given in profiles:
