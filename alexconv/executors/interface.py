@@ -1,6 +1,6 @@
 """What every executor offers for a planned rung; the run knows no more of an executor than this."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
 from alexconv.planning.layouts import from_study, to_study
 from alexconv.planning.planner import Plan
-from alexconv.planning.transfers import Transfer
+from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.store import Record
 
 Values = npt.NDArray[Any]
@@ -64,8 +64,8 @@ class Executor(Protocol):
     device: Device  # what the ladder has to know of it
 
     @property
-    def transfers(self) -> tuple[str, ...]:
-        """The names of its transfers."""
+    def opens(self) -> Mapping[str, Opener]:
+        """By transfer that it has, what makes the arrays of a plan: a class of Buffers."""
         ...
 
     def describe(self) -> str:

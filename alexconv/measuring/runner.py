@@ -226,7 +226,7 @@ class Runner:
         """How the point is cut to fit; raises Skip."""
         rung, conv = RUNGS[point.rung], point.conv
         transfer = transfer_named(point.transfer)
-        if transfer.kind not in self.executor.transfers:
+        if not transfer.served_by(self.executor):
             raise Skip(f"the {self.executor.name} executor has no transfer {transfer.name}")
         if reason := self.beyond_host_memory(point):
             raise Skip(reason)

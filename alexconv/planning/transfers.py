@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 from alexconv.errors import UsageError
 
@@ -12,23 +11,35 @@ DEFAULT_STREAMS = 4
 Opener = Callable[..., Any]  # of executor, program, plan, x, w and transfer; gives executors.interface.Buffers
 
 
+class Opens(Protocol):
+    """What a transfer has to know of an executor: by transfer, what makes the arrays of a plan there."""
+
+    name: str
+
+    @property
+    def opens(self) -> Mapping[str, Opener]:
+        """The transfers of the table that it has."""
+        ...
+
+
 @dataclass(frozen=True)
 class Transfer:
     """A way to move the arrays of a point: its name, what it does, and the streams that it keeps busy.
 
-    ``opens`` has, by executor, what makes the arrays of a plan.  ``copies``: by copies between host and device;
-    ``page_locked``: from and to page-locked host memory; ``prefetches``: pages are moved before they are used;
-    ``pipelined``: pieces on several streams, whose number may follow the name, as in ``streamed:8``.
+    ``copies``: by copies between host and device; ``page_locked``: from and to page-locked host memory; ``prefetches``:
+    pages are moved before they are used; ``pipelined``: pieces on several streams, whose number may follow the name, as
+    in ``streamed:8``.  ``opens`` has, by executor, what makes the arrays of a plan there, where the executor itself
+    does not say.
     """
 
     name: str
     meaning: str
-    opens: Mapping[str, Opener] = field(hash=False, compare=False)
     streams: int = 1
     copies: bool = True
     page_locked: bool = False
     prefetches: bool = False
     pipelined: bool = False
+    opens: Mapping[str, Opener] = field(default_factory=dict, hash=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -40,59 +51,38 @@ class Transfer:
         """Pieces that a batch is cut into even if it fits whole: two a stream, so that copies and kernels overlap."""
         return 1 if self.streams == 1 else 2 * self.streams
 
-    def opener(self, backend: str) -> Opener:
+    def served_by(self, executor: Opens) -> bool:
+        """Whether an executor has it."""
+        return executor.name in self.opens or self.kind in executor.opens
+
+    def opener(self, executor: Opens) -> Opener:
         """What makes the arrays of a plan on an executor; raises UsageError where it has no such transfer."""
-        if backend not in self.opens:
-            raise UsageError(f"the {backend} executor has no transfer {self.name}")
-        return self.opens[backend]
+        if not self.served_by(executor):
+            raise UsageError(f"the {executor.name} executor has no transfer {self.name}")
+        return self.opens.get(executor.name) or executor.opens[self.kind]
 
-
-def lazily(module: str, name: str) -> Opener:
-    """A class of an executor, imported when it is used."""
-
-    def opened(*arguments: Any) -> Any:
-        return getattr(import_module(f"alexconv.executors.{module}"), name)(*arguments)
-
-    return opened
-
-
-COPIED, MANAGED = lazily("cuda.buffers", "CopiedBuffers"), lazily("cuda.buffers", "ManagedBuffers")
-STREAMED = lazily("cuda.buffers", "StreamedBuffers")
-ON_HOST = lazily("host.buffers", "HostBuffers")
 
 TRANSFERS: dict[str, Transfer] = {
     transfer.name: transfer
     for transfer in (
-        Transfer("pageable", "copies from and to ordinary host memory", {"cuda": COPIED, "host": ON_HOST}),
-        Transfer("pinned", "copies from and to page-locked host memory", {"cuda": COPIED}, page_locked=True),
-        Transfer(
-            "managed",
-            "unified memory: pages move when the kernel or the host touches them",
-            {"cuda": MANAGED},
-            copies=False,
-        ),
+        Transfer("pageable", "copies from and to ordinary host memory"),
+        Transfer("pinned", "copies from and to page-locked host memory", page_locked=True),
+        Transfer("managed", "unified memory: pages move when the kernel or the host touches them", copies=False),
         Transfer(
             "managed-prefetch",
             "unified memory, its pages prefetched to the device and back",
-            {"cuda": MANAGED},
             copies=False,
             prefetches=True,
         ),
         Transfer(
             "streamed",
             "page-locked memory, pieces of the batch on several streams",
-            {"cuda": STREAMED},
             DEFAULT_STREAMS,
             page_locked=True,
             pipelined=True,
         ),
     )
 }
-
-
-def transfers_of(backend: str) -> tuple[str, ...]:
-    """The names of the transfers that an executor has."""
-    return tuple(name for name, transfer in TRANSFERS.items() if backend in transfer.opens)
 
 
 def transfer_named(text: str) -> Transfer:

@@ -76,7 +76,7 @@ def toys(monkeypatch):
     """One entry in each table."""
     monkeypatch.setitem(WORKLOADS, "toy", Workload("toy", (SMALL,), (1,), "a test"))
     monkeypatch.setitem(EXECUTORS, "toy", Backend(lambda wanted: ToyExecutor()))
-    monkeypatch.setitem(TRANSFERS, "noted", Transfer("noted", "copies that are noted", {"host": Noted}))
+    monkeypatch.setitem(TRANSFERS, "noted", Transfer("noted", "copies that are noted", opens={"toy": Noted}))
     monkeypatch.setitem(
         PEERS, "numpy", Peer(("fp32",), lambda executor: np, NumpyRunner, numpy_points, lambda *points: [])
     )
@@ -104,7 +104,7 @@ def test_an_executor_skips_a_transfer_that_the_table_does_not_give_it(toys, tmp_
 def test_an_unknown_transfer_is_an_error_and_never_another_one():
     bound = BoundRung(RUNGS["direct"], SMALL, RUNGS["direct"].resolve(SMALL, {}))
     executor, cut = choose_executor("host"), plan(bound, 1, 1 << 20)
-    unknown = Transfer("teleported", "without a way", {})
+    unknown = Transfer("teleported", "without a way")
     x, w = np.zeros(SMALL.x_shape(1), "f4"), np.zeros(SMALL.w_shape(), "f4")
     with pytest.raises(UsageError, match="the host executor has no transfer teleported"):
         executor.open(executor.load(bound), cut, x, w, unknown)

@@ -2,12 +2,14 @@
 
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from alexconv import run
 from alexconv.errors import UsageError
+from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
@@ -95,7 +97,8 @@ def test_every_piece_has_one_turn_and_those_of_a_layer_keep_their_order(outweigh
 class Device(HostExecutor):
     """The host executor in a GPU's place: a launch of the graph runs the rungs and times nothing."""
 
-    name, measures, transfers, time_limit = "cuda", True, ("pageable", "streamed"), 600.0
+    name, measures, time_limit = "cuda", True, 600.0
+    opens: ClassVar = dict.fromkeys(("pageable", "streamed"), HostBuffers)
     spoils = False
     pdl: tuple[bool, ...] = ()  # of the points that were enqueued
 

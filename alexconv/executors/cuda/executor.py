@@ -5,15 +5,21 @@ The primary context is used and pushed, so other libraries in the process (torch
 
 import atexit
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from typing import Any, SupportsInt
+from typing import Any, ClassVar, SupportsInt
 
 from alexconv.compiling import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.cuda.bindings import PDL_SINCE, import_bindings
-from alexconv.executors.cuda.buffers import Pipeline, StreamedBuffers, time_on_device
+from alexconv.executors.cuda.buffers import (
+    CopiedBuffers,
+    ManagedBuffers,
+    Pipeline,
+    StreamedBuffers,
+    time_on_device,
+)
 from alexconv.executors.cuda.context import PrimaryContext
 from alexconv.executors.cuda.graphs import Graph
 from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
@@ -24,7 +30,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
 from alexconv.planning.planner import Plan
-from alexconv.planning.transfers import Transfer, transfers_of
+from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.store import Record
 
 MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
@@ -57,6 +63,13 @@ class CudaExecutor:
     measures = True
     usual_batch = 128
     time_limit = TIME_LIMIT
+    opens: ClassVar[Mapping[str, Opener]] = {
+        "pageable": CopiedBuffers,
+        "pinned": CopiedBuffers,
+        "managed": ManagedBuffers,
+        "managed-prefetch": ManagedBuffers,
+        "streamed": StreamedBuffers,
+    }
 
     def __init__(self, device: int = 0) -> None:
         self.driver = import_driver()
@@ -92,11 +105,6 @@ class CudaExecutor:
     def attribute(self, name: str) -> int:
         """A device attribute by its name in the driver API."""
         return int(self.gpu.get_attribute(getattr(self.driver.device_attribute, name)))
-
-    @property
-    def transfers(self) -> tuple[str, ...]:
-        """Those that the table has for it."""
-        return transfers_of(CudaExecutor.name)
 
     def unsuited(self, rung: Rung) -> str | None:
         """Why this GPU cannot run the rung, or None."""
@@ -183,7 +191,7 @@ class CudaExecutor:
     def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
         """Allocates the arrays of a plan; raises OutOfMemory."""
         with self.errors(program.bound.rung.name):
-            opened: Buffers = transfer.opener(CudaExecutor.name)(self, program, plan, x, w, transfer)
+            opened: Buffers = transfer.opener(self)(self, program, plan, x, w, transfer)
             return opened
 
     @contextmanager

@@ -3,9 +3,11 @@
 What a CPU needs for a kernel says nothing about a GPU, so nothing is measured here.
 """
 
+from collections.abc import Mapping
 from math import inf
+from typing import ClassVar
 
-from alexconv.executors.host.buffers import HostProgram
+from alexconv.executors.host.buffers import HostBuffers, HostProgram
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.executors.interface import Buffers, Values
 from alexconv.kernels.bound import BoundRung
@@ -13,7 +15,7 @@ from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Rung
 from alexconv.machine import cpu_model
 from alexconv.planning.planner import Plan
-from alexconv.planning.transfers import Transfer, transfers_of
+from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record
 
@@ -28,15 +30,11 @@ class HostExecutor:
     usual_batch = 1
     time_limit = inf  # a CPU may need hours for a large point, and can be interrupted
     device = H200
+    opens: ClassVar[Mapping[str, Opener]] = {"pageable": HostBuffers}  # a copy in host memory
 
     def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
         self.runtime = HostRuntime(build=build, order=order)
         self._because = because
-
-    @property
-    def transfers(self) -> tuple[str, ...]:
-        """Those that the table has for it: a copy in host memory."""
-        return transfers_of(HostExecutor.name)
 
     def describe(self) -> str:
         """What runs the kernels, and why not a GPU."""
@@ -70,7 +68,7 @@ class HostExecutor:
 
     def open(self, program: HostProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
         """Allocates the buffers of a plan."""
-        opened: Buffers = transfer.opener(HostExecutor.name)(self.runtime, program, plan, x, w, transfer)
+        opened: Buffers = transfer.opener(self)(self.runtime, program, plan, x, w, transfer)
         return opened
 
     def health(self) -> Record:
