@@ -1,0 +1,300 @@
+"""Measures what the model of kernel times needs to know of a GPU: rates and latencies of its units.
+
+    python scripts/microbenchmarks.py --out results/h200-microbenchmarks.jsonl
+
+Runs the kernels of ``microbenchmarks.cu``: about half a minute on an H200.  Appends one record of type
+``microbenchmarks`` to the file, with these parts:
+
+``rates``     cycles per instruction of a warp, on one multiprocessor, by kernel and number of warps
+``latencies`` cycles per instruction of a chain of dependent ones
+``order``     when each of 16 warps began and ended, in cycles from the first begin
+``queue``     cycles after which each of 24 loads with 32-way bank conflicts was issued, by number of warps
+``lines``     cycles of a load from L2, of each of 2048 lines
+``straight``  cycles per instruction of loops without branches, by length and number of warps
+``hgmma``     cycles per wgmma instruction of a multiprocessor, by columns and number of warpgroups
+``tma``       cycles per bulk copy, on one multiprocessor and on all
+``read``      bytes per second that all multiprocessors read, by size of the array
+``store``, ``red``  the same for stores and reductions: seconds, bytes stored and sectors touched
+``launch``    milliseconds of sequences of empty kernels, by their number; of one, by its blocks
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from alexconv.cli.options import command_line, exits_cleanly, natural
+from alexconv.compiling import nvcc
+from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.kernels.rung import shape_macros
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile
+from alexconv.shapes import Conv
+
+SOURCE = Path(__file__).with_suffix(".cu")
+WARPS = (1, 4, 8, 16, 32)
+PER_TRIP = 8 * 32  # instructions of a warp in a trip of a rate kernel
+RATES = [
+    "ffma",
+    "imad",
+    "lop3",
+    "shf",
+    "prmt",
+    "hfma2",
+    "fmnmx",
+    "mufu",
+    "f2i",
+    "i2f",
+    "popc",
+    "half_to_float",
+    "pack_half",
+    "lds",
+    "lds64",
+    "lds128",
+    "lds_conflict2",
+    "lds_conflict32",
+    "sts",
+    "sts128",
+]
+CACHED = [
+    "ldg",
+    "ldg_broadcast",
+    "ldg_stride2",
+    "ldg_stride4",
+    "ldg_stride8",
+    "ldg_stride27",
+    "ldg_stride32",
+    "ldg_stride33",
+    "ldg64",
+    "ldg128",
+]
+LATENCIES = ["ffma", "imad", "lop3", "shf", "mufu", "hfma2", "barrier", "lds", "l1", "l2"]
+STRAIGHT = (256, 512, 1024, 2048, 4096, 8192, 16384)
+MIB = 1 << 20
+READ_MIB = (2, 4, 8, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 128, 512)
+STORES = {  # words a lane group stores: bytes stored of each 32-byte sector touched
+    "store_whole": 32,
+    "store_shifted": 32,
+    "store_half_sectors": 16,
+    "store_words_of_sectors": 4,
+    "store_rows_of_27": 32,
+    "store_rows_of_13": 32,
+    "store_halves": 32,
+}
+REDUCTIONS = [
+    "red_coalesced",
+    "red_pairs",
+    "red_quads",
+    "red_warp_one_word",
+    "red_warp_one_word_apart",
+    "red_sector_each",
+]
+REPEATS = 5
+
+
+class Bench:
+    """The compiled kernels and their memory on a GPU."""
+
+    def __init__(self, executor: CudaExecutor) -> None:
+        self.executor, self.driver = executor, executor.driver
+        macros = shape_macros(Conv(C=1, H=8, W=8, M=1, R=3, S=3))  # which the headers want
+        self.module = self.driver.module_from_buffer(nvcc.compile_cubin(SOURCE, macros, executor.arch))
+        self.bytes = 1 << 30
+        self.data = self.driver.mem_alloc(self.bytes)
+        self.driver.memset_d8(self.data, 0, self.bytes)
+        self.clock_count = 2 * 132 * 64
+        self.clocks = self.driver.mem_alloc(8 * self.clock_count)
+
+    def function(self, name: str, shared: int = 0) -> Any:
+        """A kernel that may have so much dynamic shared memory."""
+        function = self.module.get_function(name)
+        if shared > 48 * 1024:
+            function.set_attribute(self.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        return function
+
+    def cycles(self, name: str, blocks: int, threads: int, steps: int, shared: int = 0) -> Any:
+        """Begin and end of each warp, ``[warps][2]``, of the second of two runs."""
+        function = self.function(name, shared)
+        for _ in range(2):
+            function(self.data, self.clocks, np.int32(steps), grid=(blocks, 1), block=(threads, 1, 1), shared=shared)
+        found = np.empty(self.clock_count, np.int64)
+        self.driver.memcpy_dtoh(found, self.clocks)
+        return found.reshape(-1, 2)
+
+    def spent(self, name: str, blocks: int, threads: int, steps: int, shared: int = 0) -> float:
+        """Cycles from the first warp's begin to the last one's end, in one block of several warps."""
+        warps = self.cycles(name, blocks, threads, steps, shared)[: threads // 32]
+        return float(warps[:, 1].max() - warps[:, 0].min())
+
+    def seconds(self, launches: Any) -> float:
+        """Median time of what ``launches`` enqueues, after a first run."""
+        samples = []
+        for _ in range(REPEATS + 1):
+            start, end = self.driver.Event(), self.driver.Event()
+            start.record()
+            launches()
+            end.record()
+            end.synchronize()
+            samples.append(end.time_since(start) / 1e3)
+        return median(samples[1:])
+
+    def chip(self, name: str, words: int, steps: int, blocks: int = 132 * 4, threads: int = 512) -> float:
+        """Seconds of a kernel on the whole GPU."""
+        function = self.function(name)
+        arguments = (self.data, np.uint64(words), np.int32(steps))
+        return self.seconds(lambda: function(*arguments, grid=(blocks, 1), block=(threads, 1, 1)))
+
+
+def rates(bench: Bench) -> Record:
+    """See ``rates`` above."""
+    steps = 40
+    found = {
+        name: {str(w): bench.spent(f"rate_{name}", 1, 32 * w, steps) / (steps * PER_TRIP * w) for w in WARPS}
+        for name in RATES
+    }
+    for name in CACHED:
+        found[name] = {str(w): bench.spent(f"rate_{name}", 1, 32 * w, steps) / (steps * 64 * w) for w in WARPS}
+    for name in ("hmma_fp16", "hmma_tf32"):
+        found[name] = {str(w): bench.spent(f"rate_{name}", 1, 32 * w, steps) / (steps * 64 * w) for w in WARPS}
+    return found
+
+
+def latencies(bench: Bench) -> Record:
+    """See ``latencies`` above."""
+    steps = 40
+    found = {name: bench.spent(f"latency_{name}", 1, 32, steps) / (steps * 32) for name in LATENCIES}
+    found["barrier_16_warps"] = bench.spent("latency_barrier", 1, 512, steps) / (steps * 32)
+    return found | {
+        name: bench.spent(f"latency_{name}", 1, 32, steps) / (steps * 64) for name in ("hmma_fp16", "hmma_tf32")
+    }
+
+
+def order(bench: Bench) -> Record:
+    """See ``order`` above."""
+
+    def spans(name: str) -> list[list[int]]:
+        found = bench.cycles(name, 1, 512, 64)[:16]
+        return [[int(begin), int(end)] for begin, end in found - found[:, 0].min()]
+
+    return {name: spans(name) for name in ("issue_order", "issue_order_lds")}
+
+
+def queue(bench: Bench) -> Record:
+    """See ``queue`` above."""
+    found = {}
+    for warps in (1, 4, 8):
+        clocks = bench.cycles("queue_depth", 1, 32 * warps, 1)[: warps * 24]
+        found[str(warps)] = [[int(c) for c in clocks[24 * w : 24 * w + 24, 1]] for w in range(warps)]
+    return found
+
+
+def lines(bench: Bench) -> list[int]:
+    """See ``lines`` above."""
+    found = bench.cycles("latency_by_line", 1, 32, 2048)[:2048]
+    return [int(end - begin) for begin, end in found]
+
+
+def straight(bench: Bench) -> Record:
+    """See ``straight`` above."""
+    return {
+        str(length): {
+            str(w): bench.spent(f"straight_{length}", 1, 32 * w, 20) / (20 * length * w) for w in (1, 4, 8, 16, 32)
+        }
+        for length in STRAIGHT
+    }
+
+
+def hgmma(bench: Bench) -> Record:
+    """See ``hgmma`` above; a warpgroup issues 8 of them a trip."""
+    return {
+        str(n): {
+            str(groups): bench.spent(f"rate_hgmma_{n}", 1, 128 * groups, 100, 65536) / (100 * 8 * groups)
+            for groups in (1, 2, 3)
+            if not (n == 256 and groups == 3)
+        }
+        for n in (96, 128, 256)
+    }
+
+
+def tma(bench: Bench) -> Record:
+    """See ``tma`` above."""
+    found: Record = {}
+    for name in ("tma_latency_128", "tma_latency_4096", "tma_latency_16384", "tma_rate_16384"):
+        for blocks in (1, 132):
+            clocks = bench.cycles(name, blocks, 32, 200, 6 * 16384)[:blocks]
+            found[f"{name} on {blocks}"] = float(np.median(clocks[:, 1] - clocks[:, 0])) / 200
+    return found
+
+
+def memory(bench: Bench) -> Record:
+    """See ``read``, ``store`` and ``red`` above."""
+    read = {}
+    for size in READ_MIB:
+        trips = max(2, 2048 // size)
+        read[str(size)] = trips * size * MIB / bench.chip("chip_read", size * MIB // 4, trips, 132 * 8, 256)
+    one = bench.chip("chip_read", 4 * MIB // 4, 20, 1, 1024)
+    store = {}
+    for name, share in STORES.items():
+        for size in (8, 512):
+            trips = 64 if size == 8 else 2
+            seconds = bench.chip(name, size * MIB // 4, trips)
+            sectors = trips * size * MIB // 32
+            store[f"{name} {size} MiB"] = {"seconds": seconds, "sectors": sectors, "bytes": sectors * share}
+    red = {}
+    for name in REDUCTIONS:
+        threads = 132 * 4 * 512
+        red[name] = {"seconds": bench.chip(name, 8 * MIB // 4, 200), "threads": threads * 200}
+    red["red_warp_one_word in 1 word"] = {"seconds": bench.chip("red_warp_one_word", 1, 20), "threads": threads * 20}
+    return {"read": read, "read_one_multiprocessor": 20 * 4 * MIB / one, "store": store, "red": red}
+
+
+def launches(bench: Bench) -> Record:
+    """See ``launch`` above; a kernel before hides what the CPU needs to enqueue them."""
+    nothing, busy = bench.function("nothing"), bench.function("chip_read")
+
+    def timed(count: int, blocks: int, threads: int) -> float:
+        samples = []
+        for _ in range(20):
+            start, end = bench.driver.Event(), bench.driver.Event()
+            busy(bench.data, np.uint64(64 * MIB), np.int32(10), grid=(528, 1), block=(512, 1, 1))
+            start.record()
+            for _ in range(count):
+                nothing(bench.data, np.uint64(0), np.int32(0), grid=(blocks, 1), block=(threads, 1, 1))
+            end.record()
+            end.synchronize()
+            samples.append(end.time_since(start))
+        return median(samples)
+
+    return {
+        "kernels": {str(count): timed(count, 132, 128) for count in (0, 1, 2, 4, 8, 16)},
+        "blocks": {f"{blocks} x {t}": timed(1, blocks, t) for t in (128, 1024) for blocks in (132, 13200, 132000)},
+    }
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and records; returns the exit status."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    options.add_argument("--out", type=Path, default=Path("study/microbenchmarks.jsonl"), metavar="FILE")
+    options.add_argument("--device", type=natural, default=0, help="number of the GPU (default: 0)")
+    chosen = options.parse_args(arguments)
+    executor = CudaExecutor(chosen.device)
+    bench = Bench(executor)
+    found: Record = {}
+    for part in (rates, latencies, order, queue, lines, straight, hgmma, tma, launches):
+        found[part.__name__] = part(bench)
+        print(part.__name__, flush=True)
+    found |= memory(bench)
+    found["launch"] = found.pop("launches")
+    file = RecordFile(chosen.out)
+    headers = environment.write_headers(file, executor.header(), command_line("scripts/microbenchmarks.py", arguments))
+    file.header("microbenchmarks", {**headers, **found})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
