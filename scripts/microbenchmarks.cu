@@ -37,7 +37,9 @@ struct Stopwatch {
     }
 };
 
-#define KERNEL(name) extern "C" __global__ void name(unsigned* data, long long* clocks, int steps)
+#define KERNEL_OF(threads, name) \
+    extern "C" __global__ void __launch_bounds__(threads) name(unsigned* data, long long* clocks, int steps)
+#define KERNEL(name) KERNEL_OF(1024, name)
 
 // Independent instructions: `body` computes r[chain].
 #define RATE(name, body)                                  \
@@ -381,9 +383,9 @@ __device__ void warpgroup_products(unsigned* data, long long* clocks, int steps)
     if (sum == 1)
         data[0] = 1;
 }
-KERNEL(rate_hgmma_96) { warpgroup_products<96>(data, clocks, steps); }
-KERNEL(rate_hgmma_128) { warpgroup_products<128>(data, clocks, steps); }
-KERNEL(rate_hgmma_256) { warpgroup_products<256>(data, clocks, steps); }
+KERNEL_OF(384, rate_hgmma_96) { warpgroup_products<96>(data, clocks, steps); }
+KERNEL_OF(384, rate_hgmma_128) { warpgroup_products<128>(data, clocks, steps); }
+KERNEL_OF(384, rate_hgmma_256) { warpgroup_products<256>(data, clocks, steps); }
 
 // Bulk copies of the TMA: one thread of a block brings BULK_BYTES, waits, and again: the latency of a copy.  With
 // `stages` in flight: its rate.
@@ -426,7 +428,8 @@ KERNEL(tma_latency_16384) { bulk_copies<16384, 1>(data, clocks, steps); }
 KERNEL(tma_rate_16384) { bulk_copies<16384, 6>(data, clocks, steps); }
 
 // The whole chip.  `data` has `words` words; each kernel makes `steps` trips over them.
-#define CHIP(name) extern "C" __global__ void name(unsigned* data, unsigned long long words, int steps)
+#define CHIP(name) \
+    extern "C" __global__ void __launch_bounds__(1024) name(unsigned* data, unsigned long long words, int steps)
 
 // Reads 16 bytes a lane, bypassing L1; in each trip a block reads what another block read in the last one.
 CHIP(chip_read)
