@@ -1,0 +1,276 @@
+"""nvdisasm: finding it, running it, and its text as typed instructions.
+
+Only the text of ``nvdisasm -c -hex -g`` is read.  The 64 bits after an instruction's own hold what the compiler decided
+about its timing: cycles until the warp's next one, the scoreboards that it sets and those that it waits for.  Their
+place has been the same since Volta (Jia et al., "Dissecting the NVIDIA Volta GPU architecture via microbenchmarking",
+2018, section 2.1; Huerta et al., "Analyzing modern NVIDIA GPU cores", 2025, section 4).
+"""
+
+import lzma
+import re
+import shutil
+import struct
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from alexconv.compiling.nvcc import find_nvcc
+from alexconv.errors import AlexconvError, CompileError, MissingTool
+from alexconv.files import replacing
+from alexconv.paths import cache_dir
+
+BYTES = 16  # of an instruction
+TIME_LIMIT = 120  # seconds for one cubin
+
+_ENTRY = re.compile(r"\.text\.(\S+):")
+_LABEL = re.compile(r"(\.L\S*|\$\S+):")
+_LINE = re.compile(r'\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
+_INSTRUCTION = re.compile(
+    r"\s+/\*(?P<at>[0-9a-f]{4,})\*/\s+\{?\s*(?P<text>.*?)\s*;?\s*\}?\s*/\* 0x(?P<low>[0-9a-f]{16}) \*/"
+)
+_CONTROL = re.compile(r"\s+/\* 0x(?P<high>[0-9a-f]{16}) \*/")
+_NOTE = re.compile(r'\(\*".*?"\*\)')  # such as (*"SpillRefill"*)
+_GUARD = re.compile(r"@(?P<not>!?)(?P<uniform>U?)P(?P<number>\d|T)\s+")
+_TARGET = re.compile(r"([^,\s]) +`\(")  # RET has no comma before its function
+_OPERANDS = re.compile(r",\s*(?![^\[]*\])")
+_REGISTER = re.compile(r"(?P<kind>U?[RP])(?P<number>\d+|Z|T)")
+_SUFFIXES = re.compile(r"\.(reuse|H0_H0|H1_H1|64|U32|F32)\b")
+_SCALE = re.compile(r"\.X(4|8|16)\b")
+_CONSTANT = re.compile(r"c\[(?P<bank>0x[0-9a-f]+)\]\s*\[(?P<inside>.*)\]")
+_GLOBAL = re.compile(r"desc\[UR\d+\]\s*(?P<inside>\[.*\])")
+_PRODUCT_OPERAND = re.compile(r"gdesc\[UR(?P<number>\d+|Z)\]")
+_HEX = re.compile(r"-?0x[0-9a-f]+")
+
+NO_REGISTER, NO_UNIFORM, ALWAYS = 255, 63, 7  # RZ, URZ, PT
+_NONE_OF = {"R": NO_REGISTER, "UR": NO_UNIFORM, "P": ALWAYS, "UP": ALWAYS}
+_FLOATS = {"+INF": "inf", "-INF": "-inf", "+QNAN": "nan", "-QNAN": "nan"}
+
+
+class UnknownInstruction(AlexconvError):
+    """Machine code that the model cannot follow."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of an instruction.
+
+    ``kind`` is R, UR, P or UP (a register or predicate, whose ``number`` is that of RZ, URZ or PT where it has none),
+    I (``value`` is the bits), C (constant bank ``bank``), M (memory), S (special register ``name``), L (label, whose
+    instruction is ``value``), B (convergence barrier), G (descriptors of a matrix product) or X (what does not matter
+    here).  Memory and constants add registers ``number`` (times ``scale``), ``uniform`` and ``value``.
+    """
+
+    kind: str
+    number: int = NO_REGISTER
+    value: int = 0
+    uniform: int = NO_UNIFORM
+    scale: int = 1
+    bank: int = 0
+    name: str = ""
+    negative: bool = False
+    inverted: bool = False
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction of a kernel, and where its source is.
+
+    ``guard`` is the predicate without which it does nothing.  ``stall`` are the cycles until the warp's next
+    instruction; ``writes`` and ``reads`` are the scoreboards that count its results and its operands, if any; ``waits``
+    is the mask of those that it needs at rest.
+    """
+
+    text: str
+    name: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Operand
+    stall: int
+    writes: int | None
+    reads: int | None
+    waits: int
+    yields: bool
+    file: str
+    line: int
+
+
+@cache
+def find_nvdisasm() -> str:
+    """nvdisasm on the PATH, beside nvcc, or of the wheel nvidia-cuda-nvdisasm; raises MissingTool."""
+    found = shutil.which("nvdisasm")
+    if not found:
+        try:
+            beside = Path(find_nvcc()).resolve().parent / "nvdisasm"
+        except MissingTool:
+            beside = Path("nvdisasm")
+        wheel = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/nvdisasm"))
+        found = next((shutil.which(place) for place in (beside, *wheel) if shutil.which(place)), None)
+    if not found:
+        raise MissingTool(
+            "nvdisasm is not on this machine: pip install 'alexconv[predict]', or install the CUDA toolkit's"
+        )
+    return found
+
+
+def disassembled(cubin: bytes) -> str:
+    """nvdisasm's text of a cubin, from the cache if it is there; raises MissingTool and CompileError."""
+    path = cache_dir("disassembly") / f"{sha256(cubin).hexdigest()[:32]}.xz"
+    try:
+        return lzma.decompress(path.read_bytes()).decode()
+    except (OSError, lzma.LZMAError):
+        pass
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [find_nvdisasm(), "-c", "-hex", "-g", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+    if done.returncode:
+        raise CompileError(f"nvdisasm: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'it failed'}")
+    with replacing(path) as target:
+        target.write_bytes(lzma.compress(done.stdout.encode(), preset=1))
+    return done.stdout
+
+
+def kernels(text: str) -> dict[str, list[Instruction]]:
+    """The instructions of each kernel of nvdisasm's text; raises UnknownInstruction."""
+    return {entry: list(_instructions(lines)) for entry, lines in _sections(text)}
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    entry, lines = None, list[str]()
+    for line in text.splitlines():
+        if match := _ENTRY.match(line):
+            if entry:
+                yield entry, lines
+            entry, lines = match[1], []
+        elif line.startswith("\t.section") and entry:
+            yield entry, lines
+            entry, lines = None, []
+        elif entry:
+            lines.append(line)
+    if entry:
+        yield entry, lines
+
+
+def _instructions(lines: list[str]) -> Iterator[Instruction]:
+    rows: list[tuple[str, int, str, int]] = []
+    labels: dict[str, int] = {}
+    pending: str | None = None
+    file, number = "", 0
+    for line in lines:
+        if match := _LINE.match(line):
+            file, number = match["file"], int(match["line"])
+        elif match := _LABEL.match(line):
+            labels[match[1]] = len(rows)
+        elif pending is None and (match := _INSTRUCTION.match(line)):
+            pending = match["text"]
+        elif pending is not None and (match := _CONTROL.match(line)):
+            rows.append((pending, int(match["high"], 16) >> 41, file, number))
+            pending = None
+    for text, control, file, number in rows:
+        yield _instruction(text, control, labels, file, number)
+
+
+def _instruction(text: str, control: int, labels: dict[str, int], file: str, line: int) -> Instruction:
+    rest = _NOTE.sub("", text).strip().rstrip(";").strip()
+    guard = Operand("P", ALWAYS)
+    if match := _GUARD.match(rest):
+        number = ALWAYS if match["number"] == "T" else int(match["number"])
+        guard = Operand(f"{match['uniform']}P", number, inverted=bool(match["not"]))
+        rest = rest[match.end() :]
+    head, _, tail = rest.partition(" ")
+    name, *modifiers = head.split(".")
+    halves = name in ("HFMA2", "HADD2", "HMUL2")
+    words = [word.strip() for word in _OPERANDS.split(_TARGET.sub(r"\1, `(", tail)) if word.strip()]
+    operands = tuple(_operand(word, labels, halves, text) for word in words)
+    scoreboards = [None if number == 7 else number for number in (control >> 5 & 7, control >> 8 & 7)]
+    return Instruction(
+        rest,
+        name,
+        tuple(modifiers),
+        operands,
+        guard,
+        stall=control & 15,
+        writes=scoreboards[0],
+        reads=scoreboards[1],
+        waits=control >> 11 & 63,
+        yields=not control >> 4 & 1,
+        file=file,
+        line=line,
+    )
+
+
+def _operand(text: str, labels: dict[str, int], halves: bool, instruction: str) -> Operand:
+    word = text
+    if word.startswith("`("):
+        return Operand("L", value=labels.get(word[2:-1], 0))  # a kernel's own name is its beginning
+    inverted = word.startswith(("!", "~"))
+    word = word.lstrip("!~")
+    negative = word.startswith("-") and not re.match(r"-(0x|\d|\.|INF|QNAN)", word)
+    word = word.removeprefix("-") if negative else word
+    word = word.strip("|")
+    signs = {"negative": negative, "inverted": inverted}
+    if match := _CONSTANT.fullmatch(word):
+        number, uniform, scale, value = _sum(match["inside"], instruction)
+        return Operand("C", number, value, uniform, scale, int(match["bank"], 16), **signs)
+    if match := _GLOBAL.fullmatch(word):
+        word = match["inside"]
+    if word.startswith("["):
+        number, uniform, scale, value = _sum(word.strip("[]"), instruction)
+        return Operand("M", number, value, uniform, scale, **signs)
+    if match := _PRODUCT_OPERAND.fullmatch(word):
+        return Operand("G", NO_UNIFORM if match["number"] == "Z" else int(match["number"]))
+    if word.startswith("SR"):
+        return Operand("S", name=word)
+    bare = _SUFFIXES.sub("", word)
+    if match := _REGISTER.fullmatch(bare):
+        kind = match["kind"]
+        return Operand(kind, int(match["number"]) if match["number"].isdecimal() else _NONE_OF[kind], **signs)
+    if match := re.fullmatch(r"B(\d+)", bare):
+        return Operand("B", int(match[1]))
+    if re.fullmatch(r"PR|SB\d|gsb\d", bare):
+        return Operand("X", name=bare)
+    if _HEX.fullmatch(bare):
+        return Operand("I", value=int(bare, 16), **signs)
+    try:
+        number = float(_FLOATS.get(bare, bare))
+    except ValueError:
+        raise UnknownInstruction(f"an operand that the model does not know, {text!r}: {instruction}") from None
+    return Operand("I", value=_bits(number, halves), **signs)
+
+
+def _bits(number: float, half: bool) -> int:
+    bits: int = struct.unpack("<H", struct.pack("<e", number))[0] if half else _bits_of_single(number)
+    return bits
+
+
+def _bits_of_single(number: float) -> int:
+    bits: int = struct.unpack("<I", struct.pack("<f", number))[0]
+    return bits
+
+
+def _sum(text: str, instruction: str) -> tuple[int, int, int, int]:
+    """Register, uniform register, factor of the register, and number, of what is in brackets."""
+    number, uniform, scale, value = NO_REGISTER, NO_UNIFORM, 1, 0
+    for part in text.split("+"):
+        word = part.strip()
+        if match := _SCALE.search(word):
+            scale = int(match[1])
+            word = _SCALE.sub("", word)
+        bare = _SUFFIXES.sub("", word)
+        if match := _REGISTER.fullmatch(bare):
+            index = int(match["number"]) if match["number"].isdecimal() else None
+            if match["kind"] == "R" and index is not None:
+                number = index
+            elif match["kind"] == "UR" and index is not None:
+                uniform = index
+        elif _HEX.fullmatch(bare):
+            value += int(bare, 16)
+        elif bare:
+            raise UnknownInstruction(f"an address that the model does not know, [{text}]: {instruction}")
+    return number, uniform, scale, value

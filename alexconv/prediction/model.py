@@ -1,0 +1,231 @@
+"""The time of a rung's launches on a GPU: blocks on one multiprocessor, waves of them, device memory, overheads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from math import ceil, prod
+
+from alexconv.compiling import nvcc
+from alexconv.kernels.bound import BoundRung, LaunchConfig
+from alexconv.kernels.rung import BATCH, Dims
+from alexconv.prediction import cubins, disassembly, native, traffic
+from alexconv.prediction.gpu import WARP, Gpu
+from alexconv.prediction.native import ARRAY_SHIFT, Outcome, Work
+
+FEWEST_WAVES, MOST_WAVES = 3, 12  # of blocks that are simulated
+ENOUGH_ISSUED = 1_500_000  # instructions of all warps; fewer waves where a block has many
+UNIT_NAMES = {
+    "issue": "issue slots",
+    "fma": "FMA pipe",
+    "alu": "ALU pipe",
+    "half": "half-precision pipe",
+    "xu": "special-function unit",
+    "tensor": "tensor cores",
+    "lsu": "L1 and shared memory",
+    "l2": "L2",
+    "dram": "device memory",
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's machine code and what a block of it needs."""
+
+    entry: str
+    code: tuple[disassembly.Instruction, ...]
+    needs: cubins.Needs
+
+    @cached_property
+    def table(self) -> native.Table:
+        """The code as the simulator reads it; raises UnknownInstruction."""
+        return native.table(self.code)
+
+    @cached_property
+    def named_registers(self) -> int:
+        """Registers that the code names."""
+        return native.registers_of(self.code)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A launch: ``seconds`` with its overhead, the busy share of each unit, and what was simulated.
+
+    ``blocks_each`` are blocks of a multiprocessor, on average; ``simulated`` those that were run.
+    """
+
+    entry: str
+    seconds: float
+    overhead: float
+    dram_bytes: tuple[float, float]  # read, written
+    utilisation: dict[str, float]
+    resident: int
+    occupancy: float
+    blocks_each: float
+    waves: float
+    simulated: int
+    needs: cubins.Needs
+    dynamic_shared: int
+    outcome: Outcome = field(repr=False)
+
+    @property
+    def limiting(self) -> str:
+        """The busiest unit, or ``latency`` where none works half of the time."""
+        unit = max(self.utilisation, key=lambda name: self.utilisation[name])
+        return UNIT_NAMES[unit] if self.utilisation[unit] > 0.5 else "latency"
+
+
+def compile_kernels(bound: BoundRung, gpu: Gpu) -> dict[str, Kernel]:
+    """The kernels of a rung's file by entry point; raises MissingTool, CompileError, UnknownInstruction."""
+    arch = nvcc.arch_name(gpu.capability)
+    cubin = nvcc.compile_cubin(bound.rung.path, bound.macros, arch)
+    return read_kernels(disassembly.disassembled(cubin), cubins.needs(cubin, arch), bound.entries())
+
+
+def read_kernels(text: str, needs: Mapping[str, cubins.Needs], entries: Sequence[str]) -> dict[str, Kernel]:
+    """The kernels of nvdisasm's text; raises UnknownInstruction."""
+    found = disassembly.kernels(text)
+    return {entry: Kernel(entry, tuple(found[entry]), needs[entry]) for entry in entries}
+
+
+def predict(bound: BoundRung, kernels: Mapping[str, Kernel], images: int, gpu: Gpu) -> list[Prediction]:
+    """The launches of a rung over so many images, one after the other as they run.
+
+    Micro-batches of the same size are predicted once.  Raises UnknownInstruction.
+    """
+    found: list[Prediction] = []
+    known: dict[int, list[Prediction]] = {}
+    for _, count in bound.micro_batches(images):
+        if count not in known:
+            known[count] = [
+                predict_launch(launch, kernels[launch.entry], bound, count, gpu) for launch in bound.launches(count)
+            ]
+        found += known[count]
+    first = gpu["launch.first_seconds"]
+    return [
+        replace(each, seconds=each.seconds + overhead, overhead=overhead)
+        for k, each in enumerate(found)
+        for overhead in [first if k == 0 else gpu["launch.next_seconds"]]
+    ]
+
+
+def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, images: int, gpu: Gpu) -> Prediction:
+    """One launch over so many images, without its overhead; raises UnknownInstruction."""
+    shared = kernel.needs.static_shared + launch.dynamic_shared
+    resident = gpu.resident_blocks(prod(launch.block), kernel.needs.registers, shared)
+    total = prod(launch.grid)
+    each = total / gpu.multiprocessors
+    together = min(resident, max(1, ceil(each)))
+    arrays = addresses(bound)
+    work = Work(
+        launch.grid,
+        launch.block,
+        shared,
+        1,
+        gpu.l1_bytes(resident, shared),
+        (0,),
+        tuple(images if name == BATCH else arrays[name] for name in launch.args),
+    )
+    busy = min(total, gpu.multiprocessors)
+
+    def run(what: Work, read: float = 0, write: float = 0) -> Outcome:
+        return native.simulate(kernel.table, kernel.named_registers, what, gpu.parameters(busy, read, write))
+
+    one = run(replace(work, footprint=True, blocks=(middle(launch.grid),)))
+    dram = traffic.of_launch(launch.grid, one, lambda block: run(replace(work, footprint=True, blocks=(block,))), gpu)
+    blocks = sample(total, gpu.multiprocessors, together, one.counters["issued"])
+    scale = total / len(blocks)
+    reads = max(1.0, total * one.counters["l2_reads"])
+    writes = max(1.0, total * (one.counters["store_sectors"] + one.counters["reduction_sectors"]))
+    read_share = min(1.0, dram.read / traffic.SECTOR / reads)
+    write_share = min(1.0, dram.written / traffic.SECTOR / writes)
+    outcome = run(replace(work, resident=together, blocks=blocks), read_share, write_share)
+    cycles = extrapolated(outcome, together, each)
+    seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
+    return Prediction(
+        launch.entry,
+        seconds,
+        0.0,
+        (dram.read, dram.written),
+        utilisation(outcome, scale, seconds, dram, busy, gpu),
+        resident,
+        resident * ceil(prod(launch.block) / WARP) / gpu["occupancy.warps"],
+        each,
+        each / resident,
+        len(blocks),
+        kernel.needs,
+        launch.dynamic_shared,
+        outcome,
+    )
+
+
+@cache
+def _names(bound: BoundRung) -> tuple[str, ...]:
+    rung = bound.rung
+    arrays = [array.name for array in (*rung.scratch, *rung.prepared)]
+    return ("x", "w", "y", *arrays, *(each.name for each in rung.maps))
+
+
+def addresses(bound: BoundRung) -> dict[str, int]:
+    """Where each array of a rung begins, far from the others."""
+    return {name: (k + 1) << ARRAY_SHIFT for k, name in enumerate(_names(bound))}
+
+
+def middle(grid: Dims) -> int:
+    """The number of a block away from the grid's edges."""
+    x, y, z = (size // 2 for size in grid)
+    return x + grid[0] * (y + grid[1] * z)
+
+
+def sample(total: int, multiprocessors: int, together: int, issued: float) -> tuple[int, ...]:
+    """The blocks to simulate: all of one multiprocessor, or waves of it spread over the grid.
+
+    Blocks at the edge of a plane do less than others, so that the first waves would not stand for all.  ``issued`` are
+    the instructions of one block.
+    """
+    all_of_one = ceil(total / multiprocessors)
+    waves = max(FEWEST_WAVES, min(MOST_WAVES, int(ENOUGH_ISSUED / max(1.0, issued * together))))
+    count = waves * together
+    if all_of_one <= count:
+        first = (total - 1) % multiprocessors // 2  # one that has all_of_one of them
+        return tuple(first + k * multiprocessors for k in range(all_of_one))
+    return tuple(
+        (int(total * (wave + 0.5) / waves) + k * multiprocessors) % total
+        for wave in range(waves)
+        for k in range(together)
+    )
+
+
+def extrapolated(outcome: Outcome, together: int, each: float) -> float:
+    """Cycles of a multiprocessor that has ``each`` blocks, of which the first were simulated."""
+    ends = outcome.finished
+    count = len(ends)
+    if each <= count:
+        return float(ends[-1])
+    steady = (ends[count - together] - ends[0]) / (count - together) if count > together else ends[-1] / count
+    return float(ends[-1] + (each - count) * steady)
+
+
+def utilisation(
+    outcome: Outcome, scale: float, seconds: float, dram: traffic.Traffic, busy: int, gpu: Gpu
+) -> dict[str, float]:
+    """The share of the launch's time that each unit works; ``scale`` is all blocks over those simulated."""
+    counters = outcome.counters
+    cycles = seconds * gpu.clock_hz
+    on_one = scale / gpu.multiprocessors  # a multiprocessor's share of all blocks over those simulated
+    schedulers = 4
+    sectors = counters["l2_reads"] + counters["store_sectors"] + counters["reduction_sectors"]
+
+    def pipe(*names: str) -> float:
+        return sum(counters[f"pipe_{name}"] for name in names) * on_one / cycles / schedulers
+
+    return {
+        "issue": counters["issued"] * on_one / cycles / schedulers,
+        "fma": pipe("fma") + pipe("heavy") / 2,
+        "alu": pipe("alu"),
+        "half": pipe("half"),
+        "xu": pipe("xu"),
+        "tensor": pipe("tensor"),
+        "lsu": counters["lsu"] * on_one / cycles,
+        "l2": sectors * scale / cycles / gpu["memory.l2_sectors_per_cycle"],
+        "dram": (dram.read + dram.written) / seconds / gpu["device.dram_bytes_per_s"],
+    }

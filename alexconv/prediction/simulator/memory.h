@@ -1,0 +1,155 @@
+// What a warp's accesses cost: lines, sectors and bank conflicts; the L1 cache; the way to L2 and device memory.
+#pragma once
+#include "machine.h"
+
+constexpr int LINE = 128, SECTOR = 32, BANKS = 32;
+
+struct Access {
+    int lines = 0, sectors = 0, wavefronts = 0, partial = 0;
+    u64 line[2 * LANES];
+    u32 mask[2 * LANES];  // sectors of the line
+
+    void add(u64 byte, int bytes)
+    {
+        for (u64 s = byte / SECTOR; s <= (byte + bytes - 1) / SECTOR; s++) {
+            const u64 number = s / (LINE / SECTOR);
+            int k = lines - 1;  // lanes that follow each other mostly touch the line before
+            while (k >= 0 && line[k] != number)
+                k--;
+            if (k < 0) {
+                k = lines++;
+                line[k] = number;
+                mask[k] = 0;
+            }
+            mask[k] |= 1u << s % (LINE / SECTOR);
+        }
+    }
+
+    void count_sectors()
+    {
+        for (int k = 0; k < lines; k++)
+            sectors += __builtin_popcount(mask[k]);
+    }
+};
+
+// Turns that 32 banks of 4 bytes need for the words of some lanes: the most different words in one bank.
+class Banks {
+    int count[BANKS] = {}, most = 0;
+    u64 seen[BANKS][2 * LANES];
+
+public:
+    void add(u64 word)
+    {
+        const int bank = word % BANKS;
+        for (int k = 0; k < count[bank]; k++)
+            if (seen[bank][k] == word)
+                return;
+        seen[bank][count[bank]++] = word;
+        most = std::max(most, count[bank]);
+    }
+
+    int turns() const { return most; }
+};
+
+// Lanes go together: all 32 with up to 4 bytes each, 16 with 8, 8 with 16.  Shared memory takes lanes of 8 bytes two at
+// a bank's width, as the banks' words join what is equal.
+inline int wavefronts(const u64* address, u32 mask, int bytes, int lanes_together)
+{
+    int total = 0;
+    const int words = std::max(1, bytes / 4);
+    for (int first = 0; first < LANES; first += lanes_together) {
+        bool any = false, in_row = true;
+        u64 begin = 0;
+        for (int l = first; l < first + lanes_together; l++) {
+            if (!(mask >> l & 1)) {
+                continue;
+            }
+            if (!any)
+                begin = address[l] - u64(l - first) * bytes;
+            any = true;
+            in_row &= address[l] == begin + u64(l - first) * bytes;
+        }
+        if (!any)
+            continue;
+        if (in_row && bytes * lanes_together <= LINE && bytes >= 4) {
+            total++;
+            continue;
+        }
+        Banks banks;
+        for (int l = first; l < first + lanes_together; l++)
+            if (mask >> l & 1)
+                for (int w = 0; w < words; w++)
+                    banks.add(address[l] / 4 + w);
+        total += banks.turns();
+    }
+    return std::max(1, total);
+}
+
+// The sectors that the lanes touch, and the turns that L1's banks need.
+inline void coalesce(Access& a, const u64* address, u32 mask, int bytes)
+{
+    a.wavefronts = wavefronts(address, mask, bytes, std::min(LANES, LINE / bytes));
+    for (int l = 0; l < LANES; l++)
+        if (mask >> l & 1)
+            a.add(address[l], bytes);
+    a.count_sectors();
+}
+
+// How many of the sectors are written in part only.
+inline int partly_written(const Access& a, const u64* address, u32 mask, int bytes)
+{
+    int partial = 0;
+    for (int k = 0; k < a.lines; k++)
+        for (int s = 0; s < LINE / SECTOR; s++) {
+            if (!(a.mask[k] >> s & 1))
+                continue;
+            const u64 begin = a.line[k] * LINE + s * SECTOR;
+            u32 written = 0;  // bytes of the sector
+            for (int l = 0; l < LANES; l++)
+                if (mask >> l & 1 && address[l] + bytes > begin && address[l] < begin + SECTOR) {
+                    const int from = address[l] < begin ? 0 : int(address[l] - begin);
+                    const int to = int(std::min<u64>(address[l] + bytes, begin + SECTOR) - begin);
+                    written |= (to - from == 32 ? ~0u : (1u << (to - from)) - 1) << from;
+                }
+            partial += written != ~0u;
+        }
+    return partial;
+}
+
+// Sets of lines, the least recently used of which goes; each sector says when it is there.
+class L1 {
+    struct Line {
+        u64 tag = ~0ull, used = 0;
+        u32 valid = 0;
+        double ready[LINE / SECTOR];
+    };
+    static constexpr int WAYS = 16;
+    std::vector<Line> lines;
+    size_t sets;
+    u64 clock = 0;
+
+public:
+    explicit L1(i64 bytes) : sets(std::max<i64>(1, bytes / LINE / WAYS)) { lines.resize(sets * WAYS); }
+
+    Line& find(u64 number)
+    {
+        u64 hash = number ^ number >> 13;
+        hash *= 0x9e3779b97f4a7c15ull;
+        Line* set = &lines[(hash >> 20) % sets * WAYS];
+        Line* oldest = set;
+        for (int k = 0; k < WAYS; k++) {
+            if (set[k].tag == number) {
+                set[k].used = ++clock;
+                return set[k];
+            }
+            if (set[k].used < oldest->used)
+                oldest = set + k;
+        }
+        oldest->tag = number;
+        oldest->valid = 0;
+        oldest->used = ++clock;
+        return *oldest;
+    }
+
+    using Entry = Line;
+};

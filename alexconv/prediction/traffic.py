@@ -1,0 +1,114 @@
+"""Bytes between L2 and device memory: which parts of the arrays blocks touch, and which of them L2 still holds.
+
+The bytes that one block touches are known from its execution, and how they move from block to block along each axis of
+the grid; L2 is a set of chunks in which a random one makes room.  Each half of L2 keeps its own copy of what both halves
+read (data file), which leaves half of its size for distinct data.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from random import Random
+
+from alexconv.kernels.rung import Dims
+from alexconv.prediction.gpu import SECTOR, Gpu
+from alexconv.prediction.native import Outcome
+
+BLOCKS = 60_000  # that are followed, at most
+FITS = 0.8  # of L2: what is smaller stays in it from one run to the next
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of a launch that come from device memory, and that go there."""
+
+    read: float
+    written: float
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a block touches of an array: bytes, the first, and one after the last."""
+
+    size: int
+    first: int
+    last: int
+
+
+def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], gpu: Gpu) -> Traffic:
+    """The traffic of a launch that finds in L2 what the one before left there.
+
+    ``one`` is the outcome of a block in the middle of the grid, ``run`` gives another block's.
+    """
+    parts = _parts(one)
+    axes: dict[int, list[int]] = {array: [] for array in parts}
+    sizes = {array: part.size for array, part in parts.items()}
+    place = [size // 2 for size in grid]
+    for axis, size in enumerate(grid):
+        if size < 2:
+            continue
+        neighbour = list(place)
+        neighbour[axis] += 1 if place[axis] + 1 < size else -1
+        others = _parts(run(neighbour[0] + grid[0] * (neighbour[1] + grid[1] * neighbour[2])))
+        for array, part in parts.items():
+            other = others.get(array)
+            if other and (other.first, other.last) != (part.first, part.last):
+                axes[array].append(axis)
+                step = abs(other.first - part.first)
+                if step:  # neighbours overlap: only what is new counts
+                    sizes[array] = min(sizes[array], max(SECTOR, step))
+    distinct = {array: sizes[array] * prod(grid[axis] for axis in axes[array]) for array in parts}
+    room = gpu["device.l2_bytes"] / gpu["device.l2_copies"]
+    if sum(distinct.values()) < FITS * room:
+        return Traffic(0, 0)
+    written = sum(size for array, size in distinct.items() if array in one.written)
+    return Traffic(_missed(grid, sizes, axes, one.written, room), written)
+
+
+def _parts(outcome: Outcome) -> dict[int, _Part]:
+    found: dict[int, _Part] = {}
+    for array, first, size in outcome.pieces.tolist():
+        before = found.get(array - 1, _Part(0, first, first))
+        found[array - 1] = _Part(
+            before.size + size, min(before.first, first), max(before.last, first + size)
+        )
+    return found
+
+
+def _missed(
+    grid: Dims, sizes: dict[int, int], axes: dict[int, list[int]], written: frozenset[int], room: float
+) -> float:
+    """Bytes read from device memory, in the second of two runs, or in the second half of a part of a large one."""
+    total = prod(grid)
+    followed = min(total, BLOCKS)
+    runs, counted_from = (2, 0) if followed == total else (1, followed // 2)
+    random = Random(1)
+    held: dict[tuple[int, ...], int] = {}
+    order: list[tuple[int, ...]] = []
+    used, missed = 0, 0.0
+    for number in range(runs):
+        counting_run = number == runs - 1
+        for block in range(followed):
+            place = (block % grid[0], block // grid[0] % grid[1], block // grid[0] // grid[1])
+            for array, size in sizes.items():
+                key = (array, *(place[axis] for axis in axes[array]))
+                if key in held:
+                    continue
+                if counting_run and block >= counted_from and array not in written:
+                    missed += size
+                held[key] = len(order)
+                order.append(key)
+                used += size
+                while used > room and order:
+                    used -= sizes[_remove(random.randrange(len(order)), order, held)[0]]
+    return missed * total / (followed - counted_from)
+
+
+def _remove(at: int, order: list[tuple[int, ...]], held: dict[tuple[int, ...], int]) -> tuple[int, ...]:
+    """Takes a chunk out; the last one takes its place."""
+    gone, last = order[at], order.pop()
+    if gone != last:
+        order[at] = last
+        held[last] = at
+    del held[gone]
+    return gone
