@@ -203,19 +203,69 @@ CHASE(l2, "ld.global.cg.u64")
 // L2 latency by place: a lane of one warp reads `steps` lines, 128 bytes apart, one after the other; each line's time.
 KERNEL(latency_by_line)
 {
+    __shared__ unsigned kept[32];
     const unsigned long long base = reinterpret_cast<unsigned long long>(data);
     for (int pass = 0; pass < 2; pass++)  // the first brings the lines into L2
         for (int s = 0; s < steps; s++) {
             unsigned value;
             const long long begin = now();
             asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(base + 128ull * s) : "memory");
-            const long long end = now() + value;  // the value is 0: the clock is read after it is there
+            // A store waits for what it stores, and the clock is read after it.
+            asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(shared_address(kept + threadIdx.x % 32)), "r"(value)
+                         : "memory");
+            const long long end = now();
             if (threadIdx.x == 0) {
                 clocks[2 * s] = begin;
                 clocks[2 * s + 1] = end;
             }
         }
 }
+
+// Stores of a warp to the same 32 words over and over, which begin `first` words into a line; a load that hits L1 and
+// waits for its value comes before each store where `loads`.
+template <int first, bool loads>
+__device__ void store_again(unsigned* data, long long* clocks, int steps)
+{
+    unsigned* at = data + (blockIdx.x * blockDim.x + threadIdx.x) / 32 * 64 + first + threadIdx.x % 32;
+    unsigned* input = data + 8 * 1024 * 1024;
+    unsigned value = threadIdx.x;
+    const Stopwatch watch(clocks);
+    for (int s = 0; s < steps; s++) {
+        if (loads) {
+            unsigned more;
+            asm volatile("ld.global.ca.b32 %0, [%1];" : "=r"(more) : "l"(input + value % 32) : "memory");
+            value += more;
+        }
+        asm volatile("st.global.b32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+    }
+    watch.stop();
+}
+KERNEL(store_again_whole) { store_again<0, false>(data, clocks, steps); }
+KERNEL(store_again_shifted) { store_again<3, false>(data, clocks, steps); }
+KERNEL(store_again_whole_loads) { store_again<0, true>(data, clocks, steps); }
+KERNEL(store_again_shifted_loads) { store_again<3, true>(data, clocks, steps); }
+
+// An asynchronous copy of 4 or 16 bytes a lane that hits L2, and the wait for it.
+template <int bytes>
+__device__ void copy_and_wait(unsigned* data, long long* clocks, int steps)
+{
+    __shared__ __align__(16) unsigned landing[4 * 1024];
+    const unsigned to = shared_address(landing + threadIdx.x * (bytes / 4) % 4096);
+    const unsigned* from = data + threadIdx.x * (bytes / 4);
+    const Stopwatch watch(clocks);
+    for (int s = 0; s < steps; s++) {
+        const unsigned* at = from + s % 64 * 32768;
+        if (bytes == 16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(at) : "memory");
+        else
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(at) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+    watch.stop();
+}
+KERNEL(copy_async_4) { copy_and_wait<4>(data, clocks, steps); }
+KERNEL(copy_async_16) { copy_and_wait<16>(data, clocks, steps); }
 
 // Issue order: warps of one scheduler compete with independent FFMAs, each `steps` of them; who ends when tells.
 KERNEL(issue_order)
@@ -255,33 +305,6 @@ KERNEL(issue_order_lds)
         sum += r[u];
     if (sum == 1)
         data[0] = 1;
-}
-
-// Depth of the queue of memory instructions: the clock after each of 24 loads with 32-way bank conflicts.
-KERNEL(queue_depth)
-{
-    __shared__ unsigned memory[32 * 32];
-    for (int i = threadIdx.x; i < 32 * 32; i += blockDim.x)
-        memory[i] = 0;
-    const unsigned at = shared_address(memory + threadIdx.x % 32 * 32);
-    constexpr int LOADS = 24;
-    unsigned v[LOADS], at_clock[LOADS + 1];
-    __syncthreads();
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(at_clock[0])::"memory");
-#pragma unroll
-    for (int i = 0; i < LOADS; i++) {
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v[i]) : "r"(at) : "memory");
-        asm volatile("mov.u32 %0, %%clock;" : "=r"(at_clock[i + 1])::"memory");
-    }
-    unsigned sum = steps;
-    for (int i = 0; i < LOADS; i++)
-        sum += v[i];
-    if (threadIdx.x % 32 == 0)
-        for (int i = 0; i < LOADS; i++) {
-            const int place = threadIdx.x / 32 * LOADS + i;
-            clocks[2 * place] = 0;
-            clocks[2 * place + 1] = (unsigned)(at_clock[i + 1] - at_clock[0]) + (sum == 12345);
-        }
 }
 
 // Straight-line code of LENGTH instructions in a loop: what instruction fetch can keep up with.
@@ -474,8 +497,6 @@ CHIP(store_whole) { store_pieces<32, 32, 0>(data, words, steps); }
 CHIP(store_shifted) { store_pieces<32, 32, 3>(data, words, steps); }
 CHIP(store_half_sectors) { store_pieces<4, 8, 0>(data, words, steps); }
 CHIP(store_words_of_sectors) { store_pieces<1, 8, 0>(data, words, steps); }
-CHIP(store_rows_of_27) { store_pieces<27, 27, 0>(data, words, steps); }
-CHIP(store_rows_of_13) { store_pieces<13, 13, 0>(data, words, steps); }
 
 // A word of two bytes a lane, as half-precision kernels store.
 CHIP(store_halves)
@@ -489,18 +510,19 @@ CHIP(store_halves)
 
 // Reductions without a result: `group` neighbouring threads share a word, words lie `pitch` apart, and the words repeat
 // after `span` of them.
-template <int group, int pitch>
+template <int group, int pitch, int first = 0>
 __device__ void reduce(unsigned* data, unsigned long long words, int steps)
 {
     float* sums = reinterpret_cast<float*>(data);
     const unsigned long long thread = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
     const unsigned long long threads = (unsigned long long)gridDim.x * blockDim.x;
     for (int s = 0; s < steps; s++) {
-        const unsigned long long at = (thread + threads * s) / group * pitch % words;
+        const unsigned long long at = ((thread + threads * s) / group * pitch + first) % words;
         asm volatile("red.global.add.f32 [%0], %1;" ::"l"(sums + at), "f"(1.0f) : "memory");
     }
 }
 CHIP(red_coalesced) { reduce<1, 1>(data, words, steps); }
+CHIP(red_shifted) { reduce<1, 1, 3>(data, words, steps); }
 CHIP(red_pairs) { reduce<2, 1>(data, words, steps); }
 CHIP(red_quads) { reduce<4, 1>(data, words, steps); }
 CHIP(red_warp_one_word) { reduce<32, 1>(data, words, steps); }

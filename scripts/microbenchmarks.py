@@ -8,7 +8,8 @@ Runs the kernels of ``microbenchmarks.cu``: about half a minute on an H200.  App
 ``rates``     cycles per instruction of a warp, on one multiprocessor, by kernel and number of warps
 ``latencies`` cycles per instruction of a chain of dependent ones
 ``order``     when each of 16 warps began and ended, in cycles from the first begin
-``queue``     cycles after which each of 24 loads with 32-way bank conflicts was issued, by number of warps
+``again``     cycles of a warp's store to the words of its last one, by number of blocks and warps
+``copies``    cycles of an asynchronous copy that a warp waits for
 ``lines``     cycles of a load from L2, of each of 2048 lines
 ``straight``  cycles per instruction of loops without branches, by length and number of warps
 ``hgmma``     cycles per wgmma instruction of a multiprocessor, by columns and number of warpgroups
@@ -81,12 +82,11 @@ STORES = {  # words a lane group stores: bytes stored of each 32-byte sector tou
     "store_shifted": 32,
     "store_half_sectors": 16,
     "store_words_of_sectors": 4,
-    "store_rows_of_27": 32,
-    "store_rows_of_13": 32,
     "store_halves": 32,
 }
 REDUCTIONS = [
     "red_coalesced",
+    "red_shifted",
     "red_pairs",
     "red_quads",
     "red_warp_one_word",
@@ -183,13 +183,18 @@ def order(bench: Bench) -> Record:
     return {name: spans(name) for name in ("issue_order", "issue_order_lds")}
 
 
-def queue(bench: Bench) -> Record:
-    """See ``queue`` above."""
-    found = {}
-    for warps in (1, 4, 8):
-        clocks = bench.cycles("queue_depth", 1, 32 * warps, 1)[: warps * 24]
-        found[str(warps)] = [[int(c) for c in clocks[24 * w : 24 * w + 24, 1]] for w in range(warps)]
-    return found
+def again(bench: Bench) -> Record:
+    """See ``again`` above."""
+    return {
+        f"{name} on {blocks}": {str(w): bench.spent(name, blocks, 32 * w, 400) / 400 for w in (1, 4, 12)}
+        for name in ("store_again_whole", "store_again_shifted", "store_again_whole_loads", "store_again_shifted_loads")
+        for blocks in (1, 132)
+    }
+
+
+def copies(bench: Bench) -> Record:
+    """See ``copies`` above."""
+    return {name: bench.spent(name, 1, 32, 320) / 320 for name in ("copy_async_4", "copy_async_16")}
 
 
 def lines(bench: Bench) -> list[int]:
@@ -248,6 +253,10 @@ def memory(bench: Bench) -> Record:
     for name in REDUCTIONS:
         threads = 132 * 4 * 512
         red[name] = {"seconds": bench.chip(name, 8 * MIB // 4, 200), "threads": threads * 200}
+    for kib in (8, 64, 1024):
+        for name in ("red_coalesced", "red_shifted"):
+            seconds = bench.chip(name, kib * 1024 // 4, 200)
+            red[f"{name} in {kib} KiB"] = {"seconds": seconds, "threads": 132 * 4 * 512 * 200}
     red["red_warp_one_word in 1 word"] = {"seconds": bench.chip("red_warp_one_word", 1, 20), "threads": threads * 20}
     return {"read": read, "read_one_multiprocessor": 20 * 4 * MIB / one, "store": store, "red": red}
 
@@ -285,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     executor = CudaExecutor(chosen.device)
     bench = Bench(executor)
     found: Record = {}
-    for part in (rates, latencies, order, queue, lines, straight, hgmma, tma, launches):
+    for part in (rates, latencies, order, again, copies, lines, straight, hgmma, tma, launches):
         found[part.__name__] = part(bench)
         print(part.__name__, flush=True)
     found |= memory(bench)
