@@ -87,6 +87,7 @@ class Gpu:
             },
             "block_interval": latency["block_interval_of_gpu"] * busy,
             "barrier_warp": latency["barrier_warp"],
+            "fill_sector": memory["fill_sector_cycles"],
             "port": memory["port_cycles"],
             "stores_in_flight": memory["stores_in_flight_cycles"],
             **{f"pipe_{name.lower()}": rates[name.lower()] for name in PIPES},

@@ -2,7 +2,7 @@
 
 The bytes that one block touches are known from its execution, and how they move from block to block along each axis of
 the grid; L2 is a set of chunks in which a random one makes room.  Each half of L2 keeps its own copy of what both halves
-read (data file), which leaves half of its size for distinct data.
+read (data file), which leaves half of its size for distinct data.  What is only written makes room first.
 """
 
 from collections.abc import Callable
@@ -62,22 +62,20 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], gpu: Gpu)
     if sum(distinct.values()) < FITS * room:
         return Traffic(0, 0)
     written = sum(size for array, size in distinct.items() if array in one.written)
-    return Traffic(_missed(grid, sizes, axes, one.written, room), written)
+    read = {array: size for array, size in sizes.items() if array not in one.written}
+    missed = _missed(grid, read, axes, room) if sum(distinct[array] for array in read) > room else 0.0
+    return Traffic(missed, written)
 
 
 def _parts(outcome: Outcome) -> dict[int, _Part]:
     found: dict[int, _Part] = {}
     for array, first, size in outcome.pieces.tolist():
         before = found.get(array - 1, _Part(0, first, first))
-        found[array - 1] = _Part(
-            before.size + size, min(before.first, first), max(before.last, first + size)
-        )
+        found[array - 1] = _Part(before.size + size, min(before.first, first), max(before.last, first + size))
     return found
 
 
-def _missed(
-    grid: Dims, sizes: dict[int, int], axes: dict[int, list[int]], written: frozenset[int], room: float
-) -> float:
+def _missed(grid: Dims, sizes: dict[int, int], axes: dict[int, list[int]], room: float) -> float:
     """Bytes read from device memory, in the second of two runs, or in the second half of a part of a large one."""
     total = prod(grid)
     followed = min(total, BLOCKS)
@@ -94,7 +92,7 @@ def _missed(
                 key = (array, *(place[axis] for axis in axes[array]))
                 if key in held:
                     continue
-                if counting_run and block >= counted_from and array not in written:
+                if counting_run and block >= counted_from:
                     missed += size
                 held[key] = len(order)
                 order.append(key)

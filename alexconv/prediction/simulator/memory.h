@@ -51,35 +51,35 @@ public:
     int turns() const { return most; }
 };
 
-// Lanes go together: all 32 with up to 4 bytes each, 16 with 8, 8 with 16.  Shared memory takes lanes of 8 bytes two at
-// a bank's width, as the banks' words join what is equal.
-inline int wavefronts(const u64* address, u32 mask, int bytes, int lanes_together)
+// Half a warp goes together where a lane has 16 bytes, else the whole warp; lanes that want the same word share it.
+inline int wavefronts(const u64* address, u32 mask, int bytes)
 {
+    const int together = bytes == 16 ? LANES / 2 : LANES, words = std::max(1, bytes / 4);
     int total = 0;
-    const int words = std::max(1, bytes / 4);
-    for (int first = 0; first < LANES; first += lanes_together) {
-        bool any = false, in_row = true;
-        u64 begin = 0;
-        for (int l = first; l < first + lanes_together; l++) {
-            if (!(mask >> l & 1)) {
-                continue;
-            }
-            if (!any)
-                begin = address[l] - u64(l - first) * bytes;
-            any = true;
-            in_row &= address[l] == begin + u64(l - first) * bytes;
-        }
-        if (!any)
+    for (int first = 0; first < LANES; first += together) {
+        const u32 part = together == LANES ? mask : mask & (0xffffu << first);
+        if (!part)
             continue;
-        if (in_row && bytes * lanes_together <= LINE && bytes >= 4) {
+        const int l0 = __builtin_ctz(part);
+        bool in_row = bytes >= 4, same = true;
+        for (u32 rest = part; rest; rest &= rest - 1) {
+            const int l = __builtin_ctz(rest);
+            in_row &= address[l] == address[l0] + u64(l - l0) * bytes;
+            same &= address[l] == address[l0];
+        }
+        if (same) {
             total++;
             continue;
         }
+        if (in_row) {  // as many words in each bank as the row is long
+            const int last = 31 - __builtin_clz(part);
+            total += ((last - l0 + 1) * words + BANKS - 1) / BANKS;
+            continue;
+        }
         Banks banks;
-        for (int l = first; l < first + lanes_together; l++)
-            if (mask >> l & 1)
-                for (int w = 0; w < words; w++)
-                    banks.add(address[l] / 4 + w);
+        for (u32 rest = part; rest; rest &= rest - 1)
+            for (int w = 0; w < words; w++)
+                banks.add(address[__builtin_ctz(rest)] / 4 + w);
         total += banks.turns();
     }
     return std::max(1, total);
@@ -88,7 +88,7 @@ inline int wavefronts(const u64* address, u32 mask, int bytes, int lanes_togethe
 // The sectors that the lanes touch, and the turns that L1's banks need.
 inline void coalesce(Access& a, const u64* address, u32 mask, int bytes)
 {
-    a.wavefronts = wavefronts(address, mask, bytes, std::min(LANES, LINE / bytes));
+    a.wavefronts = wavefronts(address, mask, bytes);
     for (int l = 0; l < LANES; l++)
         if (mask >> l & 1)
             a.add(address[l], bytes);

@@ -802,6 +802,8 @@ private:
         }
         if (missing) {
             const double there = fetch(served, missing);
+            lsu_free += missing * p(P_FILL_SECTOR);  // what comes in takes L1's data path too
+            lsu_busy += missing * p(P_FILL_SECTOR);
             if (!bypass)
                 for (int k = 0; k < missing; k++)
                     fills[k].line->ready[fills[k].sector] = there;
@@ -894,7 +896,7 @@ private:
     double shared(Warp& w, const Instruction& i, u32 mask, int q, u64* at)
     {
         addresses(w, memory_operand(i), false, at);
-        const int turns = wavefronts(at, mask, int(i.bytes), i.bytes == 16 ? 8 : i.bytes == 8 ? 16 : 32);
+        const int turns = wavefronts(at, mask, int(i.bytes));
         const double served = take_lsu(turns, q);
         const bool is_load = i.op == OP_LDS;
         count[is_load ? C_SHARED_LOADS : C_SHARED_STORES]++;
