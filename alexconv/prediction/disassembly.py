@@ -62,7 +62,8 @@ class Operand:
     ``kind`` is R, UR, P or UP (a register or predicate, whose ``number`` is that of RZ, URZ or PT where it has none),
     I (``value`` is the bits), C (constant bank ``bank``), M (memory), S (special register ``name``), L (label, whose
     instruction is ``value``), B (convergence barrier), G (descriptors of a matrix product) or X (what does not matter
-    here).  Memory and constants add registers ``number`` (times ``scale``), ``uniform`` and ``value``.
+    here).  Memory and constants add registers ``number`` (times ``scale``), ``uniform`` and ``value``.  ``reused``
+    keeps a register's value at hand for the warp's next instruction.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Operand:
     name: str = ""
     negative: bool = False
     inverted: bool = False
+    reused: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,8 @@ def _operand(text: str, labels: dict[str, int], halves: bool, instruction: str) 
     bare = _SUFFIXES.sub("", word)
     if match := _REGISTER.fullmatch(bare):
         kind = match["kind"]
-        return Operand(kind, int(match["number"]) if match["number"].isdecimal() else _NONE_OF[kind], **signs)
+        number = int(match["number"]) if match["number"].isdecimal() else _NONE_OF[kind]
+        return Operand(kind, number, reused=".reuse" in word, **signs)
     if match := re.fullmatch(r"B(\d+)", bare):
         return Operand("B", int(match[1]))
     if re.fullmatch(r"PR|SB\d|gsb\d", bare):

@@ -82,9 +82,10 @@ class Gpu:
             "dram_read_share": dram_read_share,
             "dram_write_share": dram_write_share,
             **{
-                name: max(memory[f"{name}_cycles"] * crowd, 1 / memory["l2_sectors_per_cycle_of_one"])
-                for name in ("store_sector", "partial_sector", "reduction_sector")
+                name: memory[f"{name}_cycles"] * crowd
+                for name in ("store_line", "store_sector", "partial_sector", "reduction_sector")
             },
+            "read_window": self["scheduler.register_read_cycles"],
             "block_interval": latency["block_interval_of_gpu"] * busy,
             "barrier_warp": latency["barrier_warp"],
             "fill_sector": memory["fill_sector_cycles"],

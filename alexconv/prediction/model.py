@@ -131,7 +131,13 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         return native.simulate(kernel.table, kernel.named_registers, what, gpu.parameters(busy, read, write))
 
     one = run(replace(work, footprint=True, blocks=(middle(launch.grid),)))
-    dram = traffic.of_launch(launch.grid, one, lambda block: run(replace(work, footprint=True, blocks=(block,))), gpu)
+    dram = traffic.of_launch(
+        launch.grid,
+        one,
+        lambda block: run(replace(work, footprint=True, blocks=(block,))),
+        array_bytes(bound, images),
+        gpu,
+    )
     blocks = sample(total, gpu.multiprocessors, together, one.counters["issued"])
     scale = total / len(blocks)
     reads = max(1.0, total * one.counters["l2_reads"])
@@ -168,6 +174,12 @@ def _names(bound: BoundRung) -> tuple[str, ...]:
 def addresses(bound: BoundRung) -> dict[str, int]:
     """Where each array of a rung begins, far from the others."""
     return {name: (k + 1) << ARRAY_SHIFT for k, name in enumerate(_names(bound))}
+
+
+def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
+    """Bytes of each array over so many images, by its number in ``addresses``."""
+    sizes = bound.chunk_bytes(images) | bound.prepared_bytes() | {"w": bound.filter_bytes()}
+    return {k: sizes[name] for k, name in enumerate(_names(bound)) if name in sizes}
 
 
 def middle(grid: Dims) -> int:

@@ -52,7 +52,9 @@ PARAMETERS = (
     "dram_sectors",
     "dram_read_share",  # of sectors read from L2
     "dram_write_share",  # of sectors written to L2
-    "store_sector",  # cycles
+    "read_window",  # cycles in which an instruction reads its registers, from two banks
+    "store_line",  # cycles at L2 for each line of a store, each sector, and each that is partly written
+    "store_sector",
     "partial_sector",
     "reduction_sector",
     "stores_in_flight",  # cycles of stores that wait for L2 before the multiprocessor waits
@@ -87,7 +89,8 @@ _MAX_PIECES = 1 << 16
 _FOLDER = Path(__file__).with_name("simulator")
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fvisibility=default", "-Wno-psabi")
 _HEADER_FIELDS = 11
-_ROW = _HEADER_FIELDS + 8 * (1 + MAX_OPERANDS)
+_OPERAND_FIELDS = 9
+_ROW = _HEADER_FIELDS + _OPERAND_FIELDS * (1 + MAX_OPERANDS)
 
 Table = npt.NDArray[np.int64]
 
@@ -200,7 +203,7 @@ def _row(instruction: Instruction) -> list[int]:
         len(instruction.operands),
         *_packed(instruction.guard),
         *(number for operand in instruction.operands for number in _packed(operand)),
-        *[0] * (8 * (MAX_OPERANDS - len(instruction.operands))),
+        *[0] * (_OPERAND_FIELDS * (MAX_OPERANDS - len(instruction.operands))),
     ]
 
 
@@ -229,6 +232,7 @@ def _packed(operand: Operand) -> list[int]:
         operand.bank,
         int(operand.negative),
         int(operand.inverted),
+        int(operand.reused),
     ]
 
 

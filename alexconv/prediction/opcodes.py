@@ -120,7 +120,7 @@ def _table() -> dict[str, Opcode]:
 
 
 OPCODES = _table()
-_UNIFORM = ("MOV IMAD IADD3 LEA SHF LOP3 PLOP3 PRMT SEL ISETP LDC P2R R2P POPC").split()
+_UNIFORM = ["MOV", "IMAD", "IADD3", "LEA", "SHF", "LOP3", "PLOP3", "PRMT", "SEL", "ISETP", "LDC", "P2R", "R2P", "POPC"]
 OPCODES |= {f"U{name}": Opcode(OPCODES[name].op, "UNIFORM") for name in _UNIFORM}
 OPCODES["I2FP"] = Opcode("I2F", "ALU")
 _SPECIAL = {

@@ -1,11 +1,11 @@
 """Bytes between L2 and device memory: which parts of the arrays blocks touch, and which of them L2 still holds.
 
-The bytes that one block touches are known from its execution, and how they move from block to block along each axis of
-the grid; L2 is a set of chunks in which a random one makes room.  Each half of L2 keeps its own copy of what both halves
-read (data file), which leaves half of its size for distinct data.  What is only written makes room first.
+The bytes that one block touches are known from its execution, and how they move from block to block along each axis
+of the grid; L2 is a set of chunks in which a random one makes room.  Each half of L2 keeps its own copy of what both
+halves read (data file), which leaves half of its size for distinct data.  What is only written makes room first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from random import Random
@@ -35,11 +35,16 @@ class _Part:
     last: int
 
 
-def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], gpu: Gpu) -> Traffic:
+def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: Mapping[int, int], gpu: Gpu) -> Traffic:
     """The traffic of a launch that finds in L2 what the one before left there.
 
-    ``one`` is the outcome of a block in the middle of the grid, ``run`` gives another block's.
+    ``one`` is the outcome of a block in the middle of the grid, ``run`` gives another block's; ``nbytes`` are the bytes
+    of each array.
     """
+    room = gpu["device.l2_bytes"] / gpu["device.l2_copies"]
+    touched = {array for array in _parts(one) if array in nbytes}
+    if sum(nbytes[array] for array in touched) < FITS * room:
+        return Traffic(0, 0)
     parts = _parts(one)
     axes: dict[int, list[int]] = {array: [] for array in parts}
     sizes = {array: part.size for array, part in parts.items()}
@@ -58,7 +63,10 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], gpu: Gpu)
                 if step:  # neighbours overlap: only what is new counts
                     sizes[array] = min(sizes[array], max(SECTOR, step))
     distinct = {array: sizes[array] * prod(grid[axis] for axis in axes[array]) for array in parts}
-    room = gpu["device.l2_bytes"] / gpu["device.l2_copies"]
+    for array, size in distinct.items():
+        if size > nbytes.get(array, size):  # parts overlap in other ways than by their step
+            sizes[array] = max(1, sizes[array] * nbytes[array] // size)
+            distinct[array] = nbytes[array]
     if sum(distinct.values()) < FITS * room:
         return Traffic(0, 0)
     written = sum(size for array, size in distinct.items() if array in one.written)

@@ -35,6 +35,23 @@ class Multiprocessor {
     const int policy;
     const double queue_depth, lat_l1, lat_shared, lat_store;
 
+    // Registers that an instruction reads, by the place of the operand.
+    struct Sources {
+        struct {
+            int place, number;
+            bool reused;
+        } each[6];
+        int count = 0;
+    };
+    std::vector<Sources> sources;
+    // What a scheduler keeps of the last instruction's operands, and when its two register banks are free.
+    struct Kept {
+        const Warp* warp = nullptr;
+        int number[MAX_OPERANDS];
+    };
+    Kept kept[SCHEDULERS];
+    double bank_free[SCHEDULERS][2] = {};
+
     struct Event {
         double time;
         Block* block;
@@ -59,6 +76,8 @@ public:
         constexpr int ARGUMENTS = 0x210, STACK = 0x28;
         for (i64 k = 0; k < setup.argument_count; k++)
             constants.put(ARGUMENTS + 8 * int(k), &setup.arguments[k], 8);
+        for (i64 k = 0; k < setup.length; k++)
+            sources.push_back(sources_of(setup.code[k]));
         const u32 stack = 0x1000;
         constants.put(STACK, &stack, 4);
     }
@@ -210,6 +229,43 @@ private:
                 w.ready = std::max(w.ready, w.scoreboard[s]);
     }
 
+    static Sources sources_of(const Instruction& i)
+    {
+        Sources found;
+        if (i.pipe != PIPE_FMA && i.pipe != PIPE_HEAVY && i.pipe != PIPE_ALU && i.pipe != PIPE_HALF)
+            return found;
+        for (int k = is_predicate(i.operands[0]) ? 0 : 1; k < i.count && found.count < 6; k++)
+            if (i.operands[k].kind == REGISTER && i.operands[k].number != RZ)
+                found.each[found.count++] = {k, int(i.operands[k].number), bool(i.operands[k].reused)};
+        return found;
+    }
+
+    // When the register banks can serve the instruction within its window (Huerta et al., 2025, section 5.3).
+    double banks_free(int q, const Warp* w, const Sources& from, int (&reads)[2]) const
+    {
+        reads[0] = reads[1] = 0;
+        for (int k = 0; k < from.count; k++) {
+            const auto& source = from.each[k];
+            if (kept[q].warp != w || kept[q].number[source.place] != source.number)
+                reads[source.number & 1]++;
+        }
+        const double window = p(P_READ_WINDOW);
+        return std::max(reads[0] ? bank_free[q][0] + reads[0] - window : 0.0,
+                        reads[1] ? bank_free[q][1] + reads[1] - window : 0.0);
+    }
+
+    void take_banks(int q, const Warp* w, const Sources& from, const int (&reads)[2])
+    {
+        for (int bank = 0; bank < 2; bank++)
+            if (reads[bank])
+                bank_free[q][bank] = std::max(bank_free[q][bank], now) + reads[bank];
+        std::fill(kept[q].number, kept[q].number + MAX_OPERANDS, -1);
+        kept[q].warp = w;
+        for (int k = 0; k < from.count; k++)
+            if (from.each[k].reused)
+                kept[q].number[from.each[k].place] = from.each[k].number;
+    }
+
     // When a unit takes the next instruction; sets why the warp waits if that is later than now.
     double unit_free(int q, const Instruction& i, int& reason)
     {
@@ -270,7 +326,11 @@ private:
                 continue;
             }
             int reason = -1;
-            const double free = unit_free(q, *w->next, reason);
+            double free = unit_free(q, *w->next, reason);
+            int reads[2];
+            const Sources& from = sources[size_t(w->next - setup.code)];
+            if (from.count && free <= now)
+                free = banks_free(q, w, from, reads);
             if (free > now) {
                 w->blocked_by = reason;
                 soonest = std::min(soonest, free);
@@ -286,6 +346,9 @@ private:
         const int pc = g->pc;
         const Instruction& i = setup.code[pc];
         account(w, i, pc);
+        int reads[2];
+        banks_free(q, chosen, sources[size_t(pc)], reads);
+        take_banks(q, chosen, sources[size_t(pc)], reads);
         last[q] = chosen;
         w.issued = now;
         take_unit(q, i);
@@ -857,7 +920,8 @@ private:
         count[C_STORE_SECTORS] += a.sectors;
         count[C_STORE_BYTES] += double(i.bytes) * __builtin_popcount(mask);
         count[C_PARTIAL_SECTORS] += partial;
-        to_l2(served, (a.sectors - partial) * p(P_STORE_SECTOR) + partial * p(P_PARTIAL_SECTOR), a.sectors);
+        to_l2(served, a.lines * p(P_STORE_LINE) + a.sectors * p(P_STORE_SECTOR) + partial * p(P_PARTIAL_SECTOR),
+              a.sectors);
         return lsu_free + lat_store;
     }
 
