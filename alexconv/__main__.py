@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "alexconv.run",
     "tune": "alexconv.tune",
     "profile": "alexconv.profile",
+    "predict": "alexconv.predict",
     "compare": "alexconv.compare",
     "report": "alexconv.reports.__main__",
     "reference": "alexconv.reference",

@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from alexconv.cli.options import command_line, exits_cleanly, natural
 from alexconv.compiling import nvcc
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.kernels.rung import shape_macros
+from alexconv.options import command_line, exits_cleanly, natural
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import Conv

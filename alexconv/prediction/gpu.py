@@ -71,7 +71,7 @@ class Gpu:
             **{
                 f"latency_{name}": latency[name]
                 for name in (
-                    *("l1", "shared", "store", "l2", "dram", "constant", "special", "variable", "xu", "hmma"),
+                    *("l1", "shared", "store", "l2", "dram", "constant", "special", "variable", "xu", "hmma", "copy"),
                     "barrier",
                 )
             },

@@ -65,6 +65,7 @@ class Prediction:
     simulated: int
     needs: cubins.Needs
     dynamic_shared: int
+    multiprocessors: int
     outcome: Outcome = field(repr=False)
 
     @property
@@ -160,6 +161,7 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         len(blocks),
         kernel.needs,
         launch.dynamic_shared,
+        gpu.multiprocessors,
         outcome,
     )
 

@@ -33,6 +33,7 @@ PARAMETERS = (
     "latency_shared",
     "latency_store",
     "latency_l2",  # beyond L1's
+    "latency_copy",  # of an asynchronous copy, beyond a load's
     "latency_dram",  # beyond L2's
     "latency_constant",
     "latency_special",

@@ -31,11 +31,13 @@ MAY_IMPORT = {
     "measuring": "kernels cpu_reference records planning executors",
     "tuning": "kernels records planning executors measuring",
     "profiling": "kernels records planning executors measuring",
-    "prediction": "kernels",
+    "prediction": "kernels compiling planning records",
     "library": "kernels compiling planning executors tuning",
     "digits": "cpu_reference",
     "cli": "kernels records planning measuring tuning profiling",
-    "commands": "kernels compiling cpu_reference records planning executors measuring tuning profiling digits cli",
+    "commands": (
+        "kernels compiling cpu_reference records planning executors measuring tuning profiling prediction digits cli"
+    ),
     "reports": "kernels records planning",
 }
 

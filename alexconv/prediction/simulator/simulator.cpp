@@ -809,7 +809,7 @@ private:
         case OP_LDG:
             return load(w, i, a, mask, q);
         case OP_LDGSTS:
-            w.copies = std::max(w.copies, load(w, i, a, mask, q));
+            w.copies = std::max(w.copies, load(w, i, a, mask, q) + p(P_LATENCY_COPY));
             return queue_left + p(P_OPERANDS_READ);
         case OP_STG:
             return store(i, a, at, mask, q);

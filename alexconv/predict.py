@@ -1,0 +1,174 @@
+"""The time of kernels on a GPU that need not be there, predicted from their machine code.
+
+python -m alexconv.predict --gpu h200 --layers 1-5 --N 128 --rungs all
+python -m alexconv.predict --rungs igemm --layers 2 --N 128 --set BK=8,16 --lines
+python -m alexconv.predict --compare results/h200-alexnet.jsonl
+
+A rung's file is compiled by nvcc and disassembled by nvdisasm; a model of one multiprocessor runs some blocks of it,
+and waves of blocks, L2 and device memory are put around that.  Neither GPU nor driver is needed.  What the model is,
+how well it does and where it fails: docs/predict.md.
+
+Every point becomes a record of type ``prediction`` in the file of ``--out``: ``ms`` with ``band_ms``, and for each
+launch its time, the unit that limits it, the utilisation of all units and ``metrics``, counters under the names of
+``alexconv.profile``.  A point that the model cannot follow is ``refused``, with the reason.
+
+--compare takes records that were measured and prints how far predictions are from them, by family, held out and not.
+Points that the file of ``--out`` has predictions of are not predicted again.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Column, Table
+
+from alexconv.cli import display
+from alexconv.errors import UsageError
+from alexconv.options import comma_separated, command_line, exits_cleanly, program
+from alexconv.planning.points import (
+    Point,
+    choose_rungs,
+    choose_transfers,
+    expand,
+    parse_batches,
+    parse_constants,
+    parse_layers,
+    refuse_unused,
+    workload_named,
+)
+from alexconv.prediction import accuracy, gpu, predictions
+from alexconv.prediction.predictions import KernelCache, PointPrediction, predict_points
+from alexconv.records import environment
+from alexconv.records.store import RecordFile, read
+from alexconv.shapes import WORKLOADS
+
+MODULE = "alexconv.predict"
+DEFAULT_OUT = Path("study/predictions.jsonl")
+FILE_WIDTH = 160  # columns, where no terminal says how many there are
+LINES_SHOWN, STALLS_SHOWN = 16, 3
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("--gpu", default="h200", help=f"the GPU: {', '.join(gpu.names())} (default: h200)")
+    add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
+    add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
+    add("--N", type=comma_separated, default="128", help="batch sizes, as in 1,32,128 (default: 128)")
+    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
+    add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
+    add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
+    add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
+    add("--compare", nargs="+", type=Path, metavar="RECORDS", help="how far predictions are from measured records")
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command line and predicts; returns the exit status, 1 where every point is refused."""
+    options = parser().parse_args(arguments)
+    chosen = gpu.load(options.gpu)
+    console, errors = display.console(), display.console(stderr=True)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    if not chosen.tested:
+        errors.print(f"{chosen.name}: its description was never compared with measurements", soft_wrap=True)
+    measured = read(options.compare) if options.compare else None
+    points = (
+        [accuracy.as_point(accuracy.planned_point(record)) for record in accuracy.measured_points(measured).values()]
+        if measured
+        else points_asked_for(options)
+    )
+    file = RecordFile(options.out)
+    known = accuracy.predictions_in(file.previous) if measured else {}
+    wanted = [point for point in points if accuracy.identity(point.axes()) not in known]
+    headers = environment.write_headers(
+        file, {"gpu": chosen.key, "name": chosen.name}, command_line(MODULE, arguments), method="predicted"
+    )
+    cache = KernelCache()
+    found = []
+    tracked = track(wanted, "predicting", console=errors, transient=True, disable=not errors.is_terminal)
+    for prediction in predict_points(tracked, chosen, cache):
+        file.header(predictions.TYPE, {**prediction.record(), **headers})
+        found.append(prediction)
+        if measured is None:
+            show(console, [prediction])
+            if options.lines:
+                show_lines(console, prediction, cache)
+    if measured:
+        compared = accuracy.pairs(measured, read([options.out]))
+        if not compared:
+            raise UsageError("the records have no point that can be predicted")
+        print("\n".join(accuracy.table(compared)))
+        good, sets = accuracy.picks(compared)
+        print(f"\nconstants: the fastest or one within 2 % of it is picked in {good} of {sets} sets of three and more")
+    console.print(f"{len(found)} points predicted; records: {options.out}", soft_wrap=True)
+    return 1 if found and all(prediction.reason for prediction in found) else 0
+
+
+def points_asked_for(options: argparse.Namespace) -> list[Point]:
+    """The points of a command line; raises UsageError."""
+    workload, constants = workload_named(options.workload), parse_constants(options.set)
+    points = expand(
+        workload.name,
+        parse_layers(options.layers, workload),
+        parse_batches(options.N),
+        choose_rungs(options.rungs),
+        choose_transfers(accuracy.TRANSFER),
+        constants,
+    )
+    refuse_unused(constants, points)
+    return points
+
+
+def show(console: Console, found: Iterable[PointPrediction]) -> None:
+    """A table for each point: its launches, and their sum with its band."""
+    for prediction in found:
+        label = escape(prediction.point.label())
+        if prediction.reason:
+            console.print(f"{label}: refused: {escape(prediction.reason)}", soft_wrap=True)
+            continue
+        low, high = prediction.band()
+        title = (
+            f"{label} on {prediction.gpu.name}, predicted: {prediction.milliseconds:.4g} ms ({low:.4g} to {high:.4g})"
+        )
+        columns = ("ms", "limit", "utilisation %", "occupancy %", "waves")
+        table = Table(Column("kernel", no_wrap=True), *columns, title=title)
+        for launch in prediction.launches:
+            busy = sorted(launch.utilisation.items(), key=lambda item: -item[1])
+            table.add_row(
+                launch.entry,
+                f"{launch.seconds * 1e3:.4g}",
+                launch.limiting,
+                ", ".join(f"{name} {100 * share:.0f}" for name, share in busy if share >= 0.05),
+                f"{100 * launch.occupancy:.0f}",
+                f"{launch.waves:.2f}",
+            )
+        console.print(table)
+
+
+def show_lines(console: Console, prediction: PointPrediction, cache: KernelCache) -> None:
+    """A table for each launch: the source lines whose warps take most cycles, and what they wait for."""
+    if prediction.reason:
+        return
+    kernels = cache(prediction.bound, prediction.gpu)
+    for launch in prediction.launches:
+        table = Table(Column("line", no_wrap=True), "cycles %", "instructions %", "waits for (% of all cycles)")
+        table.title = f"{launch.entry}: where its warps' cycles go"
+        for line in predictions.lines(kernels[launch.entry], launch)[:LINES_SHOWN]:
+            table.add_row(line.place, f"{100 * line.cycles:.1f}", f"{100 * line.issued:.1f}", ", ".join(_reasons(line)))
+        console.print(table)
+
+
+def _reasons(line: predictions.LineCost) -> Iterator[str]:
+    largest = sorted(line.stalls.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
+    return (f"{name} {100 * share:.1f}" for name, share in largest if share >= 0.001)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+import pytest
+import stored_code
+
+from alexconv.errors import MissingTool
+from alexconv.prediction import disassembly, gpu, native
+from alexconv.prediction.disassembly import UnknownInstruction, kernels
+
+LINE = "\t/*0000*/ {text} ; /* 0x0000000000000000 */\n\t/* 0x{control:016x} */\n"
+
+
+def code(text: str, control: int = 0) -> str:
+    return ".text.made_up:\n" + LINE.format(text=text, control=control << 41)
+
+
+def one(text: str, control: int = 0) -> disassembly.Instruction:
+    return kernels(code(text, control))["made_up"][0]
+
+
+def test_control_bits_say_when_the_next_instruction_goes():
+    found = one("@!P2 IADD3 R3, -R5, R3.reuse, RZ", 0b000101_011_111_0_0100)
+    assert (found.stall, found.writes, found.reads, found.waits, found.yields) == (4, None, 3, 5, True)
+    assert (found.guard.number, found.guard.inverted) == (2, True)
+    assert [operand.number for operand in found.operands] == [3, 5, 3, disassembly.NO_REGISTER]
+    assert found.operands[1].negative
+    assert [operand.reused for operand in found.operands] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("LDG.E R2, desc[UR6][R8.64+-0x10]", (8, disassembly.NO_UNIFORM, 1, -16)),
+        ("LDS R2, [R3.X4+UR5+0x20]", (3, 5, 4, 32)),
+        ("SYNCS.EXCH.64 URZ, [UR8], UR4", (disassembly.NO_REGISTER, 8, 1, 0)),
+    ],
+)
+def test_addresses_are_sums(text, expected):
+    place = next(operand for operand in one(text).operands if operand.kind == "M")
+    assert (place.number, place.uniform, place.scale, place.value) == expected
+
+
+def test_floats_of_halves_and_singles_are_bits():
+    assert one("FADD R2, R2, 1").operands[2].value == 0x3F800000
+    assert one("HFMA2.MMA R2, -RZ, RZ, 1, 0").operands[3].value == 0x3C00
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("FROBNICATE R2, R3", "opcode FROBNICATE"),
+        ("IADD3.ODDLY R2, R3, R4, R5", "modifier ODDLY"),
+        ("S2R R2, SR_WEATHER", "special register SR_WEATHER"),
+    ],
+)
+def test_what_the_model_does_not_know_is_an_error_that_names_it(text, complaint):
+    with pytest.raises(UnknownInstruction, match=complaint):
+        native.table(kernels(code(text))["made_up"])
+
+
+def test_every_stored_program_is_known():
+    for program in stored_code.stored()["programs"]:
+        for kernel in stored_code.kernels(program).values():
+            assert len(kernel.table) == len(kernel.code) > 5
+
+
+def test_without_nvdisasm_one_line_says_what_to_install(monkeypatch):
+    disassembly.find_nvdisasm.cache_clear()
+    monkeypatch.setattr("shutil.which", lambda *_: None)
+    with pytest.raises(MissingTool, match=r"pip install 'alexconv\[predict\]'"):
+        disassembly.find_nvdisasm()
+    disassembly.find_nvdisasm.cache_clear()
+
+
+@pytest.mark.parametrize("name", gpu.names())
+def test_every_number_of_a_gpu_has_a_source(name):
+    import tomllib
+
+    for section in tomllib.loads((gpu.FOLDER / f"{name}.toml").read_text()).values():
+        if isinstance(section, dict):
+            for entry in section.values():
+                assert set(entry) == {"value", "source"}
+                assert len(entry["source"]) >= 3

@@ -1,0 +1,33 @@
+"""Machine code of measured points, as nvdisasm shows it, for tests where neither nvcc nor nvdisasm is.
+
+``prediction/machine_code.json.xz`` is written by ``scripts/store_machine_code.py``.
+"""
+
+import json
+import lzma
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from alexconv.prediction import model
+from alexconv.prediction.cubins import Needs
+
+FILE = Path(__file__).parent / "prediction" / "machine_code.json.xz"
+
+
+@cache
+def stored() -> dict[str, Any]:
+    return json.loads(lzma.decompress(FILE.read_bytes()))
+
+
+@cache
+def kernels(program: str) -> dict[str, model.Kernel]:
+    held = stored()["programs"][program]
+    needs = {entry: Needs(*numbers) for entry, numbers in held["needs"].items()}
+    return model.read_kernels(held["text"], needs, list(needs))
+
+
+def text_of(rung: str) -> str:
+    """The disassembly of a rung."""
+    program = next(each["program"] for each in stored()["points"] if each["point"]["rung"] == rung)
+    return stored()["programs"][program]["text"]
