@@ -17,7 +17,7 @@ FOLDERS = {
 
 # A folder of the package is a part with all that it holds; the modules beside the folders are in two parts.
 BASICS = ["data", "errors", "files", "machine", "messages", "options", "paths", "shapes"]
-COMMANDS = ["accuracy", "ceilings", "compare", "profile", "reference", "run", "tune", "__main__"]
+COMMANDS = ["accuracy", "ceilings", "compare", "predict", "profile", "reference", "run", "tune", "__main__"]
 
 # Besides itself, basics, and the package's version.
 MAY_IMPORT = {
