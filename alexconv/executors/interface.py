@@ -34,10 +34,11 @@ class Program(Protocol):
 class Buffers(Protocol):
     """The arrays of a planned rung, in which it can be run again and again."""
 
-    def outputs(self) -> Values:
+    def outputs(self, *, stale: bool = False) -> Values:
         """Runs host arrays to host arrays into output and scratch arrays full of NaN; the outputs in the rung's layout.
 
-        The array is one of the buffers: the next run overwrites it.  Raises LaunchError.
+        With ``stale`` scratch arrays are as the last run left them.  The array is one of the buffers: the next run
+        overwrites it.  Raises LaunchError.
         """
         ...
 
@@ -117,9 +118,9 @@ class OpenedRung:
     program: Any
     buffers: Any
 
-    def outputs(self) -> Values:
+    def outputs(self, *, stale: bool = False) -> Values:
         """The outputs ``[N][M][E][F]`` of a run, as ``Buffers`` says: the next run overwrites them."""
-        return self.in_study_layout(self.buffers.outputs())
+        return self.in_study_layout(self.buffers.outputs(stale=stale))
 
     def in_study_layout(self, y: Values) -> Values:
         """A view ``[N][M][E][F]`` of outputs in the rung's layout."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from alexconv import data
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import FLOAT32, CachedReference, ensure, filters, images
-from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms
+from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.interface import Executor, Values, open_rung
@@ -20,7 +20,7 @@ from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
-from alexconv.planning.checks import NORMS, PRECISIONS, Bound, MaxError, each_image
+from alexconv.planning.checks import NORMS, PRECISIONS, Bound, MaxError, each_image, exact_inputs, nearby
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.points import LayerSequence, Point
 from alexconv.planning.transfers import transfer_named
@@ -34,6 +34,7 @@ FAILURES: dict[type[AlexconvError], str] = {
     OutOfMemory: "out-of-memory",
 }
 SECONDS = 0.15  # for the samples of a figure, unless the user says otherwise
+EXACT_IMAGES = 3  # of integers, in every verification
 SUMMED = 4  # images whose errors are also taken over the sums of their products' absolute values
 REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
 DIGITS = 6  # of a millisecond: a nanosecond is finer than any clock here
@@ -134,6 +135,14 @@ class Settings:
 
 class Skip(Exception):
     """The point cannot be run here; the text says why."""
+
+
+@lru_cache(maxsize=4)
+def exact_data(conv: Conv, N: int, precision: str, seed: int) -> tuple[Values, Values, Values]:
+    """What the class rounds to integers, and their outputs: x ``[N][C][H][W]``, w ``[M][C][R][S]``, y as float32."""
+    error_class = PRECISIONS[precision]
+    x, w = exact_inputs(conv, N, error_class, seed)
+    return nearby(x, error_class, seed), nearby(w, error_class, seed + 1), reference(conv, x, w)
 
 
 def bound_on(data: str, precision: str, K: int) -> Bound:
@@ -254,12 +263,34 @@ class Runner:
         """Runs one point; never raises for a fault of the point itself, whose status then tells."""
         return attempted(point, self.key(point), lambda: self._measured(point, self.plan(point)))
 
+    def _exact(self, point: Point, cut: Plan) -> Record:
+        """Outcome on integers of the point's own shape, a few images twice: with fresh scratch arrays, and stale ones.
+
+        Nothing on an executor without times where one image's max error tells as much: there a run takes long.
+        """
+        rung, images = RUNGS[point.rung], min(point.N, EXACT_IMAGES)
+        precision = PRECISIONS[rung.precision]
+        if not (self.executor.measures or images > 1) and precision.tells_taps(point.conv.K):
+            return {}
+        x, w, y = exact_data(point.conv, images, rung.precision, self.settings.seed)
+        at_once = min(cut.images_per_piece, images)
+        few = Plan(cut.bound, images, at_once, cut.bound.device_bytes(at_once))
+        with open_rung(self.executor, few, x, w, transfer_named(point.transfer)) as opened:
+            wrong = int((opened.outputs() != y).sum())
+            if rung.scratch and not wrong and (self.executor.measures or images > 1):
+                wrong = int((opened.outputs(stale=True) != y).sum())
+        if not wrong:
+            return {"exact": {"images": images}}
+        return {"status": "wrong", "reason": f"{wrong} of {y.size} outputs are not exact on integers"}
+
     def _measured(self, point: Point, cut: Plan) -> Record:
         rung, layer = RUNGS[point.rung], self.layer(point)
         transfer = transfer_named(point.transfer)
+        exact = self._exact(point, cut)
         with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer) as opened:
             facts: Record = {
                 **checked(*layer.check(opened.outputs(), rung.precision)),
+                **exact,
                 "pieces": len(cut.pieces),
                 "images_per_piece": cut.images_per_piece,
                 "planned_constants": cut.constants,

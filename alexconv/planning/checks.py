@@ -31,14 +31,14 @@ says which of the three it is held to (``alexconv.data``).
 NaN and infinities must be exactly where float64 arithmetic has them.  Where products of finite values can exceed the
 largest number, an output may also be not finite, as IEEE arithmetic has it; it may not be another number.
 
-**Exact check.**  On integers small enough that every partial sum is exact in the class, a kernel must equal the
-reference bit for bit, whatever its order of summation.
+**Exact check.**  On integers small enough that every partial sum is exact in the class, and on such integers times
+powers of two, a kernel must equal the reference bit for bit, whatever its order of summation.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from math import inf, isqrt, sqrt
+from math import inf, sqrt
 from typing import TypeVar
 
 import numpy as np
@@ -98,20 +98,40 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
+class Exact:
+    """Integers on which a class is exact: in sums up to ``sum``, of inputs up to ``value`` and filters up to 3.
+
+    ``powers`` are exponents by which images are scaled in turn, and filters: then a class is exact still.  A class that
+    rounds its operands returns the integers' sums also where operands are off by the part ``nearby``, at most a quarter
+    of their last place.
+    """
+
+    sum: int
+    value: int
+    powers: tuple[tuple[int, ...], tuple[int, ...]]
+    nearby: float = 0.0
+
+
+@dataclass(frozen=True)
 class Precision:
-    """An error class: unit roundoffs of operands, accumulator and output, the largest exact integer, its guarantee."""
+    """An error class: unit roundoffs of operands, accumulator and output, its guarantee, and where it is exact."""
 
     name: str
     u_operand: float
     u_sum: float
     u_store: float
-    exact_integer: int
     guarantee: Guarantee
+    exact: Exact
 
     def tolerance(self, K: int) -> float:
         """Largest admissible error over norms on zero-mean data of one magnitude, for sums of K products."""
         walk = DEVIATIONS * (self.u_sum / sqrt(6) + self.u_operand * sqrt(2 / (3 * K)))
         return walk + self.u_store
+
+    def tells_taps(self, K: int) -> bool:
+        """Whether a left-out product, even a small one, exceeds the tolerance for uniform data."""
+        typical = 0.25 * 3 / K  # mean |x w| over the mean product of the norms
+        return self.tolerance(K) < typical / 50
 
     def bound(self, K: int, kind: str) -> Bound:
         """What holds for sums of K products on data of a kind: ``usual``, ``walk`` or ``any``."""
@@ -129,13 +149,15 @@ TILE = replace(FP32, growth=34, reach=7, any_steps=64, walk_steps=64)  # Winogra
 TF32 = Guarantee(rounding=1.25 * 2.0**-10, u=2.0**-24, walk=12, least=SUBNORMAL)
 FP16 = Guarantee(rounding=2.0**-11, u=2.0**-24, walk=12, least=HALF_SUBNORMAL, stored=True, limit=2.0**15)
 HALF = Guarantee(rounding=0.0, u=2.0**-11, walk=6, least=HALF_SUBNORMAL, limit=2.0**15)
+FLOATS = (0, 40, -60), (0, -12, 6)
+HALVES = (0, -5, 2), (0, -4, 1)
 PRECISIONS: dict[str, Precision] = {
     precision.name: precision
     for precision in (
-        Precision("fp32", 0.0, 2.0**-24, 2.0**-24, 2**24, FP32),
-        Precision("tf32", 2.0**-11, 2.0**-23, 2.0**-24, 2**24, TF32),
-        Precision("fp16", 2.0**-11, 2.0**-23, 2.0**-11, 2**11, FP16),
-        Precision("half", 2.0**-11, 2.0**-11, 2.0**-11, 2**11, HALF),
+        Precision("fp32", 0.0, 2.0**-24, 2.0**-24, FP32, Exact(2**24, 2**13, FLOATS)),
+        Precision("tf32", 2.0**-11, 2.0**-23, 2.0**-24, TF32, Exact(2**24, 2**11, FLOATS, 2.0**-13)),
+        Precision("fp16", 2.0**-11, 2.0**-23, 2.0**-11, FP16, Exact(2**11, 2**11, HALVES)),
+        Precision("half", 2.0**-11, 2.0**-11, 2.0**-11, HALF, Exact(2**11, 2**11, HALVES)),
     )
 }
 
@@ -218,13 +240,38 @@ def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:
 
 
 def exact_inputs(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Integer-valued float32 input ``[N][C][H][W]`` and filters ``[M][C][R][S]`` whose sums are exact in the class."""
+    """Float32 input ``[N][C][H][W]`` and filters ``[M][C][R][S]`` whose sums are exact in the class, in any order.
+
+    They are integers times powers of two, one for each image and one for each filter.  No tap of a filter is zero, so
+    one that is left out shows wherever an input under it is not.
+    """
     generator = np.random.default_rng(seed)
-    taps = min(conv.K, precision.exact_integer)
-    bound = min(8, isqrt(precision.exact_integer // taps))
-    x = generator.integers(-bound, bound + 1, conv.x_shape(N)).astype(np.float32)
-    w = generator.integers(-bound, bound + 1, (conv.M, conv.K)).astype(np.float32)
-    if taps < conv.K:  # more taps than the class can count: only `taps` of them, at random places, are not zero
-        dropped = generator.permuted(np.tile(np.arange(conv.K) >= taps, (conv.M, 1)), axis=1)
-        w[dropped] = 0
-    return x, w.reshape(conv.w_shape())
+    exact = precision.exact
+    w_most = max(1, min(3, exact.sum // conv.K))
+    x_sum = exact.sum // w_most  # the most that the sizes of a patch's inputs may add up to
+    w = generator.integers(1, w_most + 1, conv.w_shape()) * generator.choice((-1, 1), conv.w_shape())
+    mean = 0.8 * x_sum / conv.K
+    most = max(1, min(exact.value, int(2 * mean)))
+    x = generator.integers(-most, most + 1, conv.x_shape(N))
+    x[generator.random(x.shape) >= mean / (most * (most + 1) / (2 * most + 1))] = 0
+    while (excess := largest_sum(conv, np.abs(x))) > x_sum:
+        x[generator.random(x.shape) > 0.95 * x_sum / excess] = 0
+    powers = (
+        np.resize(steps, count).reshape(-1, 1, 1, 1) for steps, count in zip(exact.powers, (N, conv.M), strict=True)
+    )
+    scaled = (np.ldexp(values.astype(np.float32), power) for values, power in zip((x, w), powers, strict=True))
+    return tuple(values.astype(np.float32) for values in scaled)  # type: ignore[return-value]
+
+
+def nearby(values: np.ndarray, precision: Precision, seed: int) -> np.ndarray:
+    """Exact inputs or filters, each a little larger or smaller: what the class rounds to them."""
+    signs = np.random.default_rng(seed).choice((-1, 1), values.shape)
+    moved: np.ndarray = (values * (1 + signs * precision.exact.nearby)).astype(np.float32)
+    return moved
+
+
+def largest_sum(conv: Conv, x: np.ndarray) -> int:
+    """The largest sum of a patch of ``x [N][C][H][W]``."""
+    planes = x.sum(axis=1)
+    bands = sum(planes[:, r : conv.H - conv.R + 1 + r] for r in range(conv.R))
+    return int(sum(bands[:, :, s : conv.W - conv.S + 1 + s] for s in range(conv.S)).max())

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from alexconv.planning.checks import PRECISIONS, MaxError, exact_inputs
+from alexconv.cpu_reference.reference import reference
+from alexconv.planning.checks import ANY, PRECISIONS, TILE, USUAL, WALK, Bound, MaxError, exact_inputs
 from alexconv.shapes import WORKLOADS, Conv
 
 CONV = Conv(C=6, H=9, W=11, M=3, R=3, S=2, U=2)
@@ -87,9 +88,82 @@ def test_an_output_of_an_empty_patch_must_be_zero():
 @pytest.mark.parametrize("name", PRECISIONS)
 @pytest.mark.parametrize("conv", [CONV, WORKLOADS["alexnet"].layer(4)], ids=["small", "K=3456"])
 def test_exact_inputs_are_exact_in_the_class(name, conv):
-    precision = PRECISIONS[name]
-    x, w = exact_inputs(conv, 1, precision, seed=3)
-    largest = np.abs(x).max() * np.abs(w).sum(axis=(1, 2, 3))
-    assert (largest <= precision.exact_integer).all()
-    assert (x == np.round(x)).all() and (w == np.round(w)).all()
-    assert x.any() and (np.abs(w).sum(axis=(1, 2, 3)) > 0).all()
+    exact = PRECISIONS[name].exact
+    x, w = exact_inputs(conv, 3, PRECISIONS[name], seed=3)
+    powers = [np.resize(steps, len(values)) for steps, values in zip(exact.powers, (x, w), strict=True)]
+    unscaled = [np.ldexp(values, -power[:, None, None, None]) for values, power in zip((x, w), powers, strict=True)]
+    assert all((values == np.round(values)).all() for values in unscaled)
+    sums = reference(conv, *(np.abs(values) for values in unscaled))
+    assert min(exact.sum, exact.value * conv.K) / 20 < sums.max() <= exact.sum
+    assert np.abs(unscaled[0]).max() <= exact.value
+    assert unscaled[1].all(), "a tap that is zero may be left out"
+    assert (x != 0).any(axis=(0, 2, 3)).all()
+    y = reference(conv, x, w)
+    largest, least = (
+        float(info) for info in ((np.finfo(np.float32).max, 2.0**-126) if exact.sum > 2**11 else (65504, 2.0**-24))
+    )
+    assert np.abs(y).max() <= largest and np.abs(y[y != 0]).min() >= least
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_the_largest_error_tells_taps_in_fp32_alone(name):
+    for layer in range(1, 6):
+        assert PRECISIONS[name].tells_taps(WORKLOADS["alexnet"].layer(layer).K) == name.startswith("fp32")
+
+
+def test_bounds_by_kind_of_data():
+    """For a sum of 100 products: usual is the least, any the largest; what reaches further has a larger one."""
+    for precision in PRECISIONS.values():
+        usual, walk, most = (precision.bound(100, kind) for kind in (USUAL, WALK, ANY))
+        assert usual.factor <= walk.factor < most.factor
+        assert usual.reach == 0
+    assert PRECISIONS["fp32"].bound(100, ANY) == Bound(232 * 2.0**-24, 100 * 2.0**-149, 0, 2.0**127)
+    assert PRECISIONS["fp32"].bound(100, WALK).factor == 76 * 2.0**-24
+    assert TILE.bound(100, ANY) == Bound(34 * 264 * 2.0**-24, 100 * 2.0**-149, 7, 2.0**127)
+
+
+def judged_alone(y: float, reference: float, norms: float, bound: Bound) -> MaxError:
+    error = MaxError()
+    one = np.ones((1, 1, 1, 1), np.float32)
+    error.add(one * np.float32(y), one * np.float32(reference), np.full((1, 1, 1), norms), np.ones(1), bound)
+    return error
+
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    "y, reference, norms, misplaced",
+    [
+        (INF, INF, INF, 0),
+        (NAN, NAN, NAN, 0),
+        (-INF, INF, INF, 1),
+        (NAN, INF, INF, 1),
+        (INF, NAN, NAN, 1),
+        (0, NAN, NAN, 1),
+        (1, INF, INF, 1),
+        (NAN, 1, 1, 1),
+        (INF, 1, 1, 1),
+        (INF, 1, 2.0**128, 0),  # of finite values that overflow on the way
+        (NAN, INF, 2.0**129, 0),
+        (2.0**127, INF, 2.0**129, 1),  # a number in place of an overflow
+    ],
+)
+def test_nan_and_infinities_are_where_they_are_due(y, reference, norms, misplaced):
+    found = judged_alone(y, reference, norms, PRECISIONS["fp32"].bound(100, ANY))
+    assert found.misplaced == misplaced
+    assert found.passes(1e-5) == (not misplaced)
+
+
+def test_underflow_has_an_absolute_term_and_no_more():
+    bound = PRECISIONS["fp32"].bound(4, ANY)
+    least = 2.0**-149
+    assert judged_alone(5 * least, 1 * least, least, bound).passes(bound.factor)
+    assert not judged_alone(40 * least, 1 * least, least, bound).passes(bound.factor)
+
+
+def test_errors_are_taken_over_the_sums_of_products_too():
+    error = MaxError()
+    y = np.full((2, 1, 1, 1), 3, np.float32)
+    error.add(y, y - 1, np.full((2, 1, 1), 10), np.ones(1), sums=np.full((1, 1, 1, 1), 5, np.float32))
+    assert (error.scaled, error.componentwise) == pytest.approx((0.1, 0.2))

@@ -43,8 +43,8 @@ class MadeUpPoint(HostBuffers):
         super().__init__(*arguments)
         self.wrong = wrong
 
-    def outputs(self):
-        y = super().outputs()
+    def outputs(self, *, stale=False):
+        y = super().outputs(stale=stale)
         if self.wrong and self.wrong.items() <= self.plan.constants.items():
             y[0, 0, 0, 0] += 1
         return y

@@ -77,6 +77,7 @@ class CudaBuffers:
         self.driver, self.stream = executor.driver, executor.stream
         self.conv, self.dtype = program.bound.conv, x.dtype
         self._allocations: list[Any] = []
+        self._stale: set[str] = set()  # scratch arrays that a run finds as the last one left them
         self.bytes = program.bound.piece_bytes(plan.images_per_piece)
         self.prepared_bytes = program.bound.prepared_bytes()
         executor.flush()  # allocates the flush buffer before the arrays of the plan
@@ -104,9 +105,9 @@ class CudaBuffers:
         return {**filters, **{name: self.allocate(self.bytes[name]) for name in names}}
 
     def fill(self, pointers: dict[str, int], stream: Any) -> None:
-        """Fills output and scratch arrays on the device with NaN."""
+        """Fills output and scratch arrays on the device with NaN, those apart that stay as the last run left them."""
         for name, nbytes in self.bytes.items():
-            if name != "x" and name in pointers:
+            if name != "x" and name in pointers and name not in self._stale:
                 self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
 
     def prepare(self, pointers: dict[str, int], stream: Any, *, fill: bool = False) -> None:
@@ -140,8 +141,9 @@ class CudaBuffers:
         """Host arrays to host arrays once, each way of moving them in its own class; returns the times in ms."""
         raise NotImplementedError
 
-    def outputs(self) -> Values:
+    def outputs(self, *, stale: bool = False) -> Values:
         """See Buffers."""
+        self._stale = self.bytes.keys() - {"x", "y"} if stale else set()
         with self.executor.errors(self.program.bound.rung.name):
             self.run(fill=True)
         return self.y

@@ -96,11 +96,11 @@ class HostBuffers:
             program.prepare(self.buffers)
         self.y = np.empty(rung.y_shape(bound.conv, plan.N), self.dtype)
 
-    def outputs(self) -> Values:
+    def outputs(self, *, stale: bool = False) -> Values:
         """See Buffers."""
         bound = self.program.bound
         for first, last in self.plan.pieces:
-            self.bring_in(first, last)
+            self.bring_in(first, last, stale=stale)
             with ExitStack() as stack:
                 for name in self.kept:
                     stack.enter_context(self.buffers[name].read_only())
@@ -109,10 +109,10 @@ class HostBuffers:
             self.y[first:last] = self.buffers["y"].array(self.dtype, shape)
         return self.y
 
-    def bring_in(self, first: int, last: int) -> None:
-        """Copies a piece's images in, and fills output and scratch arrays with NaN."""
+    def bring_in(self, first: int, last: int, *, stale: bool = False) -> None:
+        """Copies a piece's images in, and fills output and scratch arrays, or with ``stale`` the former, with NaN."""
         for name, buffer in self.buffers.items():
-            if name not in self.kept:
+            if name == "y" or (name not in self.kept and not stale):
                 fill_with_nan(buffer.bytes)
         shape = self.program.bound.rung.x_shape(self.program.bound.conv, last - first)
         self.buffers["x"].array(self.dtype, shape)[:] = self.x[first:last]

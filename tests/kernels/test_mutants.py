@@ -1,0 +1,117 @@
+"""Planted bugs that checks have missed: the verification of a run must notice each."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from ladders import ladder_with
+
+from alexconv.compiling.sources import source_files
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import FOLDER, Rung
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.planning.points import Point
+from alexconv.shapes import WORKLOADS, Conv, Workload
+
+SHAPES = {
+    "deep": Conv(C=256, H=7, W=6, M=8, R=3, S=3),
+    "wide": Conv(C=32, H=9, W=12, M=24, R=3, S=3, pad=1),
+    "square": Conv(C=6, H=15, W=15, M=4, R=7, S=7),
+    "odd": Conv(C=5, H=14, W=11, M=3, R=4, S=3),
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A text of a rung's file or headers and what replaces it."""
+
+    rung: str
+    right: str
+    wrong: str
+    shape: str = "wide"
+    N: int = 3
+    constants: dict[str, int] = field(default_factory=dict)
+
+
+TAP = "w[(c * R + r) * S + s], sum);"
+STORED = "vector_start(i)) = outputs[i];"
+TRUNCATED = ", ".join(f"__uint_as_float(__float_as_uint(outputs[i].{part}) & 0xffffe000u)" for part in "xyzw")
+SPLIT = {"SPLITS": 2, "CHANNELS": 16}
+# Bugs that the largest error on uniform data does not tell from roundings: the exact check does.
+MISSED = {
+    "tiled-half2 without its last channel": Mutant("tiled-half2", "c < C; ++c", "c < C - 1; ++c", "deep", 1),
+    "channels-half without its last channel": Mutant(
+        "channels-half", "c < end_channel()", "c < end_channel() - (end_channel() == C)", "deep", 1
+    ),
+    "a tap of one filter in half": Mutant(
+        "direct-half", TAP, f"m == 3 && c == 100 && r + s == 0 ? __half(0.0f) : {TAP}", "deep", 1
+    ),
+    "no rounding to tf32": Mutant("mma-tf32", "*at = to_tf32(__uint_as_float(*at));", "", N=1),
+    "partial sums with a half's significant bits": Mutant(
+        "mma-tf32", STORED, f"vector_start(i)) = make_float4({TRUNCATED});", N=1, constants=SPLIT
+    ),
+    "the exponent of image 0 for all": Mutant("wgmma-scaled", "load_now(exponents + n)", "load_now(exponents)"),
+    "an arrival counter that wraps late": Mutant(
+        "mma-tf32", "/ WARP, SPLIT_BLOCKS - 1);", "/ WARP, SPLIT_BLOCKS);", constants=SPLIT
+    ),
+}
+# Bugs that square shapes, one image or the usual constants hide.
+HIDDEN = {
+    "one step of a filter's load": Mutant(
+        "shared-output-tile",
+        "for (int i = thread; i < R * S; i += THREADS) filter[i]",
+        "if (const int i = thread; i < R * S) filter[i]",
+        "square",
+        constants={"TILE": 6},
+    ),
+    "R and S swapped": Mutant("direct-register", "R = CONV_R, S = CONV_S", "R = CONV_S, S = CONV_R", "odd"),
+    "H and W swapped": Mutant("direct-register", "H = CONV_H, W = CONV_W", "H = CONV_W, W = CONV_H", "odd"),
+    "E and F swapped": Mutant("direct-filter-shared", "y[e * F + f] = sum", "y[f * E + e] = sum", "odd"),
+    "an image's offset": Mutant("direct-register", "(size_t)n * C * H * W", "(size_t)n * C * H", "odd"),
+}
+
+
+def planted(mutant: Mutant, folder: Path) -> Rung:
+    """The mutant's rung with copies of its sources, changed."""
+    rung, found = RUNGS[mutant.rung], 0
+    for file in source_files(rung.path):
+        text = file.read_text()
+        found += mutant.right in text
+        copy = folder / file.relative_to(FOLDER)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(text.replace(mutant.right, mutant.wrong))
+    assert found, "no file of the rung has the text that this bug changes"
+    return replace(rung, file=str(folder / rung.file))
+
+
+def recorded(monkeypatch, rung: Rung, mutant: Mutant) -> dict:
+    """The record of a run of the rung on the mutant's shape."""
+    conv = SHAPES[mutant.shape]
+    monkeypatch.setitem(WORKLOADS, "mutants", Workload("mutants", (conv,), (1,), "made up"))
+    constants = rung.resolve(conv, mutant.constants)
+    point = Point("mutants", 1, mutant.N, rung.name, "pageable", rung.precision, constants)
+    with ladder_with(rung):
+        return Runner(choose_executor("host"), [point], Settings(baseline=False)).record(point)
+
+
+@pytest.mark.parametrize("name", MISSED)
+def test_a_bug_that_the_largest_error_misses_is_caught(monkeypatch, tmp_path, name):
+    record = recorded(monkeypatch, planted(MISSED[name], tmp_path), MISSED[name])
+    assert record["error"]["scaled"] <= record["error"]["tolerance"]
+    assert record["status"] == "wrong"
+    assert "not exact on integers" in record["reason"]
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_bug_that_usual_shapes_and_constants_hide_is_caught_on_others(monkeypatch, tmp_path, name):
+    assert recorded(monkeypatch, planted(HIDDEN[name], tmp_path), HIDDEN[name])["status"] == "wrong"
+
+
+@pytest.mark.parametrize(
+    "mutant", {(m.rung, m.shape): m for m in (*MISSED.values(), *HIDDEN.values())}.values(), ids=str
+)
+def test_the_rungs_without_bugs_pass(monkeypatch, mutant):
+    record = recorded(monkeypatch, RUNGS[mutant.rung], mutant)
+    assert record["status"] == "ok", record["reason"]
+    assert record["exact"] == {"images": mutant.N}
