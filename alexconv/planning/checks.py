@@ -260,7 +260,7 @@ def exact_inputs(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[n
         np.resize(steps, count).reshape(-1, 1, 1, 1) for steps, count in zip(exact.powers, (N, conv.M), strict=True)
     )
     scaled = (np.ldexp(values.astype(np.float32), power) for values, power in zip((x, w), powers, strict=True))
-    return tuple(values.astype(np.float32) for values in scaled)  # type: ignore[return-value]
+    return tuple(values.astype(np.float32) for values in scaled)
 
 
 def nearby(values: np.ndarray, precision: Precision, seed: int) -> np.ndarray:
