@@ -264,7 +264,9 @@ class Runner:
         return attempted(point, self.key(point), lambda: self._measured(point, self.plan(point)))
 
     def _exact(self, point: Point, cut: Plan) -> Record:
-        """Outcome on integers of the point's own shape, a few images twice: with fresh scratch arrays, and stale ones.
+        """How many images of integers, of the point's own shape, were checked and how many outputs were not exact.
+
+        They are run twice, with fresh scratch arrays and with stale ones.
 
         Nothing on an executor without times where one image's max error tells as much: there a run takes long.
         """
@@ -279,9 +281,7 @@ class Runner:
             wrong = int((opened.outputs() != y).sum())
             if rung.scratch and not wrong and (self.executor.measures or images > 1):
                 wrong = int((opened.outputs(stale=True) != y).sum())
-        if not wrong:
-            return {"exact": {"images": images}}
-        return {"status": "wrong", "reason": f"{wrong} of {y.size} outputs are not exact on integers"}
+        return {"exact": {"images": images, "wrong": wrong}}
 
     def _measured(self, point: Point, cut: Plan) -> Record:
         rung, layer = RUNGS[point.rung], self.layer(point)
@@ -289,8 +289,7 @@ class Runner:
         exact = self._exact(point, cut)
         with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer) as opened:
             facts: Record = {
-                **checked(*layer.check(opened.outputs(), rung.precision)),
-                **exact,
+                **checked(*layer.check(opened.outputs(), rung.precision), **exact),
                 "pieces": len(cut.pieces),
                 "images_per_piece": cut.images_per_piece,
                 "planned_constants": cut.constants,
@@ -332,17 +331,20 @@ def begun(point: Point | LayerSequence, key: str) -> Record:
     return {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
 
 
-def checked(error: MaxError, tolerance: float) -> Record:
-    """Status, reason and figures of a max-error check."""
+def checked(error: MaxError, tolerance: float, exact: Record | None = None) -> Record:
+    """Status, reason and figures of a max-error check, and of the one on integers where there was one."""
     figures = {"absolute": error.absolute, "scaled": error.scaled, "tolerance": tolerance}
     figures |= {} if error.componentwise is None else {"componentwise": error.componentwise}
     facts: Record = {"error": {name: as_json(value) for name, value in figures.items()}}
-    if error.passes(tolerance):
-        return {"status": "ok", "reason": None, **facts}
-    reason = f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}"
+    facts |= {"exact": exact} if exact else {}
+    reasons = []
     if error.misplaced:
-        reason = f"{error.misplaced} outputs are NaN or infinite where none is due, or are not where one is; {reason}"
-    return {"status": "wrong", "reason": reason, **facts}
+        reasons.append(f"{error.misplaced} outputs are NaN or infinite where none is due, or are not where one is")
+    if not error.passes(tolerance):
+        reasons.append(f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}")
+    if exact and exact["wrong"]:
+        reasons.append(f"{exact['wrong']} outputs are not exact on integers")
+    return {"status": "wrong" if reasons else "ok", "reason": "; ".join(reasons) or None, **facts}
 
 
 def timed(executor: Executor, measure: Callable[[float], Samples], seconds: float) -> Record:

@@ -100,6 +100,7 @@ def test_a_bug_that_the_largest_error_misses_is_caught(monkeypatch, tmp_path, na
     record = recorded(monkeypatch, planted(MISSED[name], tmp_path), MISSED[name])
     assert record["error"]["scaled"] <= record["error"]["tolerance"]
     assert record["status"] == "wrong"
+    assert record["exact"]["wrong"] > 0
     assert "not exact on integers" in record["reason"]
 
 
@@ -114,4 +115,4 @@ def test_a_bug_that_usual_shapes_and_constants_hide_is_caught_on_others(monkeypa
 def test_the_rungs_without_bugs_pass(monkeypatch, mutant):
     record = recorded(monkeypatch, RUNGS[mutant.rung], mutant)
     assert record["status"] == "ok", record["reason"]
-    assert record["exact"] == {"images": mutant.N}
+    assert record["exact"] == {"images": mutant.N, "wrong": 0}
