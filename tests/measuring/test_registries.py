@@ -90,7 +90,7 @@ def test_an_entry_in_a_table_is_all_that_a_run_needs(toys, tmp_path, capsys):
     assert "backend toy: a toy" in capsys.readouterr().out
     found = [(each["point"]["rung"], each["point"]["N"], each["status"]) for each in read([out]).points]
     assert found == [("direct", 2, "ok"), ("numpy-einsum", 2, "ok")]
-    assert Noted.opened == ["noted"]
+    assert Noted.opened == ["noted"] * 2, "for integers, and for the data"
 
 
 def test_an_executor_skips_a_transfer_that_the_table_does_not_give_it(toys, tmp_path):
