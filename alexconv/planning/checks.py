@@ -154,7 +154,7 @@ HALVES = (0, -5, 2), (0, -4, 1)
 PRECISIONS: dict[str, Precision] = {
     precision.name: precision
     for precision in (
-        Precision("fp32", 0.0, 2.0**-24, 2.0**-24, FP32, Exact(2**24, 2**13, FLOATS)),
+        Precision("fp32", 0.0, 2.0**-24, 2.0**-24, FP32, Exact(2**24, 2**3, FLOATS)),
         Precision("tf32", 2.0**-11, 2.0**-23, 2.0**-24, TF32, Exact(2**24, 2**11, FLOATS, 2.0**-13)),
         Precision("fp16", 2.0**-11, 2.0**-23, 2.0**-11, FP16, Exact(2**11, 2**11, HALVES)),
         Precision("half", 2.0**-11, 2.0**-11, 2.0**-11, HALF, Exact(2**11, 2**11, HALVES)),
