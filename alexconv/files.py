@@ -50,7 +50,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_left(folder: Path, after: float = LEFT_AFTER) -> None:
-    """Removes temporary files that nobody has written to for ``after`` seconds."""
+    """Removes temporary files not written to for ``after`` seconds."""
     for left in folder.glob(f"*{TEMPORARY_SUFFIX}"):
         with suppress(OSError):
             if time() - left.stat().st_mtime >= after:

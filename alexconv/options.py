@@ -19,7 +19,7 @@ from alexconv.messages import print_error
 Arguments = ParamSpec("Arguments")
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-_NOBODY_READS = 141  # 128 + SIGPIPE
+_CLOSED_PIPE = 141  # 128 + SIGPIPE
 PRECISION_NOTE = "(half: fp16 accumulation; fp16: fp32 accumulation)"  # of the --precision options' help
 _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
@@ -139,7 +139,7 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
                 raise  # those of files that this project writes are its own exceptions
             to_nowhere(sys.stdout)
             if isinstance(error, BrokenPipeError):
-                return _NOBODY_READS
+                return _CLOSED_PIPE
             print(f"cannot write the output: {error.strerror}", file=Forgiving(sys.stderr))
             return 1
 

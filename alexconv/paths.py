@@ -15,7 +15,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def cache_dir(part: str) -> Path:
     """The folder of one part of the cache, created for this user alone; ``ALEXCONV_CACHE_DIR`` says where.
 
-    Code from it is loaded and run.  So it is refused where somebody else owns it or may write to it.  Raises UsageError
+    Code from it is loaded and run.  So it is refused if another user owns it or can write to it.  Raises UsageError
     then, and when the folder cannot be written.
     """
     root = Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("alexconv", appauthor=False))

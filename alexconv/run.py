@@ -161,7 +161,7 @@ def size(text: str) -> int:
 
 
 def backend_of(options: argparse.Namespace) -> str:
-    """The backend asked for: options of one executor ask for it; raises UsageError beside another one."""
+    """The backend asked for: options of one executor ask for it; raises UsageError together with another one."""
     backend = str(options.backend)
     for name, executor in EXECUTORS.items():
         if own := given(options, parser(), executor.options):

@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         help="the constants to search, as in TILE,UNROLL (default: all that the rung has)",
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="the values to try for a constant; repeatable")
-    add("--trials", type=int, default=50, help="candidates beside the default, per rung, layer and N (default: 50)")
+    add("--trials", type=int, default=50, help="candidates besides the default, per rung, layer and N (default: 50)")
     add("--backend", default="auto", choices=backends(), help="as in alexconv.run; only a GPU has times to compare")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--seconds", type=duration, default=0.1, help="time for the samples of one figure (default: 0.1)")

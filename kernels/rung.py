@@ -70,7 +70,7 @@ class Array:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map: what TMA is told of an array of two-byte elements; a launch takes it as an argument.
+    """A tensor map: TMA's descriptor of an array of two-byte elements; a launch takes it as an argument.
 
     ``dims`` gives its extents, innermost first, and ``strides`` the bytes from one element to the next along all but
     the innermost; they may overlap.  A tiled map brings boxes of ``box`` elements, innermost first.  An im2col map has

@@ -171,7 +171,7 @@ def matrix(workload: str, N: int, records: Sequence[Record], width: int) -> Iter
 
 
 def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
-    """Kernel times by layer and in all; the fastest rung of each precision and layer is marked, and summed below."""
+    """Kernel times per layer and in total; the fastest rung of each precision and layer is marked, and summed below."""
     ours = [line for line in lines if line.family != PEERS]
     best = fastest(ours, layers)
     peers = fastest((line for line in lines if line.family == PEERS and rung_of(line) != GEMM), layers)

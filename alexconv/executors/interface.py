@@ -144,5 +144,5 @@ def open_rung(executor: Executor, plan: Plan, x: Values, w: Values, transfer: Tr
 
 
 def fill_with_nan(values: Values) -> None:
-    """Makes every element NaN, so that one nobody writes is noticed."""
+    """Makes every element NaN, so that unwritten ones are noticed."""
     values.view(np.uint8).fill(NAN_BYTE)

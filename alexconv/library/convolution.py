@@ -282,7 +282,7 @@ class DeviceArray:
 
 
 class Terms(NamedTuple):
-    """What a Conv2d is asked for beside its arrays."""
+    """What a Conv2d is given besides its arrays."""
 
     stride: int
     padding: tuple[int, int]

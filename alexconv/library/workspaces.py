@@ -44,7 +44,7 @@ LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
 
 
 class Memory:
-    """Memory on a device, given back when nobody refers to it any more."""
+    """Memory on a device, freed when it is no longer referenced."""
 
     def __init__(self, device: "Gpu", nbytes: int) -> None:
         self.nbytes = max(nbytes, 1)

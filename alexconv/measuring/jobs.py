@@ -28,7 +28,7 @@ class Recorder(Protocol):
         ...
 
 
-class Teller(Protocol):
+class Progress(Protocol):
     """What shows the progress of a run."""
 
     def start(self, what: str) -> None:
@@ -56,7 +56,7 @@ class Job(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells the point from others in record files."""
+        """The point's identity in record files."""
         return identity(self.point.axes())
 
 
@@ -105,7 +105,7 @@ def run_jobs(
     runner: Runner,
     file: RecordFile,
     headers: Record,
-    progress: Teller,
+    progress: Progress,
     limit: float,
     conclude: Callable[[list[Record]], int],
 ) -> list[Record]:

@@ -120,7 +120,7 @@ class Layer:
 
 @dataclass
 class Settings:
-    """What a run may be told about its points."""
+    """How a run treats its points."""
 
     seconds: float = SECONDS
     seed: int = 0
@@ -260,7 +260,7 @@ class Runner:
         return digest([compiled, launched, tolerance, self.executor.header(), settings, point.transfer, *of_data])
 
     def record(self, point: Point) -> Record:
-        """Runs one point; never raises for a fault of the point itself, whose status then tells."""
+        """Runs one point; a fault of the point itself becomes its status, never an exception."""
         return attempted(point, self.key(point), lambda: self._measured(point, self.plan(point)))
 
     def _exact(self, point: Point, cut: Plan) -> Record:

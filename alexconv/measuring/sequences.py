@@ -113,7 +113,7 @@ def mixed(
 def piece_order(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[tuple[int, int]]:
     """In what order the pieces of several layers go through a pipeline, as pairs of layer and piece.
 
-    Layers with more to copy out than in come first: then the copies out, which are the longer way in all, begin early
+    Layers with more to copy out than in come first: then the copies out, which take longer in total, begin early
     and never wait, and at the end those are left that need few.  (Johnson, "Optimal two- and three-stage production
     schedules with setup times included", 1954.)  Among layers of a kind, each one's pieces are spread evenly, so that
     those with much arithmetic do not stand in a row.
@@ -143,7 +143,7 @@ class SequenceRunner:
         return digest([PIECE_BYTES, *(self._runner.key(each) for each in point.points())])
 
     def record(self, point: RungSequence) -> Record:
-        """Runs one point; never raises for a fault of the point itself, whose status then tells."""
+        """Runs one point; a fault of the point itself becomes its status, never an exception."""
         return attempted(point, self.key(point), lambda: self._measured(point))
 
     def _measured(self, point: RungSequence) -> Record:

@@ -123,7 +123,7 @@ class TorchRunner:
         return digest([self.versions(), self.executor.header(), settings, point.rung, shapes, tolerances])
 
     def record(self, point: Point | LayerSequence) -> Record:
-        """Runs one point; never raises for a fault of the point itself, whose status then tells."""
+        """Runs one point; a fault of the point itself becomes its status, never an exception."""
         try:
             return attempted(point, self.key(point), lambda: self._measured(point))
         finally:
@@ -220,7 +220,7 @@ def nbytes(conv: Conv, point: Point | LayerSequence) -> int:
 def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, precision: str, *, padded: bool) -> Work:
     """The layers' convolutions of N images each, one after the other, uploaded in a layout.
 
-    ``padded`` gives torch the planes with their zero border, as rungs get them; else torch is told of the border.
+    ``padded`` gives torch the planes with their zero border, as rungs get them; otherwise torch pads.
     """
     memory = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
 

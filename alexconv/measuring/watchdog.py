@@ -1,4 +1,4 @@
-"""A limit on the time of a step that nothing can interrupt: a kernel that does not end holds its caller for good.
+"""A limit on the time of a step that nothing can interrupt: a kernel that does not end blocks its caller forever.
 
 Neither an exception nor a signal reaches Python while the driver waits, but another thread still runs: it records what
 happened and ends the process, and the driver ends the kernel.

@@ -178,7 +178,7 @@ def _kernel(action: Any) -> Kernel:
 
 
 def _reason(output: str) -> str:
-    """The line that tells most: the profiler's own error, else the program's last."""
+    """The most informative line: the profiler's own error, else the program's last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("==ERROR==", "error:"))]
     return next(iter(errors or lines[-1:]), "it said nothing")

@@ -1,7 +1,7 @@
 """What the threads of a kernel do to memory, found out on the CPU: requests of warps, by source line, and races.
 
 A kernel of the host executor's trace build runs a few blocks of its grid; every load and store is reported to
-``executors/host/hostcuda/trace.cpp``, which replays it warp by warp.  What that can and cannot tell of a GPU:
+``executors/host/hostcuda/trace.cpp``, which replays it warp by warp.  What that says about a GPU, and what it does not:
 ``docs/profile.md``.
 """
 
@@ -152,7 +152,7 @@ def trace_launch(
     buffers: Iterable[HostBuffer],
     blocks: Sequence[int],
 ) -> Trace:
-    """Runs these blocks of a launch, linear numbers with x fastest, and tells what they did to memory.
+    """Runs these blocks of a launch, linear numbers with x fastest, and reports their memory accesses.
 
     ``buffers`` are what counts as global memory.  Nothing else of the grid runs, so no output is complete.  The module
     comes from a HostRuntime with ``build="trace"``.  Raises LaunchError as the launch does, OutOfMemory, and

@@ -24,7 +24,7 @@ class Summary:
 
     @property
     def noisy(self) -> bool:
-        """Whether the interval is wide beside the median."""
+        """Whether the interval is wide compared with the median."""
         return self.high - self.low > NOISY * self.median
 
 

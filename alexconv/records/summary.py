@@ -1,4 +1,4 @@
-"""Rows of the result tables: per layer and in all, from records alone."""
+"""Rows of the result tables: per layer and in total, from records alone."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

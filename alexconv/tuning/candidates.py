@@ -1,4 +1,4 @@
-"""Candidates measured one by one: each is verified, timed and recorded, and the fastest is kept for later runs."""
+"""Candidates are measured one after the other: verified, timed and recorded; the fastest is kept for later runs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -11,7 +11,7 @@ from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.ahead import Ahead
-from alexconv.measuring.jobs import Teller
+from alexconv.measuring.jobs import Progress
 from alexconv.measuring.runner import Runner, Settings, Skip, finished, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.messages import print_to_stderr
@@ -46,7 +46,7 @@ class Session(NamedTuple):
     command: str
     resume: bool
     time_limit: float
-    progress: Callable[[int], AbstractContextManager[Teller]]
+    progress: Callable[[int], AbstractContextManager[Progress]]
 
 
 def search_constants(
@@ -113,7 +113,7 @@ def require_times(executor: Executor) -> None:
 
 @contextmanager
 def recording(runner: Runner, session: Session, known: Sequence[Point], most: int) -> Iterator[Run]:
-    """What runs a point, ``most`` in all, and appends its record to the file, or takes it from there to resume.
+    """What runs a point, up to ``most`` points, and appends its record to the file, or takes it from there to resume.
 
     The ``known`` points compile ahead.  A run raises LaunchError when it took the device down.
     """

@@ -1,7 +1,7 @@
 // Instructions of every GPU that CUDA C++ has no words for: addresses, loads, atomics and barriers of a warp or block.
 //
 // Each is a named function with a twin of the same signature in the host executor (hopper.h), as are all functions of
-// the headers beside this one: ampere.cuh, dependent_launch.cuh, hopper.cuh.
+// the other headers of this folder: ampere.cuh, dependent_launch.cuh, hopper.cuh.
 #pragma once
 #include "../common/shape.cuh"
 

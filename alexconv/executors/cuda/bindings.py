@@ -34,7 +34,7 @@ def require_bindings(what: str) -> Any:
 
 
 def answer(result: tuple[Any, ...], what: str) -> Any:
-    """What a call returned beside its status; raises LaunchError with the status where it failed."""
+    """The result of a driver call without its status; raises LaunchError with the status of a failed one."""
     if int(result[0]) != 0:
         raise LaunchError(f"{what}: {result[0].name}")
     return result[1] if len(result) > 1 else None
@@ -43,8 +43,8 @@ def answer(result: tuple[Any, ...], what: str) -> Any:
 def pdl_shared(grid: Dims, shared: int, device: Device) -> int:
     """Bytes of dynamic shared memory for a programmatic dependent launch whose blocks need ``shared``.
 
-    A launch of few blocks takes so much that no two fit on a multiprocessor.  Else they would crowd on those that the
-    launch before it has left idle, since the others are still taken.
+    A launch of few blocks asks for enough that no two fit on a multiprocessor.  Otherwise they would share the
+    multiprocessors that the previous launch has left idle.
     """
     most = device.shared_per_multiprocessor
     return max(shared, most // 2) if prod(grid) <= device.multiprocessors else shared

@@ -177,7 +177,7 @@ class CopiedBuffers(CudaBuffers):
         self.pointers = self.buffer_set(list(self.bytes), self.filter_set(w))
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
-        """Host arrays to host arrays once; milliseconds of copies in, copies out, and in all."""
+        """Host arrays to host arrays once; milliseconds of copies in, of copies out, and in total."""
         marks = []
         begin = perf_counter()
         for first, last in self.plan.pieces:
@@ -224,8 +224,8 @@ class CopiedBuffers(CudaBuffers):
 class StreamedBuffers(CudaBuffers):
     """Pieces of the batch rotate over several streams, each with its buffers, so copies and kernels overlap.
 
-    Only the total is a figure of this transfer: its copies run beside kernels and have no time of their own.  Where
-    they ran is told by ``timeline``.
+    Only the total is a figure of this transfer: its copies overlap kernels and have no time of their own.  When
+    each ran is in ``timeline``.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -245,7 +245,7 @@ class StreamedBuffers(CudaBuffers):
         return self.sets[stream]
 
     def run(self, *, fill: bool = False) -> float:
-        """Host arrays to host arrays once; milliseconds in all."""
+        """Host arrays to host arrays once; total milliseconds."""
         return self.pipeline.run(fill=fill)
 
     def timeline(self) -> list[Record]:
@@ -278,7 +278,7 @@ class Pipeline:
             batches[batch].set_of(number % len(self.streams))
 
     def run(self, *, fill: bool = False) -> float:
-        """Host arrays to host arrays once; milliseconds in all."""
+        """Host arrays to host arrays once; total milliseconds."""
         begin = perf_counter()
         self.enqueue(fill=fill)
         for stream in self.streams:
@@ -295,7 +295,7 @@ class Pipeline:
 
     @contextmanager
     def recorded(self) -> Iterator[Callable[[], float]]:
-        """What ``run`` does, as a graph: the host is then no limit where pieces are many.  Milliseconds in all."""
+        """What ``run`` does, as a graph, so that many small pieces have no launch overhead.  Total milliseconds."""
 
         def enqueue(stream: Any) -> None:
             begin = self.executor.mark(stream)

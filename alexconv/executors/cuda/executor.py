@@ -34,7 +34,7 @@ from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.store import Record
 
 MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
-DELAY_BYTES = 256 << 20  # clearing so much keeps the device busy while the host enqueues what is timed
+DELAY_BYTES = 256 << 20  # clearing them takes longer than the host needs to enqueue what is timed
 
 
 def import_driver() -> Any:

@@ -32,7 +32,7 @@ class Step:
 class Kernels:
     """The entry points of a cubin, loaded once, ready to be launched on any stream of the context.
 
-    ``unload`` gives the module back once nobody refers to these kernels.
+    ``unload`` gives the module back when these kernels are no longer referenced.
     """
 
     def __init__(self, driver: Any, cubin: bytes, unload: Callable[[Any], None]) -> None:
@@ -91,7 +91,7 @@ class Kernels:
         return int(answer(found, f"occupancy of {launch.entry}"))
 
     def _function(self, entry: str, shared: int) -> Any:
-        """A kernel that may have so much dynamic shared memory, or more that was asked for before."""
+        """A kernel that may use ``shared`` bytes of dynamic shared memory, or the most that was ever asked for."""
         if shared > self._shared.get(entry, -1):
             self._functions[entry] = loaded_function(self._driver, self._module, entry, shared)
             self._shared[entry] = shared

@@ -1,4 +1,4 @@
-"""Tensor maps: what TMA, the copy engine of Hopper and later GPUs, is told of an array.
+"""Tensor maps: descriptors of arrays for TMA, the copy engine of Hopper and later GPUs.
 
 Encoded by the driver through cuda-bindings, since PyCUDA has no call for it, and kept in device memory, where a kernel
 takes them by address.  (CUDA driver API, "Tensor Map Object Management".)

@@ -57,7 +57,7 @@ class HostBuffer:
 
 
 class GuardedBuffer(HostBuffer):
-    """The same, shared with launches in other processes, and between pages that nobody may touch.
+    """The same, shared with launches in other processes, and between guard pages.
 
     The bytes that are left up to those pages, fewer than ALIGNMENT after the last one, hold a pattern.
     """

@@ -162,7 +162,7 @@ class HostModule:
     ) -> None:
         """Runs a kernel over the grid and waits for it; a pointer is a HostBuffer or an address.
 
-        ``arrays`` are those behind the addresses.  Raises LaunchError when CUDA's limits forbid the launch, when the
+        ``arrays`` own the memory at the addresses.  Raises LaunchError when CUDA's limits forbid the launch, when the
         arguments do not match the kernel's, when its threads wait for each other in vain, and at a bad access; the
         trace build may end with one.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting
         thread.
@@ -333,7 +333,7 @@ class HostRuntime:
     def _precompiled_headers(self) -> Path | None:
         """A folder in which g++ finds the run-time's headers already read, made once for all kernels.
 
-        None where the compiler has another way.  Headers made with other flags would be read anew from their source.
+        None where the compiler has another way.  Headers made with other flags would be parsed again from their source.
         """
         if _is_clang(self.compiler):
             return None

@@ -1,4 +1,4 @@
-// What AddressSanitizer has to be told about stacks; nothing in the other builds.
+// Reports switches of stacks to AddressSanitizer; nothing in the other builds.
 #pragma once
 
 #include <cstddef>

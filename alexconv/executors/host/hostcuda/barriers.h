@@ -11,7 +11,7 @@ struct BarrierState {
     uint64_t expected : 20;    // arrivals of each phase
     int64_t bytes : 21;        // announced and not yet there; below zero, there and not yet announced
     uint64_t parity : 1;       // of the phase
-    uint64_t initialised : 2;  // INITIALISED; memory that nobody wrote has other bits
+    uint64_t initialised : 2;  // INITIALISED; unwritten memory has other bits
 };
 static_assert(sizeof(BarrierState) == sizeof(Mbarrier));
 

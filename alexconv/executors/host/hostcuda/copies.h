@@ -25,7 +25,7 @@ void copy_async(void* to, const void* from, bool valid, const char* misaligned, 
 
 inline int load_now(const int* address) { return *address; }
 
-// An address in shared memory as a number; here its lower half, which tells alignments and distances.
+// An address in shared memory as a number; here its lower half, enough for alignments and distances.
 inline unsigned shared_address(const void* address) { return unsigned(reinterpret_cast<size_t>(address)); }
 
 inline void copy_async_16(void* to, const void* from, bool valid, host_cuda::Site site = host_cuda::here())

@@ -21,7 +21,7 @@ struct Grid {
     // Takes the next few blocks, [first, last); false when none are left.
     bool take(std::uint64_t& first, std::uint64_t& last);
 
-    // Whether the launch failed or was cancelled, and nobody should go on.
+    // Whether the launch failed or was cancelled, so that all threads should stop.
     bool stopping() const;
 
     // Keeps the first failure's message and stops the launch.

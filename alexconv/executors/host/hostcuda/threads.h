@@ -18,7 +18,7 @@ constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LI
 
 class Worker;
 
-// What the thread that runs now is told about itself.  The worker keeps it up to date.
+// The state of the running thread, kept up to date by the worker.
 struct Running {
     uint3 thread, block, block_size, grid_size;
     unsigned linear_thread;  // x fastest, as CUDA counts threads into warps
@@ -33,7 +33,7 @@ inline void* dynamic_shared() { return running.dynamic_shared; }
 inline unsigned lane() { return running.linear_thread % WARP; }
 
 // Waits for the threads of the block that have not exited, and counts those that came with a true predicate.  The
-// number tells the barriers of the source apart, also those on one line.
+// number identifies a barrier of the source, also among several on one line.
 int wait_for_block(int barrier, bool predicate, Site site);
 
 // What the lanes of a warp do together when they meet: the lane that comes last does it for all.  `lanes` holds what
@@ -49,7 +49,7 @@ void wait_for_warpgroup(Together together, void* mine, Site site);
 // Waits for `threads` threads of the block, this one among them, that name the same barrier.
 void wait_at_named_barrier(int name, int threads, Site site);
 
-// Waits until the barrier's phase (barriers.h) has another parity; and tells those who wait that a phase ended.
+// Waits until the barrier's phase (barriers.h) has another parity; and wakes the waiting threads when a phase has ended.
 void wait_for_phase(const uint64_t* barrier, unsigned parity, Site site);
 void phase_ends(const uint64_t* barrier);
 

@@ -60,7 +60,7 @@ struct Byte {
     Access load_of_other_block;  // that ran before
 };
 
-// An epoch of zero: there was none.  Memory that nobody touches costs nothing.
+// An epoch of zero: there was none.  Untouched memory costs nothing.
 class Shadow {
 public:
     explicit Shadow(Extent extent) : extent_(extent)

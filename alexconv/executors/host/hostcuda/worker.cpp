@@ -163,7 +163,7 @@ int Worker::wait_for_block(int barrier, bool predicate, Site site)
     barrier_.queue.push(*current_);
     if (++barrier_.arrived == live_) open_barrier();
     let_others_run();
-    return barrier_.result;  // nobody can open it again before this thread comes back
+    return barrier_.result;  // it cannot open again before this thread comes back
 }
 
 void Worker::open_barrier()
@@ -345,7 +345,7 @@ Fiber& Worker::unused_fiber()
     return fiber;
 }
 
-// Leaves all fibers where they are, for good.  Their stacks hold nothing that wants to be destroyed.
+// Abandons all fibers.  Their stacks hold nothing that needs to be destroyed.
 void Worker::abandon()
 {
     switch_to(own_);
@@ -380,7 +380,7 @@ Fiber& Worker::fiber_of(unsigned linear_thread)
     return *fiber;
 }
 
-// Gives up if somebody waits for a phase of a barrier.
+// Fails the launch if a thread waits for a phase of a barrier.
 void Worker::report_phase()
 {
     for (const Phase& phase : phases_)
@@ -393,7 +393,7 @@ void Worker::report_phase()
         }
 }
 
-// Gives up if somebody waits for a warpgroup or at a named barrier.
+// Fails the launch if a thread waits for a warpgroup or at a named barrier.
 void Worker::report_meeting()
 {
     const auto report = [this](const Meeting& meeting, const char* what) {

@@ -68,7 +68,7 @@ private:
     Fiber *first_ = nullptr, *last_ = nullptr;
 };
 
-// Memory for the stacks of a worker's fibers.  Pages that nobody touches cost nothing.
+// Memory for the stacks of a worker's fibers.  Untouched pages cost nothing.
 class Stacks {
 public:
     explicit Stacks(size_t count);
@@ -124,7 +124,7 @@ private:
     };
 
     struct Barrier {
-        int number;  // which of the source's, while somebody waits
+        int number;  // which of the source's, while a thread waits
         unsigned arrived = 0;
         int predicates = 0;  // true ones among the arrived
         int result = 0;      // true ones when it last opened
