@@ -180,7 +180,7 @@ def addresses(bound: BoundRung) -> dict[str, int]:
 
 def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
     """Bytes of each array over so many images, by its number in ``addresses``."""
-    sizes = bound.chunk_bytes(images) | bound.prepared_bytes() | {"w": bound.filter_bytes()}
+    sizes = bound.piece_bytes(images) | bound.prepared_bytes() | {"w": bound.filter_bytes()}
     return {k: sizes[name] for k, name in enumerate(_names(bound)) if name in sizes}
 
 
