@@ -1,13 +1,17 @@
-"""What the rungs that prepare filters or inputs have in common: block size, and the range of scaled filters."""
+"""What the rungs that prepare filters or inputs have in common: block size, scaled filters, and the full range."""
+
+from math import ceil
 
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import Array, Dims
+from alexconv.kernels.rung import BATCH, Array, Dims, Launch
 
 PREPARATION_THREADS = 256  # of a block
-FILTER_RANGES = 128  # parts of the filters, of each of which a block finds the range
+FULL_TILE = 64  # filters and pixels of a block that computes in full range
+BLOCKS_IN_FULL_RANGE = 4  # for each multiprocessor, at most
 
-FILTER_EXPONENT = Array("filter_exponent", lambda p: (1,))
-RANGES_OF_FILTERS = Array("filter_ranges", lambda p: (FILTER_RANGES,))
+FILTER_EXPONENTS = Array("filter_exponents", lambda p: (p.conv.M,))
+FULL_FILTERS = Array("full_filters", lambda p: (p.conv.K, p.conv.M))
+SCALED_FILTERS = (FILTER_EXPONENTS, FULL_FILTERS)  # prepared arrays of rungs whose filters are scaled
 
 
 def flat_block(p: Problem) -> Dims:
@@ -15,6 +19,21 @@ def flat_block(p: Problem) -> Dims:
     return PREPARATION_THREADS, 1, 1
 
 
-def ranges_grid(p: Problem) -> Dims:
-    """One block per part of the filters."""
-    return FILTER_RANGES, 1, 1
+def filter_exponents(entry: str = "find_filter_exponents") -> Launch:
+    """The launch that finds the power of two of each filter: a block per filter."""
+    return Launch(entry, ("w", "filter_exponents", "full_filters"), lambda p: (p.conv.M, 1, 1), flat_block)
+
+
+def full_range_grid(p: Problem) -> Dims:
+    """Blocks that share the tiles of all images."""
+    tiles = p.N * ceil(p.conv.M / FULL_TILE) * ceil(p.conv.E * p.conv.F / FULL_TILE)
+    return min(tiles, BLOCKS_IN_FULL_RANGE * p.device.multiprocessors), 1, 1
+
+
+FULL_RANGE = Launch(
+    "compute_full_range",
+    ("x", "full_filters", "exponents", "filter_exponents", "y", BATCH),
+    full_range_grid,
+    flat_block,
+    pdl=True,
+)

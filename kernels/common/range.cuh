@@ -1,74 +1,95 @@
 // Exact scaling of floats into the range of fp16, by powers of two.
 //
-// Gives: scaling_exponent, power_of_two; largest_of (block-wide maximum); find_range_of_filters and
-// exponent_of_filters, the two steps that choose one exponent for all filters.
+// Gives: magnitude, best_exponent, scaling_exponent, power_of_two, NO_EXPONENT; Seen and seen_in_block (what a block has
+// seen of its values); find_exponent_of_filter, which gives each filter a power of its own.
 //
 // fp16 reaches from 2^-24 to 2^16.  Where the largest absolute value is near 1, as in most networks, a factor of 2^10
 // leaves room above and keeps the low halves of split values, 11 bits below, clear of the lower end.
+//
+// What halves cannot carry has no exponent, and is computed again from the floats (full_range.cuh): infinities and NaN,
+// and values that are too faint beside the largest that shares their exponent (docs/precision.md).
 #pragma once
 #include "shape.cuh"
 
 constexpr int USUAL_EXPONENT = 10;
-constexpr float LEAST_USUAL = 1.0f / 32, MOST_USUAL = 32;
-
 constexpr int LARGEST_EXPONENT = 14, FLOAT_BIAS = 127, FLOAT_MANTISSA = 23;
+constexpr int NO_EXPONENT = 127;             // exponents are less
+constexpr int LEAST_FILTER_EXPONENT = -64;   // so that an image's factor and a filter's can be multiplied one by one
+constexpr unsigned INFINITE = 0xff << FLOAT_MANTISSA, SIGN = 1u << 31;
 
-// The exponent of the scaling factor for values whose largest absolute value is `largest`.
-__device__ __forceinline__ int scaling_exponent(float largest)
+// The bits of an absolute value: in order as unsigned numbers, then infinity, then NaN.
+__device__ __forceinline__ unsigned magnitude(float value)
 {
-    if (largest == 0 || (largest >= LEAST_USUAL && largest < MOST_USUAL)) return USUAL_EXPONENT;
-    const int exponent = LARGEST_EXPONENT + FLOAT_BIAS - (__float_as_int(largest) >> FLOAT_MANTISSA);
-    return min(exponent, FLOAT_BIAS - 1);  // the power and its inverse are floats of full precision
+    return __float_as_uint(value) & ~SIGN;
 }
 
 // 2^exponent, for exponents between -126 and 127.
+__device__ __forceinline__ constexpr unsigned bits_of_power(int exponent)
+{
+    return unsigned(exponent + FLOAT_BIAS) << FLOAT_MANTISSA;
+}
+
 __device__ __forceinline__ float power_of_two(int exponent)
 {
-    return __int_as_float((exponent + FLOAT_BIAS) << FLOAT_MANTISSA);
+    return __uint_as_float(bits_of_power(exponent));
 }
 
-// Block-wide maximum of the threads' values, returned to every thread: warp shuffles, then shared memory.
+// The exponent of the factor that brings a largest magnitude to 2^14 or as near as floats can.
+__device__ __forceinline__ int best_exponent(unsigned largest)
+{
+    if (largest == 0) return USUAL_EXPONENT;
+    const int exponent = LARGEST_EXPONENT + FLOAT_BIAS - int(largest >> FLOAT_MANTISSA);
+    return min(exponent, FLOAT_BIAS - 1);  // the power and its inverse are floats of full precision
+}
+
+// The usual exponent where it suits the largest magnitude, else the best.
+__device__ __forceinline__ int scaling_exponent(unsigned largest)
+{
+    constexpr unsigned LEAST = bits_of_power(-5), MOST = bits_of_power(5);
+    return largest == 0 || (largest >= LEAST && largest < MOST) ? USUAL_EXPONENT : best_exponent(largest);
+}
+
+// What a thread or a block has seen of its values: the largest magnitude, and whether a pixel was too faint.
+struct Seen {
+    unsigned largest;
+    bool faint;
+};
+
+// The same of a block, returned to every thread: warp shuffles, then shared memory, with one barrier.
 template <int threads>
-__device__ __forceinline__ float largest_in_block(float largest)
+__device__ __forceinline__ Seen seen_in_block(Seen mine)
 {
     constexpr int lanes = 32;
-    __shared__ float of_warp[threads / lanes];
+    __shared__ unsigned of_warp[threads / lanes];
 #pragma unroll
     for (int distance = lanes / 2; distance > 0; distance /= 2)
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
-    if (threadIdx.x % lanes == 0) of_warp[threadIdx.x / lanes] = largest;
-    __syncthreads();  // all warps have written their largest value before any thread reads
+        mine.largest = max(mine.largest, __shfl_xor_sync(0xffffffff, mine.largest, distance));
+    if (threadIdx.x % lanes == 0) of_warp[threadIdx.x / lanes] = mine.largest;
+    // All warps have written their largest value before any thread reads.
+    mine.faint = __syncthreads_or(mine.faint);
 #pragma unroll
-    for (int warp = 0; warp < threads / lanes; ++warp) largest = fmaxf(largest, of_warp[warp]);
-    return largest;
+    for (int warp = 0; warp < threads / lanes; ++warp) mine.largest = max(mine.largest, of_warp[warp]);
+    return mine;
 }
 
-// Block-wide maximum of |values[i]| over i = first, first + step, ... below count; first differs from thread to thread.
-template <int threads>
-__device__ __forceinline__ float largest_of(const float* __restrict__ values, size_t first, size_t count, size_t step)
-{
-    float largest = 0;
-#pragma unroll 8
-    for (size_t i = first; i < count; i += step) largest = fmaxf(largest, fabsf(values[i]));
-    return largest_in_block<threads>(largest);
-}
+constexpr int RANGE_THREADS = 256;
 
-// Block i of FILTER_RANGES writes the largest absolute value of its chunk of the filters.
-constexpr int FILTER_RANGES = 128, RANGE_THREADS = 256;
-
-__device__ __forceinline__ void find_range_of_filters(const float* __restrict__ w,   // [M][C][R][S]
-                                                      float* __restrict__ ranges)    // [FILTER_RANGES]
+// Block m stores the exponent of filter m, and the filter as full_range.cuh reads it.
+__device__ __forceinline__ void find_exponent_of_filter(const float* __restrict__ w,       // [M][C][R][S]
+                                                        int* __restrict__ exponents,       // [M]
+                                                        float* __restrict__ full_filters)  // [C * R * S][M]
 {
-    const float largest = largest_of<RANGE_THREADS>(w, blockIdx.x * RANGE_THREADS + threadIdx.x,
-                                                    (size_t)M * C * R * S, FILTER_RANGES * RANGE_THREADS);
-    if (threadIdx.x == 0) ranges[blockIdx.x] = largest;
-}
-
-// The exponent for all filters; the first block stores it.  All RANGE_THREADS threads of each block call this.
-__device__ __forceinline__ int exponent_of_filters(const float* __restrict__ ranges,  // [FILTER_RANGES]
-                                                   int* __restrict__ exponent)        // [1]
-{
-    const int found = scaling_exponent(largest_of<RANGE_THREADS>(ranges, threadIdx.x, FILTER_RANGES, RANGE_THREADS));
-    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *exponent = found;
-    return found;
+    constexpr int TAPS = C * R * S;
+    const int m = blockIdx.x;
+    unsigned largest = 0;
+#pragma unroll 4
+    for (int tap = threadIdx.x; tap < TAPS; tap += RANGE_THREADS) {
+        const float value = w[(size_t)m * TAPS + tap];
+        full_filters[(size_t)tap * M + m] = value;
+        largest = max(largest, magnitude(value));
+    }
+    largest = seen_in_block<RANGE_THREADS>({largest, false}).largest;
+    if (threadIdx.x > 0) return;
+    const int exponent = best_exponent(largest);
+    exponents[m] = largest < INFINITE && exponent >= LEAST_FILTER_EXPONENT ? exponent : NO_EXPONENT;
 }

@@ -6,13 +6,7 @@ from itertools import product
 from math import ceil
 
 from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, beyond_shared, round_up
-from alexconv.kernels.preparation import (
-    FILTER_EXPONENT,
-    PREPARATION_THREADS,
-    RANGES_OF_FILTERS,
-    flat_block,
-    ranges_grid,
-)
+from alexconv.kernels.preparation import PREPARATION_THREADS, SCALED_FILTERS, filter_exponents, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
@@ -40,11 +34,16 @@ def in_floats(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
     return channels * conv.R * conv.S, channels * rows * spread_pitch(conv)
 
 
+def share_columns(conv: Conv) -> bool:
+    """Whether two columns share a word of fp16 values, instead of two channels; ``mma_pairs.cuh``."""
+    return conv.C % 2 == 1 and conv.U % 2 == 0
+
+
 def in_pairs(terms: int) -> Callable[[Conv, int, int], tuple[int, int]]:
     """The same where a word has two channels, or two columns, of floats that become fp16; ``mma_pairs.cuh``."""
 
     def words(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
-        if conv.C % 2 == 1 and conv.U % 2 == 0:
+        if share_columns(conv):
             return channels * conv.R * ceil(conv.S / 2), channels * rows * ceil(conv.W / 2) * terms
         planes = ceil(channels / 2)
         return planes * conv.R * conv.S, planes * rows * spread_pitch(conv) * terms
@@ -87,6 +86,7 @@ class Tile:
 
     ``sums`` is ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` are those of an operand.  ``stages``, ``warps`` (at
     most), ``down`` (warps that divide the filters) and ``inputs`` (words of a chunk at most) determine the defaults.
+    ``scaled`` operands are floats times powers of two, whose pixels have flags.
     """
 
     words: Callable[[Conv, int, int], tuple[int, int]]
@@ -96,6 +96,7 @@ class Tile:
     warps: int = 16
     down: int = 1
     inputs: int = 15 * 1024
+    scaled: bool = False
 
     def usual(self, p: Problem) -> Usual:
         """The constants that cut one image into as many blocks as there are multiprocessors, or nearly so.
@@ -135,11 +136,19 @@ class Tile:
         """Products of a warp, one after the other, that a chunk is deep."""
         return ceil(self.words(conv, channels, conv.R)[0] / MMA_WORDS)
 
+    def input_rows(self, conv: Conv, pixels: int) -> int:
+        """Rows that a tile's pixels and their windows lie in."""
+        output_rows = min(conv.E, (pixels + conv.F - 2) // conv.F + 1)
+        return (output_rows - 1) * conv.U + conv.R
+
     def input_words(self, conv: Conv, channels: int, pixels: int) -> int:
         """Places of a chunk's input rows."""
-        output_rows = min(conv.E, (pixels + conv.F - 2) // conv.F + 1)
-        words = self.words(conv, channels, (output_rows - 1) * conv.U + conv.R)[1]
-        return round_up(words, LANE_WORDS)
+        return round_up(self.words(conv, channels, self.input_rows(conv, pixels))[1], LANE_WORDS)
+
+    def flags(self, conv: Conv, pixels: int) -> int:
+        """Words of flags: one for each pixel, or pair of columns that share a word."""
+        width = ceil(conv.W / 2) if share_columns(conv) else conv.W
+        return self.input_rows(conv, pixels) * width if self.scaled else 0
 
     def chunks(self, p: Problem) -> int:
         """Chunks of the depth."""
@@ -162,12 +171,12 @@ class Tile:
         return p["WARPS"] * WARP, 1, 1
 
     def shared_bytes(self, p: Problem) -> int:
-        """Inputs of one chunk or two, offsets of taps and the warps' filters, or the epilogue in their place."""
+        """Inputs of one chunk or two, offsets of taps, the warps' filters and flags, or the epilogue in their place."""
         channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         buffers = min(2, ceil(self.chunks(p) / self.split_blocks(p)))
         inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * MMA_WORDS
         along = p["WARPS"] // p["WARPS_DOWN"]
-        pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms
+        pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms + self.flags(p.conv, pixels)
         return max(inputs + pipeline, along * self.sums(pixels, filters)) * WORD
 
     def refuses(self, p: Problem) -> str | None:
@@ -241,17 +250,15 @@ def rung(
     precision: str,
     dtype: str = "float32",
     layout: str = "nchw",
-    scaled: bool = False,
     factors: str = "fp16",
 ) -> Rung:
-    """A rung whose kernel has its file's name; where its filters are ``scaled``, their range is found before."""
+    """A rung whose kernel has its file's name; where its filters are scaled, their exponents are found before."""
     entry = name.replace("-", "_")
-    exponent = ("filter_exponent",) if scaled else ()
-    arrays = ("x", "fragments", *exponent, "partial", "arrived", "y")
-    ranges = Launch(f"{entry}_ranges", ("w", "filter_ranges"), ranges_grid, flat_block)
+    scaled = ("filter_exponents", "full_filters") if tile.scaled else ()
+    arrays = ("x", "fragments", *scaled, "partial", "arrived", "y")
     filters = Launch(
         f"{entry}_filters",
-        ("w", *(("filter_ranges", *exponent) if scaled else ()), "fragments"),
+        ("w", *scaled[:1], "fragments"),
         tile.fragments_grid,
         flat_block,
     )
@@ -267,8 +274,8 @@ def rung(
         constants=tile.constants(),
         scratch=tile.scratch(),
         refuses=tile.refuses,
-        prepare=(ranges, filters) if scaled else (filters,),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, fragments) if scaled else (fragments,),
+        prepare=(filter_exponents(f"{entry}_exponents"), filters) if scaled else (filters,),
+        prepared=(*SCALED_FILTERS, fragments) if scaled else (fragments,),
         precision=precision,
         dtype=dtype,
         layout=layout,
@@ -293,18 +300,16 @@ MMA_RUNGS: tuple[Rung, ...] = (
         "mma-s",
         "floats scaled and rounded to fp16, two per word: half the filter bytes, twice the rate of tf32",
         "mma-tf32",
-        Tile(in_pairs(1)),
+        Tile(in_pairs(1), scaled=True),
         precision="tf32",
-        scaled=True,
     ),
     rung(
         "mma-split",
         "mma-2",
         "operands as hi and lo fp16 terms, three products: the accuracy of fp32",
         "mma-scaled",
-        Tile(in_pairs(2), terms=2, stages=3, down=2),
+        Tile(in_pairs(2), terms=2, stages=3, down=2, scaled=True),
         precision="fp32",
-        scaled=True,
     ),
     rung(
         "mma-half",

@@ -8,7 +8,8 @@
 //
 // The first power is the usual one (range.cuh).  If a chunk's values do not suit it, the chunk is loaded again and the
 // accumulators are rescaled to the new power, which never grows: values that are small beside the largest so far need
-// no bits of their own.
+// no bits of their own.  But a pixel all of whose channels are small would lose bits that its outputs need, as would an
+// infinity: then the block computes its outputs again from the floats, in fp32 throughout.
 //
 // Needs: CHANNELS, a constant of the rung.
 #pragma once
@@ -41,6 +42,13 @@ struct Pairs : PlaneOutput {
     static constexpr int NEXT = terms, PITCH = (COLUMNS ? WIDTH : SPREAD_PITCH) * NEXT, PLANE = INPUT_ROWS * PITCH;
     static constexpr int INPUT_WORDS = PAIR_PLANES * PLANE;
 
+    // A word of flags for each pixel, or for two neighbours that share a word: whether a channel is not zero (PRESENT),
+    // and whether one is large (STRONG).  Beside a scaled magnitude of LEAST_STRONG errors of smaller values do not
+    // count: those of fp16 are 2^-25 at most, and an operand's relative error may be 2^-22, or 2^-11 with one term.
+    static constexpr int FLAGS = INPUT_ROWS * WIDTH, LEAST_STRONG = terms == 2 ? 0 : -10;  // as an exponent of two
+    static constexpr unsigned PRESENT = 1, STRONG = 2;
+    static constexpr int SECOND = COLUMNS ? 2 : 0;  // shift of the second value's flags
+
     // Word k of a chunk's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
     static __device__ __forceinline__ int word(int k)
     {
@@ -64,14 +72,17 @@ struct Pairs : PlaneOutput {
                        : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
     }
 
-    // Loads the rows from `first_row` on, scaled and converted; zeros beyond the last row, column or channel.  Returns
-    // the largest absolute value among this thread's inputs.
-    static __device__ __forceinline__ float load(unsigned* to, const float* __restrict__ x,  // x [C][H][W]
-                                                 int first_row, int chunk, float power)
+    // Loads the rows from `first_row` on, scaled and converted; zeros beyond the last row, column or channel.  Sets flags
+    // of pixels, and returns the largest magnitude among this thread's inputs.
+    static __device__ __forceinline__ unsigned load(unsigned* to, unsigned* flags,    // [INPUT_ROWS][WIDTH]
+                                                    const float* __restrict__ x,      // [C][H][W]
+                                                    int first_row, int chunk, int exponent)
     {
         const int channels = C - chunk * CHANNELS, rows = H - first_row;
         x += ((size_t)chunk * CHANNELS * H + first_row) * W;
-        float largest = 0;
+        const float power = power_of_two(exponent);
+        const unsigned least = magnitude(power_of_two(-exponent) * power_of_two(LEAST_STRONG));
+        unsigned largest = 0;
         const auto load_pair = [=](int plane, int row, int column) {
             const int c = COLUMNS ? plane : 2 * plane;
             const float* const first = x + (c * H + row) * W + column * (COLUMNS ? 2 : 1);
@@ -82,7 +93,10 @@ struct Pairs : PlaneOutput {
             return make_float2(there ? __ldg(first) : 0, second_there ? __ldg(first + (COLUMNS ? 1 : H * W)) : 0);
         };
         const auto put_pair = [=, &largest](int plane, int row, int column, float2 values) {
-            largest = fmaxf(largest, fmaxf(fabsf(values.x), fabsf(values.y)));
+            const unsigned first = magnitude(values.x), second = magnitude(values.y);
+            largest = max(largest, max(first, second));
+            const unsigned seen = flags_of(first, least) | flags_of(second, least) << SECOND;
+            if (seen) atomicOr(flags + row * WIDTH + column, seen);
             values.x *= power, values.y *= power;
             unsigned* const at = to + plane * PLANE + row * PITCH + column * NEXT;
             if constexpr (terms == 1)
@@ -93,20 +107,38 @@ struct Pairs : PlaneOutput {
         for_batches<PAIR_PLANES, WIDTH, float2>(load_pair, put_pair);
         return largest;
     }
+
+    static __device__ __forceinline__ unsigned flags_of(unsigned value, unsigned least)
+    {
+        return (value ? PRESENT : 0) | (value >= least ? STRONG : 0);
+    }
+
+    // Whether one of this thread's pixels is present and not strong.
+    static __device__ __forceinline__ bool has_faint_pixel(const unsigned* flags)
+    {
+        bool faint = false;
+        for (int i = threadIdx.x; i < FLAGS; i += THREADS)
+            faint |= (flags[i] & ~(flags[i] >> 1) & (PRESENT | PRESENT << SECOND)) != 0;
+        return faint;
+    }
+
+    // No pixel is strong any more.
+    static __device__ __forceinline__ void weaken(unsigned* flags)
+    {
+        for (int i = threadIdx.x; i < FLAGS; i += THREADS) flags[i] &= PRESENT | PRESENT << SECOND;
+    }
 };
 
 // Inputs and filters scaled by powers of two: the Range of mma_tile.cuh for fp16 operands made of floats.
 struct Scaled {
-    int filter_exponent, exponent = USUAL_EXPONENT;
+    // A first chunk whose largest scaled value is below this has a power of its own: small values have too few bits.
+    static constexpr int LEAST_SUITABLE = 8;  // as an exponent of two
+
+    const int* filter_exponents;  // [M]
+    const float* full_filters;    // [C * R * S][M]
+    int exponent = USUAL_EXPONENT;
     bool seen = false;  // an input that is not zero
-
-    __device__ __forceinline__ explicit Scaled(const int* of_filters) : filter_exponent(__ldg(of_filters)) {}
-
-    // The bound on the values that suit the current power, from that on usual values.
-    __device__ __forceinline__ float bound(float usual) const
-    {
-        return usual * power_of_two(USUAL_EXPONENT) * power_of_two(-exponent);
-    }
+    bool infinite = false;
 
     // Floats are converted on the way, so they are not copied ahead.
     template <class Layout>
@@ -116,45 +148,105 @@ struct Scaled {
 
     // Loads a chunk and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
     template <class Layout, int later>
-    __device__ __forceinline__ float complete(unsigned* inputs, const float* x, int first_row, int chunk, bool)
+    __device__ __forceinline__ float complete(unsigned* inputs, unsigned* flags, const float* x, int first_row,
+                                              int chunk, bool)
     {
         const int before = exponent;
         for (;;) {
-            float largest = Layout::load(inputs, x, first_row, chunk, power_of_two(exponent));
+            unsigned largest = Layout::load(inputs, flags, x, first_row, chunk, exponent);
             // All inputs of the chunk are in place, and no thread still reads the chunk before.
-            bool suits = !__syncthreads_or(!(largest < bound(MOST_USUAL)));
-            if (!seen) suits = __syncthreads_or(largest >= bound(LEAST_USUAL)) && suits;
+            bool suits = !__syncthreads_or(largest >= bits_of_power(LARGEST_EXPONENT + 1 - exponent));
+            if (!seen) suits = __syncthreads_or(largest >= bits_of_power(LEAST_SUITABLE - exponent)) && suits;
             if (suits) break;
-            largest = largest_in_block<THREADS>(largest);
+            largest = seen_in_block<THREADS>({largest, false}).largest;
             if (largest == 0) return 1;
-            const int found = scaling_exponent(largest);
-            if (found == exponent) break;  // the power that suits best
+            infinite |= largest >= INFINITE;
+            const int found = best_exponent(largest);
+            if (infinite || found == exponent) break;  // the power that suits best
             exponent = found;
+            Layout::weaken(flags);
+            __syncthreads();  // all flags are weakened before any thread sets one
         }
         const bool summed = seen;
         seen = true;
         return summed ? power_of_two(max(exponent - before, 1 - FLOAT_BIAS)) : 1;
     }
 
-    // Removes the scaling from a sum; in two steps, as the power may exceed a float's range.
-    __device__ __forceinline__ float outside(float sum) const
+    // Whether this thread knows of an input that the block's fp16 operands did not carry.
+    template <class Layout>
+    __device__ __forceinline__ bool beyond(const unsigned* flags) const
     {
-        const int both = -exponent - filter_exponent;
-        return sum * power_of_two(both / 2) * power_of_two(both - both / 2);
+        return infinite || Layout::has_faint_pixel(flags);
+    }
+
+    // Removes the scaling from the thread's sums, or computes them again if operands did not carry their filter, or with
+    // `beyond` the block's inputs.  The image's power is divided in two, so that no product leaves a float's range unless
+    // the sum does.
+    template <class Layout>
+    __device__ __forceinline__ void outside(float4 (&sums)[THREAD_VECTORS], const SplitKSlice& slice, bool beyond,
+                                            const float* x) const  // [C][H][W]
+    {
+        const float first = power_of_two(-exponent / 2), second = power_of_two(-exponent - -exponent / 2);
+#pragma unroll
+        for (int i = 0; i < THREAD_VECTORS; ++i) {
+            const int of_filter = __ldg(filter_exponents + filter_of<Layout>(slice, i));
+            const float factor = power_of_two(-of_filter);
+            sums[i].x *= first, sums[i].y *= first, sums[i].z *= first, sums[i].w *= first;
+            sums[i].x *= factor, sums[i].y *= factor, sums[i].z *= factor, sums[i].w *= factor;
+            sums[i].x *= second, sums[i].y *= second, sums[i].z *= second, sums[i].w *= second;
+            beyond |= of_filter == NO_EXPONENT;
+        }
+        if (beyond) compute_in_full_range<Layout>(sums, slice, x);
+    }
+
+    // The filter of a thread's vector, or the last.
+    template <class Layout>
+    static __device__ __forceinline__ int filter_of(const SplitKSlice& slice, int vector)
+    {
+        return min(slice.filter_tile * TILE_FILTERS + Layout::filter_of(vector_start(vector)), M - 1);
+    }
+
+    // The sums of the slice's channels, in fp32.
+    template <class Layout>
+    __device__ __forceinline__ void compute_in_full_range(float4 (&sums)[THREAD_VECTORS], const SplitKSlice& slice,
+                                                          const float* x) const  // [C][H][W]
+    {
+        int windows[THREAD_VECTORS][VECTOR];  // where they begin in a channel
+#pragma unroll
+        for (int i = 0; i < THREAD_VECTORS; ++i) {
+            sums[i] = make_float4(0, 0, 0, 0);
+#pragma unroll
+            for (int j = 0; j < VECTOR; ++j) {
+                const int pixel = min(slice.pixel + Layout::pixel_of(vector_start(i)) + j, PIXELS - 1);
+                windows[i][j] = pixel / F * U * W + pixel % F * U;
+            }
+        }
+        const int first = slice.first_chunk * CHANNELS * R * S, end = min(slice.end_chunk * CHANNELS, C) * R * S;
+#pragma unroll 1
+        for (int tap = first; tap < end; ++tap) {
+            const float* const in = x + ((size_t)(tap / (R * S)) * H + tap / S % R) * W + tap % S;
+#pragma unroll
+            for (int i = 0; i < THREAD_VECTORS; ++i) {
+                const float filter = full_filters[(size_t)tap * M + filter_of<Layout>(slice, i)];
+                sums[i].x += filter * in[windows[i][0]];
+                sums[i].y += filter * in[windows[i][1]];
+                sums[i].z += filter * in[windows[i][2]];
+                sums[i].w += filter * in[windows[i][3]];
+            }
+        }
     }
 };
 
-// Writes the filters as fragments, all scaled by one power of two, whose exponent is stored.
+// Writes the filters as fragments, each filter scaled by its power of two.
 template <class Arithmetic>
-__device__ __forceinline__ void prepare_scaled_fragments(const float* __restrict__ w,       // [M][C][R][S]
-                                                         const float* __restrict__ ranges,  // [FILTER_RANGES]
-                                                         int* __restrict__ exponent,        // [1]
+__device__ __forceinline__ void prepare_scaled_fragments(const float* __restrict__ w,        // [M][C][R][S]
+                                                         const int* __restrict__ exponents,  // [M]
                                                          unsigned* __restrict__ fragments)
 {
-    const float power = power_of_two(exponent_of_filters(ranges, exponent));
     using Layout = Pairs<Arithmetic::TERMS>;
     prepare_fragments<Layout, Arithmetic>(fragments, [=](int m, int chunk, int k, int term) {
         const float2 taps = Layout::filters(w, m, chunk, k);
+        const float power = power_of_two(exponents[m]);
         return pair_of_halves(make_float2(taps.x * power, taps.y * power), term);
     });
 }

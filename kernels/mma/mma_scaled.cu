@@ -15,41 +15,42 @@
 #include "mma_pairs.cuh"
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
-    mma_scaled_ranges(const float* __restrict__ w,        // [M][C][R][S]
-                      float* __restrict__ filter_ranges)  // [FILTER_RANGES]
+    mma_scaled_exponents(const float* __restrict__ w,         // [M][C][R][S]
+                         int* __restrict__ filter_exponents,  // [M]
+                         float* __restrict__ full_filters)    // [C * R * S][M]
 {
-    find_range_of_filters(w, filter_ranges);
+    find_exponent_of_filter(w, filter_exponents, full_filters);
 }
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
     mma_scaled_filters(const float* __restrict__ w,              // [M][C][R][S]
-                       const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
-                       int* __restrict__ filter_exponent,        // [1]
+                       const int* __restrict__ filter_exponents,  // [M]
                        unsigned* __restrict__ fragments)         // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
 {
-    prepare_scaled_fragments<Fp16>(w, filter_ranges, filter_exponent, fragments);
+    prepare_scaled_fragments<Fp16>(w, filter_exponents, fragments);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     mma_scaled(const float* __restrict__ x,              // [N][C][H][W]
                const unsigned* __restrict__ fragments,   // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
-               const int* __restrict__ filter_exponent,  // [1]
+               const int* __restrict__ filter_exponents,  // [M]
+               const float* __restrict__ full_filters,    // [C * R * S][M]
                float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
                unsigned* arrived,                        // [tiles][WARPS]
                float* __restrict__ y)                    // [N][M][PIXELS]
 {
-    compute_tile<Pairs<1>, Fp16>(x, fragments, partial, arrived, y, Scaled(filter_exponent));
+    compute_tile<Pairs<1>, Fp16>(x, fragments, partial, arrived, y, Scaled{filter_exponents, full_filters});
 }
 
 using Geometry = Sizes<Pairs<1>, Fp16>;
 ASSERT_BLOCK(MMA_SCALED, THREADS, 1);
 ASSERT_GRID(MMA_SCALED, IMAGE_TILES * SPLIT_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MMA_SCALED, Geometry::SHARED_BYTES);
-ASSERT_BLOCK(MMA_SCALED_RANGES, RANGE_THREADS, 1);
-ASSERT_GRID(MMA_SCALED_RANGES, FILTER_RANGES, 1, 1);
+ASSERT_BLOCK(MMA_SCALED_EXPONENTS, RANGE_THREADS, 1);
+ASSERT_GRID(MMA_SCALED_EXPONENTS, M, 1, 1);
 ASSERT_BLOCK(MMA_SCALED_FILTERS, RANGE_THREADS, 1);
-ASSERT_ELEMENTS(FILTER_RANGES, FILTER_RANGES);
-ASSERT_ELEMENTS(FILTER_EXPONENT, 1);
+ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
+ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
 ASSERT_GRID(MMA_SCALED_FILTERS, divide_up(Geometry::FRAGMENT_WORDS, LADDER_MMA_SCALED_FILTERS_THREADS), 1, 1);
 ASSERT_ELEMENTS(FRAGMENTS, Geometry::FRAGMENT_WORDS);
 ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);

@@ -45,41 +45,42 @@ struct SplitFp16 {
 };
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
-    mma_split_ranges(const float* __restrict__ w,        // [M][C][R][S]
-                     float* __restrict__ filter_ranges)  // [FILTER_RANGES]
+    mma_split_exponents(const float* __restrict__ w,         // [M][C][R][S]
+                        int* __restrict__ filter_exponents,  // [M]
+                        float* __restrict__ full_filters)    // [C * R * S][M]
 {
-    find_range_of_filters(w, filter_ranges);
+    find_exponent_of_filter(w, filter_exponents, full_filters);
 }
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
     mma_split_filters(const float* __restrict__ w,              // [M][C][R][S]
-                      const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
-                      int* __restrict__ filter_exponent,        // [1]
+                      const int* __restrict__ filter_exponents,  // [M]
                       unsigned* __restrict__ fragments)         // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
 {
-    prepare_scaled_fragments<SplitFp16>(w, filter_ranges, filter_exponent, fragments);
+    prepare_scaled_fragments<SplitFp16>(w, filter_exponents, fragments);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     mma_split(const float* __restrict__ x,              // [N][C][H][W]
               const unsigned* __restrict__ fragments,   // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
-              const int* __restrict__ filter_exponent,  // [1]
+              const int* __restrict__ filter_exponents,  // [M]
+              const float* __restrict__ full_filters,    // [C * R * S][M]
               float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
               unsigned* arrived,                        // [tiles][WARPS]
               float* __restrict__ y)                    // [N][M][PIXELS]
 {
-    compute_tile<Pairs<2>, SplitFp16>(x, fragments, partial, arrived, y, Scaled(filter_exponent));
+    compute_tile<Pairs<2>, SplitFp16>(x, fragments, partial, arrived, y, Scaled{filter_exponents, full_filters});
 }
 
 using Geometry = Sizes<Pairs<2>, SplitFp16>;
 ASSERT_BLOCK(MMA_SPLIT, THREADS, 1);
 ASSERT_GRID(MMA_SPLIT, IMAGE_TILES * SPLIT_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MMA_SPLIT, Geometry::SHARED_BYTES);
-ASSERT_BLOCK(MMA_SPLIT_RANGES, RANGE_THREADS, 1);
-ASSERT_GRID(MMA_SPLIT_RANGES, FILTER_RANGES, 1, 1);
+ASSERT_BLOCK(MMA_SPLIT_EXPONENTS, RANGE_THREADS, 1);
+ASSERT_GRID(MMA_SPLIT_EXPONENTS, M, 1, 1);
 ASSERT_BLOCK(MMA_SPLIT_FILTERS, RANGE_THREADS, 1);
-ASSERT_ELEMENTS(FILTER_RANGES, FILTER_RANGES);
-ASSERT_ELEMENTS(FILTER_EXPONENT, 1);
+ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
+ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
 ASSERT_GRID(MMA_SPLIT_FILTERS, divide_up(Geometry::FRAGMENT_WORDS, LADDER_MMA_SPLIT_FILTERS_THREADS), 1, 1);
 ASSERT_ELEMENTS(FRAGMENTS, Geometry::FRAGMENT_WORDS);
 ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);

@@ -25,8 +25,8 @@
 // Layout: how operands and outputs lie (WORDS of K per chunk, INPUT_WORDS of a chunk's input rows, offsets of words and
 // pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
 // operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: brings a chunk's inputs
-// to shared memory (begin, complete) and removes the scaling from sums (outside): Unscaled here, Scaled in
-// mma_pairs.cuh.
+// to shared memory (begin, complete), tells whether they were beyond the operands' range (beyond) and removes the scaling
+// from sums (outside): Unscaled here, Scaled in mma_pairs.cuh.
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS, STAGES, SPLITS, WARPS and WARPS_DOWN, constants of the rung.
 #pragma once
@@ -87,7 +87,8 @@ struct Sizes {
     static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // issued after a chunk's copies
     // Where the parts of shared memory begin.
     static constexpr int TAP_OFFSETS = BUFFERS * INPUTS, FILTER_STAGES = TAP_OFFSETS + STEPS * MMA_WORDS;
-    static constexpr int MAINLOOP_WORDS = FILTER_STAGES + WARPS * STAGES * WARP_FILTERS;
+    static constexpr int PIXEL_FLAGS = FILTER_STAGES + WARPS * STAGES * WARP_FILTERS;
+    static constexpr int MAINLOOP_WORDS = PIXEL_FLAGS + Layout::FLAGS;
     static constexpr int EPILOGUE_WORDS = WARPS_ALONG * Layout::TILE_WORDS;  // in the place of the mainloop's
     static constexpr int SHARED_BYTES = larger(MAINLOOP_WORDS, EPILOGUE_WORDS) * sizeof(unsigned);
     static constexpr int FRAGMENT_WORDS = FILTER_TILES * CHUNKS * STEPS * FILTERS;  // of all filters
@@ -308,7 +309,8 @@ struct Unscaled {
     // Waits for a chunk and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
     // Since the copies of a chunk, unless it is the first, at least `later` groups of copies have been issued.
     template <class Layout, int later>
-    __device__ __forceinline__ float complete(unsigned* inputs, const typename Layout::Value*, int, int, bool first)
+    __device__ __forceinline__ float complete(unsigned* inputs, unsigned*, const typename Layout::Value*, int, int,
+                                              bool first)
     {
         if (first)
             copy_async_wait_group<0>();
@@ -319,10 +321,18 @@ struct Unscaled {
         return 1;
     }
 
-    // Removes the scaling from a sum: there is none.
-    __device__ __forceinline__ float outside(float sum) const
+    // Whether the inputs were beyond the operands' range: floats are within.
+    template <class Layout>
+    __device__ __forceinline__ bool beyond(const unsigned*) const
     {
-        return sum;
+        return false;
+    }
+
+    // Removes the scaling from sums: there is none.
+    template <class Layout>
+    __device__ __forceinline__ void outside(float4 (&)[THREAD_VECTORS], const SplitKSlice&, bool,
+                                            const typename Layout::Value*) const
+    {
     }
 };
 
@@ -384,6 +394,11 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
         const int pixel = min(slice.pixel + j * FRAGMENT_COLUMNS + (int)threadIdx.x % WARP / 4, PIXELS - 1);
         pixels[j] = Layout::pixel(pixel / F - slice.pixel / F, pixel % F) * BYTES;
     }
+    unsigned* const flags = inputs + Sizes::PIXEL_FLAGS;
+    if constexpr (Layout::FLAGS > 0) {
+        for (int i = threadIdx.x; i < Layout::FLAGS; i += THREADS) flags[i] = 0;
+        __syncthreads();  // all flags are zero before any thread sets one
+    }
     const int first_row = slice.pixel / F * U;
     x += (size_t)slice.n * C * H * W;
     wait_for_primary_launches();  // which may write x, and still use partial and y
@@ -395,7 +410,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     for (int chunk = slice.first_chunk; chunk < slice.end_chunk; ++chunk, step -= Sizes::STEPS) {
         unsigned* const buffer = inputs + (chunk - slice.first_chunk) % BUFFERS * Sizes::INPUTS;
         const bool first = chunk == slice.first_chunk;
-        const float factor = range.template complete<Layout, Sizes::LATER_COPIES>(buffer, x, first_row, chunk, first);
+        const float factor = range.template complete<Layout, Sizes::LATER_COPIES>(buffer, flags, x, first_row, chunk, first);
         if (factor != 1) scale(accumulators, factor);
         if (BUFFERS > 1 && chunk + 1 < slice.end_chunk) {
             unsigned* const other = inputs + (chunk + 1 - slice.first_chunk) % BUFFERS * Sizes::INPUTS;
@@ -411,13 +426,11 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
 
     // Epilogue: the warps' sums are added, then the blocks' (split-K), and the tile is stored.
     copy_async_wait_group<0>();
-    __syncthreads();  // no thread still reads inputs or filters, which the warps' sums now overwrite
+    // No thread still reads inputs or filters, which the warps' sums now overwrite.
+    const bool beyond = __syncthreads_or(range.template beyond<Layout>(flags));
     float4 outputs[THREAD_VECTORS];
     add_warps<Layout>(outputs, accumulators, reinterpret_cast<float*>(memory));
-#pragma unroll
-    for (int i = 0; i < THREAD_VECTORS; ++i)
-        outputs[i] = make_float4(range.outside(outputs[i].x), range.outside(outputs[i].y), range.outside(outputs[i].z),
-                                 range.outside(outputs[i].w));
+    range.template outside<Layout>(outputs, slice, beyond, x);
     if constexpr (SPLIT_BLOCKS > 1)
         if (!add_blocks(outputs, slice, partial, arrived)) return;
 #pragma unroll

@@ -8,6 +8,7 @@
 // Gives: BlockedProblem (for warpgroups.cuh), BlockedTile and BlockedFilters (for scaling.cuh), EveryRow (for the
 // epilogues).
 #pragma once
+#include "../common/range.cuh"
 #include "preparation.cuh"
 
 constexpr int SPACE_TO_DEPTH = U * U;  // blocked channels of one channel
@@ -84,6 +85,14 @@ struct BlockedTile {
     // Tiles of an image: groups of channels, and for each group TILES along the pixels.
     static constexpr int GROUPS = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, TILES = TILES_ACROSS * PLANE_H;
     static constexpr int BYTES = terms * BLOCK_PIXELS * PIXEL_PITCH * sizeof(__half);  // of shared memory
+    // A line is a row of a channel.  A warp reads 32 neighbouring columns of it at a time, a segment, and as many lines
+    // ABREAST as there are warps for.
+    static constexpr int SEGMENTS = BLOCK_PIXELS * U / LANES;
+    static constexpr int ABREAST = SEGMENTS < BLOCK_WARPS ? BLOCK_WARPS / SEGMENTS : 1;
+    // With stride 1 the channels of a segment's pixels are divided among warps; else a thread has all of its own.
+    static constexpr int SHARERS = U == 1 ? ABREAST : 1, MASKS = U == 1 ? SEGMENTS : 1;
+    static constexpr int ROWS = ABREAST == 1 ? U : 1;  // of pixels that a thread reads
+    static_assert(BLOCK_PIXELS * U % LANES == 0 && (ROWS == U || ABREAST == U || U == 1));
 
     __half* channels;  // [terms][BLOCK_PIXELS][PIXEL_PITCH], in shared memory
     int n, h, first_w, first_c;
@@ -97,22 +106,22 @@ struct BlockedTile {
     {
     }
 
-    // Reads floats times `power`; returns the thread's largest absolute value.  A line is a row of a channel: a warp
-    // reads 32 neighbouring columns of it at a time (coalesced), and a thread the same column of successive lines.
-    __device__ __forceinline__ float read(const float* __restrict__ x,  // [N][C][H][W]
-                                          float power) const
+    // Reads floats times `power`; returns what the thread has seen, pixels below `least` being too faint, or writes
+    // masks of it.  A thread reads the same column of successive lines.
+    __device__ __forceinline__ Seen read(const float* __restrict__ x,  // [N][C][H][W]
+                                         float power, unsigned least,
+                                         PixelMasks* masks) const  // [SHARERS][MASKS]
     {
-        constexpr int SEGMENTS = BLOCK_PIXELS * U / LANES, LINES = (C < BLOCK_C ? C : BLOCK_C) * U;
-        constexpr int ABREAST = SEGMENTS < BLOCK_WARPS ? BLOCK_WARPS / SEGMENTS : 1;  // lines of the block at a time
-        constexpr int READS = (LINES + ABREAST - 1) / ABREAST;                        // of a thread
-        constexpr int TOGETHER = READS < 8 ? READS : 8;                               // in flight at a time
-        static_assert(BLOCK_PIXELS * U % LANES == 0);
+        constexpr int LINES = (C < BLOCK_C ? C : BLOCK_C) * U;
+        constexpr int READS = (LINES + ABREAST - 1) / ABREAST;  // of a thread
+        constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
-        float largest = 0;
+        Seen seen = {0, false};
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
             const int column = segment * LANES + lane, in_w = first_w * U + column;
             const float* const in = x + (((size_t)n * C + first_c) * INPUT_H + h * U) * INPUT_W + in_w;
             __half* const out = channels + column / U * PIXEL_PITCH + column % U;
+            unsigned of_row[ROWS] = {};  // the largest magnitude of a pixel's channels
 #pragma unroll
             for (int first = 0; first < READS; first += TOGETHER) {
                 float values[TOGETHER];
@@ -126,12 +135,23 @@ struct BlockedTile {
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line;
-                    largest = fmaxf(largest, fabsf(values[i]));
+                    unsigned& largest = of_row[(first + i) % ROWS];
+                    largest = max(largest, magnitude(values[i]));
                     if (inside(line, LINES, line / U)) put(out + line * U, values[i] * power);
                 }
             }
+#pragma unroll
+            for (int row = 0; row < ROWS; ++row) {
+                seen.largest = max(seen.largest, of_row[row]);
+                if constexpr (SHARERS == 1) seen.faint |= of_row[row] != 0 && of_row[row] < least;
+            }
         }
-        return largest;
+        if constexpr (SHARERS > 1) {
+            const PixelMasks own = {__ballot_sync(0xffffffff, seen.largest != 0),
+                                    __ballot_sync(0xffffffff, seen.largest >= least)};
+            if (lane == 0) masks[warp] = own;
+        }
+        return seen;
     }
 
     // Whether a line is one of the tile's; mostly known at compile time.

@@ -13,7 +13,7 @@ from alexconv.kernels.geometry import (
     beyond_shared,
     round_up,
 )
-from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block, ranges_grid
+from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, filter_exponents, flat_block
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
 from alexconv.kernels.rung import MICRO_BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
@@ -281,7 +281,7 @@ FILTERS_HI, FILTERS_LO = (Array(name, filters_shape, HALF) for name in ("filters
 PIXELS = Array("pixels", pixels_shape, HALF)
 PIXELS_HI, PIXELS_LO = (Array(name, pixels_shape, HALF) for name in ("pixels_hi", "pixels_lo"))
 EXPONENTS = Array("exponents", lambda p: (p.N,))
-RANGES = Array("ranges", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
+SEEN = Array("seen", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
 
 
 def multiply(operands: Operands, *args: str) -> Launch:
@@ -297,8 +297,8 @@ def prepare_scaled(terms: int) -> tuple[Launch, ...]:
     """The launches that scale the filters and write their terms."""
     operands = ("filters",) if terms == 1 else ("filters_hi", "filters_lo")
     return (
-        Launch("find_filter_ranges", ("w", "filter_ranges"), ranges_grid, flat_block),
-        Launch("prepare_filters", ("w", "filter_ranges", "filter_exponent", *operands), filters_grid, flat_block),
+        filter_exponents(),
+        Launch("prepare_filters", ("w", "filter_exponents", *operands), filters_grid, flat_block),
     )
 
 
@@ -306,8 +306,8 @@ def scale_input(terms: int) -> tuple[Launch, ...]:
     """The launches that scale the input and write its terms."""
     operands, shared = ("pixels",) if terms == 1 else ("pixels_hi", "pixels_lo"), input_bytes(terms)
     return (
-        Launch("prepare_input", ("x", "ranges", *operands), input_grid, flat_block, shared),
-        Launch("prepare_outliers", ("x", "ranges", "exponents", *operands), images_grid, flat_block, shared, pdl=True),
+        Launch("prepare_input", ("x", "seen", *operands), input_grid, flat_block, shared),
+        Launch("prepare_outliers", ("x", "seen", "exponents", *operands), images_grid, flat_block, shared, pdl=True),
     )
 
 
@@ -467,13 +467,14 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         file="wgmma/wgmma_scaled.cu",
         launches=(
             *scale_input(1),
-            multiply(STUDY, "pixel_map", "filter_map", "exponents", "filter_exponent", "y", "N"),
+            multiply(STUDY, "pixel_map", "filter_map", "exponents", "filter_exponents", "y", "N"),
+            FULL_RANGE,
         ),
         constants=tile_constants(STUDY),
-        scratch=(RANGES, EXPONENTS, PIXELS),
+        scratch=(SEEN, EXPONENTS, PIXELS),
         precision="tf32",
         prepare=prepare_scaled(1),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS),
+        prepared=(*SCALED_FILTERS, FILTERS),
         maps=(pixel_map("pixel_map", "pixels"), filter_map("filter_map", "filters")),
         refuses=refuses(STUDY),
         min_capability=HOPPER,
@@ -493,14 +494,15 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             multiply(
                 STUDY_SPLIT,
                 *("pixel_hi_map", "pixel_lo_map", "filter_hi_map", "filter_lo_map"),
-                *("exponents", "filter_exponent", "y", "N"),
+                *("exponents", "filter_exponents", "y", "N"),
             ),
+            FULL_RANGE,
         ),
         constants=tile_constants(STUDY_SPLIT),
-        scratch=(RANGES, EXPONENTS, PIXELS_HI, PIXELS_LO),
+        scratch=(SEEN, EXPONENTS, PIXELS_HI, PIXELS_LO),
         precision="fp32",
         prepare=prepare_scaled(2),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS_HI, FILTERS_LO),
+        prepared=(*SCALED_FILTERS, FILTERS_HI, FILTERS_LO),
         maps=(
             pixel_map("pixel_hi_map", "pixels_hi"),
             pixel_map("pixel_lo_map", "pixels_lo"),
@@ -546,13 +548,14 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         file="wgmma/wgmma_window_scaled.cu",
         launches=(
             *scale_input(1),
-            multiply_windows(STUDY, "position_map", "tap_map", "exponents", "filter_exponent", "y", "N"),
+            multiply_windows(STUDY, "position_map", "tap_map", "exponents", "filter_exponents", "y", "N"),
+            FULL_RANGE,
         ),
         constants=(*window_constants(STUDY), images_in_cache()),
-        scratch=(RANGES, EXPONENTS, PIXELS),
+        scratch=(SEEN, EXPONENTS, PIXELS),
         precision="tf32",
         prepare=prepare_scaled(1),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS),
+        prepared=(*SCALED_FILTERS, FILTERS),
         maps=(position_map("position_map", "pixels"), tap_map("tap_map", "filters")),
         refuses=refuses_window(STUDY),
         min_capability=HOPPER,

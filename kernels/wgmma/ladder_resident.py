@@ -3,7 +3,7 @@
 from math import ceil
 
 from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
-from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block, ranges_grid
+from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, filter_exponents, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import (
@@ -11,7 +11,7 @@ from alexconv.kernels.wgmma.ladder import (
     EXPONENTS,
     GRID_BLOCKS,
     MBARRIER_BYTES,
-    RANGES,
+    SEEN,
     UNIT,
     WARPGROUP,
     blocked_c,
@@ -111,21 +111,22 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
             *scale_input(2),
             Launch(
                 "multiply",
-                ("pixels_hi", "pixels_lo", "filters", "exponents", "filter_exponent", "y", "N"),
+                ("pixels_hi", "pixels_lo", "filters", "exponents", "filter_exponents", "y", "N"),
                 tiles_grid,
                 lambda p: (3 * WARPGROUP, 1, 1),
                 resident_bytes,
                 pdl=True,
             ),
+            FULL_RANGE,
         ),
         constants=resident_constants(),
-        scratch=(RANGES, EXPONENTS, Array("pixels_hi", planes_shape, HALF), Array("pixels_lo", planes_shape, HALF)),
+        scratch=(SEEN, EXPONENTS, Array("pixels_hi", planes_shape, HALF), Array("pixels_lo", planes_shape, HALF)),
         precision="fp32",
         prepare=(
-            Launch("find_filter_ranges", ("w", "filter_ranges"), ranges_grid, flat_block),
-            Launch("prepare_filters", ("w", "filter_ranges", "filter_exponent", "filters"), slices_grid, flat_block),
+            filter_exponents(),
+            Launch("prepare_filters", ("w", "filter_exponents", "filters"), slices_grid, flat_block),
         ),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, Array("filters", slices_shape, HALF)),
+        prepared=(*SCALED_FILTERS, Array("filters", slices_shape, HALF)),
         refuses=refuses_resident,
         min_capability=HOPPER,
         exact_capability=True,

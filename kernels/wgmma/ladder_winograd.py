@@ -3,7 +3,7 @@
 from math import ceil
 
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
-from alexconv.kernels.preparation import FILTER_EXPONENT, RANGES_OF_FILTERS, flat_block
+from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.wgmma.ladder import (
@@ -207,7 +207,7 @@ WINOGRAD_CONSTANTS = (
 
 VALUES_HI, VALUES_LO = (Array(name, values_shape, HALF) for name in ("values_hi", "values_lo"))
 FILTERS_HI, FILTERS_LO = (Array(name, filters_shape, HALF) for name in ("filters_hi", "filters_lo"))
-RANGES = Array("ranges", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
+SEEN = Array("seen", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
 SUMS = Array("sums", sums_shape)
 TAILS = Array("tails", lambda p: (p["GRID_BLOCKS"], p["TILE_PIXELS"], p["TILE_FILTERS"]))
 TAIL_OF = Array("tail_of", lambda p: (2 * p["GRID_BLOCKS"],))
@@ -221,10 +221,10 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-split",
         file="wgmma/wgmma_winograd.cu",
         launches=(
-            Launch("prepare_input", ("x", "ranges", "values_hi", "values_lo"), input_grid, flat_block, input_bytes),
+            Launch("prepare_input", ("x", "seen", "values_hi", "values_lo"), input_grid, flat_block, input_bytes),
             Launch(
                 "prepare_outliers",
-                ("x", "ranges", "exponents", "values_hi", "values_lo"),
+                ("x", "seen", "exponents", "values_hi", "values_lo"),
                 images_grid,
                 flat_block,
                 input_bytes,
@@ -240,18 +240,19 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
             ),
             Launch(
                 "make_outputs",
-                ("sums", "tails", "tail_of", "exponents", "filter_exponent", "y"),
+                ("sums", "tails", "tail_of", "exponents", "filter_exponents", "y"),
                 outputs_grid,
                 flat_block,
                 outputs_bytes,
                 pdl=True,
             ),
+            FULL_RANGE,
         ),
         constants=WINOGRAD_CONSTANTS,
-        scratch=(RANGES, EXPONENTS, VALUES_HI, VALUES_LO, SUMS, TAILS, TAIL_OF),
+        scratch=(SEEN, EXPONENTS, VALUES_HI, VALUES_LO, SUMS, TAILS, TAIL_OF),
         precision="fp32",
         prepare=prepare_scaled(2),
-        prepared=(RANGES_OF_FILTERS, FILTER_EXPONENT, FILTERS_HI, FILTERS_LO),
+        prepared=(*SCALED_FILTERS, FILTERS_HI, FILTERS_LO),
         maps=(
             value_map("value_hi_map", "values_hi"),
             value_map("value_lo_map", "values_lo"),

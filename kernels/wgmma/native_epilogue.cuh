@@ -17,7 +17,7 @@ struct NativeEpilogue {
         int first;
     };
 
-    __device__ __forceinline__ Rows find(int first_row) const { return {first_row}; }
+    __device__ __forceinline__ Rows find(int first_row, int) const { return {first_row}; }
 
     __device__ __forceinline__ void store(const float (&accumulators)[UNITS][ACCUMULATORS], Rows rows, int first_filter,
                                           unsigned char*) const

@@ -1,6 +1,6 @@
 // What the kernels that prepare fp16 operands have in common: block sizes, and floats split into fp16 terms.
 //
-// Gives: CHUNK, LANES, BLOCK_THREADS, RESIDENT_BLOCKS; split.
+// Gives: CHUNK, LANES, BLOCK_THREADS, RESIDENT_BLOCKS; split; PixelMasks.
 #pragma once
 #include "../common/shape.cuh"
 
@@ -9,6 +9,11 @@ constexpr int LANES = 32;  // of a warp
 constexpr int BLOCK_THREADS = 256, BLOCK_WARPS = BLOCK_THREADS / LANES;
 // Resident blocks per multiprocessor: 40 registers a thread, and enough loads in flight to saturate memory.
 constexpr int RESIDENT_BLOCKS = 6;
+
+// Of 32 pixels, those that have a channel that is not zero, and those that have a large one (scaling.cuh).
+struct PixelMasks {
+    unsigned present, strong;
+};
 
 // A float as one fp16 value, or as two terms whose sum has twice the precision: hi, the nearest fp16 value, and lo, the
 // nearest to what remains.

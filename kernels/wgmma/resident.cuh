@@ -132,7 +132,7 @@ __device__ __forceinline__ void consume_planes(ResidentStorage& shared,
     PipelineState<STAGES> state;
     if (consumer == 1) state.skip<STAGES_OF_TILE>();
     unsigned order_parity = consumer == 0 ? 1 : 0;  // the first consumer begins the ping-pong
-    auto rows = epilogue.find((blockIdx.x + consumer * GRID_BLOCKS) * UNIT);
+    auto rows = epilogue.find((blockIdx.x + consumer * GRID_BLOCKS) * UNIT, 0);
     for (int tile = blockIdx.x + consumer * GRID_BLOCKS; tile < tiles; tile += CONSUMERS * GRID_BLOCKS) {
         const auto wait_for_stage = [&](int i) {
             if (tile < CONSUMERS * GRID_BLOCKS) mbarrier_wait(&shared.filters_full[i], 0);
@@ -168,7 +168,7 @@ __device__ __forceinline__ void consume_planes(ResidentStorage& shared,
             }
         }
         // After the stores of this tile the loads of the next one's exponents would wait long.
-        const auto next_rows = epilogue.find((tile + CONSUMERS * GRID_BLOCKS) * UNIT);
+        const auto next_rows = epilogue.find((tile + CONSUMERS * GRID_BLOCKS) * UNIT, 0);
         warpgroup_wait_group<0>();
         release(&shared.empty[previous]);
         float accumulators[1][ACCUMULATORS];
@@ -213,15 +213,13 @@ __device__ __forceinline__ void multiply_resident(const __half* const (&pixels)[
     }
 }
 
-// Block (i, s) writes the filters of tap s for the stages of kind i, scaled by a power of two that is the same for all;
-// stores its exponent.  Zeros beyond the last filter and channel.
-__device__ __forceinline__ void prepare_resident_filters(const float* __restrict__ w,       // [M][C][R][S]
-                                                         const float* __restrict__ ranges,  // [FILTER_RANGES]
-                                                         int* __restrict__ exponent,        // [1]
+// Block (i, s) writes the filters of tap s for the stages of kind i, each filter scaled by its power of two.  Zeros
+// beyond the last filter and channel.
+__device__ __forceinline__ void prepare_resident_filters(const float* __restrict__ w,        // [M][C][R][S]
+                                                         const int* __restrict__ exponents,  // [M]
                                                          // [STAGES_OF_TILE][BLOCKED_S] slices:
                                                          __half* __restrict__ filters)
 {
-    const float power = power_of_two(exponent_of_filters(ranges, exponent));
     const int blocked_r = blockIdx.x / SLICES, slice = blockIdx.x % SLICES, blocked_s = blockIdx.y;
     __half* const to = filters + (size_t)(blockIdx.x * BLOCKED_S + blocked_s) * (sizeof(FilterSlice) / sizeof(__half));
     for (int i = threadIdx.x; i < MMA_K * TILE_FILTERS; i += BLOCK_THREADS) {
@@ -230,7 +228,7 @@ __device__ __forceinline__ void prepare_resident_filters(const float* __restrict
         const int r = blocked_r * U + channel / U % U, s = blocked_s * U + channel % U;
         __half halves[TERMS];
         const bool inside = m < M && c < C && r < R && s < S;
-        split<TERMS>(inside ? w[(((size_t)m * C + c) * R + r) * S + s] * power : 0.0f, halves);
+        split<TERMS>(inside ? w[(((size_t)m * C + c) * R + r) * S + s] * power_of_two(exponents[m]) : 0.0f, halves);
 #pragma unroll
         for (int term = 0; term < TERMS; ++term)
             to[(chunk * FILTER_ROWS + term * TILE_FILTERS + m) * CHUNK + k] = halves[term];

@@ -1,62 +1,124 @@
-// Filters and images as fp16 operands, scaled by powers of two: one for all filters, one for each image.
+// Filters and images as fp16 operands, scaled by powers of two: one for each filter, one for each image.
 //
-// Gives: prepare_scaled_filters, prepare_usual_input, prepare_outlier_input.
+// Gives: prepare_scaled_filters, prepare_usual_input, prepare_outlier_input; PixelMasks.
 //
-// Whether an image's largest absolute value is near 1 is known only when the whole image has been read.  So images are
-// converted with the usual power, and the few outliers are converted again.
+// Whether an image's values suit a power is known only when the whole image has been read.  So images are converted
+// with the usual power, and the few outliers are converted again.  An image suits a power if each of its pixels is zero
+// in all channels (of a block), or has one whose scaled magnitude is LEAST_STRONG or more: then every patch has, for as
+// many pixels as are not zero, a large value that its error is small beside.  An image that suits none has no exponent.
 //
 // Template parameters.  Filters: write(w, operands, power) writes a block's filters (BlockedFilters, WinogradFilters).
-// Tile: a block's part of an image, of GROUPS x TILES; read(x, power) and write(operands) (BlockedTile, WinogradTile).
+// Tile: a block's part of an image, of GROUPS x TILES; read(x, power, least, masks) and write(operands) (BlockedTile,
+// WinogradTile); its pixels have MASKS words of masks, of SHARERS warps each that have different channels.
 #pragma once
 #include "../common/range.cuh"
 #include "preparation.cuh"
 
 static_assert(BLOCK_THREADS == RANGE_THREADS);
 
-// Block (r, m) writes row r of filter m, scaled by a power of two that is the same for all; stores its exponent.
-template <class Filters, int terms>
-__device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__ w,       // [M][C][R][S]
-                                                       const float* __restrict__ ranges,  // [FILTER_RANGES]
-                                                       int* __restrict__ exponent,        // [1]
-                                                       __half* const (&operands)[terms])  // in the form of Filters
+// The least scaled magnitude beside which the errors of smaller values do not count: those of fp16 are 2^-25 at most,
+// and an operand's relative error may be 2^-22 with two terms, 2^-11 with one.
+template <int terms>
+constexpr int LEAST_STRONG = terms == 2 ? 0 : -10;  // as an exponent of two
+
+// The magnitude that a power of two with this exponent brings there.
+template <int terms>
+__device__ __forceinline__ unsigned least_strong(int exponent)
 {
-    Filters::write(w, operands, power_of_two(exponent_of_filters(ranges, exponent)));
+    return magnitude(power_of_two(-exponent) * power_of_two(LEAST_STRONG<terms>));
 }
 
-// Block (tile, group, n) writes a tile of image n, scaled by the usual power.
+// Whether one of the pixels whose channels several warps have read is too faint; after a barrier.
+template <class Tile>
+__device__ __forceinline__ bool has_faint_pixel(const PixelMasks* masks)  // [SHARERS][MASKS]
+{
+    bool faint = false;
+    if constexpr (Tile::SHARERS > 1) {
+#pragma unroll
+        for (int i = 0; i < Tile::MASKS; ++i) {
+            PixelMasks all = {0, 0};
+#pragma unroll
+            for (int sharer = 0; sharer < Tile::SHARERS; ++sharer) {
+                all.present |= masks[sharer * Tile::MASKS + i].present;
+                all.strong |= masks[sharer * Tile::MASKS + i].strong;
+            }
+            faint |= (all.present & ~all.strong) != 0;
+        }
+    }
+    return faint;
+}
+
+// Block (r, m) writes row r of filter m, scaled by the filter's power of two.
+template <class Filters, int terms>
+__device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__ w,            // [M][C][R][S]
+                                                       const int* __restrict__ exponents,      // [M]
+                                                       __half* const (&operands)[terms])  // in the form of Filters
+{
+    Filters::write(w, operands, power_of_two(exponents[blockIdx.y]));
+}
+
+// Block (tile, group, n) writes a tile of image n, scaled by the usual power.  What it has seen goes to `seen`: the
+// largest magnitude, with the sign's bit set if a pixel was too faint.
 template <class Tile, int terms>
 __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,       // [N][C][H][W]
-                                                    float* __restrict__ ranges,        // [N][GROUPS][TILES]
+                                                    unsigned* __restrict__ seen,       // [N][GROUPS][TILES]
                                                     __half* const (&operands)[terms])  // in the form of Tile
 {
     DYNAMIC_SHARED(float4, tile_memory);
+    __shared__ PixelMasks masks[Tile::SHARERS * Tile::MASKS];
     const Tile tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
-    // Its barrier also completes the tile, before it is read transposed.
-    const float largest = largest_in_block<BLOCK_THREADS>(tile.read(x, power_of_two(USUAL_EXPONENT)));
-    if (threadIdx.x == 0) ranges[((size_t)blockIdx.z * Tile::GROUPS + blockIdx.y) * Tile::TILES + blockIdx.x] = largest;
+    // Its barrier also completes the tile and the masks.
+    const Seen of_block = seen_in_block<BLOCK_THREADS>(
+        tile.read(x, power_of_two(USUAL_EXPONENT), least_strong<terms>(USUAL_EXPONENT), masks));
+    if (threadIdx.x == 0) {
+        const bool faint = of_block.faint || has_faint_pixel<Tile>(masks);
+        seen[((size_t)blockIdx.z * Tile::GROUPS + blockIdx.y) * Tile::TILES + blockIdx.x] =
+            of_block.largest | (faint ? SIGN : 0);
+    }
     tile.write(operands);
+}
+
+// Converts an image again, with another power; returns whether a pixel was too faint.
+template <class Tile, int terms>
+__device__ __forceinline__ bool convert_again(const float* __restrict__ x,       // [N][C][H][W]
+                                              __half* const (&operands)[terms],  // in the form of Tile
+                                              int n, int exponent)
+{
+    DYNAMIC_SHARED(float4, tile_memory);
+    __shared__ PixelMasks masks[Tile::SHARERS * Tile::MASKS];
+    bool faint = false;
+    for (int i = 0; i < Tile::GROUPS * Tile::TILES; ++i) {
+        const Tile tile(tile_memory, i % Tile::TILES, i / Tile::TILES, n);
+        __syncthreads();  // the tile before has been written out, its masks have been read
+        const Seen seen = tile.read(x, power_of_two(exponent), least_strong<terms>(exponent), masks);
+        faint |= __syncthreads_or(seen.faint);  // the tile is complete before it is read transposed
+        faint |= has_faint_pixel<Tile>(masks);
+        tile.write(operands);
+    }
+    return faint;
 }
 
 // Block n stores the exponent of image n, and converts the image again if it is not the usual one.
 template <class Tile, int terms>
-__device__ __forceinline__ void prepare_outlier_input(const float* __restrict__ x,       // [N][C][H][W]
-                                                      const float* __restrict__ ranges,  // [N][GROUPS][TILES]
-                                                      int* __restrict__ exponents,       // [N]
-                                                      __half* const (&operands)[terms])  // in the form of Tile
+__device__ __forceinline__ void prepare_outlier_input(const float* __restrict__ x,        // [N][C][H][W]
+                                                      const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
+                                                      int* __restrict__ exponents,        // [N]
+                                                      __half* const (&operands)[terms])   // in the form of Tile
 {
-    constexpr int GROUPS = Tile::GROUPS, TILES = Tile::TILES;
-    DYNAMIC_SHARED(float4, tile_memory);
+    constexpr int COUNT = Tile::GROUPS * Tile::TILES;
     const int n = blockIdx.z;
-    const float largest =
-        largest_of<BLOCK_THREADS>(ranges + (size_t)n * GROUPS * TILES, threadIdx.x, GROUPS * TILES, BLOCK_THREADS);
-    const int exponent = scaling_exponent(largest);
-    if (threadIdx.x == 0) exponents[n] = exponent;
-    if (exponent == USUAL_EXPONENT) return;
-    for (int i = 0; i < GROUPS * TILES; ++i) {
-        const Tile tile(tile_memory, i % TILES, i / TILES, n);
-        __syncthreads();  // the tile before has been written out
-        tile.read(x, power_of_two(exponent));
-        __syncthreads();  // the tile is complete before it is read transposed
-        tile.write(operands);
+    Seen found = {0, false};
+#pragma unroll 8
+    for (int i = threadIdx.x; i < COUNT; i += BLOCK_THREADS) {
+        const unsigned of_block = seen[(size_t)n * COUNT + i];
+        found.largest = max(found.largest, of_block & ~SIGN);
+        found.faint |= (of_block & SIGN) != 0;
     }
+    found = seen_in_block<BLOCK_THREADS>(found);
+    int exponent = found.faint ? best_exponent(found.largest) : scaling_exponent(found.largest);
+    if (found.largest >= INFINITE)
+        exponent = NO_EXPONENT;
+    else if (exponent == USUAL_EXPONENT ? found.faint : convert_again<Tile>(x, operands, n, exponent))
+        exponent = NO_EXPONENT;
+    if (threadIdx.x == 0) exponents[n] = exponent;
 }

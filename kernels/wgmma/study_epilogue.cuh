@@ -14,29 +14,31 @@
 static_assert(FILTER_UNITS == 1);
 constexpr int SKEW = 4;  // floats of padding per filter: a row's four threads write 8 banks apart, no bank conflicts
 
-// Where the outputs of a row go, and their factor: two powers of two, as one may exceed a float's range.
+// Where the outputs of a row go, and their factor: two powers of two, between which a filter's comes, so that no product
+// leaves a float's range unless the output does.
 struct OutputRow {
     float* plane;  // of filter 0; null where the row is no output
     float first, second;
 
-    __device__ __forceinline__ void find(float* y, const int* exponents, const int* filter_exponent, int pixel)
+    __device__ __forceinline__ void find(float* y, const int* exponents, int pixel)
     {
         const int n = pixel < 0 ? 0 : pixel / PIXELS;
-        const int exponent = -load_now(exponents + n) - load_now(filter_exponent);
+        const int exponent = -load_now(exponents + n);
         plane = pixel < 0 ? nullptr : y + (size_t)n * M * PIXELS + pixel % PIXELS;
         first = power_of_two(exponent / 2);
         second = power_of_two(exponent - exponent / 2);
     }
 
-    // Stores this row's output of each `step`-th filter from `filter` on.
+    // Stores this row's output of each `step`-th filter from `filter` on, given the filters' factors.
     template <int count>
-    __device__ __forceinline__ void store(const float (&sums)[count], int filter, int step) const
+    __device__ __forceinline__ void store(const float (&sums)[count], const float (&factors)[count], int filter,
+                                          int step) const
     {
         if (!plane) return;
 #pragma unroll
         for (int i = 0; i < count; ++i)
             if (M % TILE_FILTERS == 0 || filter + i * step < M)
-                plane[(size_t)(filter + i * step) * PIXELS] = sums[i] * first * second;
+                plane[(size_t)(filter + i * step) * PIXELS] = sums[i] * first * factors[i] * second;
     }
 };
 
@@ -63,24 +65,31 @@ struct StudyEpilogue {
     static_assert(TILE_FILTERS % (BUFFERS * FILTERS) == 0);
 
     float* y;                    // [N][M][E][F]
-    const int* exponents;        // [N]: of the inputs' powers of two
-    const int* filter_exponent;  // [1]
+    const int* exponents;         // [N]: of the inputs' powers of two
+    const int* filter_exponents;  // [M]
     Where where;
 
-    // A thread's two rows of each unit.  Found before the products: after the stores of a tile a load would wait long.
+    // A thread's two rows of each unit, and the factors of the filters whose number in the tile is the thread's, or
+    // WARPGROUP more.  Found before the products: after the stores of a tile a load would wait long.
     struct Rows {
         OutputRow rows[UNITS][2];
+        float factors[(TILE_FILTERS + WARPGROUP - 1) / WARPGROUP];
     };
 
-    __device__ __forceinline__ Rows find(int first_row) const
+    __device__ __forceinline__ Rows find(int first_row, int first_filter) const
     {
         Rows found;
+#pragma unroll
+        for (int i = 0; i * WARPGROUP < TILE_FILTERS; ++i) {
+            const int filter = first_filter + i * WARPGROUP + threadIdx.x % WARPGROUP;
+            found.factors[i] = power_of_two(-load_now(filter_exponents + min(filter, M - 1)));
+        }
 #pragma unroll
         for (int u = 0; u < UNITS; ++u)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int row = first_row + u * UNIT + half * LANES + threadIdx.x % LANES;
-                found.rows[u][half].find(y, exponents, filter_exponent, where.pixel(row));
+                found.rows[u][half].find(y, exponents, where.pixel(row));
             }
         return found;
     }
@@ -90,17 +99,19 @@ struct StudyEpilogue {
     {
 #pragma unroll
         for (int u = 0; u < UNITS; ++u)
-            store_unit(accumulators[u], found.rows[u][0], found.rows[u][1], first_filter, memory);
+            store_unit(accumulators[u], found, u, first_filter, memory);
     }
 
-    __device__ __forceinline__ void store_unit(const float (&accumulators)[ACCUMULATORS], const OutputRow& low,
-                                               const OutputRow& high, int first_filter, unsigned char* memory) const
+    __device__ __forceinline__ void store_unit(const float (&accumulators)[ACCUMULATORS], const Rows& found, int u,
+                                               int first_filter, unsigned char* memory) const
     {
+        const OutputRow &low = found.rows[u][0], &high = found.rows[u][1];
         const int consumer = threadIdx.x / WARPGROUP - 1, warp = threadIdx.x % WARPGROUP / LANES;
         const int lane = threadIdx.x % LANES;
         float* const buffers = reinterpret_cast<float*>(memory) + consumer * BUFFERS * FILTERS * PITCH;
         constexpr int GROUPS_OF_FILTERS = TILE_FILTERS / FILTERS, WARPS = WARPGROUP / LANES, COUNT = FILTERS / WARPS;
         write_transposed<FILTERS, PITCH>(accumulators, 0, buffers);
+        write_factors(found, 0, buffers);
 #pragma unroll
         for (int group = 0; group < GROUPS_OF_FILTERS; ++group) {
             // All values of these filters are written; all of the group before are read, which the next overwrites.
@@ -109,17 +120,28 @@ struct StudyEpilogue {
             // the first is stored, and the next group is written meanwhile: volatile, or the compiler would sink each
             // load to the store of its value.
             const volatile float* const column = buffers + (group % BUFFERS * FILTERS + warp) * PITCH + lane;
-            float of_low[COUNT], of_high[COUNT];
+            float of_low[COUNT], of_high[COUNT], factors[COUNT];
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {
                 of_low[i] = column[i * WARPS * PITCH];
                 of_high[i] = column[i * WARPS * PITCH + LANES];
+                factors[i] = column[i * WARPS * PITCH + UNIT - lane];
             }
-            if (group + 1 < GROUPS_OF_FILTERS)
-                write_transposed<FILTERS, PITCH>(accumulators, (group + 1) * FILTERS,
-                                                 buffers + (group + 1) % BUFFERS * FILTERS * PITCH);
-            low.store(of_low, first_filter + group * FILTERS + warp, WARPS);
-            high.store(of_high, first_filter + group * FILTERS + warp, WARPS);
+            if (group + 1 < GROUPS_OF_FILTERS) {
+                float* const next = buffers + (group + 1) % BUFFERS * FILTERS * PITCH;
+                write_transposed<FILTERS, PITCH>(accumulators, (group + 1) * FILTERS, next);
+                write_factors(found, group + 1, next);
+            }
+            low.store(of_low, factors, first_filter + group * FILTERS + warp, WARPS);
+            high.store(of_high, factors, first_filter + group * FILTERS + warp, WARPS);
         }
+    }
+
+    // Writes the factors of a group of filters into the padding behind their rows.
+    static __device__ __forceinline__ void write_factors(const Rows& found, int group, float* transposed)
+    {
+        constexpr int GROUPS = WARPGROUP / FILTERS;  // whose filters a factor of each thread serves
+        const int filter = threadIdx.x % WARPGROUP;
+        if (filter / FILTERS == group % GROUPS) transposed[filter % FILTERS * PITCH + UNIT] = found.factors[group / GROUPS];
     }
 };

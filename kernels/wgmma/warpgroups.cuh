@@ -16,7 +16,7 @@
 // Problem: what an image is to the product: IMAGE_ROWS rows, ADJACENT_ROWS of which lie side by side, and RUNS runs of
 // RUN taps of K (BlockedProblem, WinogradProblem).  Mainloop: how consumers accumulate, and the number of TERMS of an
 // operand (AccumulateInTensorCores, PromoteEachStage, PromoteAndDeferStores).  Work: which tiles a block has, and of
-// each which stages (PersistentTiles, StreamKWork).  Epilogue: find(rows) locates a consumer's outputs before its
+// each which stages (PersistentTiles, StreamKWork).  Epilogue: find(rows, filter) locates a consumer's outputs before its
 // products, store() writes them after, by way of BYTES of shared memory (NativeEpilogue, StudyEpilogue, PointEpilogue).
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
@@ -200,7 +200,7 @@ struct AccumulateInTensorCores {
         const int consumer = threadIdx.x / WARPGROUP - 1;
         PipelineState<STAGES> state;
         for (; work.more(); work.next()) {
-            const auto rows = epilogue.find(work.rows_from(consumer * (UNITS / FILTER_UNITS) * UNIT));
+            const auto rows = epilogue.find(work.rows_from(consumer * (UNITS / FILTER_UNITS) * UNIT), work.filter());
             float accumulators[UNITS][ACCUMULATORS];
             int previous = 0;
             const int first_stage = work.first_stage(), end_stage = work.end_stage();
@@ -258,7 +258,7 @@ struct PromoteEachStage {
         const int consumer = threadIdx.x / WARPGROUP - 1;
         PipelineState<STAGES> state;
         for (; work.more(); work.next()) {
-            const auto rows = epilogue.find(work.rows_from(consumer * UNITS * UNIT));
+            const auto rows = epilogue.find(work.rows_from(consumer * UNITS * UNIT), work.filter());
             float accumulators[UNITS][ACCUMULATORS] = {};
             const int first_stage = work.first_stage(), end_stage = work.end_stage();
             for (int i = first_stage; i < end_stage; ++i) {

@@ -10,7 +10,7 @@
 // scaled and rounded to fp16 in the pass over the input that changes the order of the axes and turns a stride into
 // channels (space-to-depth): layer 1 is then an ordinary layer for the tensor cores.
 //
-// find_filter_ranges: a block finds the largest absolute value of a part of the filters.  prepare_filters: block (r, m)
+// find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
 // reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
 // blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
 // a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters
@@ -23,15 +23,16 @@
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,               // of pixels
              const TensorMap* filter_map,              // of filters
-             const int* __restrict__ exponents,        // [N]
-             const int* __restrict__ filter_exponent,  // [1]
-             float* __restrict__ y,                    // [N][M][E][F]
+             const int* __restrict__ exponents,         // [N]
+             const int* __restrict__ filter_exponents,  // [M]
+             float* __restrict__ y,                     // [N][M][E][F]
              long long N)
 {
+    allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels and the exponents
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(
         OperandMaps<1>{{pixel_map}, {filter_map}}, PersistentTiles<BlockedProblem>(N),
-        StudyEpilogue<EveryRow>{y, exponents, filter_exponent, {int(N)}});
+        StudyEpilogue<EveryRow>{y, exponents, filter_exponents, {int(N)}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

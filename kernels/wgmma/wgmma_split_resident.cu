@@ -11,76 +11,91 @@
 // once for each row of the filter.  The consumers alternate (ping-pong): while one multiplies, the other stores.
 // Products of hi terms have accumulators of their own, so the tensor cores need not stop to have theirs promoted.
 //
-// find_filter_ranges: a block finds the largest absolute value of a part of the filters.  prepare_filters: block (i, s)
+// find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (i, s)
 // writes the filters of tap s of a row in 16 channels.  prepare_input: block (tile, group, n) writes a tile of blocked
 // image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply: a block
 // computes tiles of 64 positions x all filters, the consumers in ping-pong; a consumer thread accumulates a quarter of
 // the filters at two positions.
 #include <cuda_fp16.h>
 
+#include "../common/full_range.cuh"
 #include "resident.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
-    find_filter_ranges(const float* __restrict__ w,        // [M][C][R][S]
-                       float* __restrict__ filter_ranges)  // [FILTER_RANGES]
+    find_filter_exponents(const float* __restrict__ w,         // [M][C][R][S]
+                          int* __restrict__ filter_exponents,  // [M]
+                          float* __restrict__ full_filters)    // [C * R * S][M]
 {
-    find_range_of_filters(w, filter_ranges);
+    find_exponent_of_filter(w, filter_exponents, full_filters);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
-                    const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
-                    int* __restrict__ filter_exponent,        // [1]
+                    const int* __restrict__ filter_exponents,  // [M]
                     __half* __restrict__ filters)             // [STAGES_OF_TILE][BLOCKED_S] slices
 {
-    prepare_resident_filters(w, filter_ranges, filter_exponent, filters);
+    prepare_resident_filters(w, filter_exponents, filters);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
-                  float* __restrict__ ranges,   // [N][GROUPS][TILES]
+                  unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
                   __half* __restrict__ pixels_hi,
                   __half* __restrict__ pixels_lo)  // both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
 {
     allow_dependent_launch();
     __half* const terms[] = {pixels_hi, pixels_lo};
-    prepare_usual_input<ResidentTile>(x, ranges, terms);
+    prepare_usual_input<ResidentTile>(x, seen, terms);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
-                     const float* __restrict__ ranges,  // [N][GROUPS][TILES]
+                     const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ pixels_hi,
                      __half* __restrict__ pixels_lo)  // both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which write the ranges and the pixels
+    wait_for_primary_launches();  // which write what was seen and the pixels
     __half* const terms[] = {pixels_hi, pixels_lo};
-    prepare_outlier_input<ResidentTile>(x, ranges, exponents, terms);
+    prepare_outlier_input<ResidentTile>(x, seen, exponents, terms);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const __half* __restrict__ pixels_hi,
              const __half* __restrict__ pixels_lo,     // both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
              const __half* __restrict__ filters,       // [STAGES_OF_TILE][BLOCKED_S] slices
-             const int* __restrict__ exponents,        // [N]
-             const int* __restrict__ filter_exponent,  // [1]
-             float* __restrict__ y,                    // [N][M][E][F]
+             const int* __restrict__ exponents,         // [N]
+             const int* __restrict__ filter_exponents,  // [M]
+             float* __restrict__ y,                     // [N][M][E][F]
              long long N)
 {
+    allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels and the exponents
     const __half* const terms[] = {pixels_hi, pixels_lo};
-    multiply_resident(terms, filters, N, StudyEpilogue<ResidentPositions>{y, exponents, filter_exponent, {int(N)}});
+    multiply_resident(terms, filters, N, StudyEpilogue<ResidentPositions>{y, exponents, filter_exponents, {int(N)}});
+}
+
+extern "C" __global__ void __launch_bounds__(FULL_THREADS)
+    compute_full_range(const float* __restrict__ x,               // [N][C][H][W]
+                       const float* __restrict__ full_filters,    // [C * R * S][M]
+                       const int* __restrict__ exponents,         // [N]
+                       const int* __restrict__ filter_exponents,  // [M]
+                       float* __restrict__ y,                     // [N][M][E][F]
+                       long long N)
+{
+    wait_for_primary_launches();  // which write the exponents and the other outputs
+    compute_in_full_range(x, full_filters, exponents, filter_exponents, y, int(N));
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
 ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MULTIPLY, sizeof(ResidentStorage));
-ASSERT_BLOCK(FIND_FILTER_RANGES, RANGE_THREADS, 1);
-ASSERT_GRID(FIND_FILTER_RANGES, FILTER_RANGES, 1, 1);
-ASSERT_ELEMENTS(FILTER_RANGES, FILTER_RANGES);
-ASSERT_ELEMENTS(FILTER_EXPONENT, 1);
+ASSERT_BLOCK(FIND_FILTER_EXPONENTS, RANGE_THREADS, 1);
+ASSERT_GRID(FIND_FILTER_EXPONENTS, M, 1, 1);
+ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
+ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
+ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);
 ASSERT_ELEMENTS(EXPONENTS, 1);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, STAGES_OF_TILE, BLOCKED_S, 1);
@@ -90,7 +105,7 @@ ASSERT_SHARED_BYTES(PREPARE_INPUT, ResidentTile::BYTES);
 ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_OUTLIERS, 1, 1, 1);
 ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, ResidentTile::BYTES);
-ASSERT_ELEMENTS(RANGES, ResidentTile::GROUPS * ResidentTile::TILES);
+ASSERT_ELEMENTS(SEEN, ResidentTile::GROUPS * ResidentTile::TILES);
 ASSERT_ELEMENTS(PIXELS_HI, BLOCKED_ELEMENTS);
 ASSERT_ELEMENTS(PIXELS_LO, BLOCKED_ELEMENTS);
 ASSERT_ELEMENTS(FILTERS, sizeof(ResidentStorage::filters) / sizeof(__half));

@@ -10,7 +10,7 @@
 // wgmma-window-half the tile's inputs are fetched once, a tap is another offset into them, and the consumers alternate.
 // Large batches are computed in micro-batches, so that the multiplication finds its fp16 input in the L2 cache.
 //
-// find_filter_ranges: a block finds the largest absolute value of a part of the filters.  prepare_filters: block (r, m)
+// find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
 // reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
 // blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
 // a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in ping-pong; a consumer thread
@@ -24,13 +24,14 @@
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* position_map,            // of pixels
              const TensorMap* tap_map,                 // of filters
-             const int* __restrict__ exponents,        // [N]
-             const int* __restrict__ filter_exponent,  // [1]
-             float* __restrict__ y,                    // [N][M][E][F]
+             const int* __restrict__ exponents,         // [N]
+             const int* __restrict__ filter_exponents,  // [M]
+             float* __restrict__ y,                     // [N][M][E][F]
              long long N)
 {
+    allow_dependent_launch();
     multiply_windows<WindowPromoted>(position_map, tap_map, N,
-                                  StudyEpilogue<OutputPositions>{y, exponents, filter_exponent, {int(N)}});
+                                  StudyEpilogue<OutputPositions>{y, exponents, filter_exponents, {int(N)}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

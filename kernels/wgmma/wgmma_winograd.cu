@@ -11,55 +11,56 @@
 // grow by (TILE_OUTPUTS + S - 1) / TILE_OUTPUTS before the products, and outputs are made from as many more sums
 // afterwards.
 //
-// find_filter_ranges: a block finds the largest absolute value of a part of the filters.  prepare_filters: block (r, m)
+// find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
 // transforms row r of filter m.  prepare_input: block (tile, group, n) transforms some rows of up to 96 channels of
 // image n.  prepare_outliers: block n transforms image n again if its values are very large or small.  multiply: a
 // block computes tiles of TILE_PIXELS x TILE_FILTERS sums at all points, then its stream-K work unit.  make_outputs:
 // block (span, group, n) makes some rows of outputs of 64 filters of image n.
 #include <cuda_fp16.h>
 
+#include "../common/full_range.cuh"
 #include "winograd_gemm.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
-    find_filter_ranges(const float* __restrict__ w,        // [M][C][R][S]
-                       float* __restrict__ filter_ranges)  // [FILTER_RANGES]
+    find_filter_exponents(const float* __restrict__ w,         // [M][C][R][S]
+                          int* __restrict__ filter_exponents,  // [M]
+                          float* __restrict__ full_filters)    // [C * R * S][M]
 {
-    find_range_of_filters(w, filter_ranges);
+    find_exponent_of_filter(w, filter_exponents, full_filters);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
-                    const float* __restrict__ filter_ranges,  // [FILTER_RANGES]
-                    int* __restrict__ filter_exponent,        // [1]
+                    const int* __restrict__ filter_exponents,  // [M]
                     __half* __restrict__ filters_hi,
                     __half* __restrict__ filters_lo)  // both [POINTS][M][R][PADDED_C]
 {
     __half* const terms[] = {filters_hi, filters_lo};
-    prepare_scaled_filters<WinogradFilters>(w, filter_ranges, filter_exponent, terms);
+    prepare_scaled_filters<WinogradFilters>(w, filter_exponents, terms);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
-                  float* __restrict__ ranges,   // [N][GROUPS][TILES]
+                  unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
                   __half* __restrict__ values_hi,
                   __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][H][PADDED_C]
 {
     allow_dependent_launch();
     __half* const terms[] = {values_hi, values_lo};
-    prepare_usual_input<WinogradTile<2>>(x, ranges, terms);
+    prepare_usual_input<WinogradTile<2>>(x, seen, terms);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_outliers(const float* __restrict__ x,       // [N][C][H][W]
-                     const float* __restrict__ ranges,  // [N][GROUPS][TILES]
+                     const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ values_hi,
                      __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][H][PADDED_C]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which write the ranges and the values
+    wait_for_primary_launches();  // which write what was seen and the values
     __half* const terms[] = {values_hi, values_lo};
-    prepare_outlier_input<WinogradTile<2>>(x, ranges, exponents, terms);
+    prepare_outlier_input<WinogradTile<2>>(x, seen, exponents, terms);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -84,21 +85,35 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 5)
     make_outputs(const float* __restrict__ sums,           // [POINTS][N * IMAGE_ROWS][PITCH]
                  const float* __restrict__ tails,          // [GRID_BLOCKS][TILE_PIXELS][TILE_FILTERS]
                  const int* __restrict__ tail_of,          // [2 * GRID_BLOCKS]
-                 const int* __restrict__ exponents,        // [N]
-                 const int* __restrict__ filter_exponent,  // [1]
-                 float* __restrict__ y)                    // [N][M][E][F]
+                 const int* __restrict__ exponents,         // [N]
+                 const int* __restrict__ filter_exponents,  // [M]
+                 float* __restrict__ y)                     // [N][M][E][F]
 {
+    allow_dependent_launch();
     wait_for_primary_launches();  // which write the sums and the exponents
-    transform_outputs(sums, tails, tail_of, exponents, filter_exponent, y);
+    transform_outputs(sums, tails, tail_of, exponents, filter_exponents, y);
+}
+
+extern "C" __global__ void __launch_bounds__(FULL_THREADS)
+    compute_full_range(const float* __restrict__ x,               // [N][C][H][W]
+                       const float* __restrict__ full_filters,    // [C * R * S][M]
+                       const int* __restrict__ exponents,         // [N]
+                       const int* __restrict__ filter_exponents,  // [M]
+                       float* __restrict__ y,                     // [N][M][E][F]
+                       long long N)
+{
+    wait_for_primary_launches();  // which write the exponents and the other outputs
+    compute_in_full_range(x, full_filters, exponents, filter_exponents, y, int(N));
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
 ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<2, PointEpilogue>));
-ASSERT_BLOCK(FIND_FILTER_RANGES, RANGE_THREADS, 1);
-ASSERT_GRID(FIND_FILTER_RANGES, FILTER_RANGES, 1, 1);
-ASSERT_ELEMENTS(FILTER_RANGES, FILTER_RANGES);
-ASSERT_ELEMENTS(FILTER_EXPONENT, 1);
+ASSERT_BLOCK(FIND_FILTER_EXPONENTS, RANGE_THREADS, 1);
+ASSERT_GRID(FIND_FILTER_EXPONENTS, M, 1, 1);
+ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
+ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
+ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);
 ASSERT_ELEMENTS(EXPONENTS, 1);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, R, M, 1);
@@ -108,7 +123,7 @@ ASSERT_SHARED_BYTES(PREPARE_INPUT, WinogradTile<2>::BYTES);
 ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_OUTLIERS, 1, 1, 1);
 ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, WinogradTile<2>::BYTES);
-ASSERT_ELEMENTS(RANGES, WinogradTile<2>::GROUPS * WinogradTile<2>::TILES);
+ASSERT_ELEMENTS(SEEN, WinogradTile<2>::GROUPS * WinogradTile<2>::TILES);
 ASSERT_ELEMENTS(VALUES_HI, POINTS * TILES_ACROSS * H * PADDED_C);
 ASSERT_ELEMENTS(VALUES_LO, POINTS * TILES_ACROSS * H * PADDED_C);
 ASSERT_ELEMENTS(FILTERS_HI, POINTS * M * R * PADDED_C);

@@ -167,7 +167,7 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
     unsigned order_parity = consumer == 0 ? 1 : 0;  // the first consumer begins the ping-pong
     mbarrier_wait(&shared.filters_full, 0);
     for (int tile = blockIdx.x + consumer * GRID_BLOCKS; tile < tiles; tile += CONSUMERS * GRID_BLOCKS) {
-        const auto rows = epilogue.find(tile * TILE_POSITIONS);
+        const auto rows = epilogue.find(tile * TILE_POSITIONS, 0);
         Mainloop mainloop;
         mbarrier_wait(&shared.full[state.stage], state.parity);    // the window has arrived
         mbarrier_wait(&shared.ping_pong[consumer], order_parity);  // the other consumer has issued all its products

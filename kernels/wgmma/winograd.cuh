@@ -20,6 +20,7 @@
 //
 // Gives: WinogradProblem (for warpgroups.cuh), WinogradTile and WinogradFilters (for scaling.cuh), Transforms.
 #pragma once
+#include "../common/range.cuh"
 #include "preparation.cuh"
 
 static_assert(U == 1);
@@ -139,6 +140,7 @@ struct WinogradTile {
     // Tiles of an image: groups of channels, and for each group TILES along the rows.
     static constexpr int GROUPS = CHANNEL_GROUPS, TILES = (H + BLOCK_ROWS - 1) / BLOCK_ROWS;
     static constexpr int BYTES = BLOCK_INPUTS * CHANNEL_PITCH * sizeof(float);  // of shared memory
+    static constexpr int SHARERS = BLOCK_WARPS, MASKS = (BLOCK_INPUTS + LANES - 1) / LANES;  // of scaling.cuh
 
     float* inputs;  // [BLOCK_INPUTS][CHANNEL_PITCH], in shared memory
     int n, first_h, first_c;
@@ -151,30 +153,35 @@ struct WinogradTile {
     {
     }
 
-    // Reads floats times `power`, zeros beyond the last channel; returns the thread's largest absolute value.  A warp
-    // reads neighbouring inputs of successive channels.
-    __device__ __forceinline__ float read(const float* __restrict__ x,  // [N][C][H][W]
-                                          float power) const
+    // Reads floats times `power`, zeros beyond the last channel; returns the thread's largest magnitude, and writes masks
+    // of pixels that are not below `least`.  A warp reads neighbouring inputs of successive channels.
+    __device__ __forceinline__ Seen read(const float* __restrict__ x,  // [N][C][H][W]
+                                         float power, unsigned least,
+                                         PixelMasks* masks) const  // [SHARERS][MASKS]
     {
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
         const int count = min(BLOCK_INPUTS, (H - first_h) * W);
         const float* const in = x + (((size_t)n * C + first_c + warp) * H + first_h) * W;
-        float largest = 0;
-        for (int i = lane; i < count; i += LANES) {
+        Seen seen = {0, false};
+        for (int i = lane, word = 0; word < MASKS; i += LANES, ++word) {
             constexpr int READS = BLOCK_CHANNELS / BLOCK_WARPS;
             float values[READS];
 #pragma unroll
             for (int j = 0; j < READS; ++j)
-                values[j] = C % BLOCK_CHANNELS == 0 || first_c + warp + j * BLOCK_WARPS < C
+                values[j] = i < count && (C % BLOCK_CHANNELS == 0 || first_c + warp + j * BLOCK_WARPS < C)
                                 ? in[(size_t)j * BLOCK_WARPS * H * W + i]
                                 : 0;
+            unsigned largest = 0;
 #pragma unroll
             for (int j = 0; j < READS; ++j) {
-                largest = fmaxf(largest, fabsf(values[j]));
-                inputs[i * CHANNEL_PITCH + warp + j * BLOCK_WARPS] = values[j] * power;
+                largest = max(largest, magnitude(values[j]));
+                if (i < count) inputs[i * CHANNEL_PITCH + warp + j * BLOCK_WARPS] = values[j] * power;
             }
+            const PixelMasks own = {__ballot_sync(0xffffffff, largest != 0), __ballot_sync(0xffffffff, largest >= least)};
+            if (lane == 0) masks[warp * MASKS + word] = own;
+            seen.largest = max(seen.largest, largest);
         }
-        return largest;
+        return seen;
     }
 
     // Writes the values of the tiles of every row at all points: a thread has two neighbouring channels.

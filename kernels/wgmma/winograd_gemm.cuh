@@ -262,9 +262,9 @@ __device__ __forceinline__ void
 transform_outputs(const float* __restrict__ sums,              // [POINTS][N * IMAGE_ROWS][PITCH]
                      const float* __restrict__ tails,          // [GRID_BLOCKS][TILE_PIXELS][TILE_FILTERS]
                      const int* __restrict__ tail_of,          // [2 * GRID_BLOCKS]
-                     const int* __restrict__ exponents,        // [N]
-                     const int* __restrict__ filter_exponent,  // [1]
-                     float* __restrict__ y)                    // [N][M][E][F]
+                     const int* __restrict__ exponents,         // [N]
+                     const int* __restrict__ filter_exponents,  // [M]
+                     float* __restrict__ y)                     // [N][M][E][F]
 {
     DYNAMIC_SHARED(float, outputs);  // [OUTPUT_FILTERS][SPAN_PITCH]
     constexpr Transforms transforms;
@@ -272,8 +272,6 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
     const int first_e = blockIdx.x / SPANS_ACROSS * OUTPUT_ROWS, first_tile = blockIdx.x % SPANS_ACROSS * OUTPUT_TILES;
     const int rows = min(OUTPUT_ROWS, E - first_e), tiles = min(OUTPUT_TILES, TILES_ACROSS - first_tile);
     const int first_filter = blockIdx.y * OUTPUT_FILTERS, filter = min(first_filter + 2 * lane, PITCH - 2);
-    const int exponent = -exponents[n] - *filter_exponent;
-    const float scale = power_of_two(exponent / 2), more_scale = power_of_two(exponent - exponent / 2);
     const int whole = whole_tiles(images);
     const size_t of_point = (size_t)images * IMAGE_ROWS * PITCH;
     for (int i = warp; i < tiles * OUTPUT_ROWS; i += BLOCK_WARPS) {
@@ -302,15 +300,20 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
                 sum.y += factor * products[point].y;
             }
             if ((first_tile + tile) * TILE_OUTPUTS + k >= F) continue;
-            out[k] = divide(sum.x, transforms.denominator) * scale * more_scale;
-            out[SPAN_PITCH + k] = divide(sum.y, transforms.denominator) * scale * more_scale;
+            out[k] = divide(sum.x, transforms.denominator);
+            out[SPAN_PITCH + k] = divide(sum.y, transforms.denominator);
         }
     }
     __syncthreads();  // all outputs of the block are in shared memory before they are read transposed
     const int count = SPANS_ACROSS == 1 ? rows * F : min(OUTPUT_COLUMNS, F - first_tile * TILE_OUTPUTS);
+    // Two factors for the image's power, between which the filter's comes: no product leaves a float's range unless the
+    // output does.
+    const int exponent = -exponents[n];
+    const float first = power_of_two(exponent / 2), second = power_of_two(exponent - exponent / 2);
     for (int other = warp; other < OUTPUT_FILTERS && first_filter + other < M; other += BLOCK_WARPS) {
+        const float factor = power_of_two(-filter_exponents[first_filter + other]);
         const float* const from = outputs + other * SPAN_PITCH;
         float* const to = y + (((size_t)n * M + first_filter + other) * E + first_e) * F + first_tile * TILE_OUTPUTS;
-        for (int i = lane; i < count; i += LANES) to[i] = from[i];
+        for (int i = lane; i < count; i += LANES) to[i] = from[i] * first * factor * second;
     }
 }

@@ -12,7 +12,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 
-SCALED = [rung for rung in LADDER if any(array.name == "filter_exponent" for array in rung.prepared)]
+SCALED = [rung for rung in LADDER if any(array.name == "filter_exponents" for array in rung.prepared)]
 # Two channels share a half's word, or two columns.
 CONVS = {
     "even channels": (Conv(C=10, H=9, W=9, M=20, R=3, S=3), {"CHANNELS": 2, "SPLITS": 2}),

@@ -1,0 +1,152 @@
+"""Each rung with fp16 operands keeps its class's bound on hard data, and brings infinities and NaN where float64 does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from rung_runs import run_once, whole
+
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Rung
+from alexconv.shapes import Conv
+
+RUNGS = [rung for rung in LADDER if rung.family in ("mma", "wgmma") and rung.dtype == "float32"]
+CONVS = {
+    "even channels": (Conv(C=10, H=9, W=9, M=20, R=3, S=3), {"CHANNELS": 2, "SPLITS": 2}),
+    "odd channels": (Conv(C=3, H=23, W=23, M=20, R=5, S=5, U=2), {"CHANNELS": 1, "SPLITS": 1}),
+    "one channel": (Conv(C=1, H=13, W=13, M=9, R=5, S=5), {"CHANNELS": 1, "SPLITS": 1}),
+}
+REACH = 7  # columns to each side by which a tile of fp32-tile exceeds a patch
+
+
+@dataclass
+class Data:
+    """Input ``[N][C][H][W]`` and filters ``[M][C][R][S]``, zero-mean random values at first."""
+
+    x: np.ndarray
+    w: np.ndarray
+    random: np.random.Generator
+
+
+def place(data: Data, value: float) -> None:
+    """A value in the middle of image 1."""
+    _, C, H, W = data.x.shape
+    data.x[1, C // 2, H // 2, W // 2] = value
+
+
+def into_filter(data: Data, value: float) -> None:
+    data.w[3, 0, 1, 1] = value
+
+
+def scale_filters(data: Data, decades: int) -> None:
+    data.w *= 10.0 ** data.random.uniform(-decades, decades, (len(data.w), 1, 1, 1))
+
+
+def relu(data: Data) -> None:
+    np.maximum(data.x, 0, out=data.x)
+
+
+def scale_images(data: Data) -> None:
+    data.x *= np.array([1e-18, 1e12]).reshape(2, 1, 1, 1)
+
+
+def heavy_tail(data: Data) -> None:
+    data.x *= np.exp(data.random.normal(0, 4, data.x.shape))
+
+
+def faint_half(data: Data, factor: float) -> None:
+    data.x[:, :, : data.x.shape[2] // 2] *= factor
+
+
+def subnormal(data: Data) -> None:
+    data.x *= 1e-41
+
+
+def cancel(data: Data) -> None:
+    """Neighbouring taps of which one takes what the other has given, of large values among small ones."""
+    data.x[..., ::3] *= 1e6
+    data.w[:, :, :, 1:] = -data.w[:, :, :, :-1]
+
+
+HARD: dict[str, Callable[[Data], None]] = {
+    "uniform": lambda data: None,
+    "relu": relu,
+    "heavy tail": heavy_tail,
+    "filters 1e-10 to 1e10": lambda data: scale_filters(data, 10),
+    "filters 1e-30 to 1e30": lambda data: scale_filters(data, 30),
+    "images 1e-18 and 1e12": scale_images,
+    "one of 1e20": lambda data: place(data, 1e20),
+    "one of 1e6": lambda data: place(data, 1e6),
+    "one of 1e-30": lambda data: place(data, 1e-30),
+    "upper half 1e-6": lambda data: faint_half(data, 1e-6),
+    "upper half 1e-35": lambda data: faint_half(data, 1e-35),
+    "upper half 0": lambda data: faint_half(data, 0),
+    "subnormal": subnormal,
+    "cancelling": cancel,
+    "inf in x": lambda data: place(data, np.inf),
+    "-inf in x": lambda data: place(data, -np.inf),
+    "nan in x": lambda data: place(data, np.nan),
+    "inf in a filter": lambda data: into_filter(data, np.inf),
+    "nan in a filter": lambda data: into_filter(data, np.nan),
+    "overflow": lambda data: place(data, 3e38),
+}
+
+
+def patches(conv: Conv, x: np.ndarray) -> np.ndarray:
+    """``[N][E][F][C][R][S]``"""
+    windows = np.lib.stride_tricks.sliding_window_view(x, (conv.R, conv.S), axis=(2, 3))[:, :, :: conv.U, :: conv.U]
+    return windows.transpose(0, 2, 3, 1, 4, 5)
+
+
+def tiles(conv: Conv, x: np.ndarray) -> np.ndarray:
+    """The same with REACH more columns to each side, zeros beyond the plane."""
+    wide = np.pad(x, ((0, 0), (0, 0), (0, 0), (REACH, REACH)))
+    return patches(Conv(conv.C, conv.H, conv.W + 2 * REACH, conv.M, conv.R, conv.S + 2 * REACH, conv.U), wide)
+
+
+def norms(blocks: np.ndarray) -> np.ndarray:
+    """Of the last three axes."""
+    return np.sqrt((blocks**2).sum((-3, -2, -1)))
+
+
+def epsilon(precision: str, K: int) -> float:
+    """The factor of the norms in the class's bound for every finite input; docs/precision.md."""
+    return {
+        "fp32": (2 * K + 32) * 2.0**-24,
+        "fp32-tile": 34 * (2 * K + 64) * 2.0**-24,
+        "tf32": 1.25 * 2.0**-10 + (2 * K + 32) * 2.0**-24,
+    }[precision]
+
+
+def takes(rung: Rung, shape: str) -> bool:
+    conv, constants = CONVS[shape]
+    return rung.refuses(Problem(conv, 1, rung.resolve(conv, constants))) is None
+
+
+@pytest.mark.parametrize(
+    "rung, shape",
+    [pytest.param(rung, shape, id=f"{rung.name}-{shape}") for rung in RUNGS for shape in CONVS if takes(rung, shape)],
+)
+@pytest.mark.parametrize("hard", HARD)
+def test_outputs_keep_the_bound_of_their_class(rung: Rung, shape: str, hard: str):
+    conv, constants = CONVS[shape]
+    random = np.random.default_rng(1)
+    data = Data(random.uniform(-1, 1, conv.x_shape(2)), random.uniform(-1, 1, conv.w_shape()), random)
+    with np.errstate(all="ignore"):
+        HARD[hard](data)
+        x, w = data.x.astype(np.float32), data.w.astype(np.float32)
+        found = run_once(choose_executor("host"), x, w, whole(rung, conv, 2, **constants)).astype(np.float64)
+        x, w = x.astype(np.float64), w.astype(np.float64)
+        products = patches(conv, x)[:, None] * w[None, :, None, None]
+        exact, sizes = products.sum((-3, -2, -1)), np.abs(products).sum((-3, -2, -1))
+        around = norms((tiles if rung.precision == "fp32-tile" else patches)(conv, x))
+        bound = epsilon(rung.precision, conv.K) * around[:, None] * norms(w)[None, :, None, None] + conv.K * 2.0**-149
+        overflows = sizes > 2.0**127
+        finite = np.isfinite(exact)
+        assert np.isnan(found[np.isnan(exact)]).all()
+        assert (found[np.isinf(exact)] == exact[np.isinf(exact)]).all()
+        within = np.abs(found - exact) <= np.where(np.isfinite(bound), bound, np.inf)
+        assert (within | overflows & ~np.isfinite(found))[finite].all()
