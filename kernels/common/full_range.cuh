@@ -1,17 +1,79 @@
 // A convolution in fp32 of the images and filters that fp16 operands cannot carry, after the kernel that has multiplied
 // the others: exits at once where there are none.
 //
-// Gives: compute_in_full_range; FULL_THREADS.
+// Gives: compute_in_full_range, compute_tile_in_full_range; FULL_THREADS.
 //
 // An implicit GEMM from shared memory, one fused multiply-add after the other: whatever float32 arithmetic gives for
 // infinities, NaN, overflow and subnormal numbers, an output gets.  A block computes tiles of FULL_TILE filters at
 // FULL_TILE pixels of an image, a thread 4 x 4 of its outputs.
+//
+// Arrays: input(n, c, h, w) and filter(m, c, r, s) give a float, store(n, m, pixel, value) stores an output
+// (StudyArrays; NativeArrays of wgmma/native_full_range.cuh).
 #pragma once
 #include "range.cuh"
 
 constexpr int FULL_TILE = 64, FULL_DEPTH = 16, FULL_SIDE = 4;  // outputs of a tile, its taps at a time, of a thread
 constexpr int FULL_ACROSS = FULL_TILE / FULL_SIDE, FULL_THREADS = FULL_ACROSS * FULL_ACROSS;
 static_assert(FULL_THREADS % FULL_TILE == 0);
+
+constexpr int FULL_DOWN = (M + FULL_TILE - 1) / FULL_TILE, FULL_PIXEL_TILES = (E * F + FULL_TILE - 1) / FULL_TILE;
+
+// Computes a tile, from its first filter and pixel on.
+template <class Arrays>
+__device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays, int n, int m, int pixel)
+{
+    constexpr int TAPS = C * R * S, OUTPUTS = E * F;
+    alignas(16) __shared__ float of_filters[FULL_DEPTH][FULL_TILE], of_inputs[FULL_DEPTH][FULL_TILE];
+    const int own = threadIdx.x % FULL_TILE;  // the filter and the pixel of the tile that this thread loads
+    const bool is_filter = m + own < M, is_pixel = pixel + own < OUTPUTS;
+    const int h = (pixel + own) / F * U, w = (pixel + own) % F * U;
+    const int row = threadIdx.x / FULL_ACROSS * FULL_SIDE, column = threadIdx.x % FULL_ACROSS * FULL_SIDE;
+    float sums[FULL_SIDE][FULL_SIDE] = {};
+    for (int first = 0; first < TAPS; first += FULL_DEPTH) {
+#pragma unroll
+        for (int k = threadIdx.x / FULL_TILE; k < FULL_DEPTH; k += FULL_THREADS / FULL_TILE) {
+            const int tap = first + k, c = tap / (R * S), r = tap / S % R, s = tap % S;
+            of_filters[k][own] = is_filter && tap < TAPS ? arrays.filter(m + own, c, r, s) : 0;
+            of_inputs[k][own] = is_pixel && tap < TAPS ? arrays.input(n, c, h + r, w + s) : 0;
+        }
+        __syncthreads();  // the taps' filters and inputs are complete before any thread reads them
+#pragma unroll
+        for (int k = 0; k < FULL_DEPTH; ++k)
+#pragma unroll
+            for (int i = 0; i < FULL_SIDE; ++i)
+#pragma unroll
+                for (int j = 0; j < FULL_SIDE; ++j) sums[i][j] += of_filters[k][row + i] * of_inputs[k][column + j];
+        __syncthreads();  // all threads have read the taps before the next overwrite them
+    }
+#pragma unroll
+    for (int i = 0; i < FULL_SIDE; ++i)
+#pragma unroll
+        for (int j = 0; j < FULL_SIDE; ++j)
+            if (m + row + i < M && pixel + column + j < OUTPUTS)
+                arrays.store(n, m + row + i, pixel + column + j, sums[i][j]);
+}
+
+// The study's arrays, and its filters as find_exponent_of_filter leaves them.
+struct StudyArrays {
+    const float* x;             // [N][C][H][W]
+    const float* full_filters;  // [C * R * S][M]
+    float* y;                   // [N][M][E][F]
+
+    __device__ __forceinline__ float input(int n, int c, int h, int w) const
+    {
+        return x[(((size_t)n * C + c) * H + h) * W + w];
+    }
+
+    __device__ __forceinline__ float filter(int m, int c, int r, int s) const
+    {
+        return full_filters[(size_t)((c * R + r) * S + s) * M + m];
+    }
+
+    __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
+    {
+        y[((size_t)n * M + m) * (E * F) + pixel] = value;
+    }
+};
 
 // Whether any image or filter has no exponent; for all threads of a block.
 __device__ __forceinline__ bool any_without_exponent(const int* __restrict__ exponents,         // [N]
@@ -25,50 +87,17 @@ __device__ __forceinline__ bool any_without_exponent(const int* __restrict__ exp
 }
 
 // Computes the tiles that have an image or a filter without an exponent, every gridDim.x-th.
-__device__ __forceinline__ void compute_in_full_range(const float* __restrict__ x,               // [N][C][H][W]
-                                                      const float* __restrict__ full_filters,    // [C * R * S][M]
+__device__ __forceinline__ void compute_in_full_range(const StudyArrays& arrays,
                                                       const int* __restrict__ exponents,         // [N]
                                                       const int* __restrict__ filter_exponents,  // [M]
-                                                      float* __restrict__ y,                     // [N][M][E][F]
                                                       int images)
 {
-    constexpr int TAPS = C * R * S, OUTPUTS = E * F;
-    constexpr int DOWN = (M + FULL_TILE - 1) / FULL_TILE, ACROSS = (OUTPUTS + FULL_TILE - 1) / FULL_TILE;
-    alignas(16) __shared__ float of_filters[FULL_DEPTH][FULL_TILE], of_inputs[FULL_DEPTH][FULL_TILE];
     if (!any_without_exponent(exponents, filter_exponents, images)) return;
-    const int own = threadIdx.x % FULL_TILE;  // the filter and the pixel of the tile that this thread loads
-    const int row = threadIdx.x / FULL_ACROSS * FULL_SIDE, column = threadIdx.x % FULL_ACROSS * FULL_SIDE;
-    for (int tile = blockIdx.x; tile < images * DOWN * ACROSS; tile += gridDim.x) {
-        const int n = tile / (DOWN * ACROSS), m = tile % DOWN * FULL_TILE, pixel = tile / DOWN % ACROSS * FULL_TILE;
-        const bool is_filter = m + own < M, is_pixel = pixel + own < OUTPUTS;
-        const bool of_filter = is_filter && filter_exponents[m + own] == NO_EXPONENT;
-        // Also a barrier: all threads have read what the tile before left in shared memory.
-        if (!__syncthreads_or(exponents[n] == NO_EXPONENT || of_filter)) continue;
-        const int e = (pixel + own) / F, f = (pixel + own) % F;
-        const float* const window = x + ((size_t)n * C * H + e * U) * W + f * U;
-        float sums[FULL_SIDE][FULL_SIDE] = {};
-        for (int first = 0; first < TAPS; first += FULL_DEPTH) {
-#pragma unroll
-            for (int k = threadIdx.x / FULL_TILE; k < FULL_DEPTH; k += FULL_THREADS / FULL_TILE) {
-                const int tap = first + k, c = tap / (R * S), r = tap / S % R, s = tap % S;
-                of_filters[k][own] = is_filter && tap < TAPS ? full_filters[(size_t)tap * M + m + own] : 0;
-                of_inputs[k][own] = is_pixel && tap < TAPS ? window[((size_t)c * H + r) * W + s] : 0;
-            }
-            __syncthreads();  // the taps' filters and inputs are complete before any thread reads them
-#pragma unroll
-            for (int k = 0; k < FULL_DEPTH; ++k)
-#pragma unroll
-                for (int i = 0; i < FULL_SIDE; ++i)
-#pragma unroll
-                    for (int j = 0; j < FULL_SIDE; ++j)
-                        sums[i][j] += of_filters[k][row + i] * of_inputs[k][column + j];
-            __syncthreads();  // all threads have read the taps before the next overwrite them
-        }
-#pragma unroll
-        for (int i = 0; i < FULL_SIDE; ++i)
-#pragma unroll
-            for (int j = 0; j < FULL_SIDE; ++j)
-                if (m + row + i < M && pixel + column + j < OUTPUTS)
-                    y[((size_t)n * M + m + row + i) * OUTPUTS + pixel + column + j] = sums[i][j];
+    const int tiles = images * FULL_DOWN * FULL_PIXEL_TILES, own = threadIdx.x % FULL_TILE;
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int n = tile / (FULL_DOWN * FULL_PIXEL_TILES), m = tile % FULL_DOWN * FULL_TILE;
+        const bool of_filter = m + own < M && filter_exponents[m + own] == NO_EXPONENT;
+        if (__syncthreads_or(exponents[n] == NO_EXPONENT || of_filter))
+            compute_tile_in_full_range(arrays, n, m, tile / FULL_DOWN % FULL_PIXEL_TILES * FULL_TILE);
     }
 }

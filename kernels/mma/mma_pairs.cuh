@@ -48,6 +48,7 @@ struct Pairs : PlaneOutput {
     static constexpr int FLAGS = INPUT_ROWS * WIDTH, LEAST_STRONG = terms == 2 ? 0 : -10;  // as an exponent of two
     static constexpr unsigned PRESENT = 1, STRONG = 2;
     static constexpr int SECOND = COLUMNS ? 2 : 0;  // shift of the second value's flags
+    static constexpr bool CARRIES_INFINITY = false;  // such a block is computed again
 
     // Word k of a chunk's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
     static __device__ __forceinline__ int word(int k)

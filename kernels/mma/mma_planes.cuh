@@ -117,6 +117,7 @@ struct Planes : PlaneOutput {
     static constexpr int PITCH = SPREAD_PITCH, PLANE = INPUT_ROWS * PITCH;
     static constexpr int WORDS = CHANNELS * R * S, INPUT_WORDS = CHANNELS * PLANE;
     static constexpr int FLAGS = 0;  // of pixels: floats need none
+    static constexpr bool CARRIES_INFINITY = true;
 
     // Word k of a chunk's depth is tap (c, r, s), its inputs lie [CHANNELS][INPUT_ROWS][PITCH].
     static __device__ __forceinline__ int word(int k)

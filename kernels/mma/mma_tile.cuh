@@ -186,6 +186,8 @@ template <int terms>
 struct Fragments {
     unsigned filters[terms][FRAGMENTS_DOWN][4], inputs[terms][FRAGMENTS_ACROSS][2];
 
+    // With `masked`, the inputs of a tap whose offset is negative are zero.
+    template <bool masked>
     __device__ __forceinline__ void load(const unsigned* fragments, const unsigned* chunk, int2 tap, const int* pixels)
     {
 #pragma unroll
@@ -198,15 +200,15 @@ struct Fragments {
         const char *const first = inputs_at + tap.x, *const second = inputs_at + tap.y;
 #pragma unroll
         for (int j = 0; j < FRAGMENTS_ACROSS; ++j) {
-            load_input(j, 0, first + pixels[j]);
-            load_input(j, 1, second + pixels[j]);
+            load_input(j, 0, first + pixels[j], !masked || tap.x >= 0);
+            load_input(j, 1, second + pixels[j], !masked || tap.y >= 0);
         }
     }
 
-    __device__ __forceinline__ void load_input(int column, int word, const char* at)
+    __device__ __forceinline__ void load_input(int column, int word, const char* at, bool there)
     {
         if constexpr (terms == 1) {
-            inputs[0][column][word] = *reinterpret_cast<const unsigned*>(at);
+            inputs[0][column][word] = there ? *reinterpret_cast<const unsigned*>(at) : 0;
         } else {
             const uint2 both = *reinterpret_cast<const uint2*>(at);
             inputs[0][column][word] = both.x, inputs[1][column][word] = both.y;
@@ -374,6 +376,9 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], offsets of taps, filters; in the end the warps' sums
     unsigned* const inputs = reinterpret_cast<unsigned*>(memory);
     int2* const taps = reinterpret_cast<int2*>(inputs + Sizes::TAP_OFFSETS);  // [STEPS][4]: of words k and k + 4
+    // Beyond the last word of K filters are zero.  Where an infinity may come that far, inputs are zero there too.
+    constexpr bool MASKED = Layout::CARRIES_INFINITY && Layout::WORDS % MMA_WORDS != 0;
+    constexpr int BEYOND = MASKED ? -1 : 0;
     allow_dependent_launch();
     const SplitKSlice slice;
     FilterPipeline<Sizes> pipeline(inputs + Sizes::FILTER_STAGES, fragments, slice);
@@ -385,8 +390,8 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
 #pragma unroll 1
     for (int i = threadIdx.x; i < Sizes::STEPS * 4; i += THREADS) {
         const int k = i / 4 * MMA_WORDS + i % 4;
-        taps[i] = make_int2(k < Layout::WORDS ? Layout::word(k) * BYTES : 0,
-                            k + 4 < Layout::WORDS ? Layout::word(k + 4) * BYTES : 0);
+        taps[i] = make_int2(k < Layout::WORDS ? Layout::word(k) * BYTES : BEYOND,
+                            k + 4 < Layout::WORDS ? Layout::word(k + 4) * BYTES : BEYOND);
     }
     int pixels[FRAGMENTS_ACROSS];  // offsets of this lane's column in every fragment; at most the last pixel's
 #pragma unroll
@@ -418,7 +423,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
         }
         for (; step < Sizes::STEPS; step += WARPS_ALONG) {
             Fragments<Arithmetic::TERMS> operands;
-            operands.load(pipeline.wait(), buffer, taps[step * 4 + threadIdx.x % 4], pixels);
+            operands.template load<MASKED>(pipeline.wait(), buffer, taps[step * 4 + threadIdx.x % 4], pixels);
             pipeline.advance();
             Arithmetic::multiply_add(accumulators, operands);
         }

@@ -168,9 +168,12 @@ struct BlockedTile {
         for (int term = 0; term < terms; ++term) out[term * BLOCK_PIXELS * PIXEL_PITCH] = halves[term];
     }
 
-    // Reads fp16 with the channels innermost: a thread the same column and channel of successive rows.
-    __device__ __forceinline__ void read(const __half* __restrict__ x) const  // [N][H][W][C]
+    // Reads fp16 with the channels innermost: a thread the same column and channel of successive rows.  Returns whether it
+    // has seen an infinity or a NaN.
+    __device__ __forceinline__ bool read(const __half* __restrict__ x) const  // [N][H][W][C]
     {
+        constexpr unsigned INFINITE_HALF = 0x7c00;
+        bool infinite = false;
         constexpr int CHANNELS = C < BLOCK_C ? C : BLOCK_C;
 #pragma unroll 4
         for (int i = threadIdx.x; i < BLOCK_PIXELS * U * CHANNELS; i += BLOCK_THREADS) {
@@ -183,10 +186,12 @@ struct BlockedTile {
             for (int row = 0; row < U; ++row) {
                 values[row] = __float2half_rn(0);
                 if (in_w < INPUT_W && h * U + row < INPUT_H) values[row] = in[(size_t)row * INPUT_W * C];
+                infinite |= (__half_as_ushort(values[row]) & INFINITE_HALF) == INFINITE_HALF;
             }
 #pragma unroll
             for (int row = 0; row < U; ++row) out[row * U] = values[row];
         }
+        return infinite;
     }
 
     __device__ __forceinline__ void write(__half* const (&blocked)[terms]) const
@@ -215,14 +220,15 @@ struct BlockedTile {
     }
 };
 
-// Block (tile, group, n) writes a tile of blocked image n, from fp16.
+// Block (tile, group, n) writes a tile of blocked image n, from fp16, and whether it has an infinity or a NaN.
 __device__ __forceinline__ void block_native_input(const __half* __restrict__ x,  // [N][H][W][C]
+                                                   int* __restrict__ infinite,    // [N][GROUPS][TILES]
                                                    __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     DYNAMIC_SHARED(float4, tile_memory);
     const BlockedTile<1> tile(tile_memory, blockIdx.x, blockIdx.y, blockIdx.z);
-    tile.read(x);
-    __syncthreads();  // the tile is complete before it is read transposed
+    const bool any = __syncthreads_or(tile.read(x));  // the tile is complete before it is read transposed
+    if (threadIdx.x == 0) infinite[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = any;
     tile.write({pixels});
 }
 

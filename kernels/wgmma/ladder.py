@@ -311,6 +311,13 @@ def scale_input(terms: int) -> tuple[Launch, ...]:
     )
 
 
+INFINITE = Array("infinite", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
+BLOCK_INPUT = Launch("prepare_input", ("x", "infinite", "pixels"), input_grid, flat_block, input_bytes(1))
+PARTS = 4  # of an image with infinities that are computed side by side
+NATIVE_FULL_RANGE = Launch(
+    "compute_full_range", ("x", "filters", "infinite", "y"), lambda p: (PARTS, 1, p.N), flat_block, pdl=True
+)
+
 WINDOW_TILE = 128  # positions of two consumers' tiles, unless it is said otherwise
 BOX = 64  # rows of a window that one TMA copy brings
 IMAGES = (32, 64, 128, 256, 512, 1024)  # at a time: multiples of 32 keep the next ones' arrays aligned
@@ -442,11 +449,12 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-half",
         file="wgmma/wgmma_half_blocked.cu",
         launches=(
-            Launch("prepare_input", ("x", "pixels"), input_grid, flat_block, input_bytes(1)),
+            BLOCK_INPUT,
             multiply(NATIVE, "pixel_map", "filter_map", "y", "N"),
+            NATIVE_FULL_RANGE,
         ),
         constants=tile_constants(NATIVE),
-        scratch=(PIXELS,),
+        scratch=(INFINITE, PIXELS),
         precision="fp16",
         dtype="float16",
         layout="nhwc",
@@ -523,11 +531,12 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-half-blocked",
         file="wgmma/wgmma_window_half.cu",
         launches=(
-            Launch("prepare_input", ("x", "pixels"), input_grid, flat_block, input_bytes(1)),
+            BLOCK_INPUT,
             multiply_windows(NATIVE, "position_map", "tap_map", "y", "N"),
+            NATIVE_FULL_RANGE,
         ),
         constants=window_constants(NATIVE),
-        scratch=(PIXELS,),
+        scratch=(INFINITE, PIXELS),
         precision="fp16",
         dtype="float16",
         layout="nhwc",

@@ -15,6 +15,7 @@
 #include <cuda_fp16.h>
 
 #include "native_epilogue.cuh"
+#include "native_full_range.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const __half* __restrict__ w,  // [M][C][R][S]
@@ -25,10 +26,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
+                  int* __restrict__ infinite,    // [N][GROUPS][TILES]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     allow_dependent_launch();
-    block_native_input(x, pixels);
+    block_native_input(x, infinite, pixels);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -37,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,       // [N][E][F][M]
              long long N)
 {
+    allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
                                                             PersistentTiles<BlockedProblem>(N),

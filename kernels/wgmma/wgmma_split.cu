@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
                        long long N)
 {
     wait_for_primary_launches();  // which write the exponents and the other outputs
-    compute_in_full_range(x, full_filters, exponents, filter_exponents, y, int(N));
+    compute_in_full_range(StudyArrays{x, full_filters, y}, exponents, filter_exponents, int(N));
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

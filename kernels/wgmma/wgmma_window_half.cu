@@ -17,6 +17,7 @@
 #include <cuda_fp16.h>
 
 #include "native_epilogue.cuh"
+#include "native_full_range.cuh"
 #include "window.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
@@ -28,10 +29,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_input(const __half* __restrict__ x,  // [N][H][W][C]
+                  int* __restrict__ infinite,    // [N][GROUPS][TILES]
                   __half* __restrict__ pixels)   // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     allow_dependent_launch();
-    block_native_input(x, pixels);
+    block_native_input(x, infinite, pixels);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -40,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              __half* __restrict__ y,         // [N][E][F][M]
              long long N)
 {
+    allow_dependent_launch();
     multiply_windows<WindowTensorCores>(position_map, tap_map, N, NativeEpilogue<OutputPositions>{y, {int(N)}});
 }
 

@@ -1,4 +1,4 @@
-"""Each rung with fp16 operands keeps its class's bound on hard data, and brings infinities and NaN where float64 does."""
+"""Each tensor-core rung keeps its class's bound on hard data, and brings infinities and NaN where float64 does."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
 from alexconv.shapes import Conv
 
-RUNGS = [rung for rung in LADDER if rung.family in ("mma", "wgmma") and rung.dtype == "float32"]
+RUNGS = [rung for rung in LADDER if rung.family in ("mma", "wgmma")]
 CONVS = {
     "even channels": (Conv(C=10, H=9, W=9, M=20, R=3, S=3), {"CHANNELS": 2, "SPLITS": 2}),
     "odd channels": (Conv(C=3, H=23, W=23, M=20, R=5, S=5, U=2), {"CHANNELS": 1, "SPLITS": 1}),
@@ -112,13 +112,19 @@ def norms(blocks: np.ndarray) -> np.ndarray:
     return np.sqrt((blocks**2).sum((-3, -2, -1)))
 
 
-def epsilon(precision: str, K: int) -> float:
-    """The factor of the norms in the class's bound for every finite input; docs/precision.md."""
-    return {
-        "fp32": (2 * K + 32) * 2.0**-24,
-        "fp32-tile": 34 * (2 * K + 64) * 2.0**-24,
-        "tf32": 1.25 * 2.0**-10 + (2 * K + 32) * 2.0**-24,
-    }[precision]
+def bound(precision: str, K: int, patch: np.ndarray, around: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The largest error that the class allows for every finite input; docs/precision.md.
+
+    Given the norms of patches, of what is around them (the tile of fp32-tile, else the patch), and of filters.
+    """
+    sums = (2 * K + 32) * 2.0**-24
+    if precision == "fp32":
+        return sums * around * w + K * 2.0**-149
+    if precision == "fp32-tile":
+        return 34 * (2 * K + 64) * 2.0**-24 * around * w + K * 2.0**-149
+    if precision == "tf32":
+        return (1.25 * 2.0**-10 + sums) * around * w + K**0.5 * 2.0**-136 * (patch + w)
+    return (2.0**-11 + sums) * around * w + 2.0**-25
 
 
 def takes(rung: Rung, shape: str) -> bool:
@@ -137,16 +143,17 @@ def test_outputs_keep_the_bound_of_their_class(rung: Rung, shape: str, hard: str
     data = Data(random.uniform(-1, 1, conv.x_shape(2)), random.uniform(-1, 1, conv.w_shape()), random)
     with np.errstate(all="ignore"):
         HARD[hard](data)
-        x, w = data.x.astype(np.float32), data.w.astype(np.float32)
+        x, w = (values.astype(rung.dtype).astype(np.float32) for values in (data.x, data.w))
         found = run_once(choose_executor("host"), x, w, whole(rung, conv, 2, **constants)).astype(np.float64)
         x, w = x.astype(np.float64), w.astype(np.float64)
         products = patches(conv, x)[:, None] * w[None, :, None, None]
         exact, sizes = products.sum((-3, -2, -1)), np.abs(products).sum((-3, -2, -1))
-        around = norms((tiles if rung.precision == "fp32-tile" else patches)(conv, x))
-        bound = epsilon(rung.precision, conv.K) * around[:, None] * norms(w)[None, :, None, None] + conv.K * 2.0**-149
-        overflows = sizes > 2.0**127
+        patch, of_filter = norms(patches(conv, x))[:, None], norms(w)[None, :, None, None]
+        around = norms(tiles(conv, x))[:, None] if rung.precision == "fp32-tile" else patch
+        allowed = bound(rung.precision, conv.K, patch, around, of_filter)
+        overflows = sizes > (2.0**15 if rung.dtype == "float16" else 2.0**127)
         finite = np.isfinite(exact)
         assert np.isnan(found[np.isnan(exact)]).all()
         assert (found[np.isinf(exact)] == exact[np.isinf(exact)]).all()
-        within = np.abs(found - exact) <= np.where(np.isfinite(bound), bound, np.inf)
+        within = np.abs(found - exact) <= np.where(np.isfinite(allowed), allowed, np.inf)
         assert (within | overflows & ~np.isfinite(found))[finite].all()

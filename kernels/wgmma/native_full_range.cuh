@@ -1,0 +1,56 @@
+// Images with infinities or NaN in fp16 and with the channels innermost, computed again.
+//
+// Gives: compute_full_range, the last kernel of wgmma-half-blocked and wgmma-window-half.
+//
+// With a stride, a blocked filter has taps beyond the filter, which are zero but meet inputs outside of an output's
+// patch: zero times infinity would be NaN there.  Block (part, 0, n) computes a part of the tiles of image n, if it has
+// an infinity or a NaN.
+#pragma once
+#include "../arch/dependent_launch.cuh"
+#include "../common/full_range.cuh"
+#include "blocked.cuh"
+
+struct NativeArrays {
+    const __half* x;        // [N][H][W][C]
+    const __half* filters;  // [M][BLOCKED_R][RUN]
+    __half* y;              // [N][E][F][M]
+
+    __device__ __forceinline__ float input(int n, int c, int h, int w) const
+    {
+        return __half2float(x[(((size_t)n * H + h) * W + w) * C + c]);
+    }
+
+    __device__ __forceinline__ float filter(int m, int c, int r, int s) const
+    {
+        const int channel = c * SPACE_TO_DEPTH + r % U * U + s % U;
+        return __half2float(
+            filters[((size_t)m * BLOCKED_R + r / U) * BlockedProblem::RUN + s / U * BLOCKED_C + channel]);
+    }
+
+    __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
+    {
+        y[((size_t)n * (E * F) + pixel) * M + m] = __float2half_rn(value);
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(FULL_THREADS)
+    compute_full_range(const __half* __restrict__ x,        // [N][H][W][C]
+                       const __half* __restrict__ filters,  // [M][BLOCKED_R][RUN]
+                       const int* __restrict__ infinite,    // [N][GROUPS][TILES]
+                       __half* __restrict__ y)              // [N][E][F][M]
+{
+    constexpr int COUNT = BlockedTile<1>::GROUPS * BlockedTile<1>::TILES;
+    wait_for_primary_launches();  // which find infinities and write the other outputs
+    if constexpr (U > 1) {
+        const int n = blockIdx.z;
+        bool any = false;
+        for (int i = threadIdx.x; i < COUNT; i += FULL_THREADS) any |= infinite[(size_t)n * COUNT + i] != 0;
+        if (!__syncthreads_or(any)) return;
+        for (int tile = blockIdx.x; tile < FULL_DOWN * FULL_PIXEL_TILES; tile += gridDim.x)
+            compute_tile_in_full_range(NativeArrays{x, filters, y}, n, tile % FULL_DOWN * FULL_TILE,
+                                       tile / FULL_DOWN * FULL_TILE);
+    }
+}
+
+ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);
+ASSERT_ELEMENTS(INFINITE, BlockedTile<1>::GROUPS * BlockedTile<1>::TILES);
