@@ -146,9 +146,9 @@ class Tile:
         return round_up(self.words(conv, channels, self.input_rows(conv, pixels))[1], LANE_WORDS)
 
     def flags(self, conv: Conv, pixels: int) -> int:
-        """Words of flags: one for each pixel, or pair of columns that share a word."""
-        width = ceil(conv.W / 2) if share_columns(conv) else conv.W
-        return self.input_rows(conv, pixels) * width if self.scaled else 0
+        """Words of flags: two bytes for each pixel, and one more where an odd number of columns shares words."""
+        width = round_up(conv.W, 2) if share_columns(conv) else conv.W
+        return 2 * ceil(self.input_rows(conv, pixels) * width / WORD) if self.scaled else 0
 
     def chunks(self, p: Problem) -> int:
         """Chunks of the depth."""
@@ -171,13 +171,14 @@ class Tile:
         return p["WARPS"] * WARP, 1, 1
 
     def shared_bytes(self, p: Problem) -> int:
-        """Inputs of one chunk or two, offsets of taps, the warps' filters and flags, or the epilogue in their place."""
+        """Inputs of one chunk or two, offsets of taps, the warps' filters and flags, or the epilogue in their place; factors."""
         channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         buffers = min(2, ceil(self.chunks(p) / self.split_blocks(p)))
         inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * MMA_WORDS
         along = p["WARPS"] // p["WARPS_DOWN"]
         pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms + self.flags(p.conv, pixels)
-        return max(inputs + pipeline, along * self.sums(pixels, filters)) * WORD
+        factors = filters if self.scaled else 0
+        return (max(inputs + pipeline, along * self.sums(pixels, filters)) + factors) * WORD
 
     def refuses(self, p: Problem) -> str | None:
         """Filters or warps that do not divide, too many accumulators for a thread's registers, too large inputs."""

@@ -22,7 +22,7 @@ struct Pixels {
     // conflicts.
     static constexpr int PITCH = VECTORS ? CHANNEL_WORDS / 4 % 2 ? CHANNEL_WORDS : CHANNEL_WORDS + 4 : CHANNEL_WORDS;
     static constexpr int INPUT_WORDS = INPUT_ROWS * W * PITCH;
-    static constexpr int FLAGS = 0;  // of pixels: fp16 needs none
+    static constexpr int FLAGS = 0, FACTORS = 0;  // of scaled operands
     static constexpr bool CARRIES_INFINITY = true;
 
     // The tile's outputs in shared memory: a row of filters per pixel, padded against bank conflicts of a warp's

@@ -42,12 +42,13 @@ struct Pairs : PlaneOutput {
     static constexpr int NEXT = terms, PITCH = (COLUMNS ? WIDTH : SPREAD_PITCH) * NEXT, PLANE = INPUT_ROWS * PITCH;
     static constexpr int INPUT_WORDS = PAIR_PLANES * PLANE;
 
-    // A word of flags for each pixel, or for two neighbours that share a word: whether a channel is not zero (PRESENT),
-    // and whether one is large (STRONG).  Beside a scaled magnitude of LEAST_STRONG errors of smaller values do not
-    // count: those of fp16 are 2^-25 at most, and an operand's relative error may be 2^-22, or 2^-11 with one term.
-    static constexpr int FLAGS = INPUT_ROWS * WIDTH, LEAST_STRONG = terms == 2 ? 0 : -10;  // as an exponent of two
-    static constexpr unsigned PRESENT = 1, STRONG = 2;
-    static constexpr int SECOND = COLUMNS ? 2 : 0;  // shift of the second value's flags
+    // Two bytes of flags for each pixel: whether a channel is strong, and whether one is neither that nor zero.  Beside a
+    // scaled magnitude of LEAST_STRONG errors of smaller values do not count: those of fp16 are 2^-25 at most, and an
+    // operand's relative error may be 2^-22, or 2^-11 with one term.
+    static constexpr int LEAST_STRONG = terms == 2 ? 0 : -10;  // as an exponent of two
+    static constexpr int STRONG_FLAGS = divide_up(INPUT_ROWS * WIDTH * (COLUMNS ? 2 : 1), int(sizeof(unsigned)));
+    static constexpr int FLAGS = 2 * STRONG_FLAGS;  // words: the strong ones first
+    static constexpr int FACTORS = TILE_FILTERS;    // words
     static constexpr bool CARRIES_INFINITY = false;  // such a block is computed again
 
     // Word k of a chunk's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
@@ -75,7 +76,7 @@ struct Pairs : PlaneOutput {
 
     // Loads the rows from `first_row` on, scaled and converted; zeros beyond the last row, column or channel.  Sets flags
     // of pixels, and returns the largest magnitude among this thread's inputs.
-    static __device__ __forceinline__ unsigned load(unsigned* to, unsigned* flags,    // [INPUT_ROWS][WIDTH]
+    static __device__ __forceinline__ unsigned load(unsigned* to, unsigned* flags,    // [FLAGS]
                                                     const float* __restrict__ x,      // [C][H][W]
                                                     int first_row, int chunk, int exponent)
     {
@@ -96,8 +97,13 @@ struct Pairs : PlaneOutput {
         const auto put_pair = [=, &largest](int plane, int row, int column, float2 values) {
             const unsigned first = magnitude(values.x), second = magnitude(values.y);
             largest = max(largest, max(first, second));
-            const unsigned seen = flags_of(first, least) | flags_of(second, least) << SECOND;
-            if (seen) atomicOr(flags + row * WIDTH + column, seen);
+            const int pixel = row * WIDTH + column;
+            if constexpr (COLUMNS) {
+                set_flag(flags, 2 * pixel, first, least);
+                set_flag(flags, 2 * pixel + 1, second, least);
+            } else {
+                set_flag(flags, pixel, max(first, second), least);
+            }
             values.x *= power, values.y *= power;
             unsigned* const at = to + plane * PLANE + row * PITCH + column * NEXT;
             if constexpr (terms == 1)
@@ -109,24 +115,29 @@ struct Pairs : PlaneOutput {
         return largest;
     }
 
-    static __device__ __forceinline__ unsigned flags_of(unsigned value, unsigned least)
+    // Threads with other channels of the pixel store the same.
+    static __device__ __forceinline__ void set_flag(unsigned* flags, int pixel, unsigned value, unsigned least)
     {
-        return (value ? PRESENT : 0) | (value >= least ? STRONG : 0);
+        const int kind = value >= least ? 0 : STRONG_FLAGS * int(sizeof(unsigned));
+        if (value) reinterpret_cast<unsigned char*>(flags)[kind + pixel] = 1;
     }
 
-    // Whether one of this thread's pixels is present and not strong.
+    // Whether one of this thread's pixels is not zero, and has no strong channel.
     static __device__ __forceinline__ bool has_faint_pixel(const unsigned* flags)
     {
         bool faint = false;
-        for (int i = threadIdx.x; i < FLAGS; i += THREADS)
-            faint |= (flags[i] & ~(flags[i] >> 1) & (PRESENT | PRESENT << SECOND)) != 0;
+        for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS)
+            faint |= (flags[STRONG_FLAGS + i] & ~flags[i]) != 0;
         return faint;
     }
 
-    // No pixel is strong any more.
+    // No pixel that was strong is any more.
     static __device__ __forceinline__ void weaken(unsigned* flags)
     {
-        for (int i = threadIdx.x; i < FLAGS; i += THREADS) flags[i] &= PRESENT | PRESENT << SECOND;
+        for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS) {
+            flags[STRONG_FLAGS + i] |= flags[i];
+            flags[i] = 0;
+        }
     }
 };
 
@@ -140,6 +151,13 @@ struct Scaled {
     int exponent = USUAL_EXPONENT;
     bool seen = false;  // an input that is not zero
     bool infinite = false;
+
+    // Writes the factors of the tile's filters to shared memory; zero for those without an exponent.
+    __device__ __forceinline__ void prepare(float* factors, const SplitKSlice& slice) const
+    {
+        for (int i = threadIdx.x; i < TILE_FILTERS; i += THREADS)
+            factors[i] = power_of_two(-__ldg(filter_exponents + min(slice.filter_tile * TILE_FILTERS + i, M - 1)));
+    }
 
     // Floats are converted on the way, so they are not copied ahead.
     template <class Layout>
@@ -184,18 +202,18 @@ struct Scaled {
     // `beyond` the block's inputs.  The image's power is divided in two, so that no product leaves a float's range unless
     // the sum does.
     template <class Layout>
-    __device__ __forceinline__ void outside(float4 (&sums)[THREAD_VECTORS], const SplitKSlice& slice, bool beyond,
+    __device__ __forceinline__ void outside(float4 (&sums)[THREAD_VECTORS], const float* factors,
+                                            const SplitKSlice& slice, bool beyond,
                                             const float* x) const  // [C][H][W]
     {
         const float first = power_of_two(-exponent / 2), second = power_of_two(-exponent - -exponent / 2);
 #pragma unroll
         for (int i = 0; i < THREAD_VECTORS; ++i) {
-            const int of_filter = __ldg(filter_exponents + filter_of<Layout>(slice, i));
-            const float factor = power_of_two(-of_filter);
+            const float factor = has_vector(i) ? factors[Layout::filter_of(vector_start(i))] : 1;
             sums[i].x *= first, sums[i].y *= first, sums[i].z *= first, sums[i].w *= first;
             sums[i].x *= factor, sums[i].y *= factor, sums[i].z *= factor, sums[i].w *= factor;
             sums[i].x *= second, sums[i].y *= second, sums[i].z *= second, sums[i].w *= second;
-            beyond |= of_filter == NO_EXPONENT;
+            beyond |= factor == 0;
         }
         if (beyond) compute_in_full_range<Layout>(sums, slice, x);
     }

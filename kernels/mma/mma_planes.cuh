@@ -116,7 +116,7 @@ struct Planes : PlaneOutput {
     using Value = float;
     static constexpr int PITCH = SPREAD_PITCH, PLANE = INPUT_ROWS * PITCH;
     static constexpr int WORDS = CHANNELS * R * S, INPUT_WORDS = CHANNELS * PLANE;
-    static constexpr int FLAGS = 0;  // of pixels: floats need none
+    static constexpr int FLAGS = 0, FACTORS = 0;  // of scaled operands
     static constexpr bool CARRIES_INFINITY = true;
 
     // Word k of a chunk's depth is tap (c, r, s), its inputs lie [CHANNELS][INPUT_ROWS][PITCH].

@@ -24,8 +24,8 @@
 //
 // Layout: how operands and outputs lie (WORDS of K per chunk, INPUT_WORDS of a chunk's input rows, offsets of words and
 // pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
-// operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: brings a chunk's inputs
-// to shared memory (begin, complete), tells whether they were beyond the operands' range (beyond) and removes the scaling
+// operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: brings filters' factors
+// and a chunk's inputs to shared memory (prepare, begin, complete), tells whether they were beyond the operands' range (beyond) and removes the scaling
 // from sums (outside): Unscaled here, Scaled in mma_pairs.cuh.
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS, STAGES, SPLITS, WARPS and WARPS_DOWN, constants of the rung.
@@ -90,7 +90,8 @@ struct Sizes {
     static constexpr int PIXEL_FLAGS = FILTER_STAGES + WARPS * STAGES * WARP_FILTERS;
     static constexpr int MAINLOOP_WORDS = PIXEL_FLAGS + Layout::FLAGS;
     static constexpr int EPILOGUE_WORDS = WARPS_ALONG * Layout::TILE_WORDS;  // in the place of the mainloop's
-    static constexpr int SHARED_BYTES = larger(MAINLOOP_WORDS, EPILOGUE_WORDS) * sizeof(unsigned);
+    static constexpr int FILTER_FACTORS = larger(MAINLOOP_WORDS, EPILOGUE_WORDS);
+    static constexpr int SHARED_BYTES = (FILTER_FACTORS + Layout::FACTORS) * sizeof(unsigned);
     static constexpr int FRAGMENT_WORDS = FILTER_TILES * CHUNKS * STEPS * FILTERS;  // of all filters
 };
 
@@ -323,6 +324,8 @@ struct Unscaled {
         return 1;
     }
 
+    __device__ __forceinline__ void prepare(float*, const SplitKSlice&) const {}
+
     // Whether the inputs were beyond the operands' range: floats are within.
     template <class Layout>
     __device__ __forceinline__ bool beyond(const unsigned*) const
@@ -332,7 +335,7 @@ struct Unscaled {
 
     // Removes the scaling from sums: there is none.
     template <class Layout>
-    __device__ __forceinline__ void outside(float4 (&)[THREAD_VECTORS], const SplitKSlice&, bool,
+    __device__ __forceinline__ void outside(float4 (&)[THREAD_VECTORS], const float*, const SplitKSlice&, bool,
                                             const typename Layout::Value*) const
     {
     }
@@ -400,6 +403,8 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
         pixels[j] = Layout::pixel(pixel / F - slice.pixel / F, pixel % F) * BYTES;
     }
     unsigned* const flags = inputs + Sizes::PIXEL_FLAGS;
+    float* const factors = reinterpret_cast<float*>(inputs + Sizes::FILTER_FACTORS);
+    range.prepare(factors, slice);
     if constexpr (Layout::FLAGS > 0) {
         for (int i = threadIdx.x; i < Layout::FLAGS; i += THREADS) flags[i] = 0;
         __syncthreads();  // all flags are zero before any thread sets one
@@ -435,7 +440,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     const bool beyond = __syncthreads_or(range.template beyond<Layout>(flags));
     float4 outputs[THREAD_VECTORS];
     add_warps<Layout>(outputs, accumulators, reinterpret_cast<float*>(memory));
-    range.template outside<Layout>(outputs, slice, beyond, x);
+    range.template outside<Layout>(outputs, factors, slice, beyond, x);
     if constexpr (SPLIT_BLOCKS > 1)
         if (!add_blocks(outputs, slice, partial, arrived)) return;
 #pragma unroll
