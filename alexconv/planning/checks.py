@@ -221,8 +221,13 @@ class MaxError:
 
 
 def judged(error: np.ndarray, y: np.ndarray, reference: np.ndarray, overflows: np.ndarray) -> tuple[np.ndarray, int]:
-    """Errors of an image with NaN and infinities where they are due made 0, elsewhere NaN; the number of the latter."""
+    """Errors of an image with NaN and infinities where they are due made 0, elsewhere NaN; the number of the latter.
+
+    Where finite values overflow, a finite output is compared with the largest number.
+    """
     due = (y == reference) | (np.isnan(y) & np.isnan(reference)) | (overflows & ~np.isfinite(y))
+    largest = np.finfo(y.dtype).max
+    error = np.where(overflows & np.isfinite(y), np.abs(y - np.clip(reference, -largest, largest)), error)
     found = np.where(due, 0, error)
     wrong = ~np.isfinite(found)
     return np.where(wrong, np.nan, found), int(wrong.sum())

@@ -42,13 +42,15 @@ struct Pairs : PlaneOutput {
     static constexpr int NEXT = terms, PITCH = (COLUMNS ? WIDTH : SPREAD_PITCH) * NEXT, PLANE = INPUT_ROWS * PITCH;
     static constexpr int INPUT_WORDS = PAIR_PLANES * PLANE;
 
-    // Two bytes of flags for each pixel: whether a channel is strong, and whether one is neither that nor zero.  Beside a
-    // scaled magnitude of LEAST_STRONG errors of smaller values do not count: those of fp16 are 2^-25 at most, and an
+    // Two bytes of flags for each pixel: whether a channel is strong, and whether one is not zero.  Beside a scaled
+    // magnitude of LEAST_STRONG, as fp16, errors of smaller values do not count: those of fp16 are 2^-25 at most, and an
     // operand's relative error may be 2^-22, or 2^-11 with one term.
-    static constexpr int LEAST_STRONG = terms == 2 ? 0 : -10;  // as an exponent of two
-    static constexpr int STRONG_FLAGS = divide_up(INPUT_ROWS * WIDTH * (COLUMNS ? 2 : 1), int(sizeof(unsigned)));
+    static constexpr unsigned LEAST_STRONG = terms == 2 ? 0x3c00 : 0x1400, INFINITE_HALF = 0x7c00;  // 1, 2^-10
+    static constexpr int PIXEL_WORDS = INPUT_ROWS * WIDTH, WORD_BYTES = sizeof(unsigned);
+    static constexpr int STRONG_FLAGS = divide_up(PIXEL_WORDS * (COLUMNS ? 2 : 1), WORD_BYTES);
     static constexpr int FLAGS = 2 * STRONG_FLAGS;  // words: the strong ones first
     static constexpr int FACTORS = TILE_FILTERS;    // words
+    static constexpr float LEAST_HALF = 1.0f / (1 << 25);  // smaller ones are rounded to zero
     static constexpr bool CARRIES_INFINITY = false;  // such a block is computed again
 
     // Word k of a chunk's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
@@ -74,36 +76,41 @@ struct Pairs : PlaneOutput {
                        : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
     }
 
-    // Loads the rows from `first_row` on, scaled and converted; zeros beyond the last row, column or channel.  Sets flags
-    // of pixels, and returns the largest magnitude among this thread's inputs.
-    static __device__ __forceinline__ unsigned load(unsigned* to, unsigned* flags,    // [FLAGS]
-                                                    const float* __restrict__ x,      // [C][H][W]
-                                                    int first_row, int chunk, int exponent)
+    // The input pair in a plane of the chunk, zeros beyond the last row, column or channel.
+    static __device__ __forceinline__ float2 input(const float* __restrict__ x,  // [C][H][W], of the chunk and row
+                                                   int rows, int channels, int plane, int row, int column)
+    {
+        const int c = COLUMNS ? plane : 2 * plane;
+        const float* const first = x + (c * H + row) * W + column * (COLUMNS ? 2 : 1);
+        const bool there = row < rows && (C % CHANNELS == 0 || c < channels);
+        const bool second_there = COLUMNS ? there && 2 * column + 1 < W
+                                          : row < rows && (CHANNELS % 2 == 0 || c + 1 < CHANNELS) &&
+                                                (C % CHANNELS == 0 || c + 1 < channels);
+        return make_float2(there ? __ldg(first) : 0, second_there ? __ldg(first + (COLUMNS ? 1 : H * W)) : 0);
+    }
+
+    // The thread's largest absolute value, and its smallest but for zeros.
+    struct Range {
+        float largest, smallest;
+    };
+
+    // Loads the rows from `first_row` on, scaled and converted; returns the range of this thread's inputs.
+    static __device__ __forceinline__ Range load(unsigned* to, const float* __restrict__ x,  // x [C][H][W]
+                                                 int first_row, int chunk, float power)
     {
         const int channels = C - chunk * CHANNELS, rows = H - first_row;
         x += ((size_t)chunk * CHANNELS * H + first_row) * W;
-        const float power = power_of_two(exponent);
-        const unsigned least = magnitude(power_of_two(-exponent) * power_of_two(LEAST_STRONG));
-        unsigned largest = 0;
+        Range range = {0, __uint_as_float(INFINITE)};
         const auto load_pair = [=](int plane, int row, int column) {
-            const int c = COLUMNS ? plane : 2 * plane;
-            const float* const first = x + (c * H + row) * W + column * (COLUMNS ? 2 : 1);
-            const bool there = row < rows && (C % CHANNELS == 0 || c < channels);
-            const bool second_there = COLUMNS ? there && 2 * column + 1 < W
-                                              : row < rows && (CHANNELS % 2 == 0 || c + 1 < CHANNELS) &&
-                                                    (C % CHANNELS == 0 || c + 1 < channels);
-            return make_float2(there ? __ldg(first) : 0, second_there ? __ldg(first + (COLUMNS ? 1 : H * W)) : 0);
+            return input(x, rows, channels, plane, row, column);
         };
-        const auto put_pair = [=, &largest](int plane, int row, int column, float2 values) {
-            const unsigned first = magnitude(values.x), second = magnitude(values.y);
-            largest = max(largest, max(first, second));
-            const int pixel = row * WIDTH + column;
-            if constexpr (COLUMNS) {
-                set_flag(flags, 2 * pixel, first, least);
-                set_flag(flags, 2 * pixel + 1, second, least);
-            } else {
-                set_flag(flags, pixel, max(first, second), least);
-            }
+        const auto put_pair = [=, &range](int plane, int row, int column, float2 values) {
+            const float first = fabsf(values.x), second = fabsf(values.y), larger = fmaxf(first, second);
+            range.largest = fmaxf(range.largest, larger);
+            // Of two channels the smaller is of the same pixel.
+            if (larger > 0) range.smallest = fminf(range.smallest, larger);
+            if (COLUMNS && first > 0) range.smallest = fminf(range.smallest, first);
+            if (COLUMNS && second > 0) range.smallest = fminf(range.smallest, second);
             values.x *= power, values.y *= power;
             unsigned* const at = to + plane * PLANE + row * PITCH + column * NEXT;
             if constexpr (terms == 1)
@@ -112,17 +119,66 @@ struct Pairs : PlaneOutput {
                 *reinterpret_cast<uint2*>(at) = make_uint2(pair_of_halves(values, 0), pair_of_halves(values, 1));
         };
         for_batches<PAIR_PLANES, WIDTH, float2>(load_pair, put_pair);
-        return largest;
+        return range;
     }
 
-    // Threads with other channels of the pixel store the same.
-    static __device__ __forceinline__ void set_flag(unsigned* flags, int pixel, unsigned value, unsigned least)
+    // Sets a pixel's flags, given the bits of its largest value in fp16.  Threads with other channels of the pixel store
+    // the same.
+    static __device__ __forceinline__ void set_flags(unsigned* flags, int pixel, unsigned largest)
     {
-        const int kind = value >= least ? 0 : STRONG_FLAGS * int(sizeof(unsigned));
-        if (value) reinterpret_cast<unsigned char*>(flags)[kind + pixel] = 1;
+        unsigned char* const strong = reinterpret_cast<unsigned char*>(flags);
+        if (largest >= LEAST_STRONG) strong[pixel] = 1;
+        if (largest > 0) strong[STRONG_FLAGS * WORD_BYTES + pixel] = 1;
     }
 
-    // Whether one of this thread's pixels is not zero, and has no strong channel.
+    // Sets the flags of the pixels of a loaded chunk from its hi terms; returns whether this thread has seen an infinity or
+    // a NaN.  A thread has some planes of a word of pixels.
+    static __device__ __forceinline__ bool set_all_flags(unsigned* flags, const unsigned* inputs)
+    {
+        bool infinite = false;
+        constexpr int TOGETHER = smaller(PAIR_PLANES, 8), ITEMS = divide_up(PAIR_PLANES, TOGETHER) * PIXEL_WORDS;
+#pragma unroll 1
+        for (int i = threadIdx.x; i < ITEMS; i += THREADS) {
+            const int word = i % PIXEL_WORDS, first = i / PIXEL_WORDS * TOGETHER;
+            const unsigned* const from = inputs + word / WIDTH * PITCH + word % WIDTH * NEXT;
+            unsigned low = 0, high = 0;
+#pragma unroll
+            for (int j = 0; j < TOGETHER; ++j) {
+                const int plane = PAIR_PLANES % TOGETHER == 0 ? first + j : smaller(first + j, PAIR_PLANES - 1);
+                const unsigned pair = from[plane * PLANE] & 0x7fff7fff;
+                low = max(low, pair & 0xffff), high = max(high, pair >> 16);
+            }
+            if constexpr (COLUMNS) {
+                set_flags(flags, 2 * word, low);
+                set_flags(flags, 2 * word + 1, high);
+            } else {
+                set_flags(flags, word, max(low, high));
+            }
+            infinite |= max(low, high) >= INFINITE_HALF;
+        }
+        return infinite;
+    }
+
+    // Sets the flags of pixels with values so small that fp16 has zeros: of all this thread's that are not zero.
+    static __device__ __forceinline__ void set_flags_of_floats(unsigned* flags, const float* __restrict__ x,
+                                                               int first_row, int chunk)
+    {
+        const int channels = C - chunk * CHANNELS, rows = H - first_row;
+        x += ((size_t)chunk * CHANNELS * H + first_row) * W;
+        using Mine = WarpRows<PAIR_PLANES, WIDTH>;
+        const Mine mine;
+        for (int unit = threadIdx.x / WARP; unit < Mine::UNITS; unit += WARPS)
+#pragma unroll 1
+            for (int step = 0; step < Mine::STEPS; ++step)
+                mine.at(unit, step, [&](int plane, int row, int column) {
+                    const float2 values = input(x, rows, channels, plane, row, column);
+                    const int word = row * WIDTH + column;
+                    set_flags(flags, COLUMNS ? 2 * word : word, values.x != 0);
+                    set_flags(flags, COLUMNS ? 2 * word + 1 : word, values.y != 0);
+                });
+    }
+
+    // Whether one of this thread's pixels is not zero and has no strong channel.
     static __device__ __forceinline__ bool has_faint_pixel(const unsigned* flags)
     {
         bool faint = false;
@@ -134,10 +190,7 @@ struct Pairs : PlaneOutput {
     // No pixel that was strong is any more.
     static __device__ __forceinline__ void weaken(unsigned* flags)
     {
-        for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS) {
-            flags[STRONG_FLAGS + i] |= flags[i];
-            flags[i] = 0;
-        }
+        for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS) flags[i] = 0;
     }
 };
 
@@ -146,17 +199,33 @@ struct Scaled {
     // A first chunk whose largest scaled value is below this has a power of its own: small values have too few bits.
     static constexpr int LEAST_SUITABLE = 8;  // as an exponent of two
 
+    static constexpr int THREAD_FACTORS = divide_up(TILE_FILTERS, THREADS);
+
+    const float* full_filters;  // [C * R * S][M]
     const int* filter_exponents;  // [M]
-    const float* full_filters;    // [C * R * S][M]
     int exponent = USUAL_EXPONENT;
     bool seen = false;  // an input that is not zero
-    bool infinite = false;
+    bool infinite = false, thread_infinite = false;  // an input of the block; or NaN too, of those that a thread sees
+    int thread_exponents[THREAD_FACTORS] = {};
+
+    // Loads exponents of the tile's filters, early.
+    __device__ __forceinline__ void prepare(const SplitKSlice& slice)
+    {
+#pragma unroll
+        for (int i = 0; i < THREAD_FACTORS; ++i) {
+            const int m = slice.filter_tile * TILE_FILTERS + i * THREADS + (int)threadIdx.x;
+            thread_exponents[i] = load_now(filter_exponents + min(m, M - 1));
+        }
+    }
 
     // Writes the factors of the tile's filters to shared memory; zero for those without an exponent.
-    __device__ __forceinline__ void prepare(float* factors, const SplitKSlice& slice) const
+    __device__ __forceinline__ void write_factors(float* factors) const
     {
-        for (int i = threadIdx.x; i < TILE_FILTERS; i += THREADS)
-            factors[i] = power_of_two(-__ldg(filter_exponents + min(slice.filter_tile * TILE_FILTERS + i, M - 1)));
+#pragma unroll
+        for (int i = 0; i < THREAD_FACTORS; ++i) {
+            const int filter = i * THREADS + threadIdx.x;
+            if (filter < TILE_FILTERS) factors[filter] = power_of_two(-thread_exponents[i]);
+        }
     }
 
     // Floats are converted on the way, so they are not copied ahead.
@@ -171,31 +240,41 @@ struct Scaled {
                                               int chunk, bool)
     {
         const int before = exponent;
+        bool empty = false;
+        typename Layout::Range range;
         for (;;) {
-            unsigned largest = Layout::load(inputs, flags, x, first_row, chunk, exponent);
+            range = Layout::load(inputs, x, first_row, chunk, power_of_two(exponent));
             // All inputs of the chunk are in place, and no thread still reads the chunk before.
-            bool suits = !__syncthreads_or(largest >= bits_of_power(LARGEST_EXPONENT + 1 - exponent));
-            if (!seen) suits = __syncthreads_or(largest >= bits_of_power(LEAST_SUITABLE - exponent)) && suits;
-            if (suits) break;
-            largest = seen_in_block<THREADS>({largest, false}).largest;
-            if (largest == 0) return 1;
+            const bool fits = !__syncthreads_or(exceeds(range.largest, LARGEST_EXPONENT + 1));
+            const bool large = seen || __syncthreads_or(exceeds(range.largest, LEAST_SUITABLE));
+            if (fits && large) break;
+            const unsigned largest = seen_in_block<THREADS>({magnitude(range.largest), false}).largest;
+            empty = largest == 0;
             infinite |= largest >= INFINITE;
             const int found = best_exponent(largest);
             if (infinite || found == exponent) break;  // the power that suits best
             exponent = found;
             Layout::weaken(flags);
-            __syncthreads();  // all flags are weakened before any thread sets one
         }
-        const bool summed = seen;
-        seen = true;
-        return summed ? power_of_two(max(exponent - before, 1 - FLOAT_BIAS)) : 1;
+        if (range.smallest * power_of_two(exponent) < Layout::LEAST_HALF)
+            Layout::set_flags_of_floats(flags, x, first_row, chunk);
+        thread_infinite |= Layout::set_all_flags(flags, inputs);
+        const float factor = seen ? power_of_two(max(exponent - before, 1 - FLOAT_BIAS)) : 1;
+        seen |= !empty;
+        return factor;
+    }
+
+    // Whether a value's scaled magnitude is a power of two or more.
+    __device__ __forceinline__ bool exceeds(float value, int power) const
+    {
+        return magnitude(value) >= bits_of_power(power - exponent);
     }
 
     // Whether this thread knows of an input that the block's fp16 operands did not carry.
     template <class Layout>
     __device__ __forceinline__ bool beyond(const unsigned* flags) const
     {
-        return infinite || Layout::has_faint_pixel(flags);
+        return infinite || thread_infinite || Layout::has_faint_pixel(flags);
     }
 
     // Removes the scaling from the thread's sums, or computes them again if operands did not carry their filter, or with

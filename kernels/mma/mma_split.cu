@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               unsigned* arrived,                        // [tiles][WARPS]
               float* __restrict__ y)                    // [N][M][PIXELS]
 {
-    compute_tile<Pairs<2>, SplitFp16>(x, fragments, partial, arrived, y, Scaled{filter_exponents, full_filters});
+    compute_tile<Pairs<2>, SplitFp16>(x, fragments, partial, arrived, y, Scaled{full_filters, filter_exponents});
 }
 
 using Geometry = Sizes<Pairs<2>, SplitFp16>;

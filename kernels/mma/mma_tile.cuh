@@ -25,7 +25,7 @@
 // Layout: how operands and outputs lie (WORDS of K per chunk, INPUT_WORDS of a chunk's input rows, offsets of words and
 // pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
 // operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: brings filters' factors
-// and a chunk's inputs to shared memory (prepare, begin, complete), tells whether they were beyond the operands' range (beyond) and removes the scaling
+// and a chunk's inputs to shared memory (prepare, write_factors; begin, complete), tells whether they were beyond the operands' range (beyond) and removes the scaling
 // from sums (outside): Unscaled here, Scaled in mma_pairs.cuh.
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS, STAGES, SPLITS, WARPS and WARPS_DOWN, constants of the rung.
@@ -324,7 +324,8 @@ struct Unscaled {
         return 1;
     }
 
-    __device__ __forceinline__ void prepare(float*, const SplitKSlice&) const {}
+    __device__ __forceinline__ void prepare(const SplitKSlice&) const {}
+    __device__ __forceinline__ void write_factors(float*) const {}
 
     // Whether the inputs were beyond the operands' range: floats are within.
     template <class Layout>
@@ -404,11 +405,8 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     }
     unsigned* const flags = inputs + Sizes::PIXEL_FLAGS;
     float* const factors = reinterpret_cast<float*>(inputs + Sizes::FILTER_FACTORS);
-    range.prepare(factors, slice);
-    if constexpr (Layout::FLAGS > 0) {
-        for (int i = threadIdx.x; i < Layout::FLAGS; i += THREADS) flags[i] = 0;
-        __syncthreads();  // all flags are zero before any thread sets one
-    }
+    range.prepare(slice);
+    for (int i = threadIdx.x; i < Layout::FLAGS; i += THREADS) flags[i] = 0;  // set after the first chunk's barrier
     const int first_row = slice.pixel / F * U;
     x += (size_t)slice.n * C * H * W;
     wait_for_primary_launches();  // which may write x, and still use partial and y
@@ -438,6 +436,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     copy_async_wait_group<0>();
     // No thread still reads inputs or filters, which the warps' sums now overwrite.
     const bool beyond = __syncthreads_or(range.template beyond<Layout>(flags));
+    range.write_factors(factors);  // read after the next barrier
     float4 outputs[THREAD_VECTORS];
     add_warps<Layout>(outputs, accumulators, reinterpret_cast<float*>(memory));
     range.template outside<Layout>(outputs, factors, slice, beyond, x);

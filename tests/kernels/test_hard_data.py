@@ -21,13 +21,6 @@ SHAPES = {
     "strided": Conv(C=3, H=19, W=15, M=12, R=5, S=4, U=2),
 }
 TENSOR_CORES = ("mma", "wgmma")
-# Rungs that do not keep it yet, by shape: one exponent for all filters or for a whole image, or padding times infinity.
-SCALED = {"mma-scaled", "mma-split", "wgmma-scaled", "wgmma-split", "wgmma-split-resident", "wgmma-window-scaled"}
-NOT_YET = {
-    "deep": {"mma-half", "mma-tf32", "wgmma-winograd", *SCALED},
-    "strided": {"wgmma-half-blocked", "wgmma-window-half", *SCALED},
-}
-
 
 @cache
 def layer(shape: str, data: str, dtype: str) -> Layer:
@@ -54,12 +47,7 @@ def takes(rung: Rung, shape: str) -> bool:
 
 
 CASES = [
-    pytest.param(
-        rung,
-        shape,
-        id=f"{rung.name}-{shape}",
-        marks=[pytest.mark.xfail(strict=True, reason="not yet")] if rung.name in NOT_YET[shape] else [],
-    )
+    pytest.param(rung, shape, id=f"{rung.name}-{shape}")
     for shape in SHAPES
     for rung in LADDER
     if takes(rung, shape) and (shape == "deep" or rung.family in TENSOR_CORES)
