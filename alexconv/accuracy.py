@@ -33,7 +33,7 @@ from alexconv.records.store import RecordFile
 DEFAULT_OUT = Path("study/accuracy.jsonl")
 MODULE = "alexconv.accuracy"
 TRANSFER = "pageable"
-SAME_PREDICTIONS = ("fp32",)  # precisions that must change no prediction
+SAME_PREDICTIONS = ("fp32", "fp32-tile")  # precisions that must change no prediction
 
 
 @dataclass(frozen=True)

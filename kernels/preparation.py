@@ -1,12 +1,14 @@
 """What the rungs that prepare filters or inputs have in common: block size, scaled filters, and the full range."""
 
+from collections.abc import Callable
 from math import ceil
 
+from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Dims, Launch
 
 PREPARATION_THREADS = 256  # of a block
-FULL_TILE = 64  # filters and pixels of a block that computes in full range
+FULL_TILE, FULL_DEPTH = 64, 16  # filters and pixels of a block that computes in full range, and taps at a time
 BLOCKS_IN_FULL_RANGE = 4  # for each multiprocessor, at most
 
 FILTER_EXPONENTS = Array("filter_exponents", lambda p: (p.conv.M,))
@@ -30,10 +32,9 @@ def full_range_grid(p: Problem) -> Dims:
     return min(tiles, BLOCKS_IN_FULL_RANGE * p.device.multiprocessors), 1, 1
 
 
-FULL_RANGE = Launch(
-    "compute_full_range",
-    ("x", "full_filters", "exponents", "filter_exponents", "y", BATCH),
-    full_range_grid,
-    flat_block,
-    pdl=True,
-)
+def full_range(grid: Callable[[Problem], Dims], *args: str) -> Launch:
+    """The launch that computes again what the operands could not carry."""
+    return Launch("compute_full_range", args, grid, flat_block, lambda p: 2 * FULL_DEPTH * FULL_TILE * FLOAT, pdl=True)
+
+
+FULL_RANGE = full_range(full_range_grid, "x", "full_filters", "exponents", "filter_exponents", "y", BATCH)

@@ -43,7 +43,9 @@ DATA_SHEET = {"NVIDIA H200": {"fp16": 989e12, "tf32": 494e12}}
 class Contract:
     """What a class promises: the layout and type of input and output, and the error class.
 
-    ``products`` of halves on tensor cores make one product as exact as the class wants.
+    ``products`` of halves on tensor cores make one product as exact as the class wants.  ``goal`` numbers its goal on
+    the sum of all layers.  ``stricter`` are classes whose rungs keep the contract too; ``peer_class`` is the precision
+    that cuDNN is asked for.
     """
 
     name: str
@@ -51,26 +53,31 @@ class Contract:
     layout: str
     dtype: str
     products: int
+    goal: int
+    peer_class: str
+    stricter: tuple[str, ...] = ()
 
     @property
     def peer(self) -> str:
         """cuDNN under the same contract."""
-        return peer_name(self.layout, self.name)
+        return peer_name(self.layout, self.peer_class)
 
     @property
     def peers(self) -> tuple[str, ...]:
         """cuDNN in either layout."""
-        return tuple(peer_name(layout, self.name) for layout in LAYOUTS)
+        return tuple(peer_name(layout, self.peer_class) for layout in LAYOUTS)
 
     def kept_by(self, rung: Rung) -> bool:
-        """Whether a rung is of the class."""
-        return (rung.precision, rung.layout, rung.dtype) == (self.name, self.layout, self.dtype)
+        """Whether a rung is of the class, or of a stricter one."""
+        classes = (self.name, *self.stricter)
+        return rung.precision in classes and (rung.layout, rung.dtype) == (self.layout, self.dtype)
 
 
 CONTRACTS = (
-    Contract("fp32", "study layout (nchw float32), fp32 class", "nchw", "float32", 3),
-    Contract("tf32", "study layout (nchw float32), tf32 class", "nchw", "float32", 1),
-    Contract("fp16", "native layout (nhwc float16), fp16 class", "nhwc", "float16", 1),
+    Contract("fp32", "study layout (nchw float32), fp32 class", "nchw", "float32", 3, 1, "fp32"),
+    Contract("fp32-tile", "study layout (nchw float32), fp32-tile class", "nchw", "float32", 3, 1, "fp32", ("fp32",)),
+    Contract("tf32", "study layout (nchw float32), tf32 class", "nchw", "float32", 1, 2, "tf32"),
+    Contract("fp16", "native layout (nhwc float16), fp16 class", "nhwc", "float16", 1, 3, "fp16"),
 )
 FP32 = CONTRACTS[0]
 

@@ -31,8 +31,8 @@ def section(measurements: Measurements) -> Section:
         "accuracy",
         "Speed and error",
         "The error is the largest deviation from the float64 reference, divided by the norms of the input "
-        "patch and the filter; each precision has its tolerance. Inputs and filters are uniform in [-1, 1]: for "
-        "data of very different magnitudes see docs/precision.md.",
+        "patch and the filter; each precision has its tolerance. Inputs and filters are uniform in [-1, 1]; "
+        "docs/precision.md has what holds on all data.",
         [item for workload in measurements.workloads for item in accuracy(measurements, workload)],
     )
 

@@ -15,7 +15,7 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 FAMILIES = tuple(dict.fromkeys(rung.family for rung in LADDER))
-PRECISION_MARKERS = {"fp32": "o", "tf32": "^", "fp16": "s", "half": "D"}
+PRECISION_MARKERS = {"fp32": "o", "fp32-tile": "v", "tf32": "^", "fp16": "s", "half": "D"}
 OTHER_MARKER = "P"
 HOLLOW: Any = {"markerfacecolor": "white"}
 INK, QUIET = "#222222", "#C0C0C0"  # peers; series in the background

@@ -67,7 +67,7 @@ frontier() {  # rungs and peers interleaved, in one process for each file
 3=mma-split:TILE_PIXELS=40:TILE_FILTERS=64:CHANNELS=64:STAGES=4:SPLITS=4:WARPS=8:WARPS_DOWN=2,\
 4=mma-split:TILE_PIXELS=40:TILE_FILTERS=64:CHANNELS=96:STAGES=2:SPLITS=4:WARPS=16:WARPS_DOWN=2,\
 5=mma-split:TILE_PIXELS=48:TILE_FILTERS=32:CHANNELS=96:STAGES=3:SPLITS=4:WARPS=8:WARPS_DOWN=2"
-    local tf32="1=mma-scaled:TILE_PIXELS=96:TILE_FILTERS=32:CHANNELS=3:STAGES=4:SPLITS=1:WARPS=8:WARPS_DOWN=2,\
+    local tf32="1=mma-tf32,\
 2=mma-scaled:TILE_PIXELS=48:TILE_FILTERS=32:CHANNELS=96:STAGES=4:SPLITS=1:WARPS=16:WARPS_DOWN=1,\
 3=mma-scaled:TILE_PIXELS=40:TILE_FILTERS=64:CHANNELS=64:STAGES=3:SPLITS=4:WARPS=8:WARPS_DOWN=2,\
 4=mma-scaled:TILE_PIXELS=40:TILE_FILTERS=48:CHANNELS=128:STAGES=4:SPLITS=3:WARPS=8:WARPS_DOWN=1,\
@@ -82,7 +82,7 @@ frontier() {  # rungs and peers interleaved, in one process for each file
         stage frontier-together --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
     stage frontier-scaling --layers 1-5 --N 128,2048 --transfer pinned --peers torch --no-baseline \
-        --rungs wgmma-split-resident,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
+        --rungs wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
     stage frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
 }

@@ -28,7 +28,8 @@ NONE = "-"
 SHORT = {"compile-error": "compile", "launch-error": "launch", "out-of-memory": "memory"}  # status as a cell has it
 STYLES = {"ok": "", "skipped": "dim"}  # by status; any other is a failure
 FAILED = "bold red"
-CPU_BASE = {"half": "fp16"}  # the peers' precision that a rung's is compared with, where it is another
+# The peers' precision that a rung's is compared with, where it is another.
+CPU_BASE = {"half": "fp16", "fp32-tile": "fp32"}
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,6 @@ from alexconv.shapes import Conv
 from alexconv.tuning import auto
 
 DTYPES: dict[str, np.dtype[Any]] = {rung.precision: np.dtype(rung.dtype) for rung in LADDER}
-INSTEAD = {"tf32": ("fp32",)}  # what serves, too, where no rung of the precision suits
 KEPT_FILTERS = 16  # forms in which a Conv2d keeps its filters: one for each shape and rung
 KEPT_CALLS = 4096  # for which what they need is kept
 STAGED_SHARE = 0.25  # of a GPU's budget, for the part of host arrays that is on it at a time
@@ -436,7 +435,7 @@ def chosen(on: Gpu | HostExecutor, conv: Conv, N: int, precision: str, memory: s
     """
     executor, budget = (on.executor, on.budget()) if isinstance(on, Gpu) else (on, on.memory_budget())
     for most in (budget, sys.maxsize):
-        for name in (precision, *INSTEAD.get(precision, ())):
+        for name in (precision, *PRECISIONS[precision].stricter):  # a stricter one serves, too
             for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
                 choice = auto.choose(executor, conv, N, name, layout, print_to_stderr, most)
                 if choice and most > budget:

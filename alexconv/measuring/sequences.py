@@ -21,7 +21,7 @@ from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
-from alexconv.planning.checks import MaxError, worst
+from alexconv.planning.checks import PRECISIONS, MaxError, worst
 from alexconv.planning.planner import DoesNotFit, Plan, plan
 from alexconv.planning.points import (
     LayerSequence,
@@ -72,14 +72,15 @@ def rung_sequences(points: Iterable[Point]) -> list[RungSequence]:
 
 
 def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
-    """Points of different layers as one; raises UsageError where two are of one layer, or precisions differ."""
+    """Points of different layers as one; raises UsageError where two are of one layer, or in no precision."""
     layers, precisions = [point.layer for point in chosen], {point.precision for point in chosen}
     if len(set(layers)) < len(layers):
         raise UsageError("a sequence has one rung per layer and one value per constant, not several")
-    if len(precisions) > 1:
+    weakest = [each for each in precisions if precisions <= {each, *PRECISIONS[each].stricter}]
+    if not weakest:
         raise UsageError(f"a sequence has one precision, not {' and '.join(sorted(precisions))}")
     first = chosen[0]
-    axes = (first.workload, tuple(layers), first.N, name + SEQUENCE_SUFFIX, first.transfer, first.precision)
+    axes = (first.workload, tuple(layers), first.N, name + SEQUENCE_SUFFIX, first.transfer, weakest[0])
     return RungSequence(*axes, data=first.data, chosen=tuple(chosen))
 
 

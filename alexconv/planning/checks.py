@@ -11,8 +11,9 @@ the norms, the standard deviations are about
 * ``u_operand * sqrt(2 / (3 K))`` from K products of operands rounded with ``u_operand``;
 * ``u_store`` at most, from the last rounding.
 
-The classes: ``fp32``; ``tf32``, operands with 10 mantissa bits, sums and outputs in fp32; ``fp16``, operands and
-outputs in fp16, sums in fp32; ``half``, everything in fp16.  Tensor cores truncate where they add, so the accumulator
+The classes: ``fp32``; ``fp32-tile``, the same but for a guarantee in terms of a tile; ``tf32``, operands with 10
+mantissa bits, sums and outputs in fp32; ``fp16``, operands and outputs in fp16, sums in fp32; ``half``, everything in
+fp16.  Tensor cores truncate where they add, so the accumulator
 of the second and third has twice the roundoff.
 
 The tolerance is DEVIATIONS times the first two and the third: far beyond what a sum of roundings reaches in 10^9
@@ -114,7 +115,10 @@ class Exact:
 
 @dataclass(frozen=True)
 class Precision:
-    """An error class: unit roundoffs of operands, accumulator and output, its guarantee, and where it is exact."""
+    """An error class: unit roundoffs of operands, accumulator and output, its guarantee, and where it is exact.
+
+    ``stricter`` are the classes whose results this one's guarantee holds for too.
+    """
 
     name: str
     u_operand: float
@@ -122,6 +126,7 @@ class Precision:
     u_store: float
     guarantee: Guarantee
     exact: Exact
+    stricter: tuple[str, ...] = ()
 
     def tolerance(self, K: int) -> float:
         """Largest admissible error over norms on zero-mean data of one magnitude, for sums of K products."""
@@ -154,8 +159,9 @@ HALVES = (0, -5, 2), (0, -4, 1)
 PRECISIONS: dict[str, Precision] = {
     precision.name: precision
     for precision in (
-        Precision("fp32", 0.0, 2.0**-24, 2.0**-24, FP32, Exact(2**24, 2**3, FLOATS)),
-        Precision("tf32", 2.0**-11, 2.0**-23, 2.0**-24, TF32, Exact(2**24, 2**11, FLOATS, 2.0**-13)),
+        Precision("fp32", 0.0, 2.0**-24, 2.0**-24, FP32, Exact(2**24, 2**13, FLOATS)),
+        Precision("fp32-tile", 0.0, 2.0**-24, 2.0**-24, TILE, Exact(2**24, 2**3, FLOATS), ("fp32",)),
+        Precision("tf32", 2.0**-11, 2.0**-23, 2.0**-24, TF32, Exact(2**24, 2**11, FLOATS, 2.0**-13), ("fp32",)),
         Precision("fp16", 2.0**-11, 2.0**-23, 2.0**-11, FP16, Exact(2**11, 2**11, HALVES)),
         Precision("half", 2.0**-11, 2.0**-11, 2.0**-11, HALF, Exact(2**11, 2**11, HALVES)),
     )

@@ -22,28 +22,34 @@ from alexconv.tuning import cache as tuning_cache
 
 AUTO = "auto"
 # Outputs of a batch below which the rungs of SMALL come before those of LARGE: by precision, or by rung.
-FEW = {"fp32": 500_000, "tf32": 350_000, "fp16": 600_000, "half": 600_000}
+FEW = {"fp32": 500_000, "fp32-tile": 500_000, "tf32": 350_000, "fp16": 600_000, "half": 600_000}
 FEW_FOR = {"wgmma-winograd": 150_000, "wgmma-split-resident": 400_000}
 
+LARGE_FP32 = (
+    *("wgmma-split-resident", "wgmma-split", "igemm-stream-k", "igemm-async", "igemm"),
+    *("unroll-register-matmul", "fused-unroll-matmul", "direct-register"),
+)
 LARGE: dict[str, tuple[str, ...]] = {
-    "fp32": (
-        *("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "igemm-stream-k", "igemm-async", "igemm"),
-        *("unroll-register-matmul", "fused-unroll-matmul", "direct-register"),
-    ),
+    "fp32": LARGE_FP32,
+    "fp32-tile": ("wgmma-split-resident", "wgmma-winograd", *LARGE_FP32[1:]),
     "tf32": ("wgmma-window-scaled", "wgmma-scaled", "mma-tf32"),
     "fp16": ("wgmma-half", "wgmma-window-half", "wgmma-half-blocked", "mma-half"),
     "half": ("tiled-half2", "channels-half", "direct-half"),
 }
 SMALL: dict[str, tuple[str, ...]] = {
     "fp32": ("mma-split", "igemm-stream-k"),
+    "fp32-tile": ("mma-split", "igemm-stream-k"),
     "tf32": ("mma-scaled",),
     "fp16": ("mma-half",),
     "half": ("channels-half",),
 }
+# With one channel nearly every image has pixels too faint for fp16 terms (docs/precision.md): these come last then.
+SPLIT = ("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "mma-split")
 DEEP = {"wgmma-winograd": 850}  # taps of an output, fewer: its sums' bytes cost more than it saves
 # On the CPU there is no fast one: these compile and run in the least time.
 ON_HOST: dict[str, tuple[str, ...]] = {
     "fp32": ("direct-register",),
+    "fp32-tile": ("direct-register",),
     "tf32": ("mma-tf32",),
     "fp16": ("mma-half",),
     "half": ("direct-half",),
@@ -73,7 +79,8 @@ def preferences(executor: Executor, conv: Conv, N: int, precision: str) -> tuple
     outputs = N * conv.M * conv.E * conv.F
     large = [name for name in LARGE[precision] if name not in DEEP or DEEP[name] <= conv.K]
     enough = [name for name in large if outputs >= FEW_FOR.get(name, FEW[precision])]
-    return (*enough, *SMALL[precision], *(name for name in large if name not in enough))
+    found = (*enough, *SMALL[precision], *(name for name in large if name not in enough))
+    return tuple(sorted(found, key=lambda name: conv.C == 1 and name in SPLIT))
 
 
 def choose(

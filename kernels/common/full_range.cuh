@@ -1,7 +1,7 @@
 // A convolution in fp32 of the images and filters that fp16 operands cannot carry, after the kernel that has multiplied
 // the others: exits at once where there are none.
 //
-// Gives: compute_in_full_range, compute_tile_in_full_range; FULL_THREADS.
+// Gives: compute_in_full_range, compute_tile_in_full_range; FULL_THREADS, FULL_BYTES.
 //
 // An implicit GEMM from shared memory, one fused multiply-add after the other: whatever float32 arithmetic gives for
 // infinities, NaN, overflow and subnormal numbers, an output gets.  A block computes tiles of FULL_TILE filters at
@@ -14,6 +14,7 @@
 
 constexpr int FULL_TILE = 64, FULL_DEPTH = 16, FULL_SIDE = 4;  // outputs of a tile, its taps at a time, of a thread
 constexpr int FULL_ACROSS = FULL_TILE / FULL_SIDE, FULL_THREADS = FULL_ACROSS * FULL_ACROSS;
+constexpr int FULL_BYTES = 2 * FULL_DEPTH * FULL_TILE * sizeof(float);  // of shared memory: filters, inputs
 static_assert(FULL_THREADS % FULL_TILE == 0);
 
 constexpr int FULL_DOWN = (M + FULL_TILE - 1) / FULL_TILE, FULL_PIXEL_TILES = (E * F + FULL_TILE - 1) / FULL_TILE;
@@ -23,7 +24,9 @@ template <class Arrays>
 __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays, int n, int m, int pixel)
 {
     constexpr int TAPS = C * R * S, OUTPUTS = E * F;
-    alignas(16) __shared__ float of_filters[FULL_DEPTH][FULL_TILE], of_inputs[FULL_DEPTH][FULL_TILE];
+    DYNAMIC_SHARED(float4, full_memory);
+    using Taps = float[FULL_DEPTH][FULL_TILE];
+    Taps &of_filters = reinterpret_cast<Taps*>(full_memory)[0], &of_inputs = reinterpret_cast<Taps*>(full_memory)[1];
     const int own = threadIdx.x % FULL_TILE;  // the filter and the pixel of the tile that this thread loads
     const bool is_filter = m + own < M, is_pixel = pixel + own < OUTPUTS;
     const int h = (pixel + own) / F * U, w = (pixel + own) % F * U;

@@ -171,7 +171,7 @@ class Tile:
         return p["WARPS"] * WARP, 1, 1
 
     def shared_bytes(self, p: Problem) -> int:
-        """Inputs of one chunk or two, offsets of taps, the warps' filters and flags, or the epilogue in their place; factors."""
+        """Factors; one or two chunks of inputs, offsets of taps, filters, flags, or the epilogue in their place."""
         channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         buffers = min(2, ceil(self.chunks(p) / self.split_blocks(p)))
         inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * MMA_WORDS

@@ -11,7 +11,7 @@
 // no bits of their own.  But a pixel all of whose channels are small would lose bits that its outputs need, as would an
 // infinity: then the block computes its outputs again from the floats, in fp32 throughout.
 //
-// Needs: CHANNELS, a constant of the rung.
+// Needs: TILE_FILTERS, CHANNELS and WARPS, constants of the rung.
 #pragma once
 #include "mma_planes.cuh"
 #include "../common/range.cuh"

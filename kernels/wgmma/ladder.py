@@ -13,7 +13,7 @@ from alexconv.kernels.geometry import (
     beyond_shared,
     round_up,
 )
-from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, filter_exponents, flat_block
+from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, filter_exponents, flat_block, full_range
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
 from alexconv.kernels.rung import MICRO_BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
@@ -314,9 +314,7 @@ def scale_input(terms: int) -> tuple[Launch, ...]:
 INFINITE = Array("infinite", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
 BLOCK_INPUT = Launch("prepare_input", ("x", "infinite", "pixels"), input_grid, flat_block, input_bytes(1))
 PARTS = 4  # of an image with infinities that are computed side by side
-NATIVE_FULL_RANGE = Launch(
-    "compute_full_range", ("x", "filters", "infinite", "y"), lambda p: (PARTS, 1, p.N), flat_block, pdl=True
-)
+NATIVE_FULL_RANGE = full_range(lambda p: (PARTS, 1, p.N), "x", "filters", "infinite", "y")
 
 WINDOW_TILE = 128  # positions of two consumers' tiles, unless it is said otherwise
 BOX = 64  # rows of a window that one TMA copy brings

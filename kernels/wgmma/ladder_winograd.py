@@ -250,7 +250,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
         ),
         constants=WINOGRAD_CONSTANTS,
         scratch=(SEEN, EXPONENTS, VALUES_HI, VALUES_LO, SUMS, TAILS, TAIL_OF),
-        precision="fp32",
+        precision="fp32-tile",
         prepare=prepare_scaled(2),
         prepared=(*SCALED_FILTERS, FILTERS_HI, FILTERS_LO),
         maps=(

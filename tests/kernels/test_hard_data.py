@@ -22,6 +22,7 @@ SHAPES = {
 }
 TENSOR_CORES = ("mma", "wgmma")
 
+
 @cache
 def layer(shape: str, data: str, dtype: str) -> Layer:
     """Inputs and reference of a shape that is of no workload."""
