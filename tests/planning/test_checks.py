@@ -146,13 +146,18 @@ INF, NAN = math.inf, math.nan
         (INF, 1, 1, 1),
         (INF, 1, 2.0**128, 0),  # of finite values that overflow on the way
         (NAN, INF, 2.0**129, 0),
-        (2.0**127, INF, 2.0**129, 1),  # a number in place of an overflow
     ],
 )
 def test_nan_and_infinities_are_where_they_are_due(y, reference, norms, misplaced):
     found = judged_alone(y, reference, norms, PRECISIONS["fp32"].bound(100, ANY))
     assert found.misplaced == misplaced
     assert found.passes(1e-5) == (not misplaced)
+
+
+@pytest.mark.parametrize("y, right", [(2.0**127, False), (-1e38, False), (3.4028e38, True)])
+def test_a_number_in_place_of_an_overflow_is_compared_with_the_largest(y, right):
+    found = judged_alone(y, INF, 2.0**129, PRECISIONS["fp32"].bound(100, ANY))
+    assert found.passes(1e-5) == right
 
 
 def test_underflow_has_an_absolute_term_and_no_more():
