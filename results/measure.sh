@@ -7,7 +7,7 @@ set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
 venv=$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/python
 python=${PYTHON:-$([[ -x $venv ]] && echo "$venv" || echo python3)}
-all="ceilings study transfers scaling lenet tune accuracy frontier profile sanitizers frontier_sanitizers"
+all="ceilings study transfers scaling lenet tune accuracy frontier data hard profile sanitizers frontier_sanitizers"
 status=0
 stages=${STAGES:-${PARTS:-$all}}
 for what in $stages; do
@@ -85,6 +85,18 @@ frontier() {  # rungs and peers interleaved, in one process for each file
         --rungs wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
     stage frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
+}
+
+data() {  # the same points on other data: power, and so time, depend on it
+    stage data --layers 1-5 --N 128 --data uniform,relu,zeros --peers torch --no-baseline --seconds 0.08 \
+        --rungs igemm-stream-k,wgmma-split,wgmma-split-resident,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-half
+}
+
+hard() {  # errors on hard data, of conv2d and cuDNN, and the worst that a search finds for each rung
+    local part
+    for part in conv2d search; do
+        "$python" scripts/hard_data.py "$part" --out "$folder/$name-hard.jsonl" || failed "hard $part: a bound is broken"
+    done
 }
 
 sweep() {  # sweep FILE N: the 2019 study's tile sizes

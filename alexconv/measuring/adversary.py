@@ -1,0 +1,146 @@
+"""A search for inputs on which a rung's error comes close to its bound, or breaks it.
+
+A trial is uniform data times powers of two, one for each image, channel, row, column and filter and a few for single
+inputs, with signs and significands of a kind.  Trials change at random, and a change that brings the error nearer to
+the bound is kept: a (1+1) evolution strategy with restarts (Rechenberg, "Evolutionsstrategie", 1973).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from time import monotonic
+
+import numpy as np
+
+from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.executors.interface import Values
+from alexconv.planning.checks import ANY, WALK, MaxError, Precision
+from alexconv.shapes import Conv
+
+Run = Callable[[Values, Values], Values]  # x [N][C][H][W], w [M][C][R][S]; y [N][M][E][F]
+
+SPREAD = {np.dtype("float32"): 30, np.dtype("float16"): 5}  # of a power of two at first, either way
+AXES = ("image", "channel", "row", "column", "filter", "taps")
+SIGNS = ("any", "positive", "alternating")
+SIGNIFICANDS = ("any", "ones", "repeated")  # uniform; just below a power of two; the same in all inputs
+SINGLES = 4
+PATIENCE = 12  # changes without a gain, before the search starts again
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Powers of two along each axis of AXES, single inputs (place, power), and kinds of signs and significands."""
+
+    powers: dict[str, np.ndarray] = field(hash=False)
+    singles: tuple[tuple[int, int], ...] = ()
+    signs: str = SIGNS[0]
+    significands: str = SIGNIFICANDS[0]
+    seed: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The bound that it is held to: roundings of repeated values repeat."""
+        return ANY if self.significands == "repeated" else WALK
+
+    def described(self) -> dict[str, object]:
+        """The trial in a record."""
+        spans = {axis: [int(power.min()), int(power.max())] for axis, power in self.powers.items() if power.any()}
+        return {"powers": spans, "singles": len(self.singles), "signs": self.signs, "significands": self.significands}
+
+
+@dataclass(frozen=True)
+class Found:
+    """The worst trial so far: its error over the bound that it is held to, over norms, and what it was."""
+
+    ratio: float
+    scaled: float
+    misplaced: int
+    kind: str
+    trial: Trial
+    trials: int
+
+
+def lengths(conv: Conv, N: int) -> dict[str, int]:
+    """How many powers each axis has."""
+    return dict(zip(AXES, (N, conv.C, conv.H, conv.W, conv.M, conv.K), strict=True))
+
+
+def first_trial(conv: Conv, N: int, generator: np.random.Generator) -> Trial:
+    """Data of one magnitude."""
+    powers = {axis: np.zeros(length, np.int64) for axis, length in lengths(conv, N).items()}
+    return Trial(powers, seed=int(generator.integers(2**31)))
+
+
+def changed(trial: Trial, conv: Conv, N: int, spread: int, generator: np.random.Generator) -> Trial:
+    """The trial with one thing changed."""
+    what = generator.integers(8)
+    if what < 4:
+        axis = AXES[generator.integers(len(AXES))]
+        power = trial.powers[axis].copy()
+        some = generator.random(len(power)) < generator.choice((0.2, 0.5, 0.8))
+        power[some] = generator.integers(-spread, spread + 1) if generator.random() < 0.8 else 0
+        return replace(trial, powers={**trial.powers, axis: power})
+    if what < 6:
+        place, power = (
+            int(generator.integers(N * conv.C * conv.H * conv.W)),
+            int(generator.integers(-spread, spread + 1)),
+        )
+        return replace(trial, singles=(*trial.singles[-SINGLES + 1 :], (place, power)))
+    if what == 6:
+        return replace(trial, signs=SIGNS[generator.integers(len(SIGNS))], seed=int(generator.integers(2**31)))
+    return replace(trial, significands=SIGNIFICANDS[generator.integers(len(SIGNIFICANDS))])
+
+
+def arrays(trial: Trial, conv: Conv, N: int, dtype: np.dtype) -> tuple[Values, Values]:
+    """Inputs and filters of a trial, rounded to a type, as float32."""
+    generator, powers = np.random.default_rng(trial.seed), trial.powers
+
+    def values(shape: tuple[int, ...]) -> Values:
+        found = generator.uniform(-1, 1, shape)
+        if trial.significands == "ones":
+            found = np.sign(found) * (1 - generator.integers(1, 4, shape) * np.finfo(dtype).eps / 2)
+        elif trial.significands == "repeated":
+            found = np.sign(found) * generator.uniform(0.5, 1)
+        return np.abs(found) if trial.signs == "positive" else found
+
+    x, w = values(conv.x_shape(N)), values(conv.w_shape())
+    if trial.signs == "alternating":
+        x = np.abs(x)
+    x = np.ldexp(x, powers["image"][:, None, None, None] + powers["channel"][:, None, None])
+    x = np.ldexp(x, powers["row"][:, None] + powers["column"])
+    for place, power in trial.singles:
+        x.reshape(-1)[place] = np.ldexp(x.reshape(-1)[place], power)
+    w = np.ldexp(w, powers["filter"][:, None, None, None] + powers["taps"].reshape(conv.C, conv.R, conv.S))
+    with np.errstate(over="ignore"):
+        return tuple(
+            np.clip(v, -np.finfo(dtype).max, np.finfo(dtype).max).astype(dtype).astype(np.float32) for v in (x, w)
+        )  # type: ignore[return-value]
+
+
+def judged(trial: Trial, conv: Conv, N: int, precision: Precision, dtype: np.dtype, run: Run) -> tuple[float, MaxError]:
+    """The trial's error over its bound, infinite where NaN or an infinity stands in the wrong place."""
+    x, w = arrays(trial, conv, N, dtype)
+    bound, error = precision.bound(conv.K, trial.kind), MaxError()
+    error.add(run(x, w), reference(conv, x, w), patch_norms(conv, x, bound.reach), filter_norms(w), bound)
+    ratio = error.scaled / bound.factor
+    return (float("inf") if np.isnan(ratio) else ratio), error
+
+
+def search(
+    conv: Conv, N: int, precision: Precision, dtype: np.dtype, run: Run, trials: int, seconds: float, seed: int = 0
+) -> Found:
+    """The worst of at most so many trials in at most so many seconds."""
+    generator, begin, done = np.random.default_rng(seed), monotonic(), 0
+    worst: Found | None = None
+    while worst is None or (done < trials and monotonic() - begin < seconds):
+        trial, best, failed = first_trial(conv, N, generator), -1.0, 0
+        while failed < PATIENCE and done < trials and (worst is None or monotonic() - begin < seconds):
+            candidate = changed(trial, conv, N, SPREAD[dtype], generator) if best >= 0 else trial
+            ratio, error = judged(candidate, conv, N, precision, dtype, run)
+            done += 1
+            if ratio > best:
+                trial, best, failed = candidate, ratio, 0
+            else:
+                failed += 1
+            if worst is None or ratio > worst.ratio:
+                worst = Found(ratio, error.scaled, error.misplaced, candidate.kind, candidate, done)
+    return replace(worst, trials=done)

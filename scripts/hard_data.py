@@ -1,0 +1,190 @@
+"""What conv2d and cuDNN give on hard data, and what a search for the worst data finds, as a record file.
+
+python scripts/hard_data.py conv2d --out results/h200-hard.jsonl      needs an NVIDIA GPU; torch adds cuDNN
+python scripts/hard_data.py search --out results/h200-hard.jsonl --seconds 2
+
+``conv2d``: each class on each data set and layer of AlexNet, its error and its bound, and beside it cuDNN's on the
+same data, held to the same bound, with the kernels that cuDNN has run.  ``search``: for each rung the worst ratio of
+error to bound that a search finds on a small shape (alexconv.measuring.adversary), on a GPU or on the host executor.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alexconv import conv2d
+from alexconv.data import DATA_SETS
+from alexconv.errors import AlexconvError
+from alexconv.executors import backends, choose_executor
+from alexconv.executors.interface import Executor, open_rung
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Rung
+from alexconv.measuring import adversary
+from alexconv.measuring.runner import Layer, as_json
+from alexconv.measuring.torch_peers import chosen_engines
+from alexconv.planning.checks import PRECISIONS
+from alexconv.planning.layouts import from_study, to_study
+from alexconv.planning.planner import plan
+from alexconv.planning.transfers import TRANSFERS
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.tuning import auto
+
+CLASSES = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16"}
+ENGINES = {"fft": "FFT", "winograd": "Winograd"}  # by a word in the names of its kernels; any other is a GEMM
+SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
+IMAGES, PLENTY = 2, 1 << 30
+
+
+def compile_choices(executor: Executor, layers: Sequence[int], N: int) -> dict[tuple[str, int], str]:
+    """Compiles what conv2d takes, a compiler per core; the rung's name by class and layer."""
+    names: dict[tuple[str, int], str] = {}
+    bound: list[BoundRung] = []
+    for precision, layer in product(CLASSES, layers):
+        conv = WORKLOADS["alexnet"].layer(layer)
+        if precision in PRECISIONS:
+            layout = auto.layouts_of(precision)[0]
+            choice = auto.choose(executor, conv, N, precision, layout, lambda line: None)
+            if choice:
+                names[precision, layer] = choice.rung.name
+                bound.append(BoundRung(choice.rung, conv, choice.constants, executor.device))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(executor.build, bound))
+    return names
+
+
+def compared(executor: Executor, options: argparse.Namespace) -> Iterator[Record]:
+    """A record for each class, layer and data set."""
+    layers = range(1, 6)
+    names = compile_choices(executor, layers, options.N)
+    torch = None
+    with suppress(ImportError):
+        import torch
+    for layer, data in product(layers, DATA_SETS):
+        made: dict[str, Layer] = {}
+        for precision, dtype in CLASSES.items():
+            if (precision, layer) not in names:
+                continue
+            inputs = made.setdefault(
+                dtype, Layer("alexnet", layer, WORKLOADS["alexnet"].layer(layer), options.N, 0, data, dtype)
+            )
+            layout = RUNGS[names[precision, layer]].layout
+            x, w = from_study(inputs.x.astype(dtype), layout), inputs.w.astype(dtype)
+            y = conv2d(x, w, stride=inputs.conv.U, precision=precision, layout=layout)
+            found = {"conv2d": outcome(inputs, to_study(y, layout), precision), "rung": names[precision, layer]}
+            if torch is not None:
+                found["cudnn"] = cudnn(torch, inputs, dtype, precision, layout)
+            yield {"class": precision, "layer": layer, "N": options.N, "data": data, **found}
+
+
+def outcome(inputs: Layer, y: np.ndarray, precision: str) -> Record:
+    """Error, bound, and outputs whose NaN or infinity is misplaced."""
+    error, bound = inputs.check(y, precision)
+    figures = {"scaled": error.scaled, "bound": bound, "componentwise": error.componentwise or 0.0}
+    return {**{name: as_json(value) for name, value in figures.items()}, "misplaced": error.misplaced}
+
+
+def cudnn(torch: Any, inputs: Layer, dtype: str, precision: str, layout: str) -> Record:
+    """The same of cuDNN's convolution, the kernels that it runs, and the kind of its engine."""
+    memory = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    x, w = (
+        torch.from_numpy(np.ascontiguousarray(values.astype(dtype))).cuda().contiguous(memory_format=memory)
+        for values in (inputs.x, inputs.w)
+    )
+    with torch.no_grad(), chosen_engines(torch, "fp32" if precision.startswith("fp32") else precision):
+        torch.nn.functional.conv2d(x, w, stride=inputs.conv.U)  # the first call tries the engines
+        torch.cuda.synchronize()
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profile:
+            y = torch.nn.functional.conv2d(x, w, stride=inputs.conv.U)
+            torch.cuda.synchronize()
+    kernels = [event.key for event in profile.key_averages() if "memcpy" not in event.key.lower()]
+    words = " ".join(kernels).lower()
+    engine = next((name for word, name in ENGINES.items() if word in words), "GEMM" if kernels else None)
+    return {
+        **outcome(inputs, y.cpu().numpy(), precision),
+        "engine": engine,
+        "kernels": [name[:120] for name in kernels],
+    }
+
+
+def searched(executor: Executor, options: argparse.Namespace) -> Iterator[Record]:
+    """A record for each rung: the worst that the search finds."""
+    rungs = [rung for rung in LADDER if not executor.unsuited(rung) and takes(rung)]
+    cuts = {
+        rung.name: plan(BoundRung(rung, SEARCHED, rung.resolve(SEARCHED, {}), executor.device), IMAGES, PLENTY)
+        for rung in rungs
+    }
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(executor.build, [cut.bound for cut in cuts.values()]))
+    for rung in rungs:
+
+        def run(x: np.ndarray, w: np.ndarray, rung: Rung = rung) -> np.ndarray:
+            with open_rung(executor, cuts[rung.name], x, w, TRANSFERS["pageable"]) as opened:
+                return opened.outputs().astype(np.float32)
+
+        dtype = np.dtype(rung.dtype)
+        limits = options.trials, options.seconds
+        found = adversary.search(SEARCHED, IMAGES, PRECISIONS[rung.precision], dtype, run, *limits, seed=options.seed)
+        figures = {"ratio": found.ratio, "scaled": found.scaled}
+        yield {
+            "rung": rung.name,
+            "class": rung.precision,
+            "trials": found.trials,
+            "kind": found.kind,
+            "misplaced": found.misplaced,
+            **{name: as_json(value) for name, value in figures.items()},
+            "trial": found.trial.described(),
+        }
+
+
+def takes(rung: Rung) -> bool:
+    """Whether the rung computes the small shape."""
+    return rung.refuses(Problem(SEARCHED, IMAGES, rung.resolve(SEARCHED, {}))) is None
+
+
+PARTS = {"conv2d": compared, "search": searched}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one part and records it; 1 where a bound is broken."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("part", choices=tuple(PARTS))
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file")
+    parser.add_argument("--backend", default="auto", choices=backends())
+    parser.add_argument("--N", type=int, default=4, help="images of conv2d (default: 4)")
+    parser.add_argument("--trials", type=int, default=10_000, help="of the search, per rung (default: 10000)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of the search, per rung (default: 2)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    executor = choose_executor(options.backend, 0)
+    file, broken = RecordFile(options.out), 0  # of our own results
+    command = "python scripts/hard_data.py " + " ".join(arguments or sys.argv[1:])
+    headers = environment.write_headers(file, executor.header(), command)
+    try:
+        for record in PARTS[options.part](executor, options):
+            file.header({"conv2d": "guarantee", "search": "search"}[options.part], {**record, **headers})
+            ratio = record.get("ratio")
+            if ratio is None:
+                ratio = float(record["conv2d"]["scaled"]) / record["conv2d"]["bound"]
+            broken += not float(ratio) <= 1
+            print({name: value for name, value in record.items() if name != "trial"}, flush=True)
+    except AlexconvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{broken} bounds broken")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
