@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from alexconv import conv2d
-from alexconv.data import DATA_SETS
 from alexconv.errors import AlexconvError
 from alexconv.executors import backends, choose_executor
 from alexconv.executors.interface import Executor, open_rung
@@ -34,6 +33,7 @@ from alexconv.measuring.torch_peers import chosen_engines
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.layouts import from_study, to_study
 from alexconv.planning.planner import plan
+from alexconv.planning.points import choose_data, parse_layers
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
@@ -65,12 +65,14 @@ def compile_choices(executor: Executor, layers: Sequence[int], N: int) -> dict[t
 
 def compared(executor: Executor, options: argparse.Namespace) -> Iterator[Record]:
     """A record for each class, layer and data set."""
-    layers = range(1, 6)
+    layers = parse_layers(options.layers, WORKLOADS["alexnet"])
     names = compile_choices(executor, layers, options.N)
     torch = None
     with suppress(ImportError):
         import torch
-    for layer, data in product(layers, DATA_SETS):
+
+        torch = torch if torch.cuda.is_available() else None
+    for layer, data in product(layers, choose_data(options.data)):
         made: dict[str, Layer] = {}
         for precision, dtype in CLASSES.items():
             if (precision, layer) not in names:
@@ -80,7 +82,7 @@ def compared(executor: Executor, options: argparse.Namespace) -> Iterator[Record
             )
             layout = RUNGS[names[precision, layer]].layout
             x, w = from_study(inputs.x.astype(dtype), layout), inputs.w.astype(dtype)
-            y = conv2d(x, w, stride=inputs.conv.U, precision=precision, layout=layout)
+            y = conv2d(x, w, inputs.conv.U, precision=precision, layout=layout, backend=executor.name)
             found = {"conv2d": outcome(inputs, to_study(y, layout), precision), "rung": names[precision, layer]}
             if torch is not None:
                 found["cudnn"] = cudnn(torch, inputs, dtype, precision, layout)
@@ -163,6 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file")
     parser.add_argument("--backend", default="auto", choices=backends())
     parser.add_argument("--N", type=int, default=4, help="images of conv2d (default: 4)")
+    parser.add_argument("--layers", default="all", help="of conv2d (default: all)")
+    parser.add_argument("--data", default="all", help="of conv2d (default: all)")
     parser.add_argument("--trials", type=int, default=10_000, help="of the search, per rung (default: 10000)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of the search, per rung (default: 2)")
     parser.add_argument("--seed", type=int, default=0)
