@@ -154,7 +154,7 @@ TILE = replace(FP32, growth=34, reach=7, any_steps=64, walk_steps=64)  # Winogra
 TF32 = Guarantee(rounding=1.25 * 2.0**-10, u=2.0**-24, walk=12, least=SUBNORMAL)
 FP16 = Guarantee(rounding=2.0**-11, u=2.0**-24, walk=12, least=HALF_SUBNORMAL, stored=True, limit=2.0**15)
 HALF = Guarantee(rounding=0.0, u=2.0**-11, walk=6, least=HALF_SUBNORMAL, limit=2.0**15)
-FLOATS = (0, 40, -60), (0, -12, 6)
+FLOATS = (0, 40, -60), (0, -30, 25)
 HALVES = (0, -5, 2), (0, -4, 1)
 PRECISIONS: dict[str, Precision] = {
     precision.name: precision
