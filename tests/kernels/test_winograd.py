@@ -12,7 +12,7 @@ from alexconv.planning.checks import PRECISIONS, exact_inputs
 from alexconv.shapes import Conv
 
 RUNG = RUNGS["wgmma-winograd"]
-FP32 = PRECISIONS["fp32"]
+TILE = PRECISIONS["fp32-tile"]
 
 
 def outputs(conv: Conv, N: int, x: np.ndarray, w: np.ndarray, **chosen: int) -> np.ndarray:
@@ -22,7 +22,7 @@ def outputs(conv: Conv, N: int, x: np.ndarray, w: np.ndarray, **chosen: int) -> 
 @pytest.mark.parametrize("size, S", [(size, S) for size in (2, 3, 4, 5, 6) for S in range(2, 8) if size + S <= 9])
 def test_every_size_of_tile_is_exact_on_integers(size, S):
     conv = Conv(C=5, H=4, W=S + 10, M=3, R=2, S=S)
-    x, w = exact_inputs(conv, 2, FP32, seed=size)
+    x, w = exact_inputs(conv, 2, TILE, seed=size)
     np.testing.assert_array_equal(outputs(conv, 2, x, w, TILE_OUTPUTS=size), reference(conv, x, w))
 
 
@@ -36,7 +36,7 @@ def test_every_size_of_tile_is_exact_on_integers(size, S):
     ids=str,
 )
 def test_shapes_that_do_not_come_out_even(conv):
-    x, w = exact_inputs(conv, 2, FP32, seed=3)
+    x, w = exact_inputs(conv, 2, TILE, seed=3)
     np.testing.assert_array_equal(outputs(conv, 2, x, w), reference(conv, x, w))
 
 
@@ -47,7 +47,7 @@ def test_tiles_that_blocks_share(N, blocks):
     With five images and five blocks there are three tiles of rows at a point, in bands of two and of one.
     """
     conv = Conv(C=112, H=14, W=14, M=64, R=4, S=3)
-    x, w = exact_inputs(conv, N, FP32, seed=4)
+    x, w = exact_inputs(conv, N, TILE, seed=4)
     chosen = {"TILE_OUTPUTS": 2, "TILE_PIXELS": 128, "TILE_FILTERS": 64, "STAGES": 2, "GRID_BLOCKS": blocks}
     np.testing.assert_array_equal(outputs(conv, N, x, w, **chosen), reference(conv, x, w))
 
