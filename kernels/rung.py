@@ -8,6 +8,7 @@ kernel can assert it (``defines``):
 * ``LADDER_<ENTRY>_SHARED_BYTES``: its dynamic shared memory;
 * ``LADDER_<ENTRY>_GRID_X``, ``_GRID_Y``, ``_GRID_Z``: its grid where it is over one image;
 * ``LADDER_<ARRAY>_ELEMENTS``: elements of a scratch or prepared array for one image;
+* ``LADDER_<MAP>_DIM_0``, ...; ``_STRIDE_0``, ...; ``_BOX_0``, ...: what a tensor map of one image describes;
 * ``LADDER_<NAME>``: one of the rung's ``sizes``.
 
 Names are those of the ladder in capitals: ``static_assert(THREADS == LADDER_MULTIPLY_THREADS);``
@@ -223,6 +224,10 @@ def geometry_macros(rung: Rung, p: Problem) -> dict[str, int]:
         f"LADDER_{array.name.upper()}_ELEMENTS": prod(array.shape(p)) for array in (*rung.scratch, *rung.prepared)
     }
     macros |= {f"LADDER_{name}": size(p) for name, size in rung.sizes}
+    for tensor_map in rung.maps:
+        prefix = f"LADDER_{tensor_map.name.upper()}"
+        parts = {"DIM": tensor_map.dims(p), "STRIDE": tensor_map.strides(p), "BOX": tensor_map.box(p)}
+        macros |= {f"{prefix}_{part}_{axis}": size for part, sizes in parts.items() for axis, size in enumerate(sizes)}
     for launch in (*rung.prepare, *rung.launches):
         prefix, grid, block = f"LADDER_{launch.entry.upper()}", launch.grid(p), launch.block(p)
         macros |= {f"{prefix}_THREADS": prod(block), f"{prefix}_SHARED_BYTES": launch.dynamic_shared(p)}

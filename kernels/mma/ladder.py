@@ -85,7 +85,7 @@ class Tile:
     """The geometry of ``mma_tile.cuh`` for one operand layout: ``words`` is one of the ``in_`` functions above.
 
     ``sums`` is ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` are those of an operand.  ``stages``, ``warps`` (at
-    most), ``down`` (warps that divide the filters) and ``inputs`` (words of a chunk at most) determine the defaults.
+    most), ``down`` (warps that divide the filters) and ``inputs`` (words of a K tile at most) determine the defaults.
     ``scaled`` operands are floats times powers of two, whose pixels have flags.
     """
 
@@ -120,12 +120,12 @@ class Tile:
 
         pixels, filters, count = max(cuts, key=quality)
         channels = conv.C // count
-        chunks = next(n for n in range(1, channels + 1) if self.fits(conv, ceil(channels / n), pixels))
-        steps = chunks * self.steps(conv, ceil(channels / chunks))
-        return Usual(pixels, filters, count, ceil(channels / chunks), FEW_WARPS if steps <= FEW_STEPS else self.warps)
+        k_tiles = next(n for n in range(1, channels + 1) if self.fits(conv, ceil(channels / n), pixels))
+        steps = k_tiles * self.steps(conv, ceil(channels / k_tiles))
+        return Usual(pixels, filters, count, ceil(channels / k_tiles), FEW_WARPS if steps <= FEW_STEPS else self.warps)
 
     def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
-        """Whether a default chunk may have that many channels."""
+        """Whether a default K tile may have that many channels."""
         return channels == 1 or self.input_words(conv, channels, pixels) <= self.inputs * self.terms
 
     def image_tiles(self, conv: Conv, pixels: int, filters: int) -> int:
@@ -133,7 +133,7 @@ class Tile:
         return ceil(conv.E * conv.F / pixels) * ceil(conv.M / filters)
 
     def steps(self, conv: Conv, channels: int) -> int:
-        """Products of a warp, one after the other, that a chunk is deep."""
+        """Products of a warp, one after the other, that a K tile is deep."""
         return ceil(self.words(conv, channels, conv.R)[0] / MMA_WORDS)
 
     def input_rows(self, conv: Conv, pixels: int) -> int:
@@ -142,7 +142,7 @@ class Tile:
         return (output_rows - 1) * conv.U + conv.R
 
     def input_words(self, conv: Conv, channels: int, pixels: int) -> int:
-        """Places of a chunk's input rows."""
+        """Places of a K tile's input rows."""
         return round_up(self.words(conv, channels, self.input_rows(conv, pixels))[1], LANE_WORDS)
 
     def flags(self, conv: Conv, pixels: int) -> int:
@@ -150,13 +150,13 @@ class Tile:
         width = round_up(conv.W, 2) if share_columns(conv) else conv.W
         return 2 * ceil(self.input_rows(conv, pixels) * width / WORD) if self.scaled else 0
 
-    def chunks(self, p: Problem) -> int:
-        """Chunks of the depth."""
+    def k_tiles(self, p: Problem) -> int:
+        """K tiles of CHANNELS channels that cover the depth."""
         return ceil(p.conv.C / p["CHANNELS"])
 
     def split_blocks(self, p: Problem) -> int:
-        """Split-K slices of a tile, a block each: every one has a chunk at least."""
-        return min(p["SPLITS"], self.chunks(p))
+        """Split-K slices of a tile, a block each: every one has a K tile at least."""
+        return min(p["SPLITS"], self.k_tiles(p))
 
     def tiles(self, p: Problem) -> int:
         """Tiles of N images."""
@@ -171,9 +171,9 @@ class Tile:
         return p["WARPS"] * WARP, 1, 1
 
     def shared_bytes(self, p: Problem) -> int:
-        """Factors; one or two chunks of inputs, offsets of taps, filters, flags, or the epilogue in their place."""
+        """Factors; one or two k_tiles of inputs, offsets of taps, filters, flags, or the epilogue in their place."""
         channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
-        buffers = min(2, ceil(self.chunks(p) / self.split_blocks(p)))
+        buffers = min(2, ceil(self.k_tiles(p) / self.split_blocks(p)))
         inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * MMA_WORDS
         along = p["WARPS"] // p["WARPS_DOWN"]
         pipeline = along * p["STAGES"] * filters * MMA_WORDS * self.terms + self.flags(p.conv, pixels)
@@ -191,15 +191,15 @@ class Tile:
         return beyond_shared(p.device, "a block needs", self.shared_bytes(p))
 
     def fragments(self, p: Problem) -> tuple[int, ...]:
-        """The filters as fragments: tiles, chunks, words of a chunk."""
-        filters, chunks = p["TILE_FILTERS"], self.chunks(p)
+        """The filters as fragments: tiles, K tiles, words of a K tile."""
+        filters, k_tiles = p["TILE_FILTERS"], self.k_tiles(p)
         words = self.steps(p.conv, p["CHANNELS"]) * filters * MMA_WORDS * self.terms
-        return ceil(p.conv.M / filters), chunks, words
+        return ceil(p.conv.M / filters), k_tiles, words
 
     def fragments_grid(self, p: Problem) -> Dims:
         """A thread for each word."""
-        tiles, chunks, words = self.fragments(p)
-        return ceil(tiles * chunks * words / PREPARATION_THREADS), 1, 1
+        tiles, k_tiles, words = self.fragments(p)
+        return ceil(tiles * k_tiles * words / PREPARATION_THREADS), 1, 1
 
     def constants(self) -> tuple[Constant, ...]:
         """The constants of a rung."""

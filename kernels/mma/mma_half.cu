@@ -29,7 +29,7 @@ struct Pixels {
     // stores.
     static constexpr int TILE_PITCH = TILE_FILTERS + 4, TILE_WORDS = TILE_PIXELS * TILE_PITCH;
 
-    // Word k of a chunk's depth is tap (r, s) of two channels, its inputs lie [INPUT_ROWS][W][PITCH].
+    // Word k of a K tile's depth is tap (r, s) of two channels, its inputs lie [INPUT_ROWS][W][PITCH].
     static __device__ __forceinline__ int word(int k)
     {
         const int tap = k / CHANNEL_WORDS;
@@ -48,28 +48,28 @@ struct Pixels {
         return __half_as_ushort(low) | (unsigned)__half_as_ushort(high) << 16;
     }
 
-    static __device__ __forceinline__ unsigned filter(const __half* w, int m, int chunk, int k)  // w [M][C][R][S]
+    static __device__ __forceinline__ unsigned filter(const __half* w, int m, int k_tile, int k)  // w [M][C][R][S]
     {
         const int tap = k / CHANNEL_WORDS, first = k % CHANNEL_WORDS * 2;
         const auto half = [&](int channel) {
-            const int c = chunk * CHANNELS + channel;
+            const int c = k_tile * CHANNELS + channel;
             return channel < CHANNELS && c < C ? w[((size_t)m * C + c) * R * S + tap] : __float2half(0);
         };
         return pair(half(first), half(first + 1));
     }
 
     // Copies the rows from `row` on, asynchronously where alignment permits; zeros beyond the last row or channel.
-    static __device__ __forceinline__ void copy(unsigned* to, const __half* x, int row, int chunk)  // x [H][W][C]
+    static __device__ __forceinline__ void copy(unsigned* to, const __half* x, int row, int k_tile)  // x [H][W][C]
     {
-        constexpr int UNIT = VECTORS ? 4 : 1, UNITS = CHANNEL_WORDS / UNIT;  // words per copy
-        constexpr int TOGETHER = THREADS > UNITS ? THREADS / UNITS : 1;      // pixels that the block copies at a time
-        const int first = threadIdx.x / UNITS;
+        constexpr int COPIED = VECTORS ? 4 : 1, COPIES = CHANNEL_WORDS / COPIED;  // words of a copy; of a pixel
+        constexpr int TOGETHER = THREADS > COPIES ? THREADS / COPIES : 1;  // pixels that the block copies at a time
+        const int first = threadIdx.x / COPIES;
         if (first >= TOGETHER) return;
-        for (int unit = threadIdx.x % UNITS; unit < UNITS; unit += THREADS) {
-            const int channel = unit * UNIT * 2, c = chunk * CHANNELS + channel;
+        for (int copied = threadIdx.x % COPIES; copied < COPIES; copied += THREADS) {
+            const int channel = copied * COPIED * 2, c = k_tile * CHANNELS + channel;
             const int valid = c < C ? (H - row) * W - first : 0;
             const __half* const from = x + ((size_t)row * W + first) * C + c;
-            unsigned* const words = to + first * PITCH + unit * UNIT;
+            unsigned* const words = to + first * PITCH + copied * COPIED;
             const bool second = channel + 1 < CHANNELS && c + 1 < C;
             if constexpr (VECTORS || PAIRS) {
 #pragma unroll UNROLLED_COPIES
@@ -147,17 +147,18 @@ struct Pixels {
     }
 };
 
-extern "C" __global__ void mma_half_filters(const __half* __restrict__ w,      // [M][C][R][S]
-                                            unsigned* __restrict__ fragments)  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
+extern "C" __global__ void mma_half_filters(
+    const __half* __restrict__ w,      // [M][C][R][S]
+    unsigned* __restrict__ fragments)  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
 {
     prepare_fragments<Pixels, Fp16>(fragments,
-                                    [=](int m, int chunk, int k, int) { return Pixels::filter(w, m, chunk, k); });
+                                    [=](int m, int k_tile, int k, int) { return Pixels::filter(w, m, k_tile, k); });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     mma_half(const __half* __restrict__ x,            // [N][H][W][C]
-             const unsigned* __restrict__ fragments,  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
-             float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
+             const unsigned* __restrict__ fragments,  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
+             float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
              unsigned* arrived,                       // [tiles][WARPS]
              __half* __restrict__ y)                  // [N][E][F][M]
 {

@@ -6,10 +6,10 @@
 // columns do instead, since windows then begin at even columns.  A thread loads the two, multiplies them by a power of
 // two and stores one word of fp16 values (the hi terms), or two: the hi and the lo terms.
 //
-// The first power is the usual one (range.cuh).  If a chunk's values do not suit it, the chunk is loaded again and the
-// accumulators are rescaled to the new power, which never grows: values that are small beside the largest so far need
-// no bits of their own.  But a pixel all of whose channels are small would lose bits that its outputs need, as would an
-// infinity: then the block computes its outputs again from the floats, in fp32 throughout.
+// The first power is the usual one (range.cuh).  If a K tile's values do not suit it, the K tile is loaded again and
+// the accumulators are rescaled to the new power, which never grows: values that are small beside the largest so far
+// need no bits of their own.  But a pixel all of whose channels are small would lose bits that its outputs need, as
+// would an infinity: then the block computes its outputs again from the floats, in fp32 throughout.
 //
 // Needs: TILE_FILTERS, CHANNELS and WARPS, constants of the rung.
 #pragma once
@@ -17,15 +17,15 @@
 #include "../common/range.cuh"
 
 // Two floats as fp16 values in a word: their hi terms, or with `term` 1 the lo terms, which the hi terms leave over.
-__device__ __forceinline__ unsigned pair_of_halves(float2 values, int term)
+__device__ __forceinline__ unsigned pair_of_fp16(float2 values, int term)
 {
-    __half2 halves = __floats2half2_rn(values.x, values.y);
+    __half2 rounded = __floats2half2_rn(values.x, values.y);
     if (term == 1) {
-        const float2 nearest = __half22float2(halves);
-        halves = __floats2half2_rn(values.x - nearest.x, values.y - nearest.y);
+        const float2 nearest = __half22float2(rounded);
+        rounded = __floats2half2_rn(values.x - nearest.x, values.y - nearest.y);
     }
     unsigned word;
-    memcpy(&word, &halves, sizeof word);
+    memcpy(&word, &rounded, sizeof word);
     return word;
 }
 
@@ -43,8 +43,8 @@ struct Pairs : PlaneOutput {
     static constexpr int INPUT_WORDS = PAIR_PLANES * PLANE;
 
     // Two bytes of flags for each pixel: whether a channel is strong, and whether one is not zero.  Beside a scaled
-    // magnitude of LEAST_STRONG, as fp16, errors of smaller values do not count: those of fp16 are 2^-25 at most, and an
-    // operand's relative error may be 2^-22, or 2^-11 with one term.
+    // magnitude of LEAST_STRONG, as fp16, errors of smaller values do not count: those of fp16 are 2^-25 at most, and
+    // an operand's relative error may be 2^-22, or 2^-11 with one term.
     static constexpr unsigned LEAST_STRONG = terms == 2 ? 0x3c00 : 0x1400, INFINITE_HALF = 0x7c00;  // 1, 2^-10
     static constexpr int PIXEL_WORDS = INPUT_ROWS * WIDTH, WORD_BYTES = sizeof(unsigned);
     static constexpr int STRONG_FLAGS = divide_up(PIXEL_WORDS * (COLUMNS ? 2 : 1), WORD_BYTES);
@@ -53,7 +53,7 @@ struct Pairs : PlaneOutput {
     static constexpr float LEAST_HALF = 1.0f / (1 << 25);  // smaller ones are rounded to zero
     static constexpr bool CARRIES_INFINITY = false;  // such a block is computed again
 
-    // Word k of a chunk's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
+    // Word k of a K tile's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
     static __device__ __forceinline__ int word(int k)
     {
         return k / (R * WINDOW) * PLANE + k / WINDOW % R * PITCH + k % WINDOW * NEXT;
@@ -65,19 +65,19 @@ struct Pairs : PlaneOutput {
         return row * U * PITCH + column * (COLUMNS ? U / 2 : U) * NEXT;
     }
 
-    static __device__ __forceinline__ float2 filters(const float* w, int m, int chunk, int k)  // w [M][C][R][S]
+    static __device__ __forceinline__ float2 filters(const float* w, int m, int k_tile, int k)  // w [M][C][R][S]
     {
         const int plane = k / (R * WINDOW), r = k / WINDOW % R, column = k % WINDOW;
         const auto tap = [&](int channel, int s) {
-            const int c = chunk * CHANNELS + channel;
+            const int c = k_tile * CHANNELS + channel;
             return channel < CHANNELS && c < C && s < S ? w[(((size_t)m * C + c) * R + r) * S + s] : 0;
         };
         return COLUMNS ? make_float2(tap(plane, 2 * column), tap(plane, 2 * column + 1))
                        : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
     }
 
-    // The input pair in a plane of the chunk, zeros beyond the last row, column or channel.
-    static __device__ __forceinline__ float2 input(const float* __restrict__ x,  // [C][H][W], of the chunk and row
+    // The input pair in a plane of the K tile, zeros beyond the last row, column or channel.
+    static __device__ __forceinline__ float2 input(const float* __restrict__ x,  // [C][H][W], of the K tile and row
                                                    int rows, int channels, int plane, int row, int column)
     {
         const int c = COLUMNS ? plane : 2 * plane;
@@ -96,10 +96,10 @@ struct Pairs : PlaneOutput {
 
     // Loads the rows from `first_row` on, scaled and converted; returns the range of this thread's inputs.
     static __device__ __forceinline__ Range load(unsigned* to, const float* __restrict__ x,  // x [C][H][W]
-                                                 int first_row, int chunk, float power)
+                                                 int first_row, int k_tile, float power)
     {
-        const int channels = C - chunk * CHANNELS, rows = H - first_row;
-        x += ((size_t)chunk * CHANNELS * H + first_row) * W;
+        const int channels = C - k_tile * CHANNELS, rows = H - first_row;
+        x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
         Range range = {0, __uint_as_float(INFINITE)};
         const auto load_pair = [=](int plane, int row, int column) {
             return input(x, rows, channels, plane, row, column);
@@ -114,16 +114,16 @@ struct Pairs : PlaneOutput {
             values.x *= power, values.y *= power;
             unsigned* const at = to + plane * PLANE + row * PITCH + column * NEXT;
             if constexpr (terms == 1)
-                *at = pair_of_halves(values, 0);
+                *at = pair_of_fp16(values, 0);
             else
-                *reinterpret_cast<uint2*>(at) = make_uint2(pair_of_halves(values, 0), pair_of_halves(values, 1));
+                *reinterpret_cast<uint2*>(at) = make_uint2(pair_of_fp16(values, 0), pair_of_fp16(values, 1));
         };
         for_batches<PAIR_PLANES, WIDTH, float2>(load_pair, put_pair);
         return range;
     }
 
-    // Sets a pixel's flags, given the bits of its largest value in fp16.  Threads with other channels of the pixel store
-    // the same.
+    // Sets a pixel's flags, given the bits of its largest value in fp16.  Threads with other channels of the pixel
+    // store the same.
     static __device__ __forceinline__ void set_flags(unsigned* flags, int pixel, unsigned largest)
     {
         unsigned char* const strong = reinterpret_cast<unsigned char*>(flags);
@@ -131,8 +131,8 @@ struct Pairs : PlaneOutput {
         if (largest > 0) strong[STRONG_FLAGS * WORD_BYTES + pixel] = 1;
     }
 
-    // Sets the flags of the pixels of a loaded chunk from its hi terms; returns whether this thread has seen an infinity or
-    // a NaN.  A thread has some planes of a word of pixels.
+    // Sets the flags of the pixels of a loaded K tile from its hi terms; returns whether this thread has seen an
+    // infinity or a NaN.  A thread has some planes of a word of pixels.
     static __device__ __forceinline__ bool set_all_flags(unsigned* flags, const unsigned* inputs)
     {
         bool infinite = false;
@@ -161,16 +161,16 @@ struct Pairs : PlaneOutput {
 
     // Sets the flags of pixels with values so small that fp16 has zeros: of all this thread's that are not zero.
     static __device__ __forceinline__ void set_flags_of_floats(unsigned* flags, const float* __restrict__ x,
-                                                               int first_row, int chunk)
+                                                               int first_row, int k_tile)
     {
-        const int channels = C - chunk * CHANNELS, rows = H - first_row;
-        x += ((size_t)chunk * CHANNELS * H + first_row) * W;
+        const int channels = C - k_tile * CHANNELS, rows = H - first_row;
+        x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
         using Mine = WarpRows<PAIR_PLANES, WIDTH>;
         const Mine mine;
-        for (int unit = threadIdx.x / WARP; unit < Mine::UNITS; unit += WARPS)
+        for (int run = threadIdx.x / WARP; run < Mine::RUNS; run += WARPS)
 #pragma unroll 1
-            for (int step = 0; step < Mine::STEPS; ++step)
-                mine.at(unit, step, [&](int plane, int row, int column) {
+            for (int pass = 0; pass < Mine::PASSES; ++pass)
+                mine.at(run, pass, [&](int plane, int row, int column) {
                     const float2 values = input(x, rows, channels, plane, row, column);
                     const int word = row * WIDTH + column;
                     set_flags(flags, COLUMNS ? 2 * word : word, values.x != 0);
@@ -196,7 +196,7 @@ struct Pairs : PlaneOutput {
 
 // Inputs and filters scaled by powers of two: the Range of mma_tile.cuh for fp16 operands made of floats.
 struct Scaled {
-    // A first chunk whose largest scaled value is below this has a power of its own: small values have too few bits.
+    // A first K tile whose largest scaled value is below this has a power of its own: small values have too few bits.
     static constexpr int LEAST_SUITABLE = 8;  // as an exponent of two
 
     static constexpr int THREAD_FACTORS = divide_up(TILE_FILTERS, THREADS);
@@ -234,17 +234,17 @@ struct Scaled {
     {
     }
 
-    // Loads a chunk and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
+    // Loads a K tile and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
     template <class Layout, int later>
     __device__ __forceinline__ float complete(unsigned* inputs, unsigned* flags, const float* x, int first_row,
-                                              int chunk, bool)
+                                              int k_tile, bool)
     {
         const int before = exponent;
         bool empty = false;
         typename Layout::Range range;
         for (;;) {
-            range = Layout::load(inputs, x, first_row, chunk, power_of_two(exponent));
-            // All inputs of the chunk are in place, and no thread still reads the chunk before.
+            range = Layout::load(inputs, x, first_row, k_tile, power_of_two(exponent));
+            // All inputs of the K tile are in place, and no thread still reads the K tile before.
             const bool fits = !__syncthreads_or(exceeds(range.largest, LARGEST_EXPONENT + 1));
             const bool large = seen || __syncthreads_or(exceeds(range.largest, LEAST_SUITABLE));
             if (fits && large) break;
@@ -257,7 +257,7 @@ struct Scaled {
             Layout::weaken(flags);
         }
         if (range.smallest * power_of_two(exponent) < Layout::LEAST_HALF)
-            Layout::set_flags_of_floats(flags, x, first_row, chunk);
+            Layout::set_flags_of_floats(flags, x, first_row, k_tile);
         thread_infinite |= Layout::set_all_flags(flags, inputs);
         const float factor = seen ? power_of_two(max(exponent - before, 1 - FLOAT_BIAS)) : 1;
         seen |= !empty;
@@ -277,9 +277,9 @@ struct Scaled {
         return infinite || thread_infinite || Layout::has_faint_pixel(flags);
     }
 
-    // Removes the scaling from the thread's sums, or computes them again if operands did not carry their filter, or with
-    // `beyond` the block's inputs.  The image's power is divided in two, so that no product leaves a float's range unless
-    // the sum does.
+    // Removes the scaling from the thread's sums, or computes them again if operands did not carry their filter, or
+    // with `beyond` the block's inputs.  The image's power is divided in two, so that no product leaves a float's range
+    // unless the sum does.
     template <class Layout>
     __device__ __forceinline__ void outside(float4 (&sums)[THREAD_VECTORS], const float* factors,
                                             const SplitKSlice& slice, bool beyond,
@@ -319,7 +319,7 @@ struct Scaled {
                 windows[i][j] = pixel / F * U * W + pixel % F * U;
             }
         }
-        const int first = slice.first_chunk * CHANNELS * R * S, end = min(slice.end_chunk * CHANNELS, C) * R * S;
+        const int first = slice.first_k_tile * CHANNELS * R * S, end = min(slice.end_k_tile * CHANNELS, C) * R * S;
 #pragma unroll 1
         for (int tap = first; tap < end; ++tap) {
             const float* const in = x + ((size_t)(tap / (R * S)) * H + tap / S % R) * W + tap % S;
@@ -342,9 +342,9 @@ __device__ __forceinline__ void prepare_scaled_fragments(const float* __restrict
                                                          unsigned* __restrict__ fragments)
 {
     using Layout = Pairs<Arithmetic::TERMS>;
-    prepare_fragments<Layout, Arithmetic>(fragments, [=](int m, int chunk, int k, int term) {
-        const float2 taps = Layout::filters(w, m, chunk, k);
+    prepare_fragments<Layout, Arithmetic>(fragments, [=](int m, int k_tile, int k, int term) {
+        const float2 taps = Layout::filters(w, m, k_tile, k);
         const float power = power_of_two(exponents[m]);
-        return pair_of_halves(make_float2(taps.x * power, taps.y * power), term);
+        return pair_of_fp16(make_float2(taps.x * power, taps.y * power), term);
     });
 }

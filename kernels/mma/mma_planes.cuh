@@ -55,18 +55,18 @@ struct WarpRows {
     static constexpr bool SHORT = columns < WARP;
     static constexpr int WARP_ROWS = SHORT ? WARP / columns : 1;
     // What a warp takes before it moves on to the next plane or row, and in how many iterations.
-    static constexpr int UNIT_ROWS = SHORT ? INPUT_ROWS : 1, UNITS = planes * INPUT_ROWS / UNIT_ROWS;
-    static constexpr int STEPS = SHORT ? divide_up(INPUT_ROWS, WARP_ROWS) : divide_up(columns, WARP);
+    static constexpr int RUN_ROWS = SHORT ? INPUT_ROWS : 1, RUNS = planes * INPUT_ROWS / RUN_ROWS;
+    static constexpr int PASSES = SHORT ? divide_up(INPUT_ROWS, WARP_ROWS) : divide_up(columns, WARP);
 
     const int lane = threadIdx.x % WARP, lane_row = SHORT ? lane / columns : 0, lane_column = lane - lane_row * columns;
 
-    // Calls body(plane, row, column) for a step of a unit, if it has an input for this thread.
+    // Calls body(plane, row, column) for a pass over a run of rows, if it has an input for this thread.
     template <class Body>
-    __device__ __forceinline__ void at(int unit, int step, Body body) const
+    __device__ __forceinline__ void at(int run, int pass, Body body) const
     {
-        const int plane = unit * UNIT_ROWS / INPUT_ROWS, first = unit * UNIT_ROWS % INPUT_ROWS + lane_row;
-        const int row = SHORT ? step * WARP_ROWS : 0, column = SHORT ? 0 : step * WARP;
-        if (lane_row < WARP_ROWS && (row + WARP_ROWS <= UNIT_ROWS || row + lane_row < UNIT_ROWS) &&
+        const int plane = run * RUN_ROWS / INPUT_ROWS, first = run * RUN_ROWS % INPUT_ROWS + lane_row;
+        const int row = SHORT ? pass * WARP_ROWS : 0, column = SHORT ? 0 : pass * WARP;
+        if (lane_row < WARP_ROWS && (row + WARP_ROWS <= RUN_ROWS || row + lane_row < RUN_ROWS) &&
             (SHORT || column + WARP <= columns || column + lane < columns))
             body(plane, first + row, lane_column + column);
     }
@@ -78,9 +78,9 @@ __device__ __forceinline__ void for_inputs(Body body)
 {
     using Mine = WarpRows<planes, columns>;
     const Mine mine;
-    for (int unit = threadIdx.x / WARP; unit < Mine::UNITS; unit += WARPS)
+    for (int run = threadIdx.x / WARP; run < Mine::RUNS; run += WARPS)
 #pragma unroll UNROLLED_COPIES
-        for (int step = 0; step < Mine::STEPS; ++step) mine.at(unit, step, body);
+        for (int pass = 0; pass < Mine::PASSES; ++pass) mine.at(run, pass, body);
 }
 
 // Loads and stores the inputs of this thread in batches: all loads of a batch are in flight before the first is used.
@@ -88,21 +88,21 @@ template <int planes, int columns, class Loaded, class Load, class Put>
 __device__ __forceinline__ void for_batches(Load load, Put put)
 {
     using Mine = WarpRows<planes, columns>;
-    constexpr int MOST = 2 * UNROLLED_COPIES, STEPS = smaller(Mine::STEPS, MOST);
-    constexpr int TOGETHER = smaller(divide_up(Mine::UNITS, WARPS), MOST / STEPS);
+    constexpr int MOST = 2 * UNROLLED_COPIES, PASSES = smaller(Mine::PASSES, MOST);
+    constexpr int TOGETHER = smaller(divide_up(Mine::RUNS, WARPS), MOST / PASSES);
     const Mine mine;
-    for (int first = threadIdx.x / WARP; first < Mine::UNITS; first += TOGETHER * WARPS)
-        for (int start = 0; start < Mine::STEPS; start += STEPS) {
-            Loaded loaded[TOGETHER][STEPS];
+    for (int first = threadIdx.x / WARP; first < Mine::RUNS; first += TOGETHER * WARPS)
+        for (int start = 0; start < Mine::PASSES; start += PASSES) {
+            Loaded loaded[TOGETHER][PASSES];
             const auto for_batch = [&](auto body) {
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i)
 #pragma unroll
-                    for (int j = 0; j < STEPS; ++j) {
-                        const int unit = first + i * WARPS;
-                        if ((Mine::UNITS % (TOGETHER * WARPS) == 0 || unit < Mine::UNITS) &&
-                            (Mine::STEPS % STEPS == 0 || start + j < Mine::STEPS))
-                            mine.at(unit, start + j, [&](int plane, int row, int column) {
+                    for (int j = 0; j < PASSES; ++j) {
+                        const int run = first + i * WARPS;
+                        if ((Mine::RUNS % (TOGETHER * WARPS) == 0 || run < Mine::RUNS) &&
+                            (Mine::PASSES % PASSES == 0 || start + j < Mine::PASSES))
+                            mine.at(run, start + j, [&](int plane, int row, int column) {
                                 body(loaded[i][j], plane, row, column);
                             });
                     }
@@ -119,7 +119,7 @@ struct Planes : PlaneOutput {
     static constexpr int FLAGS = 0, FACTORS = 0;  // of scaled operands
     static constexpr bool CARRIES_INFINITY = true;
 
-    // Word k of a chunk's depth is tap (c, r, s), its inputs lie [CHANNELS][INPUT_ROWS][PITCH].
+    // Word k of a K tile's depth is tap (c, r, s), its inputs lie [CHANNELS][INPUT_ROWS][PITCH].
     static __device__ __forceinline__ int word(int k)
     {
         return k / (R * S) * PLANE + k / S % R * PITCH + k % S;
@@ -131,17 +131,17 @@ struct Planes : PlaneOutput {
         return row * U * PITCH + column * U;
     }
 
-    static __device__ __forceinline__ float filter(const float* w, int m, int chunk, int k)  // w [M][C][R][S]
+    static __device__ __forceinline__ float filter(const float* w, int m, int k_tile, int k)  // w [M][C][R][S]
     {
-        const int c = chunk * CHANNELS + k / (R * S);
+        const int c = k_tile * CHANNELS + k / (R * S);
         return c < C ? w[((size_t)m * C + c) * R * S + k % (R * S)] : 0;
     }
 
     // Issues the copies of the rows from `first_row` on; zeros beyond the last row or channel.
-    static __device__ __forceinline__ void copy(unsigned* to, const float* x, int first_row, int chunk)  // x [C][H][W]
+    static __device__ __forceinline__ void copy(unsigned* to, const float* x, int first_row, int k_tile)  // x [C][H][W]
     {
-        const int channels = C - chunk * CHANNELS, rows = H - first_row;
-        x += ((size_t)chunk * CHANNELS * H + first_row) * W;
+        const int channels = C - k_tile * CHANNELS, rows = H - first_row;
+        x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
         for_inputs<CHANNELS, W>([=](int c, int row, int column) {
             copy_async_4(to + c * PLANE + row * PITCH + column, x + (c * H + row) * W + column,
                          c < channels && row < rows);

@@ -25,17 +25,17 @@ extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
     mma_scaled_filters(const float* __restrict__ w,              // [M][C][R][S]
                        const int* __restrict__ filter_exponents,  // [M]
-                       unsigned* __restrict__ fragments)         // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
+                       unsigned* __restrict__ fragments)         // [FILTER_TILES][K_TILES][STEPS][FILTERS]
 {
     prepare_scaled_fragments<Fp16>(w, filter_exponents, fragments);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     mma_scaled(const float* __restrict__ x,              // [N][C][H][W]
-               const unsigned* __restrict__ fragments,   // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
+               const unsigned* __restrict__ fragments,   // [FILTER_TILES][K_TILES][STEPS][FILTERS]
                const int* __restrict__ filter_exponents,  // [M]
                const float* __restrict__ full_filters,    // [C * R * S][M]
-               float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
+               float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
                unsigned* arrived,                        // [tiles][WARPS]
                float* __restrict__ y)                    // [N][M][PIXELS]
 {

@@ -7,7 +7,7 @@
 //
 // Parent: fused-unroll-matmul, which for a single image has few blocks, each with a long loop over K, and reads two
 // values of shared memory for every product.  Here a warp's product of 16 filters and 8 pixels reads two words per
-// lane; inputs are copied once for all taps (asynchronously, a chunk of channels ahead); and as K is divided too, all
+// lane; inputs are copied once for all taps (asynchronously, a K tile of channels ahead); and as K is divided too, all
 // multiprocessors take part, each with a short loop.  Filters are rounded to tf32 and stored in the order of the tensor
 // cores' fragments once; inputs are rounded in shared memory, by the thread that has copied them.
 //
@@ -28,17 +28,18 @@ struct Tf32 {
     }
 };
 
-extern "C" __global__ void mma_tf32_filters(const float* __restrict__ w,       // [M][C][R][S]
-                                            unsigned* __restrict__ fragments)  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
+extern "C" __global__ void mma_tf32_filters(
+    const float* __restrict__ w,       // [M][C][R][S]
+    unsigned* __restrict__ fragments)  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
 {
     prepare_fragments<Planes, Tf32>(
-        fragments, [=](int m, int chunk, int k, int) { return to_tf32(Planes::filter(w, m, chunk, k)); });
+        fragments, [=](int m, int k_tile, int k, int) { return to_tf32(Planes::filter(w, m, k_tile, k)); });
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     mma_tf32(const float* __restrict__ x,             // [N][C][H][W]
-             const unsigned* __restrict__ fragments,  // [FILTER_TILES][CHUNKS][STEPS][FILTERS]
-             float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
+             const unsigned* __restrict__ fragments,  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
+             float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
              unsigned* arrived,                       // [tiles][WARPS]
              float* __restrict__ y)                   // [N][M][PIXELS]
 {

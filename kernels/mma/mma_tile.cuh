@@ -4,13 +4,13 @@
 //
 // Rows of the product of matrices are filters, columns pixels of an image, and K runs over the taps.  The im2col matrix
 // is nowhere, not even in shared memory: a block copies the input rows under its pixels' windows, CHANNELS channels (a
-// chunk) at a time, and finds the input under a tap at a pixel by adding an offset of the tap and one of the pixel.  So
-// an input is copied once for all taps that use it.
+// K tile) at a time, and finds the input under a tap at a pixel by adding an offset of the tap and one of the pixel.
+// So an input is copied once for all taps that use it.
 //
 // Everything is counted in words of 32 bits: a float, or two fp16 values of neighbouring channels.  A warp's product is
 // 16 filters times 8 pixels, MMA_WORDS words deep (a step), and its fragments have the same layout for both types.
 // Filters are prepared as fragments: the four words of a lane are neighbours, and a lane copies to shared memory what
-// it alone will read, STAGES steps ahead.  So filters need no barriers, and warps synchronize once per chunk.
+// it alone will read, STAGES steps ahead.  So filters need no barriers, and warps synchronize once per K tile.
 //
 // A tile's filters are divided among WARPS_DOWN warps and K among the others (sliced-K), so no two warps of a block
 // read the same fragment.  Where the tiles of one image are fewer than the multiprocessors, K is also divided among
@@ -22,11 +22,11 @@
 //
 //     compute_tile<Layout, Arithmetic>(x, fragments, partial, arrived, y, range);
 //
-// Layout: how operands and outputs lie (WORDS of K per chunk, INPUT_WORDS of a chunk's input rows, offsets of words and
-// pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
+// Layout: how operands and outputs lie (WORDS of K per K tile, INPUT_WORDS of a K tile's input rows, offsets of words
+// and pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
 // operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: brings filters' factors
-// and a chunk's inputs to shared memory (prepare, write_factors; begin, complete), tells whether they were beyond the operands' range (beyond) and removes the scaling
-// from sums (outside): Unscaled here, Scaled in mma_pairs.cuh.
+// and a K tile's inputs to shared memory (prepare, write_factors; begin, complete), tells whether they were beyond the
+// operands' range (beyond) and removes the scaling from sums (outside): Unscaled here, Scaled in mma_pairs.cuh.
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS, STAGES, SPLITS, WARPS and WARPS_DOWN, constants of the rung.
 #pragma once
@@ -45,9 +45,9 @@ constexpr int WARPS_ALONG = WARPS / WARPS_DOWN;
 constexpr int FRAGMENTS_DOWN = TILE_FRAGMENTS / WARPS_DOWN, FRAGMENTS_ACROSS = TILE_PIXELS / FRAGMENT_COLUMNS;
 static_assert(WARPS % WARPS_DOWN == 0 && TILE_FRAGMENTS % WARPS_DOWN == 0);
 
-__host__ __device__ constexpr int divide_up(int count, int unit)
+__host__ __device__ constexpr int divide_up(int count, int divisor)
 {
-    return (count + unit - 1) / unit;
+    return (count + divisor - 1) / divisor;
 }
 
 __host__ __device__ constexpr int smaller(int a, int b)
@@ -61,30 +61,30 @@ __host__ __device__ constexpr int larger(int a, int b)
 }
 
 constexpr int FILTER_TILES = divide_up(M, TILE_FILTERS), PIXEL_TILES = divide_up(PIXELS, TILE_PIXELS);
-constexpr int CHUNKS = divide_up(C, CHANNELS), SPLIT_BLOCKS = smaller(SPLITS, CHUNKS);
-// Buffers of input rows: double buffering, if a block has two chunks or more.
-constexpr int BUFFERS = smaller(2, divide_up(CHUNKS, SPLIT_BLOCKS));
-constexpr int TILE_OUTPUTS = TILE_FILTERS * TILE_PIXELS;
+constexpr int K_TILES = divide_up(C, CHANNELS), SPLIT_BLOCKS = smaller(SPLITS, K_TILES);
+// Buffers of input rows: double buffering, if a block has two K tiles or more.
+constexpr int BUFFERS = smaller(2, divide_up(K_TILES, SPLIT_BLOCKS));
+constexpr int TILE_ELEMENTS = TILE_FILTERS * TILE_PIXELS;
 constexpr int VECTOR = 4;  // outputs that a thread handles together
-constexpr int THREAD_VECTORS = divide_up(TILE_OUTPUTS, THREADS * VECTOR);
+constexpr int THREAD_VECTORS = divide_up(TILE_ELEMENTS, THREADS * VECTOR);
 
 // Rows that a tile's pixels and their windows lie in.
 constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + R;
 
 constexpr int IMAGE_TILES = FILTER_TILES * PIXEL_TILES;
 // Elements of the split-K arrays for one image; one where a tile has one block.
-constexpr int PARTIAL_SUMS = SPLIT_BLOCKS > 1 ? IMAGE_TILES * SPLIT_BLOCKS * TILE_OUTPUTS : 1;
+constexpr int PARTIAL_SUMS = SPLIT_BLOCKS > 1 ? IMAGE_TILES * SPLIT_BLOCKS * TILE_ELEMENTS : 1;
 constexpr int ARRIVAL_COUNTERS = SPLIT_BLOCKS > 1 ? IMAGE_TILES * WARPS : 1;
 
 using Accumulators = float[FRAGMENTS_DOWN][FRAGMENTS_ACROSS][4];
 
-// Words of a chunk's inputs in shared memory, and of the filters of a step.
+// Words of a K tile's inputs in shared memory, and of the filters of a step.
 template <class Layout, class Arithmetic>
 struct Sizes {
     static constexpr int STEPS = divide_up(Layout::WORDS, MMA_WORDS);
     static constexpr int INPUTS = divide_up(Layout::INPUT_WORDS, LANE_WORDS) * LANE_WORDS;
     static constexpr int FILTERS = TILE_FRAGMENTS * Arithmetic::TERMS * FRAGMENT, WARP_FILTERS = FILTERS / WARPS_DOWN;
-    static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // issued after a chunk's copies
+    static constexpr int LATER_COPIES = smaller(STAGES - 1, STEPS / WARPS_ALONG);  // issued after a K tile's copies
     // Where the parts of shared memory begin.
     static constexpr int TAP_OFFSETS = BUFFERS * INPUTS, FILTER_STAGES = TAP_OFFSETS + STEPS * MMA_WORDS;
     static constexpr int PIXEL_FLAGS = FILTER_STAGES + WARPS * STAGES * WARP_FILTERS;
@@ -92,12 +92,12 @@ struct Sizes {
     static constexpr int EPILOGUE_WORDS = WARPS_ALONG * Layout::TILE_WORDS;  // in the place of the mainloop's
     static constexpr int FILTER_FACTORS = larger(MAINLOOP_WORDS, EPILOGUE_WORDS);
     static constexpr int SHARED_BYTES = (FILTER_FACTORS + Layout::FACTORS) * sizeof(unsigned);
-    static constexpr int FRAGMENT_WORDS = FILTER_TILES * CHUNKS * STEPS * FILTERS;  // of all filters
+    static constexpr int FRAGMENT_WORDS = FILTER_TILES * K_TILES * STEPS * FILTERS;  // of all filters
 };
 
-// The image, first pixel and first filter of a block's tile, and the block's split-K slice: its chunks of K.
+// The image, first pixel and first filter of a block's tile, and the block's split-K slice: its K tiles of K.
 struct SplitKSlice {
-    int tile, split, n, pixel, filter_tile, first_chunk, end_chunk;
+    int tile, split, n, pixel, filter_tile, first_k_tile, end_k_tile;
 
     __device__ __forceinline__ SplitKSlice()
     {
@@ -106,16 +106,16 @@ struct SplitKSlice {
         filter_tile = tile % FILTER_TILES;
         pixel = tile / FILTER_TILES % PIXEL_TILES * TILE_PIXELS;
         n = tile / (FILTER_TILES * PIXEL_TILES);
-        first_chunk = split * CHUNKS / SPLIT_BLOCKS;
-        end_chunk = (split + 1) * CHUNKS / SPLIT_BLOCKS;
+        first_k_tile = split * K_TILES / SPLIT_BLOCKS;
+        end_k_tile = (split + 1) * K_TILES / SPLIT_BLOCKS;
     }
 };
 
 // Writes the filters as fragments, zeros beyond the last filter or word of K.  A thread writes one word:
-// make(m, chunk, k, term).
+// make(m, k_tile, k, term).
 template <class Layout, class Arithmetic, class Make>
 __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragments, Make make)
-// fragments [FILTER_TILES][CHUNKS][STEPS][TILE_FRAGMENTS][TERMS][WARP][LANE_WORDS]
+// fragments [FILTER_TILES][K_TILES][STEPS][TILE_FRAGMENTS][TERMS][WARP][LANE_WORDS]
 {
     constexpr int TERMS = Arithmetic::TERMS, STEPS = Sizes<Layout, Arithmetic>::STEPS;
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
@@ -125,11 +125,11 @@ __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragmen
     const int term = fragment % TERMS;
     fragment /= TERMS;
     const int down = fragment % TILE_FRAGMENTS, step = fragment / TILE_FRAGMENTS % STEPS;
-    const int chunk = fragment / (TILE_FRAGMENTS * STEPS) % CHUNKS;
-    const int filter_tile = fragment / (TILE_FRAGMENTS * STEPS * CHUNKS);
+    const int k_tile = fragment / (TILE_FRAGMENTS * STEPS) % K_TILES;
+    const int filter_tile = fragment / (TILE_FRAGMENTS * STEPS * K_TILES);
     const int m = filter_tile * TILE_FILTERS + down * FRAGMENT_ROWS + lane / 4 + word % 2 * 8;
     const int k = step * MMA_WORDS + lane % 4 + word / 2 * 4;
-    fragments[index] = m < M && k < Layout::WORDS ? make(m, chunk, k, term) : 0;
+    fragments[index] = m < M && k < Layout::WORDS ? make(m, k_tile, k, term) : 0;
 }
 
 // The first of a warp's steps; the next come WARPS_ALONG further.
@@ -149,9 +149,9 @@ struct FilterPipeline {
     {
         const int warp = threadIdx.x / WARP, lane_word = threadIdx.x % WARP * LANE_WORDS;
         stages = shared + warp * STAGES * Sizes::WARP_FILTERS + lane_word;
-        const int first = (slice.filter_tile * CHUNKS + slice.first_chunk) * Sizes::STEPS + first_step();
+        const int first = (slice.filter_tile * K_TILES + slice.first_k_tile) * Sizes::STEPS + first_step();
         next = fragments + (size_t)first * Sizes::FILTERS + warp % WARPS_DOWN * Sizes::WARP_FILTERS + lane_word;
-        steps = ((slice.end_chunk - slice.first_chunk) * Sizes::STEPS - first_step() + WARPS_ALONG - 1) / WARPS_ALONG;
+        steps = ((slice.end_k_tile - slice.first_k_tile) * Sizes::STEPS - first_step() + WARPS_ALONG - 1) / WARPS_ALONG;
         stage = 0;
     }
 
@@ -189,7 +189,7 @@ struct Fragments {
 
     // With `masked`, the inputs of a tap whose offset is negative are zero.
     template <bool masked>
-    __device__ __forceinline__ void load(const unsigned* fragments, const unsigned* chunk, int2 tap, const int* pixels)
+    __device__ __forceinline__ void load(const unsigned* fragments, const unsigned* k_tile, int2 tap, const int* pixels)
     {
 #pragma unroll
         for (int i = 0; i < FRAGMENTS_DOWN * terms; ++i) {
@@ -197,7 +197,7 @@ struct Fragments {
             unsigned(&to)[4] = filters[i % terms][i / terms];
             to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
         }
-        const char* const inputs_at = reinterpret_cast<const char*>(chunk);
+        const char* const inputs_at = reinterpret_cast<const char*>(k_tile);
         const char *const first = inputs_at + tap.x, *const second = inputs_at + tap.y;
 #pragma unroll
         for (int j = 0; j < FRAGMENTS_ACROSS; ++j) {
@@ -231,7 +231,7 @@ __device__ __forceinline__ int vector_start(int vector)
 // Whether the tile has that vector of the thread.
 __device__ __forceinline__ bool has_vector(int vector)
 {
-    return TILE_OUTPUTS % (THREADS * VECTOR) == 0 || vector_start(vector) < TILE_OUTPUTS;
+    return TILE_ELEMENTS % (THREADS * VECTOR) == 0 || vector_start(vector) < TILE_ELEMENTS;
 }
 
 // Adds the warps' accumulators through shared memory; every thread gets some vectors of the tile.
@@ -271,15 +271,15 @@ __device__ __forceinline__ void add_warps(float4 (&outputs)[THREAD_VECTORS], con
 // later what the previous launch has left.  Counting wraps to zero there, so the last warp to arrive finds
 // SPLIT_BLOCKS - 2 and leaves SPLIT_BLOCKS - 1.
 __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], const SplitKSlice& slice,
-                                           float* partial,     // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]
+                                           float* partial,     // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
                                            unsigned* arrived)  // [tiles][WARPS]
 {
     constexpr unsigned ALL_LANES = 0xffffffff;
-    partial += (size_t)slice.tile * SPLIT_BLOCKS * TILE_OUTPUTS;
+    partial += (size_t)slice.tile * SPLIT_BLOCKS * TILE_ELEMENTS;
 #pragma unroll
     for (int i = 0; i < THREAD_VECTORS; ++i)
         if (has_vector(i))
-            *reinterpret_cast<float4*>(partial + slice.split * TILE_OUTPUTS + vector_start(i)) = outputs[i];
+            *reinterpret_cast<float4*>(partial + slice.split * TILE_ELEMENTS + vector_start(i)) = outputs[i];
     __syncwarp();  // all lanes have stored their sums before the warp counts as arrived
     unsigned before = 0;
     if (threadIdx.x % WARP == 0)
@@ -295,22 +295,22 @@ __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], co
         for (int i = 0; i < THREAD_VECTORS; ++i)
             if (has_vector(i))
                 add(outputs[i],
-                    __ldcg(reinterpret_cast<const float4*>(partial + split * TILE_OUTPUTS + vector_start(i))));
+                    __ldcg(reinterpret_cast<const float4*>(partial + split * TILE_ELEMENTS + vector_start(i))));
     return true;
 }
 
 // Inputs that need no scaling, copied asynchronously.
 struct Unscaled {
-    // Issues the copies of a chunk.
+    // Issues the copies of a K tile.
     template <class Layout>
-    __device__ __forceinline__ void begin(unsigned* inputs, const typename Layout::Value* x, int first_row, int chunk)
+    __device__ __forceinline__ void begin(unsigned* inputs, const typename Layout::Value* x, int first_row, int k_tile)
     {
-        Layout::copy(inputs, x, first_row, chunk);
+        Layout::copy(inputs, x, first_row, k_tile);
         copy_async_commit_group();
     }
 
-    // Waits for a chunk and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
-    // Since the copies of a chunk, unless it is the first, at least `later` groups of copies have been issued.
+    // Waits for a K tile and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
+    // Since the copies of a K tile, unless it is the first, at least `later` groups of copies have been issued.
     template <class Layout, int later>
     __device__ __forceinline__ float complete(unsigned* inputs, unsigned*, const typename Layout::Value*, int, int,
                                               bool first)
@@ -320,7 +320,7 @@ struct Unscaled {
         else
             copy_async_wait_group<later>();
         Layout::round(inputs);
-        __syncthreads();  // all inputs of the chunk are in place, and no thread still reads the chunk before
+        __syncthreads();  // all inputs of the K tile are in place, and no thread still reads the K tile before
         return 1;
     }
 
@@ -366,11 +366,11 @@ struct Fp16 {
     }
 };
 
-// The whole kernel: prologue, mainloop over the block's chunks, epilogue.
+// The whole kernel: prologue, mainloop over the block's K tiles, epilogue.
 template <class Layout, class Arithmetic, class Range>
 __device__ __forceinline__ void compute_tile(const typename Layout::Value* __restrict__ x,  // in the layout's order
                                              const unsigned* __restrict__ fragments,        // of prepare_fragments
-                                             // [tiles][SPLIT_BLOCKS][TILE_OUTPUTS]:
+                                             // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]:
                                              float* partial,
                                              unsigned* arrived,                             // [tiles][WARPS]
                                              typename Layout::Value* __restrict__ y,        // in the layout's order
@@ -406,23 +406,24 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     unsigned* const flags = inputs + Sizes::PIXEL_FLAGS;
     float* const factors = reinterpret_cast<float*>(inputs + Sizes::FILTER_FACTORS);
     range.prepare(slice);
-    for (int i = threadIdx.x; i < Layout::FLAGS; i += THREADS) flags[i] = 0;  // set after the first chunk's barrier
+    for (int i = threadIdx.x; i < Layout::FLAGS; i += THREADS) flags[i] = 0;  // set after the first K tile's barrier
     const int first_row = slice.pixel / F * U;
     x += (size_t)slice.n * C * H * W;
     wait_for_primary_launches();  // which may write x, and still use partial and y
-    range.template begin<Layout>(inputs, x, first_row, slice.first_chunk);
+    range.template begin<Layout>(inputs, x, first_row, slice.first_k_tile);
 
-    // Mainloop: a chunk's inputs, then this warp's steps of the chunk.
+    // Mainloop: a K tile's inputs, then this warp's steps of the K tile.
     Accumulators accumulators = {};
     int step = first_step();
-    for (int chunk = slice.first_chunk; chunk < slice.end_chunk; ++chunk, step -= Sizes::STEPS) {
-        unsigned* const buffer = inputs + (chunk - slice.first_chunk) % BUFFERS * Sizes::INPUTS;
-        const bool first = chunk == slice.first_chunk;
-        const float factor = range.template complete<Layout, Sizes::LATER_COPIES>(buffer, flags, x, first_row, chunk, first);
+    for (int k_tile = slice.first_k_tile; k_tile < slice.end_k_tile; ++k_tile, step -= Sizes::STEPS) {
+        unsigned* const buffer = inputs + (k_tile - slice.first_k_tile) % BUFFERS * Sizes::INPUTS;
+        const bool first = k_tile == slice.first_k_tile;
+        const float factor =
+            range.template complete<Layout, Sizes::LATER_COPIES>(buffer, flags, x, first_row, k_tile, first);
         if (factor != 1) scale(accumulators, factor);
-        if (BUFFERS > 1 && chunk + 1 < slice.end_chunk) {
-            unsigned* const other = inputs + (chunk + 1 - slice.first_chunk) % BUFFERS * Sizes::INPUTS;
-            range.template begin<Layout>(other, x, first_row, chunk + 1);
+        if (BUFFERS > 1 && k_tile + 1 < slice.end_k_tile) {
+            unsigned* const other = inputs + (k_tile + 1 - slice.first_k_tile) % BUFFERS * Sizes::INPUTS;
+            range.template begin<Layout>(other, x, first_row, k_tile + 1);
         }
         for (; step < Sizes::STEPS; step += WARPS_ALONG) {
             Fragments<Arithmetic::TERMS> operands;

@@ -305,3 +305,13 @@ __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS
         Mainloop::template consume<Problem>(shared, work, epilogue);
     }
 }
+
+// For BlockedProblem: the im2col map of the pixels, whose pixels are rows of a filter and overlap; that of the filters.
+#define ASSERT_PIXEL_MAP(MAP) \
+    ASSERT_MAP_4(MAP, BlockedProblem::RUN, F, BLOCKED_H, 1, BLOCKED_C * sizeof(__half), \
+                 BLOCKED_W * BLOCKED_C * sizeof(__half), BLOCKED_ELEMENTS * sizeof(__half)); \
+    ASSERT_BOX_2(MAP, STAGE_TAPS, TILE_PIXELS)
+#define ASSERT_FILTER_MAP(MAP) \
+    ASSERT_MAP_3(MAP, BlockedProblem::RUN, BLOCKED_R, M, BlockedProblem::RUN * sizeof(__half), \
+                 BLOCKED_R * BlockedProblem::RUN * sizeof(__half)); \
+    ASSERT_BOX_3(MAP, STAGE_TAPS, 1, TILE_FILTERS)

@@ -181,3 +181,12 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
         order_parity ^= 1;
     }
 }
+
+// The map of the positions of all images as rows of channels; that of the filters, of which a box has one tap of all.
+#define ASSERT_POSITION_MAP(MAP) \
+    ASSERT_MAP_3(MAP, BLOCKED_C, POSITIONS, 1, BLOCKED_C * sizeof(__half), POSITIONS * BLOCKED_C * sizeof(__half)); \
+    ASSERT_BOX_3(MAP, STAGE_TAPS, BOX, 1)
+#define ASSERT_TAP_MAP(MAP) \
+    ASSERT_MAP_3(MAP, BLOCKED_C, TAPS_OF_FILTER, M, BLOCKED_C * sizeof(__half), \
+                 TAPS_OF_FILTER * BLOCKED_C * sizeof(__half)); \
+    ASSERT_BOX_3(MAP, STAGE_TAPS, 1, TILE_FILTERS)

@@ -317,3 +317,12 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
         for (int i = lane; i < count; i += LANES) to[i] = from[i] * first * factor * second;
     }
 }
+
+// The map of the transformed inputs, a column of the image for each tile and point; that of the transformed filters.
+#define ASSERT_VALUE_MAP(MAP) \
+    ASSERT_MAP_4(MAP, R * PADDED_C, E, TILES_ACROSS, POINTS, PADDED_C * sizeof(__half), H * PADDED_C * sizeof(__half), \
+                 TILES_ACROSS * H * PADDED_C * sizeof(__half)); \
+    ASSERT_BOX_2(MAP, STAGE_TAPS, TILE_PIXELS)
+#define ASSERT_POINT_FILTER_MAP(MAP) \
+    ASSERT_MAP_3(MAP, R * PADDED_C, 1, POINTS * M, R * PADDED_C * sizeof(__half), R * PADDED_C * sizeof(__half)); \
+    ASSERT_BOX_3(MAP, STAGE_TAPS, 1, TILE_FILTERS)

@@ -1,4 +1,4 @@
-"""Every kernel asserts the geometry that the ladder computes: blocks, dynamic shared memory, arrays."""
+"""Every kernel asserts the geometry that the ladder computes: blocks, shared memory, arrays, tensor maps."""
 
 import re
 import subprocess
@@ -30,7 +30,15 @@ def to_assert(rung: Rung) -> set[str]:
     launches = (*rung.prepare, *rung.launches)
     threads = {f"LADDER_{launch.entry.upper()}_THREADS" for launch in launches}
     shared = {f"LADDER_{launch.entry.upper()}_SHARED_BYTES" for launch in launches if launch.dynamic_shared(p)}
-    return threads | shared | {f"LADDER_{array.name.upper()}_ELEMENTS" for array in (*rung.scratch, *rung.prepared)}
+    maps = {
+        f"LADDER_{each.name.upper()}_{part}_{axis}"
+        for each in rung.maps
+        for part, sizes in (("DIM", each.dims(p)), ("STRIDE", each.strides(p)), ("BOX", each.box(p)))
+        for axis in range(len(sizes))
+    }
+    return (
+        threads | shared | maps | {f"LADDER_{array.name.upper()}_ELEMENTS" for array in (*rung.scratch, *rung.prepared)}
+    )
 
 
 def assertions(rung: Rung) -> list[str]:
