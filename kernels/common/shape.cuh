@@ -3,10 +3,10 @@
 // Gives: C, H, W, M, R, S, U, E, F as numbers; DYNAMIC_SHARED(type, name), which declares the block's dynamic shared
 // memory for nvcc and for the host executor; ASSERT_BLOCK, ASSERT_GRID and ASSERT_SHARED_BYTES for an entry point,
 // ASSERT_ELEMENTS for a scratch or prepared array, ASSERT_MAP_3 and ASSERT_MAP_4 for a tensor map with as many
-// dimensions, ASSERT_BOX_2 and ASSERT_BOX_3 for its boxes (names in capitals), with which a kernel does not compile if the
-// ladder launches it with a geometry other than the one it is written for.
-// Needs: CONV_C to CONV_F, LADDER_<ENTRY>_..., LADDER_<ARRAY>_ELEMENTS and LADDER_<MAP>_..., which the ladder passes with -D
-// (kernels/rung.py).
+// dimensions, ASSERT_BOX_2 and ASSERT_BOX_3 for its boxes (names in capitals), with which a kernel does not compile if
+// the ladder launches it with a geometry other than the one it is written for.
+// Needs: CONV_C to CONV_F, LADDER_<ENTRY>_..., LADDER_<ARRAY>_ELEMENTS and LADDER_<MAP>_..., which the ladder passes
+// with -D (kernels/rung.py).
 #pragma once
 
 constexpr int C = CONV_C, H = CONV_H, W = CONV_W;  // input plane, zero padding included

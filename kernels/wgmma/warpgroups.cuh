@@ -306,7 +306,8 @@ __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS
     }
 }
 
-// For BlockedProblem: the im2col map of the pixels, whose pixels are rows of a filter and overlap; that of the filters.
+// For BlockedProblem: the im2col map of the pixels, whose pixels are rows of a filter and overlap; that of the
+// filters.
 #define ASSERT_PIXEL_MAP(MAP) \
     ASSERT_MAP_4(MAP, BlockedProblem::RUN, F, BLOCKED_H, 1, BLOCKED_C * sizeof(__half), \
                  BLOCKED_W * BLOCKED_C * sizeof(__half), BLOCKED_ELEMENTS * sizeof(__half)); \

@@ -65,6 +65,11 @@ struct TileRows {
 
 // The Work of a block: whole tiles, and then its stream-K work unit, stages of the other tiles.  A step is a stage of
 // the block's.  Accumulators leave few registers, so what a step means is recomputed for every tile.
+//
+// Example: 11 tiles of STAGES_PER_TILE = 4, GRID_BLOCKS = 4.  The first 4 tiles have a block each; the other 7 have 28
+// stages, 7 for each block.  Block 1 has steps 0 to 10: its whole tile 1 (steps 0 to 3), then stages 7 to 13 of the 28:
+// the last stage of tile 5 (step 4), all of tile 6 (5 to 8) and the first two stages of tile 7 (9 and 10), whose others
+// are block 2's.
 struct StreamKWork {
     int images, step, steps;
 
