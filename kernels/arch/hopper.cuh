@@ -158,3 +158,20 @@ __device__ __forceinline__ void warpgroup_reg_dealloc()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
 #endif
+
+// A kernel does not compile if the ladder describes its arrays to TMA otherwise (LADDER_<MAP>_..., kernels/rung.py).
+// Of one image: extents, innermost first, then the bytes from one element to the next along all but the innermost.
+#define ASSERT_MAP_3(MAP, x, y, z, stride_y, stride_z) \
+    static_assert(LADDER_##MAP##_DIM_0 == (x) && LADDER_##MAP##_DIM_1 == (y) && LADDER_##MAP##_DIM_2 == (z) && \
+                      LADDER_##MAP##_STRIDE_0 == (stride_y) && LADDER_##MAP##_STRIDE_1 == (stride_z), \
+                  "the ladder describes another array to TMA")
+#define ASSERT_MAP_4(MAP, x, y, z, n, stride_y, stride_z, stride_n) \
+    ASSERT_MAP_3(MAP, x, y, z, stride_y, stride_z); \
+    static_assert(LADDER_##MAP##_DIM_3 == (n) && LADDER_##MAP##_STRIDE_2 == (stride_n), \
+                  "the ladder describes another array to TMA")
+
+#define ASSERT_BOX_2(MAP, x, y) \
+    static_assert(LADDER_##MAP##_BOX_0 == (x) && LADDER_##MAP##_BOX_1 == (y), "TMA brings other boxes")
+#define ASSERT_BOX_3(MAP, x, y, z) \
+    ASSERT_BOX_2(MAP, x, y); \
+    static_assert(LADDER_##MAP##_BOX_2 == (z), "TMA brings other boxes")

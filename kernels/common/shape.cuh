@@ -2,11 +2,10 @@
 //
 // Gives: C, H, W, M, R, S, U, E, F as numbers; DYNAMIC_SHARED(type, name), which declares the block's dynamic shared
 // memory for nvcc and for the host executor; ASSERT_BLOCK, ASSERT_GRID and ASSERT_SHARED_BYTES for an entry point,
-// ASSERT_ELEMENTS for a scratch or prepared array, ASSERT_MAP_3 and ASSERT_MAP_4 for a tensor map with as many
-// dimensions, ASSERT_BOX_2 and ASSERT_BOX_3 for its boxes (names in capitals), with which a kernel does not compile if
-// the ladder launches it with a geometry other than the one it is written for.
-// Needs: CONV_C to CONV_F, LADDER_<ENTRY>_..., LADDER_<ARRAY>_ELEMENTS and LADDER_<MAP>_..., which the ladder passes
-// with -D (kernels/rung.py).
+// ASSERT_ELEMENTS for a scratch or prepared array (names in capitals), with which a kernel does not compile if the
+// ladder launches it with a geometry other than the one it is written for.
+// Needs: CONV_C to CONV_F, LADDER_<ENTRY>_... and LADDER_<ARRAY>_ELEMENTS, which the ladder passes with -D
+// (kernels/rung.py).
 #pragma once
 
 constexpr int C = CONV_C, H = CONV_H, W = CONV_W;  // input plane, zero padding included
@@ -37,19 +36,3 @@ constexpr int E = CONV_E, F = CONV_F;              // output plane
 // For one image.
 #define ASSERT_ELEMENTS(ARRAY, count) \
     static_assert(LADDER_##ARRAY##_ELEMENTS == (count), "the ladder allocates another array")
-
-// Of one image: extents, innermost first, then the bytes from one element to the next along all but the innermost.
-#define ASSERT_MAP_3(MAP, x, y, z, stride_y, stride_z) \
-    static_assert(LADDER_##MAP##_DIM_0 == (x) && LADDER_##MAP##_DIM_1 == (y) && LADDER_##MAP##_DIM_2 == (z) && \
-                      LADDER_##MAP##_STRIDE_0 == (stride_y) && LADDER_##MAP##_STRIDE_1 == (stride_z), \
-                  "the ladder describes another array to TMA")
-#define ASSERT_MAP_4(MAP, x, y, z, n, stride_y, stride_z, stride_n) \
-    ASSERT_MAP_3(MAP, x, y, z, stride_y, stride_z); \
-    static_assert(LADDER_##MAP##_DIM_3 == (n) && LADDER_##MAP##_STRIDE_2 == (stride_n), \
-                  "the ladder describes another array to TMA")
-
-#define ASSERT_BOX_2(MAP, x, y) \
-    static_assert(LADDER_##MAP##_BOX_0 == (x) && LADDER_##MAP##_BOX_1 == (y), "TMA brings other boxes")
-#define ASSERT_BOX_3(MAP, x, y, z) \
-    ASSERT_BOX_2(MAP, x, y); \
-    static_assert(LADDER_##MAP##_BOX_2 == (z), "TMA brings other boxes")
