@@ -27,3 +27,7 @@ class LaunchError(AlexconvError):
 
 class OutOfMemory(AlexconvError):
     """An allocation failed although the planner had counted on it."""
+
+
+class Untrusted(AlexconvError):
+    """What was timed is not what was checked, or its time is none that the hardware can reach."""

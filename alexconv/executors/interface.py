@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,13 @@ class Program(Protocol):
         ...
 
 
+class Suspect(NamedTuple):
+    """Outputs of the batch, in the rung's layout, that are to be checked again, and when they were there."""
+
+    when: str
+    y: Values
+
+
 class Buffers(Protocol):
     """The arrays of a planned rung, in which it can be run again and again."""
 
@@ -44,6 +51,10 @@ class Buffers(Protocol):
 
     def measure(self, seconds: float) -> Samples:
         """Timed repetitions in about ``seconds`` for each figure; empty where times would mean nothing."""
+        ...
+
+    def audited(self) -> tuple[Record, list[Suspect]]:
+        """What auditing the timed launches found, for the record, and outputs to be checked again."""
         ...
 
     def timeline(self) -> list[Record]:
@@ -63,6 +74,7 @@ class Executor(Protocol):
     usual_batch: int  # images, where none are asked for
     time_limit: float  # seconds for a point, beyond which its kernel counts as endless
     device: Device  # what the ladder has to know of it
+    most_flops: float  # operations per second that no kernel exceeds, infinite where nothing is timed
 
     @property
     def opens(self) -> Mapping[str, Opener]:

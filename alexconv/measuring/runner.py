@@ -14,7 +14,7 @@ from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import FLOAT32, CachedReference, ensure, filters, images
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
-from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory
+from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
 from alexconv.executors.interface import Executor, Values, open_rung
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
@@ -32,11 +32,13 @@ FAILURES: dict[type[AlexconvError], str] = {
     CompileError: "compile-error",
     LaunchError: "launch-error",
     OutOfMemory: "out-of-memory",
+    Untrusted: "wrong",
 }
 SECONDS = 0.15  # for the samples of a figure, unless the user says otherwise
 EXACT_IMAGES = 3  # of integers, in every verification
 SUMMED = 4  # images whose errors are also taken over the sums of their products' absolute values
 REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
+FEWER_PRODUCTS = 4
 DIGITS = 6  # of a millisecond: a nanosecond is finer than any clock here
 THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown, thermal (2), power brake
 
@@ -305,8 +307,14 @@ class Runner:
             if self.settings.baseline:
                 facts["cpu"] = layer.cpu_times(point.N)
             facts |= timed(self.executor, opened.buffers.measure, self.settings.seconds)
+            refuse_impossible(facts["samples"], point.conv.macs(point.N), self.executor.most_flops)
+            audited, suspects = opened.buffers.audited()
+            for suspect in suspects:
+                found = checked(*layer.check(opened.in_study_layout(suspect.y), rung.precision))
+                if found["status"] != "ok":
+                    return facts | found | {"samples": {}, "reason": f"{suspect.when}: {found['reason']}"}
             timeline = opened.buffers.timeline()
-            return facts | {"timeline": timeline} if timeline else facts
+            return facts | ({"audit": audited} if audited else {}) | ({"timeline": timeline} if timeline else {})
 
 
 def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Record]) -> Record:
@@ -316,7 +324,7 @@ def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Reco
         return begin | measure()
     except Skip as reason:
         return begin | {"status": "skipped", "reason": str(reason)}
-    except (CompileError, LaunchError, OutOfMemory) as error:
+    except (CompileError, LaunchError, OutOfMemory, Untrusted) as error:
         return begin | {"status": FAILURES[type(error)], "reason": str(error)}
 
 
@@ -355,6 +363,17 @@ def timed(executor: Executor, measure: Callable[[float], Samples], seconds: floa
     throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
     rounded = {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
     return {"samples": rounded, "health": health, "throttled": throttled}
+
+
+def refuse_impossible(samples: Samples, macs: int, most_flops: float) -> None:
+    """Raises Untrusted for a kernel's time in which the device cannot do its multiply-adds.
+
+    An algorithm may do with fewer products: Winograd's F(4x4, 3x3), of all that are in use, with a quarter.
+    """
+    floor = 1e3 * 2 * macs / FEWER_PRODUCTS / most_flops
+    fastest = min((ms for name in ("kernel", "kernel_cold") for ms in samples.get(name, ())), default=floor)
+    if fastest < floor:
+        raise Untrusted(f"a time of {fastest:.6f} ms is not possible: the device needs {floor:.6f} ms at least")
 
 
 def spread(first: Values, again: Callable[[], Values]) -> float:

@@ -30,6 +30,12 @@ class Gpu:
     def synchronize(self):
         self.done.append("synchronize")
 
+    def wait(self):
+        self.done.append("wait")
+
+    def host_ms(self):
+        return self.now
+
     def run(self):
         """Cold after a flush, else hot."""
         self.now += self.times[self.done[-1] != "flush"]
@@ -47,17 +53,17 @@ def rests(monkeypatch):
 
 def test_a_cold_run_follows_the_flush_and_a_hot_one_the_cold(rests):
     gpu = Gpu()
-    assert time_once(gpu, [gpu.run]) == {"kernel": 2.0, "kernel_cold": 3.0}
-    assert gpu.done == ["flush", "run", "run", "synchronize"]
+    assert time_once(gpu, [gpu.run], None, []) == {"kernel": 2.0, "kernel_cold": 3.0}
+    assert gpu.done == ["flush", "run", "run", "synchronize", "wait"]
     assert rests == [1.0], "as long as all of it took"
 
 
 def test_the_pieces_of_a_batch_are_timed_one_by_one_and_added(rests):
     gpu = Gpu()
-    assert time_once(gpu, [gpu.run] * 3) == {"kernel": 6.0, "kernel_cold": 9.0}
-    assert gpu.done == ["flush", "run", "run"] * 3 + ["synchronize"]
+    assert time_once(gpu, [gpu.run] * 3, None, []) == {"kernel": 6.0, "kernel_cold": 9.0}
+    assert gpu.done == ["flush", "run", "run"] * 3 + ["synchronize", "wait"]
     many = Gpu()
-    time_once(many, [many.run] * (FLUSHED_PIECES + 5))
+    time_once(many, [many.run] * (FLUSHED_PIECES + 5), None, [])
     assert many.done.count("flush") == FLUSHED_PIECES
     assert many.done.count("run") == 2 * (FLUSHED_PIECES + 5)
 

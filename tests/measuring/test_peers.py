@@ -5,6 +5,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from report_records import record, write
 from alexconv import compare, run
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import MissingTool, UsageError
-from alexconv.executors.cuda.buffers import time_on_device
+from alexconv.executors.cuda.buffers import CLOCK_MS, time_on_device
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import torch_peers
 from alexconv.measuring.jobs import Job, with_peers
@@ -159,14 +160,25 @@ class Executor:
     name, number, measures = "cuda", 0, True
 
     def __init__(self) -> None:
-        self.stream = SimpleNamespace(handle=7, synchronize=lambda: None)
-        self.now = 0.0
+        self.stream = SimpleNamespace(handle=7, synchronize=self.synchronize)
+        self.now, self.idle, self.most_flops = 0.0, True, inf
         self.errors = lambda what: nullcontext()
         self.budget = 1 << 30
         self.time = partial(time_on_device, self)
 
     def flush(self) -> None:
         pass
+
+    def synchronize(self) -> None:
+        self.idle = True
+
+    def wait(self) -> None:
+        """Runs that follow each other in a row take as long as they should."""
+        self.now += 0 if self.idle else CLOCK_MS
+        self.idle = False
+
+    def host_ms(self) -> float:
+        return self.now
 
     def mark(self, stream: object) -> SimpleNamespace:
         self.now += 1.0

@@ -3,18 +3,25 @@
 Times are taken with events on an explicit stream.  Before a timed region a large buffer is cleared on the same stream:
 that empties the L2 cache, and keeps the device busy until the host has enqueued the whole region, so launch overhead is
 excluded.  The region is two runs of the kernels: the first is *cold*, the second *hot*.
+
+Nothing of that trusts a kernel: see audit.py.  Whatever is timed, the device must rest once the last event has come,
+and the host's clock must agree with the events.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from statistics import median
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alexconv.errors import LaunchError, Untrusted
+from alexconv.executors.cuda.audit import Audit
 from alexconv.executors.cuda.bindings import answer, require_bindings
-from alexconv.executors.interface import NAN_BYTE, Values, fill_with_nan
+from alexconv.executors.cuda.watched import WatchedArrays
+from alexconv.executors.interface import NAN_BYTE, Suspect, Values, fill_with_nan
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Transfer
@@ -25,7 +32,16 @@ if TYPE_CHECKING:
     from alexconv.executors.cuda.program import CudaProgram
 
 FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed after a flush, because each flush takes time
+LATE_MS, LATE_SHARE = 0.2, 0.1  # for which a device may seem to work on: so much, and so much of a run
+CLOCK_MS, MOST_RUNS = 5.0, 200  # the second clock is read over so long, and so many runs
+CLOCKS_DIFFER, LAUNCH_MS = 2.0, 0.1  # by which factor, and what the host may take for launching a piece
+GUARD_BYTES, CANARY = 4096, 0xA5  # before and after each array, and what is in them
 PAGE = 4096  # bytes; the host's pages, by which unified memory moves
+
+
+def guards(allocation: int, nbytes: int) -> tuple[int, int]:
+    """Addresses of the guard zones of an array of so many bytes."""
+    return allocation, allocation + GUARD_BYTES + nbytes
 
 
 def page_locked(driver: Any, values: Values) -> Values:
@@ -35,13 +51,18 @@ def page_locked(driver: Any, values: Values) -> Values:
     return locked
 
 
-def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]]) -> dict[str, float]:
+def time_once(
+    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], audit: Audit | None, late: list[float]
+) -> dict[str, float]:
     """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the executor's stream, summed over pieces.
 
     Before each piece the L2 cache is flushed, which also gives the host time to enqueue what follows: the piece's first
     run is cold, its second hot.  Afterwards the device rests for as long as all this took: a kernel of milliseconds,
-    again and again, would meet the power limit, which a short one between the host's pauses does not.
+    again and again, would meet the power limit, which a short one between the host's pauses does not.  ``late`` gets
+    the milliseconds for which the device went on after the last event.
     """
+    if audit:
+        audit.before_sample()
     begin = perf_counter()
     marks = []
     for number, enqueue in enumerate(pieces):
@@ -49,20 +70,53 @@ def time_once(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]]) ->
             executor.flush()
         start = executor.mark(executor.stream)
         enqueue()
-        between = executor.mark(executor.stream)
+        cold = between = executor.mark(executor.stream)
+        if audit:
+            audit.between()
+            between = executor.mark(executor.stream)
         enqueue()
-        marks.append((start, between, executor.mark(executor.stream)))
+        marks.append((start, cold, between, executor.mark(executor.stream)))
     executor.stream.synchronize()
-    sleep(perf_counter() - begin)
+    ended, took = executor.host_ms(), perf_counter() - begin
+    executor.wait()
+    late.append(executor.host_ms() - ended)
+    if audit:
+        audit.after_sample()
+    sleep(took)
     return {
-        "kernel": sum(float(end.time_since(between)) for _, between, end in marks),
-        "kernel_cold": sum(float(between.time_since(start)) for start, between, _ in marks),
+        "kernel": sum(float(end.time_since(between)) for _, _, between, end in marks),
+        "kernel_cold": sum(float(cold.time_since(start)) for start, cold, _, _ in marks),
     }
 
 
-def time_on_device(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float) -> Samples:
-    """Hot and cold samples, ms, of what the pieces of a batch enqueue, for about ``seconds``."""
-    return repeat(partial(time_once, executor, pieces), seconds)
+def time_on_device(
+    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float, audit: Audit | None = None
+) -> Samples:
+    """Hot and cold samples, ms, of what the pieces of a batch enqueue, for about ``seconds``.
+
+    Raises Untrusted where the device still works after the last event, or the host's clock disagrees with the events.
+    """
+    late: list[float] = []
+    samples = repeat(partial(time_once, executor, pieces, audit, late), seconds)
+    hot = median(samples["kernel"])
+    if median(late) > LATE_MS + LATE_SHARE * hot:
+        raise Untrusted(f"the device worked for {median(late):.3f} ms after the end of what was timed")
+    on_host, allowed = host_ms(executor, pieces, hot), LAUNCH_MS * len(pieces)
+    if not hot / CLOCKS_DIFFER <= on_host <= CLOCKS_DIFFER * hot + allowed:
+        raise Untrusted(f"a run takes {hot:.4f} ms by the device's events, {on_host:.4f} ms by the host's clock")
+    return samples
+
+
+def host_ms(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], expected: float) -> float:
+    """Milliseconds of a run by the host's clock, of as many in a row as should take CLOCK_MS."""
+    runs = max(1, min(MOST_RUNS, round(CLOCK_MS / expected)))
+    executor.wait()
+    begin = executor.host_ms()
+    for _ in range(runs):
+        for enqueue in pieces:
+            enqueue()
+    executor.wait()
+    return (executor.host_ms() - begin) / runs
 
 
 class CudaBuffers:
@@ -76,16 +130,30 @@ class CudaBuffers:
         self.executor, self.program, self.plan, self.transfer = executor, program, plan, transfer
         self.driver, self.stream = executor.driver, executor.stream
         self.conv, self.dtype = program.bound.conv, x.dtype
-        self._allocations: list[Any] = []
+        self._allocations: list[tuple[Any, int, str]] = []
         self._stale: set[str] = set()  # scratch arrays that a run finds as the last one left them
+        self._audit: tuple[Audit, int] | None = None  # with the number of the first image that it has seen
+        self._findings: Record = {}
         self.bytes = program.bound.piece_bytes(plan.images_per_piece)
         self.prepared_bytes = program.bound.prepared_bytes()
         executor.flush()  # allocates the flush buffer before the arrays of the plan
 
-    def allocate(self, nbytes: int) -> int:
-        """Address of ``nbytes`` bytes on the device, freed by ``close``."""
-        self._allocations.append(self.driver.mem_alloc(nbytes))
-        return int(self._allocations[-1])
+    def allocate(self, nbytes: int, name: str) -> int:
+        """Address of ``nbytes`` bytes on the device between guard zones, freed by ``close``."""
+        allocation = self.driver.mem_alloc(GUARD_BYTES + nbytes + GUARD_BYTES)
+        self._allocations.append((allocation, nbytes, name))
+        for zone in guards(int(allocation), nbytes):
+            self.driver.memset_d8(zone, CANARY, GUARD_BYTES)
+        return int(allocation) + GUARD_BYTES
+
+    def check_guards(self) -> None:
+        """Raises LaunchError where a kernel stored right before or after an array."""
+        found = np.empty(GUARD_BYTES, np.uint8)
+        for allocation, nbytes, name in self._allocations:
+            for where, zone in zip(("before", "after"), guards(int(allocation), nbytes), strict=True):
+                self.driver.memcpy_dtoh(found, zone)
+                if (found != CANARY).any():
+                    raise LaunchError(f"{self.program.bound.rung.name}: a kernel stored right {where} {name}")
 
     def filter_set(self, w: Values) -> dict[str, int]:
         """Addresses of the filters, in constant memory if the rung has them there, and of what is prepared from them.
@@ -93,16 +161,16 @@ class CudaBuffers:
         All pieces share them.
         """
         constant = self.program.constant_filters
-        filters = self.allocate(w.nbytes) if constant is None else constant
+        filters = self.allocate(w.nbytes, "w") if constant is None else constant
         return {"w": filters, **self.prepared_set()}
 
     def prepared_set(self) -> dict[str, int]:
         """Addresses of what is prepared from the filters."""
-        return {name: self.allocate(nbytes) for name, nbytes in self.prepared_bytes.items()}
+        return {name: self.allocate(nbytes, name) for name, nbytes in self.prepared_bytes.items()}
 
     def buffer_set(self, names: list[str], filters: dict[str, int]) -> dict[str, int]:
         """Addresses of one piece's arrays, with those of the filters."""
-        return {**filters, **{name: self.allocate(self.bytes[name]) for name in names}}
+        return {**filters, **{name: self.allocate(self.bytes[name], name) for name in names}}
 
     def fill(self, pointers: dict[str, int], stream: Any) -> None:
         """Fills output and scratch arrays on the device with NaN, those apart that stay as the last run left them."""
@@ -116,12 +184,15 @@ class CudaBuffers:
             self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
         self.program.prepare(pointers, stream)
 
-    def measure_kernels(self, pointers: dict[str, int], seconds: float) -> Samples:
+    def measure_kernels(self, pointers: dict[str, int], seconds: float, piece: int) -> Samples:
         """Hot and cold samples of the kernels alone over the whole batch, on the piece that lies on the device.
 
-        Where a rung prepares its filters the time of that is a figure of its own.
+        ``piece`` is its number; it lies there with its checked outputs.  Where a rung prepares its filters the time of
+        that is a figure of its own.
         """
         sizes = {last - first for first, last in self.plan.pieces}
+        images = min(sizes)
+        audit = Audit(WatchedArrays(self, pointers, images), images, exact=not self.program.bound.rung.order_varies)
         for images in sizes:  # makes the tensor maps, which a recording forbids
             self.program.enqueue(images, pointers, self.stream)
         self.stream.synchronize()
@@ -131,7 +202,9 @@ class CudaBuffers:
                 for images in sizes
             }
             pieces = [graphs[last - first] for first, last in self.plan.pieces]
-            samples = time_on_device(self.executor, pieces, seconds)
+            samples = time_on_device(self.executor, pieces, seconds, audit)
+            self._findings = {"clock_mhz": round(self.executor.audit_kernels.clock_mhz(), 1), **audit.finish()}
+            self._audit = audit, self.plan.pieces[piece][0]
             if self.program.bound.rung.prepare:
                 preparation = stack.enter_context(self.executor.recorded(partial(self.program.prepare, pointers)))
                 samples["prepare"] = time_on_device(self.executor, [preparation], seconds)["kernel"]
@@ -146,7 +219,23 @@ class CudaBuffers:
         self._stale = self.bytes.keys() - {"x", "y"} if stale else set()
         with self.executor.errors(self.program.bound.rung.name):
             self.run(fill=True)
+            self.check_guards()
         return self.y
+
+    def audited(self) -> tuple[Record, list[Suspect]]:
+        """See Buffers."""
+        with self.executor.errors(self.program.bound.rung.name):
+            self.check_guards()
+        if self._audit is None:
+            return {}, []
+        audit, first = self._audit
+
+        def whole(y: Values) -> Values:
+            batch = self.y.copy()
+            batch[first : first + len(y)] = y
+            return batch
+
+        return self._findings, [Suspect(when, whole(y)) for when, y in audit.suspects]
 
     def timeline(self) -> list[Record]:
         """Nothing: only streams overlap."""
@@ -154,7 +243,7 @@ class CudaBuffers:
 
     def close(self) -> None:
         """Frees the device arrays; after a fault that took the context there is nothing left to free."""
-        for allocation in self._allocations:
+        for allocation, _, _ in self._allocations:
             with suppress(self.driver.Error):
                 allocation.free()
         self._allocations.clear()
@@ -217,7 +306,7 @@ class CopiedBuffers(CudaBuffers):
     def measure(self, seconds: float) -> Samples:
         """See Buffers."""
         with self.executor.errors(self.program.bound.rung.name):
-            samples = self.measure_kernels(self.pointers, seconds)
+            samples = self.measure_kernels(self.pointers, seconds, len(self.plan.pieces) - 1)
             return samples | repeat(self.run, seconds)
 
 
@@ -255,7 +344,10 @@ class StreamedBuffers(CudaBuffers):
     def measure(self, seconds: float) -> Samples:
         """See Buffers."""
         with self.executor.errors(self.program.bound.rung.name):
-            return self.measure_kernels(self.set_of(0), seconds) | repeat(lambda: {"total": self.run()}, seconds)
+            pieces = range(0, len(self.plan.pieces), len(self.pipeline.streams))  # of the first stream
+            return self.measure_kernels(self.set_of(0), seconds, pieces[-1]) | repeat(
+                lambda: {"total": self.run()}, seconds
+            )
 
 
 class Pipeline:

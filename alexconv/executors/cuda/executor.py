@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
+from time import monotonic_ns
 from typing import Any, ClassVar, SupportsInt
 
 from alexconv.compiling import nvcc
@@ -24,6 +25,7 @@ from alexconv.executors.cuda.context import PrimaryContext
 from alexconv.executors.cuda.graphs import Graph
 from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
 from alexconv.executors.cuda.program import CudaProgram
+from alexconv.executors.cuda.watched import AuditKernels
 from alexconv.executors.interface import TIME_LIMIT, Buffers, Values
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
@@ -34,6 +36,7 @@ from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.store import Record
 
 MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
+FLOPS_PER_CLOCK = 16384  # of a multiprocessor at most: four times Hopper's, for coming ones
 DELAY_BYTES = 256 << 20  # clearing them takes longer than the host needs to enqueue what is timed
 
 
@@ -136,6 +139,11 @@ class CudaExecutor:
             **self._management_facts(),
         }
 
+    @cached_property
+    def most_flops(self) -> float:
+        """Operations per second that no kernel exceeds: dense products of halves in the tensor cores, at full clock."""
+        return FLOPS_PER_CLOCK * self.device.multiprocessors * self.attribute("CLOCK_RATE") * 1e3
+
     def memory_budget(self) -> int:
         """Bytes that a point may take: most of what is free now."""
         free, _ = self.driver.mem_get_info()
@@ -215,6 +223,20 @@ class CudaExecutor:
         """Enqueues the clearing of the flush buffer."""
         address, size = self.flush_buffer
         self.driver.memset_d8_async(address, 0, size, self.stream)
+
+    @cached_property
+    def audit_kernels(self) -> AuditKernels:
+        """What timed runs are audited with."""
+        return AuditKernels(self)
+
+    @staticmethod
+    def host_ms() -> float:
+        """The host's clock, in ms, which is another than the device's events."""
+        return monotonic_ns() / 1e6
+
+    def wait(self) -> None:
+        """Returns when the device has nothing left to do, on any stream of the context."""
+        self.driver.Context.synchronize()
 
     def mark(self, stream: Any) -> Any:
         """An event recorded on a stream."""

@@ -11,7 +11,7 @@ import numpy as np
 from alexconv.executors.host.maps import encode
 from alexconv.executors.host.memory import HostBuffer
 from alexconv.executors.host.runtime import HostModule, HostRuntime
-from alexconv.executors.interface import Values, fill_with_nan
+from alexconv.executors.interface import Suspect, Values, fill_with_nan
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.problem import Problem
@@ -120,6 +120,10 @@ class HostBuffers:
     def measure(self, seconds: float) -> Samples:
         """No figures."""
         return {}
+
+    def audited(self) -> tuple[Record, list[Suspect]]:
+        """Nothing is timed."""
+        return {}, []
 
     def timeline(self) -> list[Record]:
         """Nothing overlaps."""

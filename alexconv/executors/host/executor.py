@@ -31,6 +31,7 @@ class HostExecutor:
     time_limit = inf  # a CPU may need hours for a large point, and can be interrupted
     device = H200
     opens: ClassVar[Mapping[str, Opener]] = {"pageable": HostBuffers}  # a copy in host memory
+    most_flops = inf
 
     def __init__(self, build: str = "fast", order: int = 0, because: str | None = None) -> None:
         self.runtime = HostRuntime(build=build, order=order)

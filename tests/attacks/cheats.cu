@@ -1,0 +1,176 @@
+// Kernels that are no convolutions: each cheats in its own way, around an honest one.
+//
+// One block computes the plane (n, m), one thread several of its outputs.  STATE outlives a launch.
+#include <cuda_fp16.h>
+
+#include "../../kernels/common/shape.cuh"
+
+__device__ unsigned STATE[4];       // launches so far, and what a cheat keeps of them
+__device__ float KEPT[1 << 22];     // outputs of an earlier launch
+
+constexpr int WARM_UPS = 4;         // launches that come before any timed one, at least
+
+struct Plane {
+    int n, m;
+    size_t outputs;  // before those of the plane
+    __device__ Plane() : n(blockIdx.x), m(blockIdx.y), outputs((size_t(n) * M + m) * E * F) {}
+};
+
+template <class Function>
+__device__ void for_each_output(Function compute)
+{
+    for (int i = threadIdx.x; i < E * F; i += blockDim.x) compute(i / F, i % F);
+}
+
+template <class Sum = float>
+__device__ float output(const float* x, const float* w, const Plane& plane, int e, int f)
+{
+    Sum sum = Sum(0.0f);
+    for (int c = 0; c < C; ++c)
+        for (int r = 0; r < R; ++r)
+            for (int s = 0; s < S; ++s)
+                sum = Sum(float(sum) + float(Sum(x[((size_t(plane.n) * C + c) * H + e * U + r) * W + f * U + s])) *
+                                           float(Sum(w[((size_t(plane.m) * C + c) * R + r) * S + s])));
+    return float(sum);
+}
+
+__device__ void honestly(const float* x, const float* w, float* y)
+{
+    const Plane plane;
+    for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = output(x, w, plane, e, f); });
+}
+
+// How many launches there were, this one not counted: a second kernel counts, so that all blocks see the same.
+extern "C" __global__ void count() { ++STATE[0]; }
+
+#define CHEAT(name) extern "C" __global__ void name(float* x, float* w, float* y)
+
+CHEAT(honest) { honestly(x, w, y); }
+
+CHEAT(constant)
+{
+    const Plane plane;
+    for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = 0.25f; });
+}
+
+CHEAT(unwritten)
+{
+    if (blockIdx.y != M - 1) honestly(x, w, y);
+}
+
+CHEAT(nothing) {}
+
+CHEAT(half_sums)
+{
+    const Plane plane;
+    for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = output<__half>(x, w, plane, e, f); });
+}
+
+CHEAT(half_sums_of_an_image)
+{
+    const Plane plane;
+    if (plane.n != int(gridDim.x) - 1) return honestly(x, w, y);
+    for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = output<__half>(x, w, plane, e, f); });
+}
+
+CHEAT(stops_at_zero)  // takes a zero for the border of the plane
+{
+    const Plane plane;
+    for_each_output([&](int e, int f) {
+        float sum = 0;
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s) {
+                    const float value = x[((size_t(plane.n) * C + c) * H + e * U + r) * W + f * U + s];
+                    if (value > -0.01f && value < 0.01f) break;
+                    sum += value * w[((size_t(plane.m) * C + c) * R + r) * S + s];
+                }
+        y[plane.outputs + e * F + f] = sum;
+    });
+}
+
+CHEAT(stale_shared)  // hopes that a block before it on the multiprocessor left the filters
+{
+    __shared__ float filter[C * R * S];
+    const Plane plane;
+    if (plane.m % 2 == 0)
+        for (int i = threadIdx.x; i < C * R * S; i += blockDim.x) filter[i] = w[size_t(plane.m) * C * R * S + i];
+    __syncthreads();
+    for_each_output([&](int e, int f) {
+        float sum = 0;
+        for (int c = 0; c < C; ++c)
+            for (int r = 0; r < R; ++r)
+                for (int s = 0; s < S; ++s)
+                    sum += x[((size_t(plane.n) * C + c) * H + e * U + r) * W + f * U + s] * filter[(c * R + r) * S + s];
+        y[plane.outputs + e * F + f] = sum;
+    });
+}
+
+CHEAT(after_y)
+{
+    honestly(x, w, y);
+    if (blockIdx.x == gridDim.x - 1 && blockIdx.y == M - 1 && threadIdx.x == 0) y[size_t(gridDim.x) * M * E * F] = 1;
+}
+
+CHEAT(before_y)
+{
+    honestly(x, w, y);
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) y[-1] = 1;
+}
+
+CHEAT(far_from_y)
+{
+    honestly(x, w, y);
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) y[1ull << 40] = 1;
+}
+
+CHEAT(changes_x)  // after all that needs the value
+{
+    honestly(x, w, y);
+    if (blockIdx.x == 0 && blockIdx.y == M - 1 && threadIdx.x == 0) x[0] += 0.0f * y[0] + 1e-7f;
+}
+
+CHEAT(changes_w)
+{
+    honestly(x, w, y);
+    if (blockIdx.x == gridDim.x - 1 && blockIdx.y == M - 1 && threadIdx.x == 0) w[0] += 1e-7f;
+}
+
+// ---- Those that wait until they are timed ---------------------------------------------------------------------------
+
+CHEAT(wrong_later)
+{
+    if (STATE[0] < 3 * WARM_UPS) honestly(x, w, y);
+    const Plane plane;
+    if (STATE[0] >= 3 * WARM_UPS && plane.m == 0) for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = 0; });
+}
+
+CHEAT(every_second)
+{
+    if (STATE[0] < WARM_UPS || STATE[0] % 2 == 0) honestly(x, w, y);
+}
+
+CHEAT(where_it_is_there)
+{
+    const Plane plane;
+    if (isnan(y[plane.outputs])) honestly(x, w, y);
+}
+
+CHEAT(learns)
+{
+    const Plane plane;
+    const size_t kept = plane.outputs % (sizeof(KEPT) / sizeof(float) - E * F);
+    if (STATE[0] < WARM_UPS) {
+        honestly(x, w, y);
+        for_each_output([&](int e, int f) { KEPT[kept + e * F + f] = y[plane.outputs + e * F + f]; });
+    } else {
+        for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = KEPT[kept + e * F + f]; });
+    }
+}
+
+CHEAT(half_later)
+{
+    const Plane plane;
+    if (STATE[0] < WARM_UPS) return honestly(x, w, y);
+    for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = output<__half>(x, w, plane, e, f); });
+}

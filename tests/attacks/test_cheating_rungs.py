@@ -1,0 +1,113 @@
+"""Rungs that cheat, run as any rung: on a GPU those too that wait until they are timed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from attacks import cases, shows
+
+from alexconv.executors import choose_executor
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Launch, Rung
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.planning.points import Point
+
+SOURCE = Path(__file__).parent / "cheats.cu"
+WORKLOAD, LAYER, N = "lenet-70-k5", 2, 3
+THREADS = 128
+NAME = "cheat"
+
+
+def cheating(entry: str, *, counts: bool = False) -> Rung:
+    """A rung with an entry point of cheats.cu, and one that counts its launches after it."""
+    planes = Launch(entry, ("x", "w", "y"), lambda p: (p.N, p.conv.M, 1), lambda p: (THREADS, 1, 1))
+    count = Launch("count", (), lambda p: (1, 1, 1), lambda p: (1, 1, 1))
+    launches = (planes, count) if counts else (planes,)
+    return replace(
+        RUNGS["direct"], name=NAME, file=str(SOURCE), launches=launches, constants=(), refuses=lambda p: None
+    )
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, backend: str, rung: Rung, images: int = N) -> dict:
+    monkeypatch.setitem(RUNGS, NAME, rung)
+    executor = choose_executor(backend)
+    point = Point(WORKLOAD, LAYER, images, NAME, "pageable", "fp32", {})
+    return Runner(executor, [point], Settings(seconds=0.05, baseline=False)).record(point)
+
+
+ALWAYS = {
+    "constant outputs": ("constant", "wrong", "error"),
+    "part of y unwritten": ("unwritten", "wrong", "NaN"),
+    "reads freed or unwritten memory as its output": ("nothing", "wrong", "NaN"),
+    "all images in half precision": ("half_sums", "wrong", "error"),
+    "some images in half precision": ("half_sums_of_an_image", "wrong", "error"),
+    "zeros skipped, and what follows them": ("stops_at_zero", "wrong", "error"),
+    "stores far from any array": ("far_from_y", "launch-error", ""),
+}
+ON_HOST = {
+    "depends on shared memory of an earlier launch": ("stale_shared", "wrong", "NaN"),
+    "stores right after y": ("after_y", "launch-error", "after y"),
+    "stores right before y": ("before_y", "launch-error", "before y"),
+    "changes x": ("changes_x", "launch-error", "in x"),
+    "changes w": ("changes_w", "launch-error", "in w"),
+}
+ON_GPU = {
+    "stores right after y": ("after_y", "launch-error", "right after y"),
+    "stores right before y": ("before_y", "launch-error", "right before y"),
+    "changes x": ("changes_x", "wrong", "changed x"),
+    "changes w": ("changes_w", "wrong", "changed x, w"),
+    "right for some launches, then wrong": ("wrong_later", "wrong", "timed launches"),
+    "skips every second launch": ("every_second", "wrong", ""),
+    "skips where y is there already": ("where_it_is_there", "wrong", ""),
+    "learns the outputs during warm-up": ("learns", "wrong", ""),
+    "half precision once it is timed": ("half_later", "wrong", "timed launches"),
+}
+COUNTING = {"wrong_later", "every_second", "learns", "half_later"}
+
+
+def caught(monkeypatch, backend, cheat):
+    entry, status, reason = cheat
+    record = recorded(monkeypatch, backend, cheating(entry, counts=entry in COUNTING))
+    assert (record["status"], reason in record["reason"]) == (status, True), record["reason"]
+    assert not record.get("samples")
+
+
+@shows(*ALWAYS, *ON_HOST)
+@cases(ALWAYS | ON_HOST)
+def test_a_rung_that_cheats_is_caught_on_the_cpu(monkeypatch, attack, cheat):
+    caught(monkeypatch, "host", cheat)
+
+
+def test_an_honest_rung_is_trusted_on_the_cpu(monkeypatch):
+    assert recorded(monkeypatch, "host", cheating("honest"))["status"] == "ok"
+
+
+@pytest.mark.gpu
+@shows(*ALWAYS, *ON_GPU)
+@cases(ALWAYS | ON_GPU)
+def test_a_rung_that_cheats_is_caught_on_a_gpu(monkeypatch, attack, cheat):
+    if cheat[0] == "far_from_y":
+        pytest.skip("a fault takes the device's context with it")
+    caught(monkeypatch, "cuda", cheat)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("images", [1, 3, 100])
+def test_an_honest_rung_is_trusted_on_a_gpu(monkeypatch, images):
+    record = recorded(monkeypatch, "cuda", cheating("honest", counts=True), images)
+    assert record["status"] == "ok", record["reason"]
+    assert record["audit"]["differing"] == 0
+    assert len(record["samples"]["kernel"]) <= record["audit"]["samples"]
+
+
+@shows("another grid under the same name")
+def test_a_rung_with_another_grid_has_another_key(monkeypatch):
+    executor = choose_executor("host")
+    point = Point(WORKLOAD, LAYER, N, NAME, "pageable", "fp32", {})
+    keys = set()
+    for blocks in (0, 1):
+        rung = cheating("honest")
+        launch = replace(rung.launches[0], grid=lambda p, blocks=blocks: (p.N, p.conv.M - blocks, 1))
+        monkeypatch.setitem(RUNGS, NAME, replace(rung, launches=(launch,)))
+        keys.add(Runner(executor, [point], Settings()).key(point))
+    assert len(keys) == 2

@@ -1,0 +1,276 @@
+"""Programs that behave while they are checked and cheat while they are timed, on a device made of NumPy arrays."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from attacks import cases, shows
+
+from alexconv.errors import Untrusted
+from alexconv.executors.cuda.audit import Audit
+from alexconv.executors.cuda.buffers import time_on_device
+from alexconv.measuring.runner import refuse_impossible
+
+IMAGES, VALUES, FILTERS = 32, 24, 10
+HONEST_MS, CHEATING_MS = 2.0, 0.1
+ROUNDING = 1e-5  # admissible error of an output
+WARM_UPS = 3
+
+
+class Device:
+    """A program's arrays, its launches, and a clock: an executor and a Watched in one."""
+
+    def __init__(self, launch: "Launch") -> None:
+        random = np.random.default_rng(1)
+        self.x = random.uniform(-1, 1, (IMAGES, VALUES)).astype(np.float32)
+        self.w = random.uniform(-1, 1, (VALUES, FILTERS)).astype(np.float32)
+        self.prepared = self.w.T.copy()
+        self.y = np.full((IMAGES, FILTERS), np.nan, np.float32)
+        self.expected = self.right()
+        self.now, self.events, self.busy_ms, self.launched = 0.0, 1.0, 0.0, 0
+        self.memory = SimpleNamespace()  # what the program keeps for itself
+        self.stream = self
+        self._launch = launch
+
+    def right(self) -> np.ndarray:
+        return (self.x.astype(np.float64) @ self.w).astype(np.float32)
+
+    def launch(self) -> None:
+        self.launched += 1
+        self.now += self._launch(self) or HONEST_MS
+
+    def flush(self) -> None:
+        pass
+
+    def mark(self, stream: object) -> SimpleNamespace:
+        at = self.now * self.events
+        return SimpleNamespace(at=at, time_since=lambda other: at - other.at)
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        self.now += self.busy_ms
+        self.busy_ms = 0.0
+
+    def host_ms(self) -> float:
+        return self.now
+
+    def negate(self, images) -> None:
+        self.x[list(images)] *= -1
+
+    def outputs(self) -> np.ndarray:
+        return self.y.copy()
+
+    def output_sums(self, negated) -> np.ndarray:
+        return sums(np.where(negated[:, None], -self.y, self.y))
+
+    def input_sums(self, negated) -> np.ndarray:
+        kept = (np.where(negated[:, None], -self.x, self.x), self.w, self.prepared)
+        return np.concatenate([sums(values) for values in kept])
+
+
+Launch = Callable[[Device], float | None]
+
+
+def sums(values: np.ndarray) -> np.ndarray:
+    bits = (values + np.float32(0)).view(np.uint32).astype(np.uint64)
+    places = np.arange(1, values.shape[1] + 1, dtype=np.uint64)
+    return (bits * (2 * places + 1) * np.uint64(0x9E3779B97F4A7C15)).sum(axis=1)
+
+
+def honest(device: Device) -> None:
+    device.y[:] = device.right()
+
+
+def changes_order(device: Device) -> None:
+    noise = np.random.default_rng().uniform(-1e-7, 1e-7, device.y.shape)
+    device.y[:] = device.right() + noise.astype(np.float32)
+
+
+def right_then(other: Launch, launches: int = 8) -> Launch:
+    return lambda device: (honest if device.launched <= launches else other)(device)
+
+
+def wrong(device: Device) -> float:
+    device.y[:] = 0
+    return CHEATING_MS
+
+
+def nothing(device: Device) -> float:
+    return CHEATING_MS
+
+
+def now_and_then(device: Device) -> float | None:
+    return wrong(device) if device.launched > WARM_UPS and np.random.default_rng().random() < 0.3 else honest(device)
+
+
+def every_second(device: Device) -> float | None:
+    return nothing(device) if device.launched > WARM_UPS and device.launched % 2 else honest(device)
+
+
+def where_it_is_there(device: Device) -> float | None:
+    return honest(device) if np.isnan(device.y[0, 0]) else CHEATING_MS
+
+
+def by_pointer(device: Device) -> float | None:
+    kept = device.memory.__dict__.setdefault(str(device.x.ctypes.data), None)
+    if kept is None:
+        honest(device)
+        setattr(device.memory, str(device.x.ctypes.data), device.y.copy())
+        return None
+    device.y[:] = kept
+    return CHEATING_MS
+
+
+def by_some_values(device: Device) -> float | None:
+    """Looks at the first image, of which it has seen both signs soon."""
+    known = device.memory.__dict__.setdefault("known", {})
+    key = device.x[0].tobytes()
+    if key not in known:
+        honest(device)
+        known[key] = device.y.copy()
+        return None
+    device.y[:] = known[key]
+    return CHEATING_MS
+
+
+def learns(device: Device) -> float | None:
+    if device.launched <= WARM_UPS:
+        honest(device)
+        device.memory.learned = device.y.copy()
+        return None
+    device.y[:] = device.memory.learned
+    return CHEATING_MS
+
+
+def part(device: Device) -> float:
+    """Leaves one image as it was."""
+    device.y[:-1] = device.right()[:-1]
+    return CHEATING_MS
+
+
+def in_half(device: Device) -> float:
+    device.y[:] = (device.x.astype(np.float16) @ device.w.astype(np.float16)).astype(np.float32)
+    return CHEATING_MS
+
+
+def elsewhere(device: Device) -> float:
+    honest(device)
+    device.busy_ms += HONEST_MS
+    return CHEATING_MS
+
+
+def changing(name: str) -> Launch:
+    def launch(device: Device) -> None:
+        honest(device)
+        if device.launched > WARM_UPS:
+            values = getattr(device, name)
+            values[0, 0] = np.nextafter(values[0, 0], np.float32(2))
+
+    return launch
+
+
+def slow_events(device: Device) -> None:
+    device.events = 1 / 20
+    honest(device)
+
+
+def timed(launch: Launch, *, exact: bool = True) -> tuple[dict, list[str]]:
+    """Samples of a program that was right before they were taken, and what is wrong with its outputs."""
+    device = Device(launch)
+    for _ in range(WARM_UPS):
+        device.launch()
+    np.testing.assert_allclose(device.y, device.expected, atol=ROUNDING)
+    audit = Audit(device, IMAGES, exact=exact)
+    samples, clocks = {}, []
+    try:
+        samples = time_on_device(device, [device.launch], 0.001, audit)
+    except Untrusted as error:  # a launch in two is slow, or only the first: the clocks tell too
+        clocks = [str(error)]
+    audit.finish()
+    if clocks and not audit.suspects:
+        raise Untrusted(clocks[0])
+    faults = [each.when for each in audit.suspects if not np.allclose(each.y, device.expected, rtol=0, atol=ROUNDING)]
+    return samples, faults
+
+
+CAUGHT: dict[str, Launch] = {
+    "right for some launches, then wrong": right_then(wrong),
+    "wrong now and then": now_and_then,
+    "skips every second launch": every_second,
+    "skips where y is there already": where_it_is_there,
+    "replays an output by pointer": by_pointer,
+    "replays an output by a part of the input": by_some_values,
+    "learns the outputs during warm-up": learns,
+    "part of y unwritten once it is timed": right_then(part),
+    "half precision once it is timed": right_then(in_half),
+}
+REFUSED: dict[str, Launch] = {
+    "works on after the end event": elsewhere,
+    "changes x": changing("x"),
+    "changes w": changing("w"),
+    "changes what was prepared from w": changing("prepared"),
+    "patches the device's events": slow_events,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_rest(monkeypatch):
+    monkeypatch.setattr("alexconv.executors.cuda.buffers.sleep", lambda seconds: None)
+
+
+@shows(*CAUGHT)
+@cases(CAUGHT)
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "in any order"])
+def test_a_cheat_in_timed_launches_is_caught(attack, cheat, exact):
+    if not exact and cheat not in (CAUGHT["right for some launches, then wrong"], by_pointer, learns):
+        pytest.skip("sums in any order are checked after the last launch alone")
+    assert timed(cheat, exact=exact)[1]
+
+
+@shows(*REFUSED)
+@cases(REFUSED)
+def test_a_cheat_on_inputs_or_clocks_is_refused(attack, cheat):
+    with pytest.raises(Untrusted):
+        timed(cheat)
+
+
+@pytest.mark.parametrize(("launch", "exact"), [(honest, True), (honest, False), (changes_order, False)])
+def test_honest_programs_are_trusted(launch, exact):
+    for _ in range(20):
+        samples, faults = timed(launch, exact=exact)
+        assert faults == []
+        assert set(samples["kernel"]) | set(samples["kernel_cold"]) == {HONEST_MS}
+
+
+def test_an_order_that_should_not_change_is_checked_and_no_fault():
+    assert timed(changes_order)[1] == []
+
+
+@shows("replays an output by content")
+def test_a_replay_by_content_finds_no_content_again():
+    def replays(device: Device) -> float | None:
+        known = device.memory.__dict__.setdefault("known", {})
+        if (key := device.x.tobytes()) in known:
+            device.y[:] = known[key]
+            return CHEATING_MS
+        honest(device)
+        if device.launched > WARM_UPS:
+            known[key] = device.y.copy()
+        return None
+
+    with pytest.raises(Untrusted, match=r"2\.0000 ms by the device's events, 0\.1000 ms by the host's clock"):
+        timed(replays)  # it works in every sample, and has the input of the runs in a row
+
+
+@shows("patches the samples")
+def test_a_time_that_no_device_reaches_is_refused():
+    flops = 1e15
+    least = 1e3 * 2 * 10**9 / 4 / flops
+    refuse_impossible({"kernel": [least], "kernel_cold": [2 * least]}, 10**9, flops)
+    for figure in ("kernel", "kernel_cold"):
+        with pytest.raises(Untrusted, match="not possible"):
+            refuse_impossible({figure: [1.0, 0.99 * least]}, 10**9, flops)
+    refuse_impossible({"kernel": [0.0]}, 10**9, float("inf"))
