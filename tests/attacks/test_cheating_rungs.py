@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from attacks import cases, shows
+from ladders import ladder_with
 
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
@@ -28,11 +29,11 @@ def cheating(entry: str, *, counts: bool = False) -> Rung:
     )
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch, backend: str, rung: Rung, images: int = N) -> dict:
-    monkeypatch.setitem(RUNGS, NAME, rung)
+def recorded(backend: str, rung: Rung, images: int = N) -> dict:
     executor = choose_executor(backend)
     point = Point(WORKLOAD, LAYER, images, NAME, "pageable", "fp32", {})
-    return Runner(executor, [point], Settings(seconds=0.05, baseline=False)).record(point)
+    with ladder_with(rung):
+        return Runner(executor, [point], Settings(seconds=0.05, baseline=False)).record(point)
 
 
 ALWAYS = {
@@ -65,49 +66,49 @@ ON_GPU = {
 COUNTING = {"wrong_later", "every_second", "learns", "half_later"}
 
 
-def caught(monkeypatch, backend, cheat):
+def caught(backend, cheat):
     entry, status, reason = cheat
-    record = recorded(monkeypatch, backend, cheating(entry, counts=entry in COUNTING))
+    record = recorded(backend, cheating(entry, counts=entry in COUNTING))
     assert (record["status"], reason in record["reason"]) == (status, True), record["reason"]
     assert not record.get("samples")
 
 
 @shows(*ALWAYS, *ON_HOST)
 @cases(ALWAYS | ON_HOST)
-def test_a_rung_that_cheats_is_caught_on_the_cpu(monkeypatch, attack, cheat):
-    caught(monkeypatch, "host", cheat)
+def test_a_rung_that_cheats_is_caught_on_the_cpu(attack, cheat):
+    caught("host", cheat)
 
 
-def test_an_honest_rung_is_trusted_on_the_cpu(monkeypatch):
-    assert recorded(monkeypatch, "host", cheating("honest"))["status"] == "ok"
+def test_an_honest_rung_is_trusted_on_the_cpu():
+    assert recorded("host", cheating("honest"))["status"] == "ok"
 
 
 @pytest.mark.gpu
 @shows(*ALWAYS, *ON_GPU)
 @cases(ALWAYS | ON_GPU)
-def test_a_rung_that_cheats_is_caught_on_a_gpu(monkeypatch, attack, cheat):
+def test_a_rung_that_cheats_is_caught_on_a_gpu(attack, cheat):
     if cheat[0] == "far_from_y":
         pytest.skip("a fault takes the device's context with it")
-    caught(monkeypatch, "cuda", cheat)
+    caught("cuda", cheat)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("images", [1, 3, 100])
-def test_an_honest_rung_is_trusted_on_a_gpu(monkeypatch, images):
-    record = recorded(monkeypatch, "cuda", cheating("honest", counts=True), images)
+def test_an_honest_rung_is_trusted_on_a_gpu(images):
+    record = recorded("cuda", cheating("honest", counts=True), images)
     assert record["status"] == "ok", record["reason"]
     assert record["audit"]["differing"] == 0
     assert len(record["samples"]["kernel"]) <= record["audit"]["samples"]
 
 
 @shows("another grid under the same name")
-def test_a_rung_with_another_grid_has_another_key(monkeypatch):
+def test_a_rung_with_another_grid_has_another_key():
     executor = choose_executor("host")
     point = Point(WORKLOAD, LAYER, N, NAME, "pageable", "fp32", {})
     keys = set()
     for blocks in (0, 1):
         rung = cheating("honest")
         launch = replace(rung.launches[0], grid=lambda p, blocks=blocks: (p.N, p.conv.M - blocks, 1))
-        monkeypatch.setitem(RUNGS, NAME, replace(rung, launches=(launch,)))
-        keys.add(Runner(executor, [point], Settings()).key(point))
+        with ladder_with(replace(rung, launches=(launch,))):
+            keys.add(Runner(executor, [point], Settings()).key(point))
     assert len(keys) == 2
