@@ -41,7 +41,7 @@ __device__ void honestly(const float* x, const float* w, float* y)
 }
 
 // How many launches there were, this one not counted: a second kernel counts, so that all blocks see the same.
-extern "C" __global__ void count() { ++STATE[0]; }
+extern "C" __global__ void count(const float*) { ++STATE[0]; }
 
 #define CHEAT(name) extern "C" __global__ void name(float* x, float* w, float* y)
 

@@ -22,7 +22,7 @@ NAME = "cheat"
 def cheating(entry: str, *, counts: bool = False) -> Rung:
     """A rung with an entry point of cheats.cu, and one that counts its launches after it."""
     planes = Launch(entry, ("x", "w", "y"), lambda p: (p.N, p.conv.M, 1), lambda p: (THREADS, 1, 1))
-    count = Launch("count", (), lambda p: (1, 1, 1), lambda p: (1, 1, 1))
+    count = Launch("count", ("y",), lambda p: (1, 1, 1), lambda p: (1, 1, 1))
     launches = (planes, count) if counts else (planes,)
     return replace(
         RUNGS["direct"], name=NAME, file=str(SOURCE), launches=launches, constants=(), refuses=lambda p: None

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed after a flush, because each flush takes time
 LATE_MS, LATE_SHARE = 0.2, 0.1  # for which a device may seem to work on: so much, and so much of a run
 CLOCK_MS, MOST_RUNS = 5.0, 200  # the second clock is read over so long, and so many runs
+WARM_MS = 2.0  # of runs before the clock under their load is read
 CLOCKS_DIFFER, LAUNCH_MS = 2.0, 0.1  # by which factor, and what the host may take for launching a piece
 GUARD_BYTES, CANARY = 4096, 0xA5  # before and after each array, and what is in them
 PAGE = 4096  # bytes; the host's pages, by which unified memory moves
@@ -107,9 +108,14 @@ def time_on_device(
     return samples
 
 
+def runs_in(ms: float, expected: float) -> int:
+    """How many runs, of which each should take so many ms, fill a time."""
+    return max(1, min(MOST_RUNS, round(ms / expected)))
+
+
 def host_ms(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], expected: float) -> float:
     """Milliseconds of a run by the host's clock, of as many in a row as should take CLOCK_MS."""
-    runs = max(1, min(MOST_RUNS, round(CLOCK_MS / expected)))
+    runs = runs_in(CLOCK_MS, expected)
     executor.wait()
     begin = executor.host_ms()
     for _ in range(runs):
@@ -203,6 +209,8 @@ class CudaBuffers:
             }
             pieces = [graphs[last - first] for first, last in self.plan.pieces]
             samples = time_on_device(self.executor, pieces, seconds, audit)
+            for _ in range(runs_in(WARM_MS, median(samples["kernel"]))):
+                pieces[-1]()
             self._findings = {"clock_mhz": round(self.executor.audit_kernels.clock_mhz(), 1), **audit.finish()}
             self._audit = audit, self.plan.pieces[piece][0]
             if self.program.bound.rung.prepare:

@@ -1,0 +1,217 @@
+"""Mutants of every rung: which of them does anything notice, and what?
+
+python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0]
+
+A mutant is a kernel with one change: another operator, bound, index or number, a missing barrier.  It is compiled for
+the CPU and runs on a small, odd, non-square shape with three images.  One whose machine code is the original's is no
+mutant.  What may notice it: ``compiler``; ``fault``, its process ends or its threads wait in vain; ``endless``, it runs
+for a minute; ``error``, the max error on uniform inputs; ``integers``, sums of integers that must be exact; ``again``,
+a second run over what the first left in its scratch arrays; ``order``, the same integers with the threads of a block
+in other orders.  A line of FILE per mutant; rungs that FILE has as many of already are left out.
+"""
+
+import argparse
+import json
+import multiprocessing
+import random
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from alexconv.compiling.sources import source_files
+from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.errors import CompileError, LaunchError
+from alexconv.executors.host.executor import HostExecutor
+from alexconv.executors.interface import fill_with_nan, open_rung
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import FOLDER, Rung
+from alexconv.planning.checks import PRECISIONS, MaxError, exact_inputs
+from alexconv.planning.planner import plan
+from alexconv.planning.transfers import TRANSFERS
+from alexconv.shapes import Conv
+
+SHAPES = (
+    Conv(C=5, H=13, W=11, M=6, R=3, S=2),
+    Conv(C=8, H=13, W=11, M=6, R=3, S=2),
+    Conv(C=8, H=14, W=11, M=16, R=3, S=3),
+    Conv(C=64, H=9, W=8, M=64, R=3, S=3),
+)
+N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
+ENDLESS = 60.0  # seconds
+SWAPS = {"R": "S", "S": "R", "E": "F", "F": "E", "H": "W", "W": "H", "C": "M", "M": "C"}
+OPERATORS = {
+    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"},
+    **{"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "+=": "-=", "<<": ">>", ">>": "<<", "min": "max"},
+}
+BARRIERS = re.compile(r"\b(?:__sync\w+|\w*(?:wait|arrive|commit|fence)\w*)\([^;{}]*\);")
+TOKEN = re.compile(r"(?<![\w.])\d+(?![\w.])|\b[A-Za-z_]\w*\b|<<|>>|[<>=!+]=|&&|\|\||[-+*/%<>]")
+LEFT_ALONE = re.compile(
+    r"^\s*(?:#|//|\*|static_assert|ASSERT_|template|using|extern|struct|namespace|asm)|static_assert"
+)
+SHARED_FOLDERS = ("arch", "common")  # of headers that are not a family's own
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of one place: file, line number, what stood there and what stands there now."""
+
+    file: str
+    line: int
+    before: str
+    after: str
+    start: int
+    end: int
+
+
+def mutants_of(rung: Rung, draw: random.Random) -> Iterator[Mutant]:
+    """All mutants of a rung's own files, barriers first, each kind in random order."""
+    barriers, others = [], []
+    files = [file for file in source_files(rung.path) if file.parent.name not in SHARED_FOLDERS]
+    for file in files:
+        position = 0
+        for number, line in enumerate(file.read_text().splitlines(keepends=True), 1):
+            code = line.partition("//")[0]
+            if not LEFT_ALONE.search(code):
+                name = str(file.relative_to(FOLDER))
+                for found in BARRIERS.finditer(code):
+                    barriers.append(
+                        Mutant(name, number, found[0], ";", position + found.start(), position + found.end())
+                    )
+                for found in TOKEN.finditer(code):
+                    for after in changes(found[0], code, found.end()):
+                        place = position + found.start(), position + found.end()
+                        others.append(Mutant(name, number, found[0], after, *place))
+            position += len(line)
+    draw.shuffle(barriers)
+    draw.shuffle(others)
+    yield from barriers[:3]
+    yield from others
+
+
+def changes(token: str, code: str, end: int) -> list[str]:
+    """What may stand in a token's place."""
+    if token in SWAPS:
+        return [SWAPS[token]]
+    if token in OPERATORS:
+        template = token in "<>" and re.search(r"\w<[\w:, *]*>|cast<|<<<|#include|\w+<\w", code)
+        return [] if template else [OPERATORS[token]]
+    if token.isdecimal():
+        return [str(int(token) + 1)]
+    return []
+
+
+def outcome(rung: Rung, conv: Conv) -> list[str]:
+    """What notices that a rung is wrong."""
+    precision, constants = PRECISIONS[rung.precision], rung.resolve(conv, {}, N)
+    draw = np.random.default_rng(3)
+    x, w = (draw.uniform(-1, 1, shape).astype(np.float32) for shape in (conv.x_shape(N), conv.w_shape()))
+    integers = exact_inputs(conv, N, precision, seed=5)
+    found = []
+    cut = plan(BoundRung(rung, conv, constants), N, MEMORY)
+    try:
+        with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"]) as opened:
+            error = MaxError()
+            error.add(opened.outputs(), reference(conv, x, w), patch_norms(conv, x), filter_norms(w))
+        found += [] if error.passes(precision.tolerance(conv.K)) else ["error"]
+        expected = reference(conv, *integers)
+        with open_rung(HostExecutor(), cut, *integers, TRANSFERS["pageable"]) as opened:
+            found += [] if same(opened.outputs(), expected) else ["integers"]
+            buffers = opened.buffers
+            fill_with_nan(buffers.buffers["y"].bytes)
+            buffers.bring_in = lambda first, last: None  # scratch arrays stay as they are
+            found += [] if same(opened.outputs(), expected) else ["again"]
+        for order in ORDERS:
+            with open_rung(HostExecutor(order=order), cut, *integers, TRANSFERS["pageable"]) as opened:
+                if not same(opened.outputs(), expected):
+                    return [*found, "order"]
+    except CompileError:
+        return ["compiler"]
+    except LaunchError:
+        return [*found, "fault"]
+    return found
+
+
+def outcome_in_time(rung: Rung, conv: Conv) -> list[str]:
+    """The same, in a process that is ended when a kernel does not end."""
+    processes = multiprocessing.get_context("fork")
+    found = processes.SimpleQueue()
+    child = processes.Process(target=lambda: found.put(outcome(rung, conv)))
+    child.start()
+    child.join(ENDLESS)
+    if child.is_alive():
+        child.kill()
+        child.join()
+        return ["endless"]
+    return found.get() if not found.empty() else ["crash"]
+
+
+def same(y: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether outputs are equal; NaN is not."""
+    return bool((y.astype(np.float32) == expected).all())
+
+
+def machine_code(rung: Rung, conv: Conv) -> bytes:
+    """The compiled library; raises CompileError."""
+    bound = BoundRung(rung, conv, rung.resolve(conv, {}, N))
+    return HostExecutor().load(bound).module.path.read_bytes()
+
+
+def main() -> int:
+    """Writes a line per mutant."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("out", type=Path)
+    options.add_argument("--per-rung", type=int, default=10)
+    options.add_argument("--rungs")
+    options.add_argument("--seed", type=int, default=0)
+    chosen = options.parse_args()
+    lines = chosen.out.read_text().splitlines() if chosen.out.exists() else []
+    there = [json.loads(line)["rung"] for line in lines]
+    names = chosen.rungs.split(",") if chosen.rungs else [rung.name for rung in LADDER if not rung.gpu_only]
+    for name in names:
+        missing = chosen.per_rung - there.count(name)
+        if missing > 0:
+            run_rung(RUNGS[name], missing, random.Random(f"{chosen.seed} {name} {there.count(name)}"), chosen.out)
+    return 0
+
+
+def run_rung(rung: Rung, count: int, draw: random.Random, out: Path) -> None:
+    """Runs so many mutants of a rung."""
+    convs = [conv for conv in SHAPES if not rung.refuses(Problem(conv, N, rung.resolve(conv, {}, N)))]
+    with TemporaryDirectory() as temporary:
+        copy = Path(temporary) / "kernels"
+        shutil.copytree(FOLDER, copy)
+        mutated = replace(rung, file=str(copy / rung.file))
+        assert outcome(mutated, convs[0]) == [], rung.name
+        original = machine_code(mutated, convs[0])
+        for mutant in mutants_of(rung, draw):
+            file = copy / mutant.file
+            text = (FOLDER / mutant.file).read_text()
+            file.write_text(text[: mutant.start] + mutant.after + text[mutant.end :])
+            try:
+                if machine_code(mutated, convs[0]) == original:
+                    continue
+                noticed = outcome_in_time(mutated, convs[0])
+            except CompileError:
+                noticed = ["compiler"]
+            finally:
+                file.write_text(text)
+            if noticed == ["compiler"] and draw.random() < 0.8:
+                continue  # most are no valid C++: a few will do
+            facts = {name: value for name, value in asdict(mutant).items() if name not in ("start", "end")}
+            with out.open("a") as lines:
+                lines.write(json.dumps({"rung": rung.name, **facts, "noticed": noticed}) + "\n")
+            count -= 1
+            if not count:
+                return
+
+
+if __name__ == "__main__":
+    sys.exit(main())
