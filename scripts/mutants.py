@@ -7,7 +7,8 @@ the CPU and runs on a small, odd, non-square shape with three images.  One whose
 mutant.  What may notice it: ``compiler``; ``fault``, its process ends or its threads wait in vain; ``endless``, it runs
 for a minute; ``error``, the max error on uniform inputs; ``integers``, sums of integers that must be exact; ``again``,
 a second run over what the first left in its scratch arrays; ``order``, the same integers with the threads of a block
-in other orders.  A line of FILE per mutant; rungs that FILE has as many of already are left out.
+in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant; rungs of which FILE
+has as many already are left out.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import numpy as np
 from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.errors import CompileError, LaunchError
+from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.interface import fill_with_nan, open_rung
 from alexconv.kernels.bound import BoundRung
@@ -36,6 +38,7 @@ from alexconv.kernels.rung import FOLDER, Rung
 from alexconv.planning.checks import PRECISIONS, MaxError, exact_inputs
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.profiling.trace import spread_blocks, trace_launch
 from alexconv.shapes import Conv
 
 SHAPES = (
@@ -46,6 +49,7 @@ SHAPES = (
 )
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
 ENDLESS = 60.0  # seconds
+TRACED_BLOCKS = 4
 SWAPS = {"R": "S", "S": "R", "E": "F", "F": "E", "H": "W", "W": "H", "C": "M", "M": "C"}
 OPERATORS = {
     **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"},
@@ -132,11 +136,32 @@ def outcome(rung: Rung, conv: Conv) -> list[str]:
             with open_rung(HostExecutor(order=order), cut, *integers, TRANSFERS["pageable"]) as opened:
                 if not same(opened.outputs(), expected):
                     return [*found, "order"]
+        return found or (["race"] if races(rung, conv) else [])
     except CompileError:
         return ["compiler"]
     except LaunchError:
         return [*found, "fault"]
-    return found
+
+
+def races(rung: Rung, conv: Conv) -> bool:
+    """Whether the host trace finds two accesses to a byte that nothing puts in order."""
+    executor, cut = HostExecutor(build="trace"), plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), N, MEMORY)
+    program = executor.load(cut.bound)
+    x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, N), conv.w_shape()))
+    opened = HostBuffers(executor.runtime, program, cut, x, w)
+    opened.bring_in(0, N)
+    named = program.arguments(0, cut.bound.micro_batch(N), opened.buffers)
+    traces = (
+        trace_launch(
+            program.module,
+            launch,
+            [named[name] for name in launch.args],
+            opened.buffers.values(),
+            spread_blocks(launch.grid, TRACED_BLOCKS),
+        )
+        for launch in cut.bound.launches(N)
+    )
+    return any(found.races for found in traces)
 
 
 def outcome_in_time(rung: Rung, conv: Conv) -> list[str]:
