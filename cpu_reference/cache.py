@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 
@@ -240,15 +241,12 @@ class CachedReference:
         return Work(total, seconds)
 
     def _write(self, first: int, last: int, y: NDArray[np.float32]) -> None:
-        try:
-            with (
-                replacing(self.folder / f"images-{first:05}-{last:05}.h5") as path,
-                h5py.File(path, "w", libver=_HDF5_FORMAT) as file,
-            ):
-                file.attrs.update(self._attributes(first, last))
-                file.create_dataset(_DATASET, data=y, chunks=(1, *y.shape[1:]), fletcher32=True, fillvalue=np.nan)
-        except (OSError, RuntimeError) as error:  # HDF5 raises either when the disk is full
-            raise UsageError(f"cannot write to {self.folder} ({error}); set {CACHE_VARIABLE}") from None
+        whole = BytesIO()  # HDF5 says more than one line of a disk that is full
+        with h5py.File(whole, "w", libver=_HDF5_FORMAT) as file:
+            file.attrs.update(self._attributes(first, last))
+            file.create_dataset(_DATASET, data=y, chunks=(1, *y.shape[1:]), fletcher32=True, fillvalue=np.nan)
+        with replacing(self.folder / f"images-{first:05}-{last:05}.h5") as path:
+            path.write_bytes(whole.getbuffer())
 
 
 def ensure(

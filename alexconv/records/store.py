@@ -6,6 +6,9 @@ a finished run took; named by a digest of its content) or a *point* (one measure
 may be torn by a crash or a full disk: it is ignored when read, as is any line that lacks what others have, and closed
 off when the file is continued.
 
+A line has the checksum of its other fields, ``sum``, unless it is older than that: one that was changed since counts as
+torn.
+
 A header of type ``keys`` gives points of its file the keys of a later version that runs the same machine code for them;
 the last one in a file counts.
 """
@@ -24,6 +27,7 @@ from alexconv.records.names import in_present_names
 
 SCHEMA = 1
 KEYS = "keys"
+SUM = "sum"
 
 Record = dict[str, Any]
 _TEXTS = ("device", "host", "run", "name", "uuid", "backend", "cpu_model", "system", "command", "commit", "alexconv")
@@ -71,6 +75,8 @@ def read(paths: Iterable[Path]) -> Records:
         for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
+                if SUM in record and record.pop(SUM) != digest(record):
+                    raise ValueError("another checksum")
                 schema, kind = record["schema"], record["type"]
                 if b"\\u" in line:
                     json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
@@ -176,6 +182,8 @@ class RecordFile:
         return line
 
     def _write(self, line: Record) -> None:
+        as_read = json.loads(json.dumps(line))
+        line = {**line, SUM: digest(as_read)}
         try:
             with self.path.open("ab") as file:
                 file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")

@@ -1,0 +1,207 @@
+"""Kills, damage, and several at once: a record that was told is there, and what was damaged is noticed."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attack_size import examples, keep
+from report_records import record
+
+from alexconv.compiling.compiled import compiled
+from alexconv.cpu_reference.cache import ensure
+from alexconv.paths import CACHE_VARIABLE
+from alexconv.records.store import RecordFile, read
+from alexconv.shapes import Conv
+
+QUICK = ["--workload", "lenet-70-k5", "--N", "1", "--backend", "host", "--no-baseline", "--verbose"]
+RUNGS = "direct,direct-register,tiled,channels"
+TOLD = re.compile(r"\[\d+/\d+\] \S+ layer (\d) N=1 (\S+)(?: \[.*?\])? pageable: ok")
+SMALL = Conv(C=1, H=6, W=5, M=2, R=3, S=2)
+
+
+def started(module: str, *arguments: object, errors: Path, **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", f"alexconv.{module}", *map(str, arguments)]
+    with errors.open("wb") as stream:
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=stream, env={**os.environ, **environment}, cwd=errors.parent
+        )
+
+
+def killed_after(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it was killed before its own end."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        return True
+    return False
+
+
+def points_of(path: Path) -> set[tuple[int, str]]:
+    return {(each["point"]["layer"], each["point"]["rung"]) for each in read([path]).points if each["status"] == "ok"}
+
+
+def test_a_run_that_is_killed_at_any_moment_loses_nothing_that_it_told(tmp_path: Path) -> None:
+    draw, kills, lost = random.Random(), 0, 0
+    for number in range(examples(3)):
+        out, errors = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.err"
+        told: set[tuple[int, str]] = set()
+        for resume in ([], ["--resume"]):
+            run = started("run", *QUICK, "--rungs", RUNGS, "--out", out, *resume, errors=errors)
+            kills += killed_after(run, draw.uniform(0.3, 4.0))
+            told |= {(int(layer), rung) for layer, rung in TOLD.findall(errors.read_text())}
+            lost += len(told - (points_of(out) if out.exists() else set()))
+        if out.exists():
+            RecordFile(out)
+            lost += len(told - points_of(out))
+    keep("kill -9 of a run at a random moment", kills, "points told and lost", lost)
+    assert lost == 0
+
+
+def test_a_reference_that_is_killed_at_any_moment_is_right_afterwards(tmp_path: Path, cache: Path) -> None:
+    draw, kills, wrong = random.Random(), 0, 0
+    arguments = ["--workload", "lenet-86-k7", "--layers", "1", "--N", "400"]
+    for number in range(examples(2)):
+        process = started("reference", *arguments, errors=tmp_path / "errors", **{CACHE_VARIABLE: str(cache)})
+        kills += killed_after(process, draw.uniform(0.5, 2.5))
+        N, layer = 3, number % 2 + 1
+        conv = Conv(C=1, H=7 + number, W=6, M=3, R=3, S=2)
+        once = ensure("test", layer, conv, N).read(0, N)
+        wrong += not np.array_equal(once, ensure("test", layer, conv, N).read(0, N))
+        for file in cache.glob("reference/*/*.h5"):
+            wrong += file.stat().st_size == 0
+    keep("kill -9 of the reference at a random moment", kills, "files that are there and not whole", wrong)
+    assert wrong == 0
+
+
+def several(tmp_path: Path, count: int) -> None:
+    out = tmp_path / "shared.jsonl"
+    names = RUNGS.split(",")
+    processes = [
+        started("run", *QUICK, "--rungs", names[i % len(names)], "--out", out, errors=tmp_path / f"{i}.err")
+        for i in range(count)
+    ]
+    assert [process.wait(120) for process in processes] == [0] * count
+    found = read([out])
+    assert (found.unreadable, len(found.points)) == ([], 2 * count)
+    assert {each["status"] for each in found.points} == {"ok"}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_runs_at_once_share_a_cache_and_a_record_file(tmp_path: Path, cache: Path, count: int) -> None:
+    several(tmp_path, count)
+    keep("runs at once on one cache and one record file", count, "points lost or not whole")
+
+
+def damaged(whole: bytes, draw: random.Random) -> bytes:
+    """Cut short, or with one bit flipped, or with some bytes of another kind."""
+    place = draw.randrange(len(whole))
+    kind = draw.choice(["cut", "flip", "flip", "zeros"])
+    if kind == "cut":
+        return whole[:place]
+    if kind == "flip":
+        return whole[:place] + bytes([whole[place] ^ 1 << draw.randrange(8)]) + whole[place + 1 :]
+    return whole[:place] + bytes(min(16, len(whole) - place)) + whole[place + 16 :]
+
+
+def test_a_damaged_library_or_cubin_is_never_used(tmp_path: Path) -> None:
+    content, draw, used = random.Random(1).randbytes(5000), random.Random(), 0
+    path = tmp_path / "kernel.cubin"
+    compiled(path, lambda target: target.write_bytes(content))
+    whole = path.read_bytes()
+    for _ in range(tries := examples(300)):
+        path.write_bytes(damaged(whole, draw))
+        used += compiled(path, lambda target: target.write_bytes(content)) != content
+    keep("damaged cubins and libraries", tries, "used", used)
+    assert used == 0
+
+
+def test_a_damaged_reference_never_gives_other_outputs(cache: Path) -> None:
+    lines: list[str] = []
+
+    def reference() -> np.ndarray:
+        return ensure("test", 1, SMALL, 2, say=lines.append).read(0, 2)
+
+    expected, draw, wrong = reference(), random.Random(), 0
+    (file,) = cache.glob("reference/*/*.h5")
+    whole = file.read_bytes()
+    for _ in range(tries := examples(60)):
+        file.write_bytes(damaged(whole, draw))
+        wrong += not np.array_equal(reference(), expected)
+        file.write_bytes(whole)
+    keep("damaged HDF5 files of the reference", tries, "outputs changed", wrong)
+    assert wrong == 0
+
+
+def test_a_damaged_record_file_never_has_another_record(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    file = RecordFile(path)
+    for N in (1, 32, 128):
+        file.point(record("alexnet", 1, N, "direct"))
+    file.header("host", {"cpu": "a CPU"})
+    whole = path.read_bytes()
+    points = [json.dumps(each, sort_keys=True) for each in read([path]).points]
+    draw, wrong = random.Random(), 0
+    for _ in range(tries := examples(300)):
+        path.write_bytes(damaged(whole, draw))
+        found = read([path])
+        wrong += any(json.dumps(each, sort_keys=True) not in points for each in found.points)
+        wrong += len(found.points) + len(found.headers) + len(found.unreadable) < 1 and path.stat().st_size > 0
+    keep("damaged record files", tries, "records changed and taken for whole", wrong)
+    assert wrong == 0
+
+
+@pytest.mark.parametrize(
+    ("away", "status", "says"),
+    [
+        ({"PATH": "/nonexistent"}, 1, "no C++ compiler"),
+        ({"CXX": "/bin/false"}, 1, "does not run"),
+        ({"CXX": "/bin/true"}, 1, ""),
+        ({"HOME": "/nonexistent", CACHE_VARIABLE: ""}, None, ""),
+        ({"TERM": "", "COLUMNS": "x", "LANG": "C", "LC_ALL": "C"}, 0, ""),
+        ({"TMPDIR": "/nonexistent"}, 0, ""),
+        ({CACHE_VARIABLE: "/proc/1/nothing"}, 2, "cannot create the cache folder"),
+        ({"CUDA_VISIBLE_DEVICES": "", "LD_LIBRARY_PATH": "/nonexistent"}, 0, ""),
+    ],
+    ids=["PATH", "a compiler that fails", "a compiler that does nothing", "home", "terminal", "TMPDIR", "cache", "GPU"],
+)
+def test_a_missing_part_is_one_line_or_none(
+    tmp_path: Path, away: dict[str, str], status: int | None, says: str
+) -> None:
+    errors = tmp_path / "errors"
+    quiet = [word for word in QUICK if word != "--verbose"]
+    run = started("run", *quiet, "--rungs", "direct", "--out", tmp_path / "r.jsonl", errors=errors, **away)
+    ended = run.wait(120)
+    text = errors.read_text()
+    assert "Traceback" not in text
+    assert says in text
+    if status is not None:
+        assert ended == status, text
+    keep("parts taken away, one at a time", 1, "tracebacks")
+
+
+CALLS: dict[str, Callable[[], list[str]]] = {
+    "a full disk": lambda: ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash"],
+    "little memory": lambda: ["bash", "-c", 'ulimit -v 3000000; exec "$@"', "bash"],
+    "few files": lambda: ["bash", "-c", 'ulimit -n 24; exec "$@"', "bash"],
+}
+
+
+@pytest.mark.parametrize("limit", CALLS)
+def test_a_system_at_its_limit_is_no_traceback(tmp_path: Path, limit: str) -> None:
+    quiet = [word for word in QUICK if word != "--verbose"]
+    command = [sys.executable, "-m", "alexconv.run", *quiet, "--rungs", "direct", "--out", str(tmp_path / "r.jsonl")]
+    environment = {**os.environ, CACHE_VARIABLE: str(tmp_path / "cache"), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([*CALLS[limit](), *command], capture_output=True, text=True, env=environment, check=False)
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert done.returncode in (0, 1, 2)
+    keep("limits of the system reached", 1, "tracebacks")
