@@ -252,7 +252,7 @@ def test_a_file_that_cannot_be_rebuilt_is_an_error(monkeypatch: pytest.MonkeyPat
 def test_a_full_disk_and_a_folder_that_is_a_file_are_one_line(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="at least 1 image"):
         ensure("test", 1, CONV, 0)
-    with pytest.raises(UsageError, match=r"needs .* GB and .* has .* GB free"):
+    with pytest.raises(UsageError, match=r"needs .* bytes and .* has .* bytes free"):
         ensure("test", 1, CONV, 10**15)
     monkeypatch.setattr(h5py, "File", no_space)
     with pytest.raises(UsageError, match="No space left"):
