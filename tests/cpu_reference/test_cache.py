@@ -254,7 +254,7 @@ def test_a_full_disk_and_a_folder_that_is_a_file_are_one_line(cache: Path, monke
         ensure("test", 1, CONV, 0)
     with pytest.raises(UsageError, match=r"needs .* bytes and .* has .* bytes free"):
         ensure("test", 1, CONV, 10**15)
-    monkeypatch.setattr(h5py, "File", no_space)
+    monkeypatch.setattr(Path, "write_bytes", no_space)
     with pytest.raises(UsageError, match="No space left"):
         ensure("test", 1, CONV, 2)
     shutil.rmtree(cache)
