@@ -164,6 +164,8 @@ class SequenceRunner:
                 outputs = streamed_outputs(pipeline, run)
                 measure, timeline = partial(measure_pipeline, pipeline, run), pipeline.timeline
             else:
+                for buffers in own:  # brings inputs and filters to the device, where they stay, and makes tensor maps,
+                    buffers.outputs()  # which may not be made while a graph is recorded
                 launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(own)))
                 outputs = graph_outputs(own, launch)
                 measure, timeline = partial(self.executor.time, [launch]), list[Record]
@@ -238,7 +240,6 @@ def enqueue_all(opened: Sequence[Any]) -> None:
 def graph_outputs(opened: Sequence[Any], launch: Callable[[], None]) -> list[Values]:
     """The outputs of a launch of all layers, whose arrays were full of NaN before."""
     for buffers in opened:
-        buffers.outputs()  # brings inputs and filters to the device, where they stay
         buffers.fill(buffers.pointers, buffers.stream)
     launch()
     return [buffers.download() for buffers in opened]

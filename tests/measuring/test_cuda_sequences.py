@@ -27,7 +27,7 @@ def record(cuda, rung: str, N: int, transfer: str) -> dict:
     return sequences.SequenceRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(sequence)
 
 
-@pytest.mark.parametrize("rung", ["direct-register", "mma-tf32", "mma-scaled", "mma-split", "mma-half"])
+@pytest.mark.parametrize("rung", ["direct-register", "mma-tf32", "mma-split", "mma-half", "wgmma-half", "wgmma-split"])
 @pytest.mark.parametrize("N", [1, 3])
 def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
     if reason := RUNGS[rung].unsuited(cuda.capability):
