@@ -17,6 +17,8 @@ COMMANDS = {
     "tune": "alexconv.tune",
     "profile": "alexconv.profile",
     "predict": "alexconv.predict",
+    "check": "alexconv.check",
+    "new": "alexconv.new",
     "compare": "alexconv.compare",
     "report": "alexconv.reports.__main__",
     "reference": "alexconv.reference",

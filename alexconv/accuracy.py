@@ -25,6 +25,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.runner import FAILURES, Runner, Settings, Skip
 from alexconv.options import command_line, exits_cleanly, natural, program
+from alexconv.own.folders import add_own
 from alexconv.planning.points import Point, choose_rungs
 from alexconv.planning.transfers import transfer_named
 from alexconv.records import environment
@@ -174,6 +175,7 @@ def parser() -> argparse.ArgumentParser:
     add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host executor")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
+    add_own(options)
     return options
 
 

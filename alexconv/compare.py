@@ -24,6 +24,7 @@ from pathlib import Path
 
 from alexconv.messages import print_to_stderr
 from alexconv.options import exits_cleanly, positive, program
+from alexconv.own.folders import add_own
 from alexconv.planning.points import Point
 from alexconv.records.faults import fault_of
 from alexconv.records.statistics import FEWEST_FOR_INTERVAL, summarize
@@ -114,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--figure", default="kernel", choices=FIGURES, help="the time to compare (kernel)")
     parser.add_argument("--margin", type=positive, default=MARGIN, help=f"least relative change that counts ({MARGIN})")
     parser.add_argument("--fail-on-slower", action="store_true", help="exit status 1 if any point is SLOWER")
+    add_own(parser)
     options = parser.parse_args(arguments)
     before, after = read([options.before]), read([options.after])
     for path, records in ((options.before, before), (options.after, after)):

@@ -1,7 +1,9 @@
-"""Where the project keeps what it can make again: reference outputs, compiled kernels, baseline times."""
+"""Where the project keeps what it can make again, such as compiled kernels, and where its kernels lie."""
 
 import os
 import stat
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import platformdirs
@@ -10,6 +12,14 @@ from alexconv.errors import UsageError
 
 CACHE_VARIABLE = "ALEXCONV_CACHE_DIR"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@cache
+def kernels_folder() -> Path:
+    """The folder of the ladder's kernels, in which those of other folders find headers, too."""
+    spec = find_spec("alexconv.kernels")
+    assert spec and spec.origin
+    return Path(spec.origin).resolve().parent
 
 
 def cache_dir(part: str) -> Path:

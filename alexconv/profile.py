@@ -36,6 +36,7 @@ from alexconv.options import (
     natural,
     program,
 )
+from alexconv.own.folders import add_own
 from alexconv.planning.points import (
     Point,
     choose_rungs,
@@ -77,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add("--compare", nargs=2, type=Path, metavar=("GPU", "HOST"), help="two record files side by side, in Markdown")
     add("--child", type=Path, help=argparse.SUPPRESS)  # what Nsight Compute runs; FILE gets the kernels' order
+    add_own(options)
     return options
 
 

@@ -41,6 +41,7 @@ from alexconv.options import (
     positive,
     program,
 )
+from alexconv.own.folders import add_own
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import (
     Point,
@@ -145,6 +146,7 @@ def parser() -> argparse.ArgumentParser:
     add("--verbose", action="store_true", help="a line for each finished point, and a table with a row for each point")
     add("--json", action="store_true", help="finished records (or the list) as JSON on standard output")
     add("--version", action="version", version=f"alexconv {__version__}")
+    add_own(options)
     return options
 
 

@@ -41,6 +41,7 @@ from alexconv.options import (
     positive,
     program,
 )
+from alexconv.own.folders import add_own
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import (
     Point,
@@ -93,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=natural, default=0, help="seed of inputs, filters and the search (default: 0)")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add("--resume", action="store_true", help="take the candidates that FILE has from there, if nothing changed since")
+    add_own(options)
     return options
 
 

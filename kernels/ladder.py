@@ -1,10 +1,10 @@
-"""The ladder: every rung in reading order.  Its tables are read-only.
+"""The ladder: every rung in reading order.  Its tables are read-only, but for ``join``.
 
 A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folder: docs/adding-a-rung.md.  Whether
 ``auto`` prefers it is said in ``alexconv.tuning.auto``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from alexconv.kernels.gemm.ladder import GEMM_RUNGS
@@ -19,7 +19,7 @@ from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
 from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
 from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
 
-LADDER: tuple[Rung, ...] = (
+_ladder = [
     *SINGLE_RUNGS,
     *MULTI_RUNGS,
     *TILES_RUNGS,
@@ -30,13 +30,23 @@ LADDER: tuple[Rung, ...] = (
     *WGMMA_RUNGS,
     *RESIDENT_RUNGS,
     *WINOGRAD_RUNGS,
-)
-_rungs = {rung.name: rung for rung in LADDER}
-_former_names = {name: rung.name for rung in LADDER for name in rung.formerly}
+]
+_rungs = {rung.name: rung for rung in _ladder}
+_aliases = {rung.alias: rung.name for rung in _ladder}
+_former_names = {name: rung.name for rung in _ladder for name in rung.formerly}
 
+LADDER: Sequence[Rung] = _ladder
 RUNGS: Mapping[str, Rung] = MappingProxyType(_rungs)
-ALIASES: Mapping[str, str] = MappingProxyType({rung.alias: rung.name for rung in LADDER})
+ALIASES: Mapping[str, str] = MappingProxyType(_aliases)
 FORMER_NAMES: Mapping[str, str] = MappingProxyType(_former_names)
 
 # Abbreviations of the AlexNet study that name a rung with a transfer.
 TRANSFER_ALIASES: Mapping[str, tuple[str, str]] = MappingProxyType({"um": ("direct", "managed")})
+
+
+def join(rung: Rung) -> None:
+    """Puts a rung from outside the package at the end, for the rest of the process (``alexconv.own.folders``)."""
+    _ladder.append(rung)
+    _rungs[rung.name] = rung
+    _aliases[rung.alias] = rung.name
+    _former_names.update(dict.fromkeys(rung.formerly, rung.name))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from alexconv.options import exits_cleanly, program
+from alexconv.own.folders import add_own
 from alexconv.records.store import read
 from alexconv.reports.comparison import gather
 from alexconv.reports.measurements import measurements
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files; later ones win")
     parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR", help="folder to write into")
     parser.add_argument("--device", metavar="NAME", help="which device's points, where the files hold several GPUs'")
+    add_own(parser)
     options = parser.parse_args(arguments)
     report = compose(measurements(read(options.files), options.device), gather(options.files, options.device))
     page = write(report, options.out)

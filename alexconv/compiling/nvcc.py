@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from alexconv.compiling.compiled import compiled
-from alexconv.compiling.sources import source_digest
+from alexconv.compiling.sources import include_options, source_digest
 from alexconv.compiling.toolchain import first_error
 from alexconv.errors import CompileError, MissingTool
 from alexconv.paths import cache_dir
@@ -69,7 +69,17 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
     def build(target: Path) -> None:
         macros = [f"-D{name}={value}" for name, value in defines.items()]
         code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-        command = [find_nvcc(), "-cubin", code, *FLAGS, *macros, "-o", str(target), str(source)]
+        command = [
+            find_nvcc(),
+            "-cubin",
+            code,
+            *FLAGS,
+            *include_options(source),
+            *macros,
+            "-o",
+            str(target),
+            str(source),
+        ]
         try:
             done = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT, check=False)
         except subprocess.TimeoutExpired:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from alexconv.paths import kernels_folder
+
 _SPLICE = r"\\[ \t\f\v\r]*\n"  # as g++ and clang take it; nvcc preprocesses with g++
 _SPLICES = f"(?:{_SPLICE})*"
 _IDENTIFIER = r"(?:[\w$\x80-\U0010ffff]|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8})+"
@@ -162,8 +164,15 @@ def _tokens_of(file: Path) -> tuple[str | Include, ...]:
     return tokens(file.read_bytes().decode(errors="surrogateescape"))
 
 
+def include_options(source: Path) -> list[str]:
+    """What a compiler needs to find headers: those of the ladder, for a file that is not of it."""
+    folder = kernels_folder()
+    return [] if source.resolve().is_relative_to(folder) else [f"-I{folder}"]
+
+
 def _included(file: Path, include: Include) -> Path:
-    return (file.parent / include.name).resolve()
+    beside, of_ladder = (file.parent / include.name).resolve(), kernels_folder() / include.name
+    return of_ladder if of_ladder.is_file() and not beside.is_file() else beside
 
 
 def _headers(file: Path) -> list[Path]:

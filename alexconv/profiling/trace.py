@@ -30,7 +30,7 @@ OWN_FILES = frozenset(
 )
 
 
-class _Extent(ctypes.Structure):
+class Extent(ctypes.Structure):
     """``host_cuda::Extent`` in trace.h."""
 
     _fields_ = (("address", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
@@ -158,11 +158,11 @@ def trace_launch(
     comes from a HostRuntime with ``build="trace"``.  Raises LaunchError as the launch does, OutOfMemory, and
     MissingTool without binutils.
     """
-    extents = [_Extent(buffer.pointer, buffer.nbytes) for buffer in buffers]
+    extents = [Extent(buffer.pointer, buffer.nbytes) for buffer in buffers]
     begin = module.library.host_cuda_trace_begin
     begin.restype = ctypes.c_bool
     numbers = (ctypes.c_uint64 * len(blocks))(*blocks)
-    if not begin((_Extent * len(extents))(*extents), len(extents), numbers, len(blocks)):
+    if not begin((Extent * len(extents))(*extents), len(extents), numbers, len(blocks)):
         raise OutOfMemory("the host has no memory left to keep a trace in")
     try:
         module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, arguments)
@@ -172,7 +172,7 @@ def trace_launch(
         races = _rows(report.races, report.race_count, _RACE_WIDTH)
     finally:
         module.library.host_cuda_trace_end()
-    places = _places(module.path, {int(counter) for counter in [*sites[:, 0], *races[:, 1:3].flat]})
+    places = places_of(module.path, {int(counter) for counter in [*sites[:, 0], *races[:, 1:3].flat]})
     active = report.issued_lanes / report.issued if report.issued else 0.0
     return Trace(report.blocks, active, tuple(_lines(sites, places)), tuple(_races(races, places)))
 
@@ -183,7 +183,7 @@ def _rows(numbers: Any, count: int, width: int) -> npt.NDArray[np.uint64]:
     return np.ctypeslib.as_array(numbers, (count, width)).copy()
 
 
-def _places(library: Path, counters: Iterable[int]) -> dict[int, Place]:
+def places_of(library: Path, counters: Iterable[int]) -> dict[int, Place]:
     """The source line of each program counter: where it was inlined from, the lines of the run-time's headers aside."""
     ordered = sorted(counters)
     words = ["addr2line", "--exe", str(library), "--inlines", "--basenames", "--addresses"]

@@ -581,8 +581,8 @@ folder = Path(sys.argv[1])
 module = t.compiled(folder, t.BOX.replace("LOAD", t.TILED), "kernel", build="asan")
 said = []
 for elements, shared in ((4 * 64, 512), (4 * 64 - 8, 512), (4 * 64, 496)):
-    x, _ = t.on_device(t.random_halves((elements,)))
-    y, result = t.on_device(t.np.zeros((4, 64), "f2"))
+    x, _ = t.on_device(t.random_halves((elements,)), "asan")
+    y, result = t.on_device(t.np.zeros((4, 64), "f2"), "asan")
     encoded = t.encode(t.a_map((64, 4, 1), (128, 512), (64, 4, 1)), t.Problem(t.CONV), x.pointer)
     try:
         module.launch("kernel", t.ONE, t.WARP, shared, [encoded, 512, 0, 0, 0, y, 0])
@@ -590,8 +590,8 @@ for elements, shared in ((4 * 64, 512), (4 * 64 - 8, 512), (4 * 64, 496)):
     except t.LaunchError as error:
         said.append(str(error))
 product = t.compiled(folder, t.GROUP_PRODUCT, "kernel", build="asan", COUNT=32)
-a, b = t.on_device(t.random_halves((128, 64)))[0], t.on_device(t.random_halves((64, 64), 1))[0]
-y, result = t.on_device(t.np.zeros((128, 64), "f4"))
+a, b = (t.on_device(t.random_halves((rows, 64), rows), "asan")[0] for rows in (128, 64))
+y, result = t.on_device(t.np.zeros((128, 64), "f4"), "asan")
 product.launch("kernel", t.ONE, (256, 1, 1), 192 * t.ROW, [a, b, y, 1, 0])
 print(t.json.dumps([*said, float(abs(result).max())]))
 """

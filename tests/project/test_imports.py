@@ -17,7 +17,8 @@ FOLDERS = {
 
 # A folder of the package is a part with all that it holds; the modules beside the folders are in two parts.
 BASICS = ["data", "errors", "files", "machine", "messages", "options", "paths", "shapes"]
-COMMANDS = ["accuracy", "ceilings", "compare", "predict", "profile", "reference", "run", "tune", "__main__"]
+COMMANDS = ["accuracy", "ceilings", "check", "compare", "new", "predict", "profile", "reference", "run", "tune"]
+COMMANDS.append("__main__")
 
 # Besides itself, basics, and the package's version.
 MAY_IMPORT = {
@@ -31,14 +32,17 @@ MAY_IMPORT = {
     "measuring": "kernels cpu_reference records planning executors",
     "tuning": "kernels records planning executors measuring",
     "profiling": "kernels records planning executors measuring",
+    "own": "kernels executors",
+    "checking": "kernels cpu_reference planning executors measuring profiling own",
     "prediction": "kernels compiling planning records",
     "library": "kernels compiling planning executors tuning",
     "digits": "cpu_reference",
     "cli": "kernels records planning measuring tuning profiling",
     "commands": (
-        "kernels compiling cpu_reference records planning executors measuring tuning profiling prediction digits cli"
+        "kernels compiling cpu_reference records planning executors measuring tuning profiling prediction own checking"
+        " digits cli"
     ),
-    "reports": "kernels records planning",
+    "reports": "kernels records planning own",
 }
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.compiling.compiled import compiled
-from alexconv.compiling.sources import source_digest
+from alexconv.compiling.sources import include_options, source_digest
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
 from alexconv.errors import CompileError, LaunchError, MissingTool
 from alexconv.executors.host.apart import LOADER, Start, run_apart
@@ -91,6 +91,13 @@ BUILDS = {
             *("-fno-tree-sra", "-fno-ipa-sra", "-fno-store-merging"),
         ),
         256 * 1024,  # structs stay in memory
+        needs_gcc=True,
+    ),
+    "hazards": _Build(
+        ("-O2", "-g", "-DHOST_CUDA_HAZARDS"),
+        # As above, but for what the replay needs.
+        ("-Wp,-fsanitize=thread", "-Wno-tsan", "-O1", "-finline-small-functions", "-fno-tree-sra", "-fno-ipa-sra"),
+        256 * 1024,
         needs_gcc=True,
     ),
 }
@@ -216,10 +223,11 @@ class HostRuntime:
     """Compiles ``.cu`` files for this machine and runs them on all of its cores.
 
     ``build`` is ``fast``, ``asan`` (AddressSanitizer, one worker; the process must have been started with
-    ``asan_environment()``) or ``trace`` (for ``alexconv.profiling.trace``, one worker, g++ only).  ``order`` says how
-    the threads of a block are scheduled: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs
-    that change with it reveal a missing barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++
-    compiler or AddressSanitizer's library.
+    ``asan_environment()``), ``trace`` or ``hazards`` (for ``alexconv.profiling.trace`` and
+    ``alexconv.checking.hazards``, one worker, g++ only).  ``order`` says how the threads of a block are scheduled: 0
+    forward, 1 in reverse, any other number seeds a random permutation.  Outputs that change with it reveal a missing
+    barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++ compiler or AddressSanitizer's
+    library.
     """
 
     name = "host"
@@ -268,7 +276,11 @@ class HostRuntime:
 
         def build(target: Path) -> None:
             headers = [folder for folder in (self._precompiled_headers(), _RUNTIME) if folder]
-            paths = [*(f"-I{folder}" for folder in headers), f"-ffile-prefix-map={source.parent}/="]
+            paths = [
+                *(f"-I{folder}" for folder in headers),
+                *include_options(source),
+                f"-ffile-prefix-map={source.parent}/=",
+            ]
             inputs = ["-x", "c++", "-", "-x", "none", str(self._runtime())]
             link = ["-shared", "-pthread", "-Wl,-Bsymbolic", "-o", str(target)]
             unit = _translation_unit(source, defines, entries)

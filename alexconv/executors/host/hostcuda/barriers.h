@@ -42,7 +42,9 @@ inline void count(Mbarrier* barrier, int arrivals, int announced, int brought, S
         state.parity ^= 1;
     }
     *barrier = same_bits<Mbarrier>(state);
-    if (ends) phase_ends(barrier);
+    if (!ends) return;
+    hazards::phase_ends(barrier);
+    phase_ends(barrier);
 }
 
 }  // namespace host_cuda
@@ -53,31 +55,41 @@ inline void mbarrier_init(Mbarrier* barrier, unsigned arrivals, host_cuda::Site 
     if (misalignment(barrier, sizeof *barrier)) fail("a barrier needs an address aligned to 8 bytes", site);
     if (arrivals < 1 || arrivals > MOST_COUNTED) fail("a barrier expects 1 to 2^20 - 1 arrivals", site);
     const trace::Pause pause;
+    hazards::barrier_starts(barrier, site);
     *barrier = same_bits<Mbarrier>(BarrierState{arrivals, arrivals, 0, 0, INITIALISED});
 }
 
-inline void mbarrier_init_fence() {}
+inline void mbarrier_init_fence() { host_cuda::hazards::fence_proxy(); }
 
 inline void mbarrier_arrive(Mbarrier* barrier, host_cuda::Site site = host_cuda::here())
 {
-    host_cuda::count(barrier, 1, 0, 0, site);
+    using namespace host_cuda;
+    hazards::barrier_is_used(barrier, site);
+    hazards::arrives(barrier);
+    count(barrier, 1, 0, 0, site);
 }
 
 inline void mbarrier_arrive_expect_tx(Mbarrier* barrier, unsigned bytes, host_cuda::Site site = host_cuda::here())
 {
     using namespace host_cuda;
     if (bytes > MOST_COUNTED) fail("more bytes than a barrier counts", site);
+    hazards::barrier_is_used(barrier, site);
+    hazards::announces(barrier, bytes, site);
+    hazards::arrives(barrier);
     count(barrier, 1, int(bytes), 0, site);
 }
 
 inline void mbarrier_wait(Mbarrier* barrier, unsigned parity, host_cuda::Site site = host_cuda::here())
 {
-    if (parity > 1) host_cuda::fail("the parity of a phase is 0 or 1", site);
+    using namespace host_cuda;
+    if (parity > 1) fail("the parity of a phase is 0 or 1", site);
     {
-        const host_cuda::trace::Pause pause;
-        host_cuda::state_of(barrier, site);  // here, where AddressSanitizer watches it
+        const trace::Pause pause;
+        state_of(barrier, site);  // here, where AddressSanitizer watches it
     }
-    host_cuda::wait_for_phase(barrier, parity, site);
+    hazards::barrier_is_used(barrier, site);
+    wait_for_phase(barrier, parity, site);
+    hazards::has_waited(barrier);
 }
 
 inline void named_barrier(int name, int threads, host_cuda::Site site = host_cuda::here())

@@ -1,5 +1,5 @@
 // cp.async: a thread copies into shared memory and goes on.  Here the copy is there at once, so a kernel that forgets
-// to wait for it goes unnoticed.
+// to wait for it goes unnoticed; the build for async hazards keeps it back (hazards.h).
 #pragma once
 
 namespace host_cuda {
@@ -18,7 +18,10 @@ template <class T>
 void copy_async(void* to, const void* from, bool valid, const char* misaligned, Site site)
 {
     if (misalignment(to, sizeof(T)) || misalignment(from, sizeof(T))) fail(misaligned, site);
-    *static_cast<T*>(to) = valid ? *static_cast<const T*>(from) : T{};
+    const auto carry_out = [=]() __attribute__((always_inline)) {
+        *static_cast<T*>(to) = valid ? *static_cast<const T*>(from) : T{};
+    };
+    hazards::start_copy(to, valid ? from : nullptr, sizeof(T), site, carry_out);
 }
 
 }  // namespace host_cuda
@@ -38,10 +41,11 @@ inline void copy_async_4(void* to, const void* from, bool valid, host_cuda::Site
     host_cuda::copy_async<host_cuda::Word>(to, from, valid, "copy_async_4 needs addresses aligned to 4 bytes", site);
 }
 
-inline void copy_async_commit_group() {}
+inline void copy_async_commit_group() { host_cuda::hazards::commit_copies(); }
 
 template <int open>
 void copy_async_wait_group()
 {
     static_assert(open >= 0);
+    host_cuda::hazards::wait_for_copies(open);
 }

@@ -1,6 +1,6 @@
 // The twins of the headers in kernels/arch/, which name PTX instructions of Ampere and Hopper GPUs as functions.
 //
-// Whatever is asynchronous on a GPU completes at once here.
+// Whatever is asynchronous on a GPU completes at once here, but for the build for async hazards (hazards.h).
 #pragma once
 
 #include "copies.h"
@@ -16,4 +16,4 @@ inline int warp_uniform(int value, host_cuda::Site site = host_cuda::here())
 
 // Programmatic dependent launch: here each launch starts when the one before it has ended.
 inline void allow_dependent_launch() {}
-inline void wait_for_primary_launches() {}
+inline void wait_for_primary_launches() { host_cuda::hazards::wait_for_primary_launches(); }

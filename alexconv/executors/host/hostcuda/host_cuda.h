@@ -30,7 +30,8 @@
 //     several products, adds and truncates.  The place of an element in a fragment is different, as CUDA allows.
 //   - mma, wgmma.  Summed as wmma's fragments are; the elements lie where the PTX ISA has them.
 //   - Asynchronous copies and products are complete when the call returns: a missing wait, fence or proxy fence goes
-//     unseen.  Waiting for a barrier's phase that never ends is a deadlock, and an error like any other.
+//     unseen, but for the build for async hazards (hazards.h), which reports it.  Waiting for a barrier's phase that
+//     never ends is a deadlock, and an error like any other.
 //   - Memory.  There is one: a bad address is not noticed unless it faults, and then the process dies.  Use the build
 //     for AddressSanitizer, which names the array and the source line and lives on.
 //   - Alignment.  A vector load or store that is not aligned, which a GPU faults at, works, in every build.
@@ -77,5 +78,6 @@
 #include "warp.h"
 #include "wmma.h"
 #include "trace.h"
+#include "hazards.h"
 #include "hopper.h"
 #include "launch.h"

@@ -2,7 +2,7 @@
 // as they are.
 //
 // The thread that starts a copy carries it out, and its bytes, the zeros for elements outside included, count at the
-// barrier at once.
+// barrier at once; the build for async hazards keeps it back (hazards.h).
 #pragma once
 
 // Made by Python: laid out as _TensorMap in host_maps.py, where its limits are checked too.
@@ -61,9 +61,10 @@ inline void tma_load_box(void* to, const TensorMap* map, Mbarrier* barrier, int 
 {
     using namespace host_cuda;
     check_copy(to, map, 3, false, site);
-    const unsigned* const box = map->box;
-    {
-        const trace::Pause pause;  // no warp asks for this memory
+    const trace::Pause pause;  // no warp asks for this memory
+    const unsigned bytes = map->box[1] * map->box[2] * ROW_BYTES;
+    hazards::start_bulk_copy(to, map->base, bytes, barrier, site, [=] {
+        const unsigned* const box = map->box;
         for (unsigned j2 = 0; j2 < box[2]; ++j2)
             for (unsigned j1 = 0; j1 < box[1]; ++j1) {
                 const int64_t l1 = int64_t(i1) + j1, l2 = int64_t(i2) + j2;
@@ -72,8 +73,8 @@ inline void tma_load_box(void* to, const TensorMap* map, Mbarrier* barrier, int 
                     exists ? map->base + uint64_t(l1) * map->strides[0] + uint64_t(l2) * map->strides[1] : nullptr;
                 bring_row(to, j2 * box[1] + j1, line, i0, int(map->dims[0]));
             }
-    }
-    count(barrier, 0, 0, int(box[1] * box[2]) * ROW_BYTES, site);
+        count(barrier, 0, 0, int(bytes), site);
+    });
 }
 
 // Pixels run through the bounding box, where the window lies inside the plane; a place of the window is added last.
@@ -86,10 +87,10 @@ inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, i
     const int width = int(dims[1] - map->window[0]) + 1, height = int(dims[2] - map->window[1]) + 1;
     if (!inside(w, unsigned(width)) || !inside(h, unsigned(height)))
         fail("tma_load_im2col begins at a pixel outside the output plane", site);
-    const unsigned pixels = map->box[1];
-    {
-        const trace::Pause pause;
-        for (unsigned pixel = 0; pixel < pixels; ++pixel) {
+    const trace::Pause pause;
+    const unsigned bytes = map->box[1] * ROW_BYTES;
+    hazards::start_bulk_copy(to, map->base, bytes, barrier, site, [=]() mutable {
+        for (unsigned pixel = 0; pixel < map->box[1]; ++pixel) {
             const int64_t column = int64_t(w) + dw, row = int64_t(h) + dh;
             const bool exists = inside(column, dims[1]) && inside(row, dims[2]) && inside(n, dims[3]);
             const char* const line = exists ? map->base + uint64_t(column) * map->strides[0] +
@@ -102,8 +103,8 @@ inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, i
             h = 0;
             ++n;
         }
-    }
-    count(barrier, 0, 0, int(pixels) * ROW_BYTES, site);
+        count(barrier, 0, 0, int(bytes), site);
+    });
 }
 
 inline void tma_load_bulk(void* to, const void* from, Mbarrier* barrier, unsigned bytes,
@@ -112,10 +113,10 @@ inline void tma_load_bulk(void* to, const void* from, Mbarrier* barrier, unsigne
     using namespace host_cuda;
     if (misalignment(to, sizeof(Chunk)) || misalignment(from, sizeof(Chunk)) || bytes % sizeof(Chunk))
         fail("tma_load_bulk needs addresses and a size that are multiples of 16 bytes", site);
-    {
-        const trace::Pause pause;
+    const trace::Pause pause;
+    hazards::start_bulk_copy(to, from, bytes, barrier, site, [=] {
         for (unsigned i = 0; i < bytes / sizeof(Chunk); ++i)
             static_cast<Chunk*>(to)[i] = static_cast<const Chunk*>(from)[i];
-    }
-    count(barrier, 0, 0, int(bytes), site);
+        count(barrier, 0, 0, int(bytes), site);
+    });
 }

@@ -30,7 +30,6 @@
 namespace host_cuda::trace {
 
 enum Space : std::uint8_t { CODE, GLOBAL, SHARED };  // CODE: no access, a basic block begins
-enum Operation : std::uint8_t { LOAD, STORE, ATOMIC };
 
 constexpr unsigned SECTOR = 32;               // bytes that the caches and the device memory move
 constexpr unsigned BANKS = 32, BANK_WORD = 4;  // of shared memory: a wavefront takes one word from each
@@ -401,6 +400,23 @@ void warp_exits(unsigned warp)
     if (tracer) tracer->replay(warp);
 }
 
+void access(const void* address, std::size_t bytes, Operation operation, const void* return_address)
+{
+    if (tracer) tracer->access(address, bytes, operation, return_address);
+}
+void call()
+{
+    if (tracer) tracer->call();
+}
+void leave()
+{
+    if (tracer) tracer->leave();
+}
+void basic_block(const void* return_address)
+{
+    if (tracer) tracer->basic_block(return_address);
+}
+
 Pause::Pause()
 {
     if (tracer) tracer->pause();
@@ -436,73 +452,5 @@ HOST_CUDA_EXPORT void host_cuda_trace_report(host_cuda::trace::Report* report)
 }
 
 HOST_CUDA_EXPORT void host_cuda_trace_end() { host_cuda::trace::tracer.reset(); }
-
-// ---- Called from the instrumented kernel ----------------------------------------------------------------------------
-
-#define HOST_CUDA_ACCESS(name, bytes, operation)                                                                   \
-    extern "C" void __tsan_##name(void* address)                                                                   \
-    {                                                                                                              \
-        using namespace host_cuda::trace;                                                                          \
-        if (tracer) tracer->access(address, bytes, operation, __builtin_return_address(0));                        \
-    }
-#define HOST_CUDA_ACCESSES(bytes)                                                    \
-    HOST_CUDA_ACCESS(read##bytes, bytes, LOAD)                                       \
-    HOST_CUDA_ACCESS(write##bytes, bytes, STORE)                                     \
-    HOST_CUDA_ACCESS(unaligned_read##bytes, bytes, LOAD)                             \
-    HOST_CUDA_ACCESS(unaligned_write##bytes, bytes, STORE)
-HOST_CUDA_ACCESSES(1)
-HOST_CUDA_ACCESSES(2)
-HOST_CUDA_ACCESSES(4)
-HOST_CUDA_ACCESSES(8)
-HOST_CUDA_ACCESSES(16)
-
-#define HOST_CUDA_RANGE(name, operation)                                                                           \
-    extern "C" void __tsan_##name##_range(void* address, size_t bytes)                                             \
-    {                                                                                                              \
-        using namespace host_cuda::trace;                                                                          \
-        if (tracer) tracer->access(address, bytes, operation, __builtin_return_address(0));                        \
-    }
-HOST_CUDA_RANGE(read, LOAD)
-HOST_CUDA_RANGE(write, STORE)
-
-// The loops of atomics.h load first and then exchange until it succeeds; a GPU needs one request for it, and so the load
-// is none of its own.
-#define HOST_CUDA_ATOMIC(bits, type)                                                                               \
-    extern "C" type __tsan_atomic##bits##_load(const type* address, int order)                                     \
-    {                                                                                                              \
-        return __atomic_load_n(address, order);                                                                    \
-    }                                                                                                              \
-    static bool exchange(type* address, type* expected, type value, const void* return_address)                    \
-    {                                                                                                              \
-        using namespace host_cuda::trace;                                                                          \
-        if (tracer) tracer->access(address, sizeof(type), ATOMIC, return_address);                                 \
-        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);   \
-    }                                                                                                              \
-    extern "C" bool __tsan_atomic##bits##_compare_exchange_weak(type* address, type* expected, type value, int, int) \
-    {                                                                                                              \
-        return exchange(address, expected, value, __builtin_return_address(0));                                    \
-    }                                                                                                              \
-    extern "C" bool __tsan_atomic##bits##_compare_exchange_strong(type* address, type* expected, type value, int, int) \
-    {                                                                                                              \
-        return exchange(address, expected, value, __builtin_return_address(0));                                    \
-    }
-HOST_CUDA_ATOMIC(16, std::uint16_t)
-HOST_CUDA_ATOMIC(32, std::uint32_t)
-HOST_CUDA_ATOMIC(64, std::uint64_t)
-
-extern "C" void __tsan_atomic_thread_fence(int order) { __atomic_thread_fence(order); }
-extern "C" void __tsan_init() {}
-extern "C" void __tsan_func_entry(void*)
-{
-    if (host_cuda::trace::tracer) host_cuda::trace::tracer->call();
-}
-extern "C" void __tsan_func_exit()
-{
-    if (host_cuda::trace::tracer) host_cuda::trace::tracer->leave();
-}
-extern "C" void __sanitizer_cov_trace_pc()
-{
-    if (host_cuda::trace::tracer) host_cuda::trace::tracer->basic_block(__builtin_return_address(0));
-}
 
 #endif

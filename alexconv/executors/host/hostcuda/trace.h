@@ -2,7 +2,8 @@
 //
 // The kernel is compiled with g++'s ThreadSanitizer and coverage instrumentation, whose library is not linked: the calls
 // before every load, every store and in every basic block arrive in trace.cpp.  There is one worker, and only the blocks
-// that were asked for run.  In the other builds nothing of this is left.
+// that were asked for run.  In the other builds nothing of this is left, but for that for async hazards (hazards.h),
+// which takes the same reports in hazards.cpp.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,15 @@ struct Extent {
 
 namespace trace {
 
-#ifdef HOST_CUDA_TRACE
+#if defined(HOST_CUDA_TRACE) || defined(HOST_CUDA_HAZARDS)
+
+enum Operation : std::uint8_t { LOAD, STORE, ATOMIC };
+
+// From the instrumented kernel (instrumented.cpp).
+void access(const void* address, std::size_t bytes, Operation operation, const void* return_address);
+void call();
+void leave();
+void basic_block(const void* return_address);
 
 bool skips(std::uint64_t block);
 void block_begins(std::uint64_t block, unsigned threads, Extent static_shared, Extent dynamic_shared);

@@ -1,7 +1,8 @@
 // wgmma: products of a warpgroup, 128 threads, whose factors lie in shared memory.
 //
 // The thread that comes last multiplies for all, at once.  A GPU goes on meanwhile: a kernel that reads the product
-// before it waits for it, or that overwrites a factor too early, goes unnoticed.
+// before it waits for it, or that overwrites a factor too early, goes unnoticed; the build for async hazards keeps the
+// product back (hazards.h).
 #pragma once
 
 // The address of the first row's first half, in units of 16 bytes; above it, for a matrix in planes, their distance in
@@ -38,16 +39,21 @@ struct GroupProduct {
     bool add;
     Site site;
 
-    // The 16 halves of a row as floats: a chunk of an atom's row and the next, or a chunk of one plane and of the next.
-    static void read_row(MatrixDescriptor matrix, int row, float (&values)[K])
+    // The address of one of a row's chunks: an atom's row has it beside the one before, or the next plane.
+    static uint64_t chunk_address(MatrixDescriptor matrix, int row, int j)
     {
         const uint64_t first = matrix & ADDRESS_MASK, distance = matrix >> ADDRESS_BITS;
-        for (int j = 0; j < K / HALVES; ++j) {
-            const uint64_t in_atoms = first + uint64_t(row) * ROW_CHUNKS + j;
-            const uint64_t swizzled = in_atoms ^ (in_atoms / ROW_CHUNKS % ATOM_ROWS);
-            const uint64_t chunk = distance ? first + uint64_t(row) + j * distance : swizzled;
-            widen(*reinterpret_cast<const Chunk*>(chunk * sizeof(Chunk)), values + j * HALVES);
-        }
+        const uint64_t in_atoms = first + uint64_t(row) * ROW_CHUNKS + j;
+        const uint64_t swizzled = in_atoms ^ (in_atoms / ROW_CHUNKS % ATOM_ROWS);
+        const uint64_t chunk = distance ? first + uint64_t(row) + j * distance : swizzled;
+        return chunk * sizeof(Chunk);
+    }
+
+    // The 16 halves of a row as floats.
+    static void read_row(MatrixDescriptor matrix, int row, float (&values)[K])
+    {
+        for (int j = 0; j < K / HALVES; ++j)
+            widen(*reinterpret_cast<const Chunk*>(chunk_address(matrix, row, j)), values + j * HALVES);
     }
 
     // In the order of a thread's floats: a row, twice, and the row eight further down, twice; and so again.
@@ -86,7 +92,38 @@ struct GroupProduct {
         for (const MatrixDescriptor matrix : {first.a, first.b})
             if (!(matrix >> ADDRESS_BITS) && matrix % ROW_CHUNKS % 2)
                 fail("wgmma needs rows aligned to 128 bytes, or 32, 64 or 96 bytes further", first.site);
+        start(threads);
+    }
 
+#ifdef HOST_CUDA_HAZARDS
+    static void start(void* const* threads)
+    {
+        constexpr int rows = WARPGROUP / 2, columns = 2 * count, chunks = K / HALVES;
+        GroupProduct products[WARPGROUP];
+        float* accumulators[WARPGROUP];
+        for (unsigned t = 0; t < WARPGROUP; ++t) {
+            products[t] = *static_cast<GroupProduct*>(threads[t]);
+            accumulators[t] = products[t].d;
+        }
+        uint64_t of_a[rows * chunks], of_b[columns * chunks];
+        for (int row = 0; row < rows * chunks; ++row) of_a[row] = chunk_address(products[0].a, row / chunks, row % chunks);
+        for (int row = 0; row < columns * chunks; ++row)
+            of_b[row] = chunk_address(products[0].b, row / chunks, row % chunks);
+        const hazards::Product product{of_a, of_b, rows * chunks, columns * chunks, accumulators, count};
+        std::vector<GroupProduct> kept(products, products + WARPGROUP);
+        hazards::start_product(product, products[0].site, [kept]() mutable {
+            void* threads[WARPGROUP];
+            for (unsigned t = 0; t < WARPGROUP; ++t) threads[t] = &kept[t];
+            carry_out(threads);
+        });
+    }
+#else
+    static void start(void* const* threads) { carry_out(threads); }
+#endif
+
+    static void carry_out(void* const* threads)
+    {
+        const GroupProduct& first = *static_cast<GroupProduct*>(threads[0]);
         Vector a[row_pairs][K];
         for (int pair = 0; pair < row_pairs; ++pair) read_rows(first.a, pair / 8 * 16 + pair % 8, a[pair]);
         for (int quarter = 0; quarter < quarters; ++quarter) {
@@ -139,13 +176,14 @@ void wgmma_fp16(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool 
     host_cuda::wait_for_warpgroup(host_cuda::GroupProduct<count>::multiply, &mine, site);
 }
 
-inline void warpgroup_fence() {}
-inline void warpgroup_commit_group() {}
+inline void warpgroup_fence() { host_cuda::hazards::fence_products(); }
+inline void warpgroup_commit_group() { host_cuda::hazards::commit_products(); }
 
 template <int open>
 void warpgroup_wait_group()
 {
     static_assert(open >= 0);
+    host_cuda::hazards::wait_for_products(open);
 }
 
 template <int registers>

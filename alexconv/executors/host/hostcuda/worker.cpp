@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "hazards.h"
 #include "trace.h"
 
 namespace host_cuda {
@@ -106,6 +107,7 @@ void Worker::run_block(std::uint64_t block)
     trace::block_begins(block, threads, {thread_locals_.address, thread_locals_.bytes},
                         {static_cast<char*>(dynamic_shared_.memory()), grid_.request.dynamic_shared});
     switch_to(unused_fiber());  // comes back when all threads have exited
+    if (!live_) hazards::block_completes();
     trace::block_ends();
 }
 
@@ -145,6 +147,7 @@ void Worker::thread_exits()
     Warp& warp = warp_of(current_->thread);
     warp.live &= ~(1u << lane());
     if (!warp.live) trace::warp_exits(current_->thread.linear / WARP);
+    hazards::thread_exits();
     --live_;
     if (barrier_.arrived && barrier_.arrived == live_) open_barrier();
     const Fiber* fiber = warp.queue.first();
@@ -233,8 +236,14 @@ bool Worker::join(Meeting& meeting, Site site)
     return ++meeting.arrived == meeting.expected;
 }
 
-void Worker::open(Meeting& meeting)
+void Worker::open(Meeting& meeting, bool orders_memory)
 {
+    if (hazards::WATCHES && orders_memory) {
+        std::vector<unsigned> threads;
+        for (const Fiber* fiber = meeting.queue.first(); fiber; fiber = fiber->next)
+            threads.push_back(fiber->thread.linear);
+        hazards::some_meet(threads.data(), unsigned(threads.size()));
+    }
     meeting.arrived = 0;
     ready_.append(meeting.queue);
     trace::some_meet();
@@ -261,7 +270,7 @@ void Worker::wait_for_warpgroup(Together together, void* mine, Site site)
         }
         for (unsigned warp = 0; warp < WARPGROUP / WARP; ++warp)
             trace::warp_meets(group * (WARPGROUP / WARP) + warp, ALL_LANES, true, false);
-        open(meeting);
+        open(meeting, false);
     }
     let_others_run();
 }
@@ -278,7 +287,7 @@ void Worker::wait_at_named_barrier(int name, int threads, Site site)
                 site.file, site.line, meeting.expected, other.site.file, other.site.line);
     }
     meeting.expected = unsigned(threads);
-    if (join(meeting, site)) open(meeting);
+    if (join(meeting, site)) open(meeting, true);
     let_others_run();
 }
 
@@ -315,6 +324,8 @@ Fiber& Worker::next_fiber()
 {
     if (Fiber* ready = ready_.pop()) return *ready;
     if (started_ < grid_.threads.size()) return unused_fiber();
+    while (live_ && hazards::let_one_arrive())
+        if (Fiber* ready = ready_.pop()) return *ready;
     if (live_) report_deadlock();
     return own_;
 }
@@ -380,16 +391,21 @@ Fiber& Worker::fiber_of(unsigned linear_thread)
     return *fiber;
 }
 
-// Fails the launch if a thread waits for a phase of a barrier.
+// Fails the launch if a thread waits for a phase of a barrier.  One that lacks bytes alone explains the others.
 void Worker::report_phase()
 {
-    for (const Phase& phase : phases_)
-        if (const Fiber* waiting = phase.queue.first()) {
+    for (const bool lacks_bytes : {true, false})
+        for (const Phase& phase : phases_) {
+            const Fiber* const waiting = phase.queue.first();
+            if (!waiting) continue;
             const BarrierState state = state_of(phase.barrier, waiting->site);
+            if (lacks_bytes && (state.pending || !state.bytes)) continue;
+            char announced[256];
+            hazards::explain(phase.barrier, announced, sizeof announced);
             give_up(waiting->thread,
-                    "deadlock: waits at %s:%d for a barrier's phase, which lacks %u of %u arrivals and %d bytes",
+                    "deadlock: waits at %s:%d for a barrier's phase, which lacks %u of %u arrivals and %d bytes%s",
                     waiting->site.file, waiting->site.line, unsigned(state.pending), unsigned(state.expected),
-                    int(state.bytes));
+                    int(state.bytes), announced);
         }
 }
 

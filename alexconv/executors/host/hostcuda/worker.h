@@ -155,7 +155,7 @@ private:
     void open_barrier();
     bool complete_warp(Warp& warp, unsigned mask);
     bool join(Meeting& meeting, Site site);
-    void open(Meeting& meeting);
+    void open(Meeting& meeting, bool orders_memory);
 
     void let_others_run();
     Fiber& next_fiber();

@@ -1,0 +1,221 @@
+"""Hazards of asynchronous copies and products, found on the CPU: what a kernel touches before it may.
+
+A kernel of the host executor's build ``hazards`` runs with its copies (cp.async, TMA) and products (wgmma) taking
+effect at the earliest, the latest or a random legal moment.  Every access is held against what its thread can know to
+have happened: ``executors/host/hostcuda/hazards.cpp``.  What that finds and what it cannot: ``docs/hazards.md``.
+"""
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from alexconv.errors import LaunchError, OutOfMemory
+from alexconv.executors.host.buffers import HostProgram
+from alexconv.executors.host.runtime import HostBuffer, HostModule, HostRuntime
+from alexconv.executors.interface import Values, fill_with_nan
+from alexconv.kernels.bound import BoundRung, LaunchConfig
+from alexconv.profiling.trace import Extent, Place, places_of, spread_blocks
+
+BUILD = "hazards"
+MOMENTS = ("earliest", "latest", "random")  # hazards.cpp's Moment
+
+UNWRITTEN = "a store to that shared memory before"
+_DEEDS = (
+    "",
+    "a load",
+    "a store",
+    "an atomic function",
+    "a copy by cp.async",
+    "a TMA copy",
+    "a wgmma",
+    "mbarrier.init",
+    "a use of the mbarrier",
+    "the end of the block",
+)
+_MISSING = (
+    "a barrier between the two",
+    "cp.async.commit_group after the copy",
+    "cp.async.wait_group for the copy's group, by the thread that copies",
+    "a wait for the phase of the mbarrier at which the copy's bytes count",
+    "wgmma.commit_group after the wgmma",
+    "wgmma.wait_group for the wgmma's group",
+    "wgmma.fence",
+    "fence.proxy.async",
+    "griddepcontrol.wait: a launch before may still run",
+    UNWRITTEN,
+)
+
+
+class _Place(ctypes.Structure):
+    """``Place`` in hazards.cpp."""
+
+    _fields_ = (("file", ctypes.c_char_p), ("line", ctypes.c_uint64), ("counter", ctypes.c_uint64))
+
+
+class _Row(ctypes.Structure):
+    """``Row`` in hazards.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("order", "missing", "first", "second")),
+        *((name, ctypes.c_uint64) for name in ("first_thread", "second_thread", "block")),
+        ("first_place", _Place),
+        ("second_place", _Place),
+    )
+
+
+class _Report(ctypes.Structure):
+    """``Report`` in hazards.cpp."""
+
+    _fields_ = (("count", ctypes.c_uint64), ("rows", ctypes.POINTER(_Row)))
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """Two deeds on the same memory, or one, and what had to come in between or before.
+
+    ``first`` and its place are None where there is no earlier deed in this launch.
+    """
+
+    entry: str
+    missing: str
+    first: str | None
+    second: str
+    first_place: Place | None
+    second_place: Place
+    thread: int  # of the second, linear number in its block
+    block: int
+
+    def __str__(self) -> str:
+        where = f"{self.second_place}: {self.second}"
+        if self.first:
+            where += f" meets {self.first} at {self.first_place}"
+        return f"{where}; missing: {self.missing} ({self.entry}, block {self.block}, thread {self.thread})"
+
+    @property
+    def lines(self) -> tuple[Place, ...]:
+        """The source lines that it names."""
+        return tuple(place for place in (self.first_place, self.second_place) if place)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What running a rung with its effects at some moment came to: hazards, outputs, or why a launch failed.
+
+    ``unwritten`` are loads of shared memory that nobody has written: no harm where the value is not used.
+    """
+
+    hazards: tuple[Hazard, ...]
+    unwritten: tuple[Hazard, ...]
+    y: Values
+    failure: str | None
+
+
+def watch_launch(
+    module: HostModule,
+    launch: LaunchConfig,
+    arguments: Sequence[HostBuffer | int | float],
+    moment: str = "latest",
+    seed: int = 0,
+    blocks: Sequence[int] = (),
+    dependent: Iterable[HostBuffer] = (),
+) -> tuple[list[Hazard], str | None]:
+    """Runs a launch, or these blocks of it, with its copies and products taking effect at that moment.
+
+    ``dependent`` are the arrays that launches before may still use until a thread has waited for them; for a launch
+    with programmatic dependent launch.  Returns the hazards, in the order in which the run met them, and why the launch
+    failed, if it did.  The module comes from a
+    HostRuntime with ``build="hazards"``.  Raises OutOfMemory, and MissingTool without binutils.
+    """
+    extents = [Extent(buffer.pointer, buffer.nbytes) for buffer in dependent] if launch.pdl else []
+    begin = module.library.host_cuda_hazards_begin
+    begin.restype = ctypes.c_bool
+    numbers = (ctypes.c_uint64 * len(blocks))(*blocks)
+    overtaken = (Extent * len(extents))(*extents)
+    if not begin(MOMENTS.index(moment), seed, numbers, len(blocks), overtaken, len(extents)):
+        raise OutOfMemory("the host has no memory left to watch a launch")
+    failure = None
+    try:
+        try:
+            module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, arguments)
+        except LaunchError as error:
+            failure = str(error)
+        report = _Report()
+        module.library.host_cuda_hazards_report(ctypes.byref(report))
+        rows = [_Row.from_buffer_copy(report.rows[i]) for i in range(report.count)]
+    finally:
+        module.library.host_cuda_hazards_end()
+    counters = {row.first_place.counter for row in rows} | {row.second_place.counter for row in rows}
+    places = places_of(module.path, counters - {0})
+    found: dict[object, Hazard] = {}
+    for row in sorted(rows, key=attrgetter("order")):
+        hazard = Hazard(
+            launch.entry,
+            _MISSING[row.missing],
+            _DEEDS[row.first] or None,
+            _DEEDS[row.second],
+            _place(row.first_place, places),
+            _place(row.second_place, places) or Place("?", 0),
+            row.second_thread,
+            row.block,
+        )
+        found.setdefault((hazard.missing, hazard.first, hazard.second, hazard.lines), hazard)
+    return list(found.values()), failure
+
+
+def _place(place: Any, places: dict[int, Place]) -> Place | None:
+    if place.counter:
+        return places[place.counter]
+    return Place(place.file.decode().rpartition("/")[2], place.line) if place.file else None
+
+
+def watch_rung(
+    runtime: HostRuntime,
+    bound: BoundRung,
+    x: Values,
+    w: Values,
+    moment: str = "latest",
+    seed: int = 0,
+    blocks: int | None = None,
+) -> Watched:
+    """Runs all launches of a rung over the images of ``x``, in the rung's own layout and type, and watches them.
+
+    With ``blocks`` only so many of each launch of the rung run, spread over the grid, and the outputs mean nothing.
+    The runtime has ``build="hazards"``.  Raises CompileError and LaunchError where CUDA's limits forbid a launch.
+    """
+    module = runtime.compile(bound.rung.path, bound.macros, bound.entries())
+    program = HostProgram(module, bound)
+    rung, images = bound.rung, len(x)
+    prepared = bound.prepared_bytes()
+    sizes = {**bound.piece_bytes(images), "w": w.nbytes, **prepared}
+    buffers = {name: runtime.allocate(size, name) for name, size in sizes.items()}
+    for buffer in buffers.values():
+        fill_with_nan(buffer.bytes)
+    buffers["x"].array(x.dtype, x.shape)[:] = x
+    if rung.constant_symbol:
+        module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
+    else:
+        buffers["w"].array(w.dtype, w.shape)[:] = w
+    hazards: list[Hazard] = []
+    failure = None
+    dependent = [buffer for name, buffer in buffers.items() if name not in prepared and name != "w"]
+
+    def run(launches: Sequence[LaunchConfig], named: dict[str, int], chosen: int | None) -> None:
+        nonlocal failure
+        for launch in launches:
+            if failure:
+                return
+            few = spread_blocks(launch.grid, chosen) if chosen else ()
+            taken = [named[name] for name in launch.args]
+            found, failure = watch_launch(module, launch, taken, moment, seed, few, dependent)
+            hazards.extend(found)
+
+    run(bound.preparation(), {name: buffer.pointer for name, buffer in buffers.items()}, None)
+    for first, count in bound.micro_batches(images):
+        run(bound.launches(count), program.arguments(first, count, buffers), blocks)
+    y = buffers["y"].array(x.dtype, rung.y_shape(bound.conv, images)).copy()
+    unwritten = tuple(hazard for hazard in hazards if hazard.missing == UNWRITTEN)
+    return Watched(tuple(hazard for hazard in hazards if hazard.missing != UNWRITTEN), unwritten, y, failure)

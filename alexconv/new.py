@@ -1,0 +1,178 @@
+"""Writes a folder with a kernel of your own, made like a rung of the ladder: a .cu file, its entry and a README.
+
+alexconv new my_conv --like direct-register
+"""
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import ALIASES, RUNGS
+from alexconv.kernels.rung import FOLDER, Rung
+from alexconv.options import exits_cleanly, program
+from alexconv.own import folders
+from alexconv.own.folders import ENTRY_FILE, add_own
+
+MODULE = "alexconv.new"
+LIKE = "direct-register"
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
+_INCLUDE = re.compile(r'(#include ")([^"]+)(")')
+
+ENTRY = '''"""The rungs of this folder: what `--ladder` takes.  docs/own-kernels.md says what an entry may have."""
+
+{imports}
+
+RUNGS = (
+{entry},
+)
+'''
+REPLACED = """replace(
+    RUNGS_OF_THE_LADDER["{like}"],
+    name="{name}",
+    alias="{name}",
+    parent="{like}",
+    file="{file}",
+    formerly=(),
+)"""
+README = """# {name}
+
+A kernel of your own, made like `{like}`.
+
+| file | has |
+|---|---|
+| `{file}` | the kernel: change it |
+| `{entry_file}` | its entry: name, launches (grid, block, shared memory), constants |
+
+```
+alexconv check {folder}                                          what is wrong with it, without a GPU
+alexconv run --ladder {folder} --rungs {name},{like} --layers 3 --N 1
+alexconv profile --ladder {folder} --rungs {name} --layers 3 --lines
+alexconv tune --ladder {folder} --rungs {name} --layers 3        with a GPU, where the entry has constants
+alexconv compare before.jsonl after.jsonl --ladder {folder}
+```
+
+The shape (`C`, `H`, `W`, `M`, `R`, `S`, `U`, `E`, `F`) and the entry's constants are numbers when the kernel is
+compiled; only the number of images comes at run time.  Headers of the ladder are found by their path in `kernels/`.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    options.add_argument("folder", type=Path, help="what to write; its name is the rung's")
+    options.add_argument("--like", default=LIKE, metavar="RUNG", help=f"the rung to begin with (default: {LIKE})")
+    add_own(options)
+    return options
+
+
+def kernel_source(like: Rung, name: str, entries: dict[str, str]) -> str:
+    """The rung's file with another name, entry points of other names, and headers by their path in kernels/."""
+    source = like.path.read_text()
+
+    def from_kernels(match: re.Match[str]) -> str:
+        header = (like.path.parent / match[2]).resolve()
+        return match[1] + (str(header.relative_to(FOLDER)) if header.is_relative_to(FOLDER) else match[2]) + match[3]
+
+    source = _INCLUDE.sub(from_kernels, source)
+    for old, new in entries.items():
+        source = re.sub(rf"\b{old}\b", new, source)
+        source = re.sub(rf"\(\s*{old.upper()}\b", f"({new.upper()}", source)
+    _, _, rest = source.partition("//\n")
+    opening = f"// {name}: as {like.name}, until you change it.\n//\n"
+    return opening + rest
+
+
+def entry_source(like: Rung, name: str, file: str, entries: dict[str, str]) -> str:
+    """The entry file: the rung's own entry where its ladder spells it out, else a copy with other names."""
+    found = _spelled_out(like)
+    if not found:
+        imports = "from dataclasses import replace\n\nfrom alexconv.kernels.ladder import RUNGS as RUNGS_OF_THE_LADDER"
+        entry = REPLACED.format(like=like.name, name=name, file=file)
+        return ENTRY.format(imports=imports, entry=textwrap.indent(entry, "    "))
+    module, call, text = found
+    for keyword in call.keywords:
+        value = {"alias": name, "parent": like.name, "file": file, "idea": f"as {like.name}, until you change it"}.get(
+            keyword.arg or ""
+        )
+        if value is not None:
+            text = text.replace(
+                f"{keyword.arg}={ast.get_source_segment(inspect.getsource(module), keyword.value)}",
+                f'{keyword.arg}="{value}"',
+            )
+    text = text.replace(f'"{like.name}"', f'"{name}"', 1)
+    for old, new in entries.items():
+        text = text.replace(f'Launch("{old}"', f'Launch("{new}"')
+    return ENTRY.format(imports=_imports(module, call), entry=textwrap.indent(textwrap.dedent(text), "    "))
+
+
+def _spelled_out(like: Rung) -> tuple[ModuleType, ast.Call, str] | None:
+    """The call ``Rung("name", ...)`` in a family's ladder, if there is one in so many words."""
+    for path in sorted(FOLDER.glob("*/ladder*.py")):
+        module = import_module(f"alexconv.kernels.{path.parent.name}.{path.stem}")
+        source = inspect.getsource(module)
+        for node in ast.walk(ast.parse(source)):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Rung"):
+                continue
+            first = node.args[0] if node.args else None
+            text = ast.get_source_segment(source, node)
+            if isinstance(first, ast.Constant) and first.value == like.name and text:
+                return module, node, " " * node.col_offset + text
+    return None
+
+
+def _imports(module: ModuleType, call: ast.Call) -> str:
+    """Imports of the names that an entry uses, from where its ladder has them or from the ladder itself."""
+    used = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)} & set(vars(module))
+    places: dict[str, list[str]] = {}
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if (alias.asname or alias.name) in used:
+                    text = alias.name + (f" as {alias.asname}" if alias.asname else "")
+                    places.setdefault(node.module, []).append(text)
+                    used.discard(alias.asname or alias.name)
+    if used:
+        places[module.__name__] = sorted(used)
+    return "\n".join(f"from {place} import {', '.join(sorted(names))}" for place, names in sorted(places.items()))
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the folder; raises UsageError where it exists or a name does not do."""
+    options = parser().parse_args(arguments)
+    folder: Path = options.folder
+    if not _NAME.fullmatch(folder.name):
+        raise UsageError(f"the folder's name is the rung's: lower-case letters, digits, - and _, not {folder.name!r}")
+    name = folder.name.replace("_", "-")
+    like = RUNGS.get(ALIASES.get(options.like, options.like))
+    if like is None:
+        raise UsageError(f"--like: no rung {options.like}; `alexconv run --list` has all")
+    if name in RUNGS or name in ALIASES:
+        raise UsageError(f"the ladder has a rung {name} already")
+    file = f"{folder.name.replace('-', '_')}.cu"
+    single = len(like.launches) == 1 and not like.prepare
+    spelled = _spelled_out(like) is not None
+    entries = {like.launches[0].entry: file.removesuffix(".cu")} if single and spelled else {}
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {folder}: {error.strerror}") from None
+    (folder / file).write_text(kernel_source(like, name, entries))
+    (folder / ENTRY_FILE).write_text(entry_source(like, name, file, entries))
+    words = {"name": name, "like": like.name, "file": file, "entry_file": ENTRY_FILE, "folder": folder.as_posix()}
+    (folder / "README.md").write_text(README.format(**words))
+    folders.rungs_of(folder)  # what was written can be read
+    print(f"{folder}: {file}, {ENTRY_FILE}, README.md; next: alexconv check {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

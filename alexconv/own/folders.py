@@ -1,0 +1,116 @@
+"""Rungs from outside the package: a folder that ``--ladder`` names, or another package's entry point.
+
+A folder has an entry file ``ladder.py`` with ``RUNGS``, a sequence of Rung whose files lie in the folder.  A package
+has an entry point of the group ``alexconv.rungs`` that is such a sequence, with absolute paths.
+"""
+
+import argparse
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import ALIASES, FORMER_NAMES, RUNGS, join
+from alexconv.kernels.rung import Rung
+
+ENTRY_FILE = "ladder.py"
+GROUP = "alexconv.rungs"
+SIGNATURE = "ece408"  # a course's, for --kernel
+
+
+class AddLadder(argparse.Action):
+    """The option ``--ladder FOLDER``: its rungs are in the ladder as soon as it is read."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Registers the rungs; raises UsageError."""
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), values])
+        register(self.rungs(values, namespace), values)
+
+    def rungs(self, value: str, namespace: argparse.Namespace) -> list[Rung]:
+        """The folder's rungs; raises UsageError."""
+        return rungs_of(Path(value))
+
+
+class AddKernel(AddLadder):
+    """The option ``--kernel FILE``: a plain CUDA file with a course's signature."""
+
+    def rungs(self, value: str, namespace: argparse.Namespace) -> list[Rung]:
+        """The file's rung; raises UsageError."""
+        from alexconv.own.wrapping import wrapped  # compiles
+
+        return [wrapped(Path(value), namespace.signature)]
+
+
+def add_own(options: argparse.ArgumentParser) -> None:
+    """Gives a command the options for rungs of the user's own, and the rungs that installed packages bring."""
+    add = options.add_argument
+    add("--ladder", action=AddLadder, metavar="FOLDER", help="rungs of your own beside the others; repeatable")
+    add("--kernel", action=AddKernel, metavar="FILE", help="a CUDA file with a course's function; repeatable")
+    add(
+        "--signature",
+        default=SIGNATURE,
+        help="of the files after it; ece408: conv_forward(y, x, w, B, M, C, H, W, K, S)",
+    )
+    register_installed()
+
+
+def rungs_of(folder: Path) -> list[Rung]:
+    """The rungs of a folder's entry file; raises UsageError with the line that fails."""
+    file = folder / ENTRY_FILE
+    if not file.is_file():
+        raise UsageError(f"{folder} has no {ENTRY_FILE}; `alexconv new` writes one")
+    spec = importlib.util.spec_from_file_location(f"alexconv_ladder_{abs(hash(file.resolve()))}", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+        found = list(module.RUNGS)
+    except Exception as error:
+        raise UsageError(f"{_line(error, file)}: {type(error).__name__}: {error}") from None
+    if not found or not all(isinstance(rung, Rung) for rung in found):
+        raise UsageError(f"{file}: RUNGS is a sequence of Rung, and has one at least")
+    return [replace(rung, file=str((folder / rung.file).resolve())) for rung in found]
+
+
+def _line(error: Exception, file: Path) -> str:
+    """Where in the entry file an exception comes from."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"{file}:{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f"{file}:{lines[-1]}" if lines else str(file)
+
+
+def register(rungs: Iterable[Rung], source: object) -> None:
+    """Adds rungs to the ladder; the same rungs may come again.  Raises UsageError for a name that is taken."""
+    for rung in rungs:
+        known = RUNGS.get(rung.name)
+        if known and known.path == rung.path:
+            continue
+        taken = {*RUNGS, *ALIASES, *FORMER_NAMES}
+        if taken & {rung.name, rung.alias}:
+            raise UsageError(f"{source}: the ladder has a rung {rung.name} or the alias {rung.alias} already")
+        if not rung.path.is_file():
+            raise UsageError(f"{source}: the rung {rung.name} has no file {rung.path}")
+        join(rung)
+
+
+def register_installed() -> None:
+    """Adds the rungs of installed packages; raises UsageError for a package whose entry point fails."""
+    for point in entry_points(group=GROUP):
+        try:
+            rungs: Sequence[Rung] = point.load()
+        except Exception as error:
+            raise UsageError(f"entry point {point.name} of {point.value}: {type(error).__name__}: {error}") from None
+        register(rungs, point.name)

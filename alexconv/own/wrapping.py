@@ -1,0 +1,286 @@
+"""A plain CUDA file with a course's signature as a rung: its kernels, launched as its own code launches them.
+
+``ece408``: a function ``conv_forward(y, x, w, B, M, C, H, W, K, S)`` of device pointers and sizes, with its launches.
+The function runs on the CPU, once for each shape and number of images, against a header that tells what it launches
+(``course.h``): grid, block, shared memory and arguments.  From these the rung's launches are made, so the kernels are
+verified, checked, timed and profiled as any rung's.
+
+The file is translated line by line, so that compilers name the student's lines: ``k<<<grid, block>>>(...)`` becomes a
+macro, ``__global__`` functions become functions that an entry point of the rung calls.
+"""
+
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from alexconv.errors import UsageError
+from alexconv.executors.host.runtime import HostRuntime
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import BATCH, Array, Dims, Launch, Rung
+from alexconv.paths import cache_dir
+from alexconv.shapes import Conv
+
+SIGNATURES = {"ece408": "conv_forward(y, x, w, B, M, C, H, W, K, S)"}
+FUNCTION = "conv_forward"
+SECONDS = 20  # that the launch code may take
+OUTPUT_BYTES = 1 << 20  # that it may print
+PROBE = Conv(C=3, H=12, W=12, M=5, R=3, S=3)  # a shape with one launch's arguments all over
+POINTERS = {1 << 32: "y", 2 << 32: "x", 3 << 32: "w"}
+HEADER = Path(__file__).with_name("course.h")
+
+_LAUNCH = re.compile(r"\b(\w+)\s*(<[^<>;{}]*>)?\s*<<<(.*?)>>>\s*\((.*?)\)\s*;", re.DOTALL)
+_KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
+_BOUNDS = re.compile(r"__launch_bounds__\s*\([^)]*\)")
+_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+_SHADOWS = re.compile(r"\bdim3\s+(?:\w+\s*(?:\([^()]*\))?\s*,\s*)*(gridDim|blockDim|threadIdx|blockIdx)\b")
+_ONLY_HOST = re.compile(r'^\s*#\s*include\s*[<"](?:cuda_runtime\.h|cuda\.h|gpu-new-forward\.h|gpu-utils\.h)[>"]', re.M)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A launch that the code makes: kernel, geometry, and its arguments in course.h's notation."""
+
+    kernel: str
+    grid: Dims
+    block: Dims
+    shared: int
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the launch code does for a shape: launches, allocations by address, the constant that has the filters."""
+
+    launches: tuple[Made, ...]
+    allocations: tuple[tuple[int, int], ...]
+    symbol: str | None
+
+
+def wrapped(file: Path, signature: str) -> Rung:
+    """The rung of a file; raises UsageError with what the file lacks or does that a rung cannot, and its line."""
+    if signature not in SIGNATURES:
+        raise UsageError(f"--signature is one of {', '.join(SIGNATURES)}, not {signature}")
+    if not file.is_file():
+        raise UsageError(f"--kernel: no file {file}")
+    name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "kernel"
+    text = file.read_text(errors="replace")
+    if not re.search(rf"\b{FUNCTION}\s*\(", text):
+        raise UsageError(f"{file}: no function {SIGNATURES[signature]}")
+    translated = translate(text, file)
+    folder = cache_dir("own") / hashlib.sha256(translated.encode()).hexdigest()[:16]
+    folder.mkdir(exist_ok=True)
+    recording = folder / file.name
+    _write(recording, translated + RECORDING)
+    library = HostRuntime().compile(recording, {}, ()).path
+
+    @cache
+    def told(conv: Conv, images: int) -> Told:
+        return tell(library, conv, images, file)
+
+    first = told(PROBE, 1)
+    source = folder / f"{file.stem}-rung.cu"
+    _write(source, translated + entry_points(file, told(PROBE, 1), told(PROBE, 2), parameters(text)))
+    return _rung(name, source, told, first, file)
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.is_file() or path.read_text() != text:
+        path.write_text(text)
+
+
+RECORDING = f"""
+#line 1 "the launch code"
+extern "C" __attribute__((visibility("default"))) void alexconv_record(int B, int M, int C, int H, int W, int K, int S)
+{{
+    {FUNCTION}(reinterpret_cast<float*>(std::size_t(1) << 32), reinterpret_cast<float*>(std::size_t(2) << 32),
+                 reinterpret_cast<float*>(std::size_t(3) << 32), B, M, C, H, W, K, S);
+    std::printf("done\\n");
+    std::fflush(stdout);
+}}
+"""
+
+
+def translate(text: str, file: Path) -> str:
+    """The file such that g++ and nvcc compile it with its own line numbers, and its launches can be told."""
+
+    def same_lines(match: re.Match[str], new: str) -> str:
+        return new + "\n" * (match[0].count("\n") - new.count("\n"))
+
+    def launch(match: re.Match[str]) -> str:
+        if match[2]:
+            line = text.count("\n", 0, match.start()) + 1
+            raise UsageError(f"{file}:{line}: {match[1]}{match[2]} is a template; a wrapped kernel is none")
+        values = f", {match[4].strip()}" if match[4].strip() else ""
+        return same_lines(match, f"ALEXCONV_LAUNCH({match[1]}, ({match[3]}){values});")
+
+    text = renamed(text)
+    text = _ONLY_HOST.sub(lambda match: same_lines(match, ""), text)
+    text = _LAUNCH.sub(launch, text)
+    text = _DYNAMIC.sub(lambda match: f"ALEXCONV_DYNAMIC_SHARED({match[1]}, {match[2]});", text)
+    text = _BOUNDS.sub(lambda match: same_lines(match, ""), text)
+    text = re.sub(r"\b__global__\b", "__device__", text)
+    return f'#include "{HEADER}"\n#line 1 "{file.name}"\n{text}'
+
+
+def renamed(text: str) -> str:
+    """The text with other names for variables of the launch code that are called as CUDA's own, such as gridDim."""
+    while match := _SHADOWS.search(text):
+        depth, end = 0, match.start()
+        while end < len(text) and depth >= 0:
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        block = re.sub(rf"\b{match[1]}\b", f"{match[1]}_", text[match.start() : end])
+        text = text[: match.start()] + block + text[end:]
+    return text
+
+
+def parameters(text: str) -> dict[str, list[str]]:
+    """The parameter types of each kernel of the file."""
+    return {
+        match[1]: [re.sub(r"\s*\b\w+\s*$", "", part.strip()) for part in match[2].split(",")]
+        for match in _KERNEL.finditer(text)
+    }
+
+
+def tell(library: Path, conv: Conv, images: int, file: Path) -> Told:
+    """Runs the launch code for a shape, in a process of its own; raises UsageError."""
+    sizes = [images, conv.M, conv.C, conv.H, conv.W, conv.R, conv.U]
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).alexconv_record(*map(int, sys.argv[2:]))"
+    words = [sys.executable, "-I", "-S", "-c", code, str(library), *map(str, sizes)]
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{file}: {FUNCTION} has not returned after {SECONDS} s") from None
+    lines = done.stdout[:OUTPUT_BYTES].decode(errors="replace").splitlines()
+    if done.returncode or "done" not in lines:
+        raise UsageError(f"{file}: {FUNCTION} ends with status {done.returncode} before it returns")
+    return understood(lines, file)
+
+
+def understood(lines: list[str], file: Path) -> Told:
+    """The lines that course.h has written; what else the file prints is none of them."""
+    launches: list[Made] = []
+    allocations: list[tuple[int, int]] = []
+    symbol = None
+    for line in lines:
+        words = line.split()
+        if line.startswith("launch ") and len(words) >= 9:
+            numbers = [int(word) for word in words[2:9]]
+            grid, block = tuple(numbers[:3]), tuple(numbers[3:6])
+            launches.append(Made(words[1], grid, block, numbers[6], tuple(words[9:])))  # type: ignore[arg-type]
+        elif line.startswith("allocate "):
+            allocations.append((int(words[1]), int(words[2])))
+        elif line.startswith("symbol "):
+            symbol = words[1]
+            if POINTERS.get(int(words[2])) != "w":
+                raise UsageError(f"{file}: cudaMemcpyToSymbol({symbol}, ...) copies something else than the filters")
+        elif line.startswith("unsupported "):
+            raise UsageError(f"{file}: {FUNCTION} calls {words[1]}, which a wrapped kernel may not")
+    if not launches:
+        raise UsageError(f"{file}: {FUNCTION} launches no kernel")
+    return Told(tuple(launches), tuple(allocations), symbol)
+
+
+def entry_points(file: Path, one: Told, two: Told, types: dict[str, list[str]]) -> str:
+    """The rung's entry points: one for each launch, with the arguments that its code gives."""
+    if [made.kernel for made in one.launches] != [made.kernel for made in two.launches]:
+        raise UsageError(f"{file}: {FUNCTION} launches other kernels for two images than for one")
+    text = '\n#line 1 "the entry points"\n'
+    for number, (made, again) in enumerate(zip(one.launches, two.launches, strict=True)):
+        if made.kernel not in types:
+            raise UsageError(f"{file}: launches {made.kernel}, which is no __global__ void function of the file")
+        values = []
+        for place, (value, other) in enumerate(zip(made.arguments, again.arguments, strict=True)):
+            if value.startswith("p"):
+                values.append(f"({types[made.kernel][place]}){_pointer(int(value[1:]), one, file)}")
+            elif value != other:
+                if (value, other) != ("i1", "i2"):
+                    raise UsageError(
+                        f"{file}: argument {place + 1} of {made.kernel} depends on the batch, and is not the batch"
+                    )
+                values.append(f"({types[made.kernel][place]}){BATCH}")
+            elif value.startswith("f"):
+                values.append(f"{value[1:]}f" if "." in value else f"{value[1:]}.0f")
+            else:
+                values.append(f"LADDER_ARGUMENT_{number}_{place}")
+        scratch = "".join(f", float* {name}" for name in scratch_names(one))
+        text += (
+            f'extern "C" __global__ void launch_{number}(float* y, const float* x, const float* w{scratch}, long long'
+            f" {BATCH})\n{{\n    {made.kernel}({', '.join(values)});\n}}\n"
+        )
+    return text
+
+
+def scratch_names(told: Told) -> list[str]:
+    """Names of the arrays that the code allocates."""
+    return [f"scratch_{number}" for number in range(len(told.allocations))]
+
+
+def _pointer(address: int, told: Told, file: Path) -> str:
+    if address in POINTERS:
+        return POINTERS[address]
+    for name, (first, nbytes) in zip(scratch_names(told), told.allocations, strict=True):
+        if first <= address < first + nbytes:
+            return f"((char*){name} + {address - first})"
+    raise UsageError(f"{file}: a kernel's pointer is none of y, x, w and what cudaMalloc gave")
+
+
+def _rung(name: str, source: Path, told: Callable[[Conv, int], Told], first: Told, file: Path) -> Rung:
+    """The rung whose functions ask the launch code."""
+
+    def refuses(p: Problem) -> str | None:
+        if p.conv.R != p.conv.S:
+            return "the signature has one size for a filter's rows and columns"
+        try:
+            here = told(p.conv, p.N)
+        except UsageError as error:
+            return str(error)
+        if [made.kernel for made in here.launches] != [made.kernel for made in first.launches]:
+            return "launches other kernels for this shape than for small ones"
+        return None
+
+    def launch(number: int) -> Launch:
+        return Launch(
+            f"launch_{number}",
+            ("y", "x", "w", *scratch_names(first), BATCH),
+            lambda p: told(p.conv, p.N).launches[number].grid,
+            lambda p: told(p.conv, p.N).launches[number].block,
+            lambda p: told(p.conv, p.N).launches[number].shared,
+        )
+
+    def argument(number: int, place: int) -> Callable[[Problem], int]:
+        return lambda p: int(told(p.conv, 1).launches[number].arguments[place][1:])
+
+    def array(number: int) -> Callable[[Problem], tuple[int, ...]]:
+        return lambda p: (-(-told(p.conv, p.N).allocations[number][1] // 4),)
+
+    return Rung(
+        name,
+        alias=name,
+        idea=f"{file.name}, wrapped",
+        family="own",
+        parent=None,
+        file=str(source),
+        launches=tuple(launch(number) for number in range(len(first.launches))),
+        sizes=tuple(
+            (f"ARGUMENT_{number}_{place}", argument(number, place))
+            for number, made in enumerate(first.launches)
+            for place, value in enumerate(made.arguments)
+            if value.startswith("i")
+        ),
+        scratch=tuple(Array(name, array(number)) for number, name in enumerate(scratch_names(first))),
+        refuses=refuses,
+        constant_symbol=first.symbol,
+    )

@@ -1,0 +1,155 @@
+"""Hazards of asynchronous copies and products: each kind is found and named, no rung of the ladder has one."""
+
+import importlib
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compilers import needs_gcc
+
+from alexconv.checking.hazards import BUILD, MOMENTS, UNWRITTEN, watch_launch, watch_rung
+from alexconv.cpu_reference.reference import reference
+from alexconv.executors.host.runtime import HostRuntime
+from alexconv.kernels.bound import BoundRung, LaunchConfig
+from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.problem import H200
+from alexconv.kernels.rung import FOLDER, shape_macros
+from alexconv.planning.checks import PRECISIONS, exact_inputs
+from alexconv.planning.layouts import from_study, to_study
+from alexconv.shapes import Conv
+
+CHECKOUT = Path(__file__).parent.parent.parent
+sys.path.insert(0, str(CHECKOUT / "scripts"))
+hazard_mutants = importlib.import_module("hazard_mutants")
+sys.path.remove(str(CHECKOUT / "scripts"))
+
+SOURCE = Path(__file__).parent.parent / "sources" / "hazards.cu"
+KINDS = {
+    "copy_without_wait": "cp.async.wait_group",
+    "copy_without_commit": "cp.async.commit_group",
+    "copy_without_barrier": "a barrier",
+    "older_group": "cp.async.wait_group",
+    "early_refill": "a barrier",
+    "bulk_without_wait": "a wait for the phase",
+    "wrong_parity": "a wait for the phase",
+    "bulk_over_readers": ("a barrier", "a wait for the phase"),
+    "bulk_in_flight": "a wait for the phase",
+    "unfenced_barrier": "fence.proxy.async",
+    "unfenced_operand": "fence.proxy.async",
+    "sums_without_wait": "wgmma.wait_group",
+    "sums_without_fence": "wgmma.fence",
+    "operand_overwritten": "wgmma.wait_group",
+    "overtakes": "griddepcontrol.wait",
+    "plain_race": "a barrier",
+}
+ASYNC_RUNGS = [rung for rung in LADDER if rung.family in ("igemm", "mma", "wgmma")]
+SMALL = Conv(C=16, H=9, W=9, M=24, R=3, S=3)
+DEVICE = replace(H200, multiprocessors=2)  # so that persistent blocks have several tiles
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    return HostRuntime(build=BUILD)
+
+
+@pytest.fixture(scope="module")
+def kernels(runtime, tmp_path_factory):
+    """The kernels without and with what they need, by FIXED."""
+    unit = tmp_path_factory.mktemp("hazards") / "hazards.cu"
+    headers = "".join(f'#include "{FOLDER / "arch" / name}"\n' for name in ("ampere.cuh", "hopper.cuh"))
+    unit.write_text(headers + "#line 1\n" + SOURCE.read_text())
+    macros = shape_macros(SMALL)
+    return [runtime.compile(unit, {**macros, "FIXED": fixed}, list(KINDS)) for fixed in (0, 1)]
+
+
+def watched(runtime, module, entry, moment):
+    """The hazards of a kernel, why it failed, and its outputs."""
+    x, y = runtime.allocate(4 * 512), runtime.allocate(4 * 512)
+    x.array("f4", (512,))[:] = np.arange(512)
+    launch = LaunchConfig(entry, (), (1, 1, 1), (128, 1, 1), 0, pdl=entry == "overtakes")
+    return *watch_launch(module, launch, [x, y], moment, seed=3, dependent=[x]), y.array("f4", (512,))
+
+
+def lines_of(mark):
+    """The numbers of the source lines that a comment marks."""
+    lines = SOURCE.read_text().splitlines()
+    return [number for number, line in enumerate(lines, 1) if line.endswith(f"// {mark}")]
+
+
+@needs_gcc
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("entry", KINDS)
+def test_a_hazard_is_named_with_its_line_and_what_is_missing(runtime, kernels, entry, moment):
+    hazards, failure, _ = watched(runtime, kernels[0], entry, moment)
+    if failure:  # a wait for a phase that never ends
+        assert entry in ("wrong_parity", "bulk_over_readers")
+        assert moment != "latest"
+        assert any(f"{SOURCE.name}:{line} " in failure for line in lines_of(entry))
+    else:
+        assert any(hazard.missing.startswith(KINDS[entry]) for hazard in hazards), list(map(str, hazards))
+        named = {place.line for hazard in hazards for place in hazard.lines if place.file == SOURCE.name}
+        assert named & set(lines_of(entry))
+    hazards, failure, _ = watched(runtime, kernels[1], entry, moment)
+    assert (hazards, failure) == ([], None)
+
+
+@needs_gcc
+@pytest.mark.parametrize("entry", ["copy_without_wait", "sums_without_wait"])
+def test_late_effects_give_wrong_numbers_and_early_ones_hide_it(runtime, kernels, entry):
+    _, _, right = watched(runtime, kernels[1], entry, "latest")
+    _, _, early = watched(runtime, kernels[0], entry, "earliest")
+    _, _, late = watched(runtime, kernels[0], entry, "latest")
+    np.testing.assert_array_equal(early[:128], right[:128])
+    assert not np.array_equal(late[:128], right[:128], equal_nan=True)
+
+
+@needs_gcc
+@pytest.mark.parametrize("rung", ASYNC_RUNGS, ids=lambda rung: rung.name)
+def test_no_async_rung_has_a_hazard_whenever_its_effects_come(runtime, rung):
+    N = 3
+    x, w = exact_inputs(SMALL, N, PRECISIONS[rung.precision], seed=2)
+    bound = BoundRung(rung, SMALL, rung.resolve(SMALL, {}, N, DEVICE), DEVICE)
+    for moment in MOMENTS:
+        found = watch_rung(
+            runtime, bound, from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype), moment, seed=5
+        )
+        assert (found.hazards, found.failure) == ((), None)
+        np.testing.assert_array_equal(to_study(found.y, rung.layout).astype("f4"), reference(SMALL, x, w))
+
+
+def test_loads_of_what_nobody_wrote_are_told_apart(runtime, tmp_path):
+    unit = tmp_path / "unwritten.cu"
+    unit.write_text(
+        'extern "C" __global__ void kernel(const float* x, float* y)\n{\n    __shared__ float a[32];\n'
+        "    if (x[0] > 0) a[threadIdx.x] = 1;\n    y[threadIdx.x] = a[threadIdx.x];\n}\n"
+    )
+    module = runtime.compile(unit, {}, ["kernel"])
+    x, y = runtime.allocate(128), runtime.allocate(128)
+    x.bytes[:] = 0
+    (hazard,), failure = watch_launch(module, LaunchConfig("kernel", (), (1, 1, 1), (32, 1, 1), 0), [x, y])
+    assert failure is None
+    assert (hazard.missing, hazard.second_place.line) == (UNWRITTEN, 5)
+
+
+# ---- Mutants ---------------------------------------------------------------------------------------------------------
+
+SAMPLE = (  # one of each kind of bug
+    "igemm/pipeline.cuh: barrier before the wait",
+    "mma/mma_tile.cuh: early refill: (chunk",
+    "wgmma/warpgroups.cuh: wrong parity: mbarrier_wait(&shared.full[state.stage], state.parity);",
+    "wgmma/warpgroups.cuh: too few bytes",
+    "wgmma/warpgroups.cuh: arrival before the wait: warpgroup_wait_group<0>(); release",
+    "wgmma/window.cuh: no proxy fence",
+    "wgmma/wgmma_winograd.cu: no wait for launches",
+)
+
+
+@needs_gcc
+@pytest.mark.parametrize("start", SAMPLE)
+def test_a_mutant_is_found_with_its_lines(start):
+    mutant = next(each for each in hazard_mutants.mutants() if each.name.startswith(start))
+    found = hazard_mutants.examine(mutant, hazard_mutants.FILES[mutant.file])
+    assert re.search(r"\.cuh?:\d+", found["report"]), found

@@ -1,0 +1,221 @@
+"""Kernels from outside the package: folders, a course's files, other packages; what is wrong with them is one line."""
+
+import json
+import subprocess
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from compilers import needs_gcc
+
+from alexconv import accuracy, check, new, profile, run, tune
+from alexconv.errors import UsageError
+from alexconv.kernels import ladder
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.own import folders
+from alexconv.own.wrapping import wrapped
+from alexconv.records.store import read
+
+COURSE = Path(__file__).parent.parent / "sources" / "course.cu"
+COURSE_TEXT = COURSE.read_text()
+
+
+@pytest.fixture(autouse=True)
+def restored():
+    """The ladder is as it was after a test."""
+    tables = [ladder._rungs, ladder._aliases, ladder._former_names]
+    before, length = [dict(table) for table in tables], len(LADDER)
+    yield
+    del ladder._ladder[length:]
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A new folder like direct-register."""
+    path = tmp_path / "my_conv"
+    assert new.main([str(path)]) == 0
+    return path
+
+
+def ran(tmp_path, *options):
+    """The exit status and the latest records of a run on the host."""
+    out = tmp_path / "records.jsonl"
+    words = ["--backend", "host", "--workload", "lenet-70-k5", "--layers", "2", "--N", "2", "--out", str(out), *options]
+    return run.main(words), read([out]).latest()
+
+
+def checked(*words, capsys):
+    """The exit status and the problems of a check, by kind."""
+    status = check.main([*words, "--json"])
+    verdicts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return status, {verdict["kind"]: verdict["problems"] for verdict in verdicts}
+
+
+def test_a_new_folder_runs_beside_the_ladder(folder, tmp_path):
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "ladder.py", "my_conv.cu"]
+    status, records = ran(tmp_path, "--ladder", str(folder), "--rungs", "my-conv,direct-register")
+    assert status == 0
+    assert [record["point"]["rung"] for record in records] == ["my-conv", "direct-register"]
+    assert {record["status"] for record in records} == {"ok"}
+
+
+@pytest.mark.parametrize("like", sorted({rung.family: rung.name for rung in LADDER}.values()))
+def test_a_folder_may_be_like_any_rung(like, tmp_path):
+    assert new.main([str(tmp_path / "mine"), "--like", like]) == 0
+    (rung,) = folders.rungs_of(tmp_path / "mine")
+    assert (rung.name, rung.parent) == ("mine", like)
+    assert rung.path == tmp_path / "mine" / "mine.cu"
+    assert [launch.args for launch in rung.launches] == [launch.args for launch in RUNGS[like].launches]
+
+
+@needs_gcc
+def test_a_new_folder_passes_the_checks(folder, capsys):
+    status, problems = checked(str(folder), "--kinds", "correct,races,async", capsys=capsys)
+    assert (status, problems) == (0, {"correct": [], "races": [], "async": []})
+
+
+# What is done to the kernel, which check sees it, and what its line says.
+BUGS = {
+    "does not compile": ("float sum = 0;", "float sum = 0", "correct", "my_conv.cu:"),
+    "wrong": ("sum += x[", "sum += c == 1 ? 0 : x[", "correct", "error"),
+    "outside of the array": ("y[e * F + f] = sum;", "y[e * F + f + (size_t)N_OUTSIDE] = sum;", "correct", "bad access"),
+    "just outside of the array": ("y[e * F + f] = sum;", "y[e * F + f + 1] = sum;", "addresses", "my_conv.cu:"),
+    "prints and forks": (
+        "float sum = 0;",
+        'float sum = 0; printf("%01000d", 1); if (e + f + m + n == 0) fork();',
+        "correct",
+        None,
+    ),
+    "does not end": (
+        "float sum = 0;",
+        "float sum = 0; for (volatile int i = 0; i < 1; i = 0);",
+        "correct",
+        "no answer",
+    ),
+}
+
+
+@needs_gcc
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bad_kernel_is_one_line_and_harms_nothing(bug, folder, capsys):
+    old, changed, kind, expected = BUGS[bug]
+    file = folder / "my_conv.cu"
+    text = file.read_text()
+    assert old in text
+    head = (
+        "#include <unistd.h>\n#define N_OUTSIDE (1 << 28)\n"
+        if bug in ("prints and forks", "outside of the array")
+        else ""
+    )
+    file.write_text(head + text.replace(old, changed))
+    status, problems = checked(str(folder), "--kinds", kind, "--seconds", "25", capsys=capsys)
+    if expected is None:
+        assert status in (0, 1)  # whatever it computes, the command ends, and nothing of it is left
+    else:
+        assert status == 1
+        assert expected in problems[kind][0]
+        assert "\n" not in problems[kind][0]
+    left = subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True, check=False).stdout
+    assert not left
+
+
+def test_a_fault_of_an_entry_file_names_its_line(folder):
+    entry = folder / "ladder.py"
+    text = entry.read_text()
+    entry.write_text("import no_such_module\n" + text)
+    with pytest.raises(UsageError, match=r"ladder\.py:1: ModuleNotFoundError"):
+        folders.rungs_of(folder)
+    entry.write_text(text.replace("RUNGS = (", "RUNGS = (("))
+    with pytest.raises(UsageError, match=r"ladder\.py:\d+: SyntaxError"):
+        folders.rungs_of(folder)
+    entry.write_text(text.replace("my_conv.cu", "other.cu"))
+    with pytest.raises(UsageError, match="no file"):
+        folders.register(folders.rungs_of(folder), folder)
+    entry.write_text(text.replace('alias="my-conv"', 'alias="mcpy"'))
+    with pytest.raises(UsageError, match="alias mcpy already"):
+        folders.register(folders.rungs_of(folder), folder)
+    with pytest.raises(UsageError, match="alexconv new"):
+        folders.rungs_of(folder / "nothing")
+
+
+def test_packages_bring_rungs(folder, monkeypatch):
+    (rung,) = folders.rungs_of(folder)
+    point = EntryPoint("theirs", "their_package:RUNGS", folders.GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: [rung])
+    monkeypatch.setattr(folders, "entry_points", lambda group: [point])
+    folders.register_installed()
+    assert RUNGS["my-conv"] is LADDER[-1] is rung
+    monkeypatch.setattr(EntryPoint, "load", lambda self: 1 / 0)
+    with pytest.raises(UsageError, match="theirs"):
+        folders.register_installed()
+
+
+# ---- A course's file -------------------------------------------------------------------------------------------------
+
+
+def test_a_course_file_runs_unchanged_beside_the_ladder(tmp_path):
+    status, records = ran(tmp_path, "--kernel", str(COURSE), "--rungs", "course,direct-register")
+    assert status == 0
+    assert [(record["point"]["rung"], record["status"]) for record in records] == [
+        ("course", "ok"),
+        ("direct-register", "ok"),
+    ]
+
+
+@needs_gcc
+def test_a_missing_barrier_of_a_course_file_is_named_with_its_line(tmp_path, capsys):
+    file = tmp_path / "mine.cu"
+    text = COURSE_TEXT
+    file.write_text(text.replace("    __syncthreads();\n", "    \n"))
+    line = 1 + text[: text.index("acc += x4d")].count("\n")
+    status, problems = checked(str(file), "--kinds", "async", capsys=capsys)
+    assert status == 1
+    assert f"a load at mine.cu:{line}" in problems["async"][0]
+    assert problems["async"][0].startswith("mine.cu:")
+    assert "a barrier" in problems["async"][0]
+
+
+LAUNCH = """conv_forward_kernel<<<gridDim, blockDim, C * X_tile * X_tile * sizeof(float)>>>(
+        y, x, w, B, M, C, H, W, K, S);"""
+LINE = COURSE_TEXT[: COURSE_TEXT.index("dim3 gridDim")].count("\n") + 1
+COURSE_FAULTS = {
+    "no function": ("void conv_forward(", "void forward(", "no function conv_forward"),
+    "no launch": (LAUNCH, ";", "launches no kernel"),
+    "does not compile": (
+        "dim3 gridDim(",
+        "dim4 gridDim(",
+        f"mine.cu:{LINE}",
+    ),
+    "does not return": ("dim3 gridDim(", "for (volatile int i = 0; i < 1; i = 0);\n dim3 gridDim(", "has not returned"),
+    "crashes": ("dim3 gridDim(", "y[0] = 1;\n dim3 gridDim(", "ends with status -11"),
+    "depends on the batch": ("y, x, w, B, M,", "y, x, w, 2 * B, M,", "argument 4 of conv_forward_kernel"),
+    "calls what it may not": (
+        "dim3 gridDim(",
+        "cudaMemcpy(y, x, 4, cudaMemcpyDeviceToDevice);\n dim3 gridDim(",
+        "cudaMemcpy",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", COURSE_FAULTS)
+def test_what_a_course_file_lacks_is_one_line(fault, tmp_path, monkeypatch):
+    monkeypatch.setattr("alexconv.own.wrapping.SECONDS", 3)
+    old, changed, expected = COURSE_FAULTS[fault]
+    file = tmp_path / "mine.cu"
+    text = COURSE_TEXT
+    assert old in text
+    file.write_text(text.replace(old, changed))
+    with pytest.raises(Exception, match=expected) as raised:
+        wrapped(file, "ece408")
+    assert raised.type.__module__ == "alexconv.errors"
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("command", [run, profile, tune, accuracy, check, new], ids=lambda module: module.__name__)
+def test_a_command_takes_rungs_of_ones_own(command):
+    text = command.parser().format_help()
+    assert "--ladder" in text
+    assert "--kernel" in text
