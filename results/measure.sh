@@ -88,14 +88,14 @@ frontier() {  # rungs and peers interleaved, in one process for each file
 }
 
 data() {  # the same points on other data: power, and so time, depend on it
-    stage data --layers 1-5 --N 128 --data uniform,relu,zeros --peers torch --no-baseline --seconds 0.08 \
-        --rungs igemm-stream-k,wgmma-split,wgmma-split-resident,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-half
+    stage data --layers 1-5 --N 128 --data uniform,relu,zeros --peers torch --no-baseline --seconds 0.06 \
+        --rungs wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-half
 }
 
 hard() {  # errors on hard data, of conv2d and cuDNN, and the worst that a search finds for each rung
     local part
-    for part in conv2d search; do
-        "$python" scripts/hard_data.py "$part" --out "$folder/$name-hard.jsonl" || failed "hard $part: a bound is broken"
+    for part in search conv2d; do
+        "$python" scripts/hard_data.py "$part" --seconds 1.5 --out "$folder/$name-hard.jsonl" || failed "hard $part: a bound is broken"
     done
 }
 

@@ -42,6 +42,7 @@ from alexconv.tuning import auto
 
 CLASSES = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16"}
 ENGINES = {"fft": "FFT", "winograd": "Winograd"}  # by a word in the names of its kernels; any other is a GEMM
+OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # how events begin that are no kernels
 SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
 IMAGES, PLENTY = 2, 1 << 30
 
@@ -110,7 +111,7 @@ def cudnn(torch: Any, inputs: Layer, dtype: str, precision: str, layout: str) ->
         with torch.profiler.profile(activities=activities) as profile:
             y = torch.nn.functional.conv2d(x, w, stride=inputs.conv.U)
             torch.cuda.synchronize()
-    kernels = [event.key for event in profile.key_averages() if "memcpy" not in event.key.lower()]
+    kernels = [event.key for event in profile.key_averages() if not event.key.startswith(OF_THE_HOST)]
     words = " ".join(kernels).lower()
     engine = next((name for word, name in ENGINES.items() if word in words), "GEMM" if kernels else None)
     return {

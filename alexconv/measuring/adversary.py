@@ -80,11 +80,9 @@ def changed(trial: Trial, conv: Conv, N: int, spread: int, generator: np.random.
         power[some] = generator.integers(-spread, spread + 1) if generator.random() < 0.8 else 0
         return replace(trial, powers={**trial.powers, axis: power})
     if what < 6:
-        place, power = (
-            int(generator.integers(N * conv.C * conv.H * conv.W)),
-            int(generator.integers(-spread, spread + 1)),
-        )
-        return replace(trial, singles=(*trial.singles[-SINGLES + 1 :], (place, power)))
+        place = int(generator.integers(N * conv.C * conv.H * conv.W))
+        single = place, int(generator.integers(-spread, spread + 1))
+        return replace(trial, singles=(*trial.singles[-SINGLES + 1 :], single))
     if what == 6:
         return replace(trial, signs=SIGNS[generator.integers(len(SIGNS))], seed=int(generator.integers(2**31)))
     return replace(trial, significands=SIGNIFICANDS[generator.integers(len(SIGNIFICANDS))])
@@ -113,7 +111,7 @@ def arrays(trial: Trial, conv: Conv, N: int, dtype: np.dtype) -> tuple[Values, V
     with np.errstate(over="ignore"):
         return tuple(
             np.clip(v, -np.finfo(dtype).max, np.finfo(dtype).max).astype(dtype).astype(np.float32) for v in (x, w)
-        )  # type: ignore[return-value]
+        )
 
 
 def judged(trial: Trial, conv: Conv, N: int, precision: Precision, dtype: np.dtype, run: Run) -> tuple[float, MaxError]:

@@ -23,7 +23,7 @@ COMMANDS = [
     for path in sorted(Path(alexconv.__file__).parent.glob("*.py"))
     if '__name__ == "__main__"' in path.read_text()
 ]
-REPORTS = ["alexconv.reports.__main__", "alexconv.reports.readme", "alexconv.reports.frontier"]
+REPORTS = [f"alexconv.reports.{name}" for name in ("__main__", "readme", "frontier", "precision")]
 
 IMPORTED = """
 import importlib, json, sys

@@ -1,0 +1,189 @@
+"""The precision page's generated parts: hard data through conv2d and cuDNN, the search for worst data, times on data.
+
+python -m alexconv.reports.precision results/FILE.jsonl... docs/precision.md [--check]
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf, isfinite
+from pathlib import Path
+
+from alexconv.data import DATA_SETS, UNIFORM
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import RUNGS
+from alexconv.options import exits_cleanly
+from alexconv.records.labels import data_of
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, Records, read
+from alexconv.reports.elements import Cell, markdown_table
+from alexconv.reports.frontier import NOT_MEASURED
+from alexconv.reports.generated import check, updated
+
+GUARANTEE, SEARCH = "guarantee", "search"  # types of headers
+OTHER = "relu"  # the data set that a run which compares times has beside uniform data
+CUDNN = "cuDNN"
+
+
+def headers(records: Records, kind: str) -> list[Record]:
+    """The headers of a type, in the order in which they were written."""
+    return [header for header in records.headers.values() if header["type"] == kind]
+
+
+def origin(records: Records, found: Iterable[Record]) -> str:
+    """The devices that they were measured on, in a sentence."""
+    devices = {records.headers.get(each.get("device", ""), {}).get("name", "an unnamed device") for each in found}
+    return f"Measured on {' and '.join(sorted(devices))}."
+
+
+def conv2d_part(records: Records) -> str:
+    """For each data set and class the worst layer's error over its bound, conv2d's and below it cuDNN's."""
+    found = headers(records, GUARANTEE)
+    if not found:
+        return NOT_MEASURED
+    classes = list(dict.fromkeys(each["class"] for each in found))
+    rows: list[tuple[Cell, ...]] = []
+    for data in DATA_SETS:
+        of_data = [each for each in found if each["data"] == data]
+        for who, key in (("conv2d", "conv2d"), (CUDNN, "cudnn")):
+            if any(key in each for each in of_data):
+                cells = [
+                    worst(each for each in of_data if each["class"] == name and key in each)(key) for name in classes
+                ]
+                rows.append((data, who, *cells))
+    layers, batches = ({each[axis] for each in found} for axis in ("layer", "N"))
+    at = ", ".join(map(str, sorted(batches)))
+    note = (
+        f"Error over bound, the worst of {len(layers)} layers of AlexNet at N = {at}; "
+        "1 and less keep the guarantee.  *Misplaced*: outputs that are NaN or infinite where none is due, or the other "
+        f"way round.  cuDNN: {engines(found)}  {origin(records, found)}"
+    )
+    return "\n".join([*markdown_table(("data", "who", *classes), rows), "", note])
+
+
+def worst(found: Iterable[Record]) -> Callable[[str], Cell]:
+    """The cell of a class on a data set, of conv2d or of cuDNN."""
+    records = list(found)
+
+    def cell(key: str) -> Cell:
+        misplaced = sum(each[key]["misplaced"] for each in records)
+        if misplaced:
+            return f"{misplaced:,} misplaced"
+        return max((ratio(each[key]["scaled"], each[key]["bound"]) for each in records), default=None)
+
+    return cell
+
+
+def ratio(scaled: float | str, bound: float) -> float:
+    """An error over its bound; errors that are not finite are words in records."""
+    found = float(scaled) / bound
+    return found if isfinite(found) else inf
+
+
+def engines(found: Iterable[Record]) -> str:
+    """The kinds of cuDNN's engines by class and layer, from the names of the kernels that ran on uniform data."""
+    kinds: dict[str, dict[str, list[int]]] = {}
+    for each in found:
+        engine = each.get("cudnn", {}).get("engine")
+        if engine and each["data"] == UNIFORM:
+            kinds.setdefault(each["class"], {}).setdefault(engine, []).append(each["layer"])
+    if not kinds:
+        return "its engines are not known."
+    return (
+        "; ".join(
+            f"{name} takes "
+            + ", ".join(f"{engine} on {', '.join(map(str, sorted(layers)))}" for engine, layers in of.items())
+            for name, of in kinds.items()
+        )
+        + " (by layer)."
+    )
+
+
+def search_part(records: Records) -> str:
+    """For each rung the largest error over its bound that the search has found, and the data."""
+    latest = {each["rung"]: each for each in headers(records, SEARCH)}
+    if not latest:
+        return NOT_MEASURED
+    order = [name for name in RUNGS if name in latest]
+    rows: list[tuple[Cell, ...]] = [
+        (f"`{name}`", each["class"], each["trials"], float(each["ratio"]), each["kind"], described(each["trial"]))
+        for name, each in ((name, latest[name]) for name in order)
+    ]
+    columns = ("rung", "class", "trials", "worst error over bound", "bound", "data")
+    return "\n".join([*markdown_table(columns, rows), "", origin(records, latest.values())])
+
+
+def described(trial: Record) -> str:
+    """A trial in words: powers of two by axis, and what else is unusual."""
+    parts = [f"{axis} 2^{low} to 2^{high}" for axis, (low, high) in trial["powers"].items()]
+    parts += [f"{trial['singles']} single inputs"] if trial["singles"] else []
+    parts += [f"signs {trial['signs']}"] if trial["signs"] != "any" else []
+    parts += [f"significands {trial['significands']}"] if trial["significands"] != "any" else []
+    return ", ".join(parts) or "uniform"
+
+
+def times_part(records: Records) -> str:
+    """Kernel times over all layers on other data over those on uniform data, of the runs that have both."""
+    runs = {record["run"] for record in records.points if data_of(record) == OTHER and record.get("samples")}
+    found = [record for record in records.points if record["run"] in runs and record["status"] == "ok"]
+    if not found:
+        return NOT_MEASURED
+    sets = [name for name in DATA_SETS if any(data_of(record) == name for record in found)]
+    layers = sorted({record["point"]["layer"] for record in found})
+    names = list(dict.fromkeys(record["point"]["rung"] for record in found))
+    rows: list[tuple[Cell, ...]] = []
+    for name in sorted(names, key=lambda each: list(RUNGS).index(each) if each in RUNGS else len(RUNGS)):
+        times = {
+            (data_of(record), record["point"]["layer"]): median_of(record, "kernel")
+            for record in found
+            if record["point"]["rung"] == name
+        }
+        common = [layer for layer in layers if all(times.get((data, layer)) for data in sets)]
+        if common:
+            ms = {place: time or 0.0 for place, time in times.items()}
+            sums = {data: sum(ms[data, layer] for layer in common) for data in sets}
+            shares = [share for data in sets if data != UNIFORM for share in over_uniform(data, sums, ms, common)]
+            rows.append((f"`{name}`", ", ".join(map(str, common)), sums[UNIFORM], *shares))
+    others = [f"{data} over uniform{of}" for data in sets if data != UNIFORM for of in ("", ", most on a layer")]
+    batch = ", ".join(map(str, sorted({record["point"]["N"] for record in found})))
+    note = f"Kernels of the layers, N = {batch}, medians added up.  {origin(records, found)}"
+    return "\n".join([*markdown_table(("rung or peer", "layers", "uniform, ms", *others), rows), "", note])
+
+
+def over_uniform(
+    data: str, sums: Mapping[str, float], ms: Mapping[tuple[str, int], float], layers: Iterable[int]
+) -> tuple[float, float]:
+    """Times on a data set over those on uniform data: over all layers, and on the layer where that is most."""
+    return sums[data] / sums[UNIFORM], max(ms[data, layer] / ms[UNIFORM, layer] for layer in layers)
+
+
+PARTS: dict[str, Callable[[Records], str]] = {
+    "hard-conv2d": conv2d_part,
+    "hard-search": search_part,
+    "data-times": times_part,
+}
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the parts, or with --check says whether they are up to date."""
+    description = __doc__.splitlines()[0] if __doc__ else ""
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.precision", description=description)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
+    parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the parts' markers")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")
+    options = parser.parse_args(arguments)
+    records = read(options.files)
+    try:
+        text = options.page.read_text()
+        fresh = updated(text, {name: part(records) for name, part in PARTS.items()})
+        if not options.check:
+            options.page.write_text(fresh)
+    except OSError as error:
+        raise UsageError(f"cannot update {options.page}: {error.strerror}") from None
+    old = [options.page] if text != fresh else []
+    return check(old, "alexconv.reports.precision", options.files, options.page) if options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
