@@ -136,8 +136,13 @@ def takes(rung: Rung, shape: str) -> bool:
     "rung, shape",
     [pytest.param(rung, shape, id=f"{rung.name}-{shape}") for rung in RUNGS for shape in CONVS if takes(rung, shape)],
 )
-@pytest.mark.parametrize("hard", HARD)
-def test_outputs_keep_the_bound_of_their_class(rung: Rung, shape: str, hard: str):
+def test_outputs_keep_the_bound_of_their_class(rung: Rung, shape: str):
+    failed = {hard: reason for hard in HARD if (reason := broken_promise(rung, shape, hard))}
+    assert not failed
+
+
+def broken_promise(rung: Rung, shape: str, hard: str) -> str | None:
+    """What is wrong with the outputs on hard data."""
     conv, constants = CONVS[shape]
     random = np.random.default_rng(1)
     data = Data(random.uniform(-1, 1, conv.x_shape(2)), random.uniform(-1, 1, conv.w_shape()), random)
@@ -153,7 +158,11 @@ def test_outputs_keep_the_bound_of_their_class(rung: Rung, shape: str, hard: str
         allowed = bound(rung.precision, conv.K, patch, around, of_filter)
         overflows = sizes > (2.0**15 if rung.dtype == "float16" else 2.0**127)
         finite = np.isfinite(exact)
-        assert np.isnan(found[np.isnan(exact)]).all()
-        assert (found[np.isinf(exact)] == exact[np.isinf(exact)]).all()
         within = np.abs(found - exact) <= np.where(np.isfinite(allowed), allowed, np.inf)
-        assert (within | overflows & ~np.isfinite(found))[finite].all()
+    if not np.isnan(found[np.isnan(exact)]).all():
+        return "no NaN where NaN is due"
+    if not (found[np.isinf(exact)] == exact[np.isinf(exact)]).all():
+        return "another value where an infinity is due"
+    if not (within | overflows & ~np.isfinite(found))[finite].all():
+        return f"off by {np.nanmax((np.abs(found - exact) / allowed)[finite]):.1e} of the bound"
+    return None

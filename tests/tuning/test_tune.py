@@ -462,6 +462,15 @@ def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape()
             assert chosen(gpu, precision, layout, 3, conv)
 
 
+def test_images_of_one_channel_are_left_to_rungs_without_fp16_terms():
+    first, second = LENET.layer(1), LENET.layer(2)
+    assert (first.C, second.C) == (1, 12)
+    assert auto.preferences(MadeUpGpu(), second, 1000, "fp32")[0] in auto.SPLIT
+    for N in (1, 1000):
+        names = auto.preferences(MadeUpGpu(), first, N, "fp32")
+        assert not set(names[: len(names) - 3]) & set(auto.SPLIT)
+
+
 def test_a_run_of_auto_records_the_rung_that_it_stands_for(tmp_path, cache):
     out = tmp_path / "r.jsonl"
     arguments = [*SMALL, "--rungs", "auto,tiled", "--precision", "fp32,half", "--backend", "host", "--no-baseline"]
