@@ -49,10 +49,11 @@ __device__ __forceinline__ int scaling_exponent(unsigned largest)
     return largest == 0 || (largest >= LEAST && largest < MOST) ? USUAL_EXPONENT : best_exponent(largest);
 }
 
-// What a thread or a block has seen of its values: the largest magnitude, and whether a pixel was too faint.
+// What a thread or a block has seen of its values: the largest magnitude, whether a pixel was too faint, and whether a
+// square of pixels was.
 struct Seen {
     unsigned largest;
-    bool faint;
+    bool faint, weak;
 };
 
 // The same of a block, returned to every thread: warp shuffles, then shared memory, with one barrier.
@@ -60,15 +61,24 @@ template <int threads>
 __device__ __forceinline__ Seen seen_in_block(Seen mine)
 {
     constexpr int lanes = 32;
+    constexpr unsigned ALL_LANES = 0xffffffff;
     __shared__ unsigned of_warp[threads / lanes];
+    __shared__ bool weak_of_warp[threads / lanes];
 #pragma unroll
     for (int distance = lanes / 2; distance > 0; distance /= 2)
-        mine.largest = max(mine.largest, __shfl_xor_sync(0xffffffff, mine.largest, distance));
-    if (threadIdx.x % lanes == 0) of_warp[threadIdx.x / lanes] = mine.largest;
+        mine.largest = max(mine.largest, __shfl_xor_sync(ALL_LANES, mine.largest, distance));
+    mine.weak = __ballot_sync(ALL_LANES, mine.weak) != 0;
+    if (threadIdx.x % lanes == 0) {
+        of_warp[threadIdx.x / lanes] = mine.largest;
+        weak_of_warp[threadIdx.x / lanes] = mine.weak;
+    }
     // All warps have written their largest value before any thread reads.
     mine.faint = __syncthreads_or(mine.faint);
 #pragma unroll
-    for (int warp = 0; warp < threads / lanes; ++warp) mine.largest = max(mine.largest, of_warp[warp]);
+    for (int warp = 0; warp < threads / lanes; ++warp) {
+        mine.largest = max(mine.largest, of_warp[warp]);
+        mine.weak |= weak_of_warp[warp];
+    }
     return mine;
 }
 
@@ -88,7 +98,7 @@ __device__ __forceinline__ void find_exponent_of_filter(const float* __restrict_
         full_filters[(size_t)tap * M + m] = value;
         largest = max(largest, magnitude(value));
     }
-    largest = seen_in_block<RANGE_THREADS>({largest, false}).largest;
+    largest = seen_in_block<RANGE_THREADS>({largest, false, false}).largest;
     if (threadIdx.x > 0) return;
     const int exponent = best_exponent(largest);
     exponents[m] = largest < INFINITE && exponent >= LEAST_FILTER_EXPONENT ? exponent : NO_EXPONENT;

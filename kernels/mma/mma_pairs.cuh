@@ -45,7 +45,7 @@ struct Pairs : PlaneOutput {
     // Two bytes of flags for each pixel: whether a channel is strong, and whether one is not zero.  Beside a scaled
     // magnitude of LEAST_STRONG, as fp16, errors of smaller values do not count: those of fp16 are 2^-25 at most, and
     // an operand's relative error may be 2^-22, or 2^-11 with one term.
-    static constexpr unsigned LEAST_STRONG = terms == 2 ? 0x3c00 : 0x1400, INFINITE_HALF = 0x7c00;  // 1, 2^-10
+    static constexpr unsigned LEAST_STRONG = terms == 2 ? 0x3c00 : 0x1c00, INFINITE_HALF = 0x7c00;  // 1, 2^-8
     static constexpr int PIXEL_WORDS = INPUT_ROWS * WIDTH, WORD_BYTES = sizeof(unsigned);
     static constexpr int STRONG_FLAGS = divide_up(PIXEL_WORDS * (COLUMNS ? 2 : 1), WORD_BYTES);
     static constexpr int FLAGS = 2 * STRONG_FLAGS;  // words: the strong ones first
@@ -187,6 +187,23 @@ struct Pairs : PlaneOutput {
         return faint;
     }
 
+    // Whether one of this thread's squares of U x U pixels has no strong one, in the rows that the image has.  Every patch
+    // has whole squares, unless the stride is 1 or a square has so many values that their errors would count.
+    static __device__ __forceinline__ bool has_weak_square(const unsigned* flags, int rows)
+    {
+        constexpr int ACROSS = W / U, PIXELS_ACROSS = WIDTH * (COLUMNS ? 2 : 1);
+        if constexpr (U == 1 || R < U || S < U || C * U * U > 64) return true;
+        const unsigned char* const strong = reinterpret_cast<const unsigned char*>(flags);
+        bool weak = false;
+        for (int i = threadIdx.x; i < min(INPUT_ROWS, rows) / U * ACROSS; i += THREADS) {
+            bool any = false;
+            for (int j = 0; j < U * U; ++j)
+                any |= strong[(i / ACROSS * U + j / U) * PIXELS_ACROSS + i % ACROSS * U + j % U] != 0;
+            weak |= !any;
+        }
+        return weak;
+    }
+
     // No pixel that was strong is any more.
     static __device__ __forceinline__ void weaken(unsigned* flags)
     {
@@ -248,7 +265,7 @@ struct Scaled {
             const bool fits = !__syncthreads_or(exceeds(range.largest, LARGEST_EXPONENT + 1));
             const bool large = seen || __syncthreads_or(exceeds(range.largest, LEAST_SUITABLE));
             if (fits && large) break;
-            const unsigned largest = seen_in_block<THREADS>({magnitude(range.largest), false}).largest;
+            const unsigned largest = seen_in_block<THREADS>({magnitude(range.largest), false, false}).largest;
             empty = largest == 0;
             infinite |= largest >= INFINITE;
             const int found = best_exponent(largest);
@@ -270,11 +287,14 @@ struct Scaled {
         return magnitude(value) >= bits_of_power(power - exponent);
     }
 
-    // Whether this thread knows of an input that the block's fp16 operands did not carry.
+    // Whether the block's fp16 operands did not carry its inputs: an infinity, or a pixel and a square that are too faint.
+    // Also a barrier.
     template <class Layout>
-    __device__ __forceinline__ bool beyond(const unsigned* flags) const
+    __device__ __forceinline__ bool beyond(const unsigned* flags, int first_row) const
     {
-        return infinite || thread_infinite || Layout::has_faint_pixel(flags);
+        const bool unbounded = infinite || thread_infinite;
+        if (!__syncthreads_or(unbounded || Layout::has_faint_pixel(flags))) return false;
+        return __syncthreads_or(unbounded || Layout::has_weak_square(flags, H - first_row));
     }
 
     // Removes the scaling from the thread's sums, or computes them again if operands did not carry their filter, or

@@ -327,10 +327,11 @@ struct Unscaled {
     __device__ __forceinline__ void prepare(const SplitKSlice&) const {}
     __device__ __forceinline__ void write_factors(float*) const {}
 
-    // Whether the inputs were beyond the operands' range: floats are within.
+    // Whether the inputs were beyond the operands' range: floats are within.  Also a barrier.
     template <class Layout>
-    __device__ __forceinline__ bool beyond(const unsigned*) const
+    __device__ __forceinline__ bool beyond(const unsigned*, int) const
     {
+        __syncthreads();
         return false;
     }
 
@@ -436,7 +437,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     // Epilogue: the warps' sums are added, then the blocks' (split-K), and the tile is stored.
     copy_async_wait_group<0>();
     // No thread still reads inputs or filters, which the warps' sums now overwrite.
-    const bool beyond = __syncthreads_or(range.template beyond<Layout>(flags));
+    const bool beyond = range.template beyond<Layout>(flags, first_row);
     range.write_factors(factors);  // read after the next barrier
     float4 outputs[THREAD_VECTORS];
     add_warps<Layout>(outputs, accumulators, reinterpret_cast<float*>(memory));

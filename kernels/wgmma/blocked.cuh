@@ -92,6 +92,9 @@ struct BlockedTile {
     // With stride 1 the channels of a segment's pixels are divided among warps; else a thread has all of its own.
     static constexpr int SHARERS = U == 1 ? ABREAST : 1, MASKS = U == 1 ? SEGMENTS : 1;
     static constexpr int ROWS = ABREAST == 1 ? U : 1;  // of pixels that a thread reads
+    // Whether squares are looked at: blocked pixels, of which every patch has whole ones.  Neighbouring lanes have the
+    // columns of one.
+    static constexpr bool SQUARES = U >= 4 && U <= 8 && LANES % U == 0 && R >= U && S >= U && ROWS == U;
     static_assert(BLOCK_PIXELS * U % LANES == 0 && (ROWS == U || ABREAST == U || U == 1));
 
     __half* channels;  // [terms][BLOCK_PIXELS][PIXEL_PITCH], in shared memory
@@ -116,7 +119,7 @@ struct BlockedTile {
         constexpr int READS = (LINES + ABREAST - 1) / ABREAST;  // of a thread
         constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
-        Seen seen = {0, false};
+        Seen seen = {0, false, !SQUARES};
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
             const int column = segment * LANES + lane, in_w = first_w * U + column;
             const float* const in = x + (((size_t)n * C + first_c) * INPUT_H + h * U) * INPUT_W + in_w;
@@ -144,6 +147,15 @@ struct BlockedTile {
             for (int row = 0; row < ROWS; ++row) {
                 seen.largest = max(seen.largest, of_row[row]);
                 if constexpr (SHARERS == 1) seen.faint |= of_row[row] != 0 && of_row[row] < least;
+            }
+            if constexpr (SQUARES) {
+                unsigned of_square = 0;
+#pragma unroll
+                for (int row = 0; row < ROWS; ++row) of_square = max(of_square, of_row[row]);
+#pragma unroll
+                for (int distance = 1; distance < U; distance *= 2)
+                    of_square = max(of_square, __shfl_xor_sync(0xffffffff, of_square, distance));
+                seen.weak |= of_square < least && first_w + column / U < PLANE_W;
             }
         }
         if constexpr (SHARERS > 1) {

@@ -5,7 +5,8 @@
 // Whether an image's values suit a power is known only when the whole image has been read.  So images are converted
 // with the usual power, and the few outliers are converted again.  An image suits a power if each of its pixels is zero
 // in all channels (of a block), or has one whose scaled magnitude is LEAST_STRONG or more: then every patch has, for as
-// many pixels as are not zero, a large value that its error is small beside.  An image that suits none has no exponent.
+// many pixels as are not zero, a large value that its error is small beside.  Or if, with a stride, every square of
+// stride x stride pixels has such a value, since every patch has whole squares.  An image that suits none has no exponent.
 //
 // Template parameters.  Filters: write(w, operands, power) writes a block's filters (BlockedFilters, WinogradFilters).
 // Tile: a block's part of an image, of GROUPS x TILES; read(x, power, least, masks) and write(operands) (BlockedTile,
@@ -15,11 +16,12 @@
 #include "preparation.cuh"
 
 static_assert(BLOCK_THREADS == RANGE_THREADS);
+constexpr unsigned WEAK = 1;  // bit of a word of `seen`
 
 // The least scaled magnitude beside which the errors of smaller values do not count: those of fp16 are 2^-25 at most,
 // and an operand's relative error may be 2^-22 with two terms, 2^-11 with one.
 template <int terms>
-constexpr int LEAST_STRONG = terms == 2 ? 0 : -10;  // as an exponent of two
+constexpr int LEAST_STRONG = terms == 2 ? 0 : -8;  // as an exponent of two
 
 // The magnitude that a power of two with this exponent brings there.
 template <int terms>
@@ -58,7 +60,8 @@ __device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__
 }
 
 // Block (tile, group, n) writes a tile of image n, scaled by the usual power.  What it has seen goes to `seen`: the
-// largest magnitude, with the sign's bit set if a pixel was too faint.
+// largest magnitude rounded up to an even number, with the sign's bit set if a pixel was too faint, and the last one if a
+// square was.
 template <class Tile, int terms>
 __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,       // [N][C][H][W]
                                                     unsigned* __restrict__ seen,       // [N][GROUPS][TILES]
@@ -73,12 +76,12 @@ __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,
     if (threadIdx.x == 0) {
         const bool faint = of_block.faint || has_faint_pixel<Tile>(masks);
         seen[((size_t)blockIdx.z * Tile::GROUPS + blockIdx.y) * Tile::TILES + blockIdx.x] =
-            of_block.largest | (faint ? SIGN : 0);
+            ((min(of_block.largest, ~SIGN - 1) + 1) & ~WEAK) | (faint ? SIGN : 0) | (of_block.weak ? WEAK : 0);
     }
     tile.write(operands);
 }
 
-// Converts an image again, with another power; returns whether a pixel was too faint.
+// Converts an image again, with another power; returns whether a pixel and a square were too faint.
 template <class Tile, int terms>
 __device__ __forceinline__ bool convert_again(const float* __restrict__ x,       // [N][C][H][W]
                                               __half* const (&operands)[terms],  // in the form of Tile
@@ -86,16 +89,17 @@ __device__ __forceinline__ bool convert_again(const float* __restrict__ x,      
 {
     DYNAMIC_SHARED(float4, tile_memory);
     __shared__ PixelMasks masks[Tile::SHARERS * Tile::MASKS];
-    bool faint = false;
+    bool faint = false, weak = false;
     for (int i = 0; i < Tile::GROUPS * Tile::TILES; ++i) {
         const Tile tile(tile_memory, i % Tile::TILES, i / Tile::TILES, n);
         __syncthreads();  // the tile before has been written out, its masks have been read
         const Seen seen = tile.read(x, power_of_two(exponent), least_strong<terms>(exponent), masks);
         faint |= __syncthreads_or(seen.faint);  // the tile is complete before it is read transposed
         faint |= has_faint_pixel<Tile>(masks);
+        weak |= seen.weak;
         tile.write(operands);
     }
-    return faint;
+    return __syncthreads_or(weak) && faint;
 }
 
 // Block n stores the exponent of image n, and converts the image again if it is not the usual one.
@@ -107,14 +111,16 @@ __device__ __forceinline__ void prepare_outlier_input(const float* __restrict__ 
 {
     constexpr int COUNT = Tile::GROUPS * Tile::TILES;
     const int n = blockIdx.z;
-    Seen found = {0, false};
+    Seen found = {0, false, false};
 #pragma unroll 8
     for (int i = threadIdx.x; i < COUNT; i += BLOCK_THREADS) {
         const unsigned of_block = seen[(size_t)n * COUNT + i];
-        found.largest = max(found.largest, of_block & ~SIGN);
+        found.largest = max(found.largest, of_block & ~(SIGN | WEAK));
         found.faint |= (of_block & SIGN) != 0;
+        found.weak |= (of_block & WEAK) != 0;
     }
     found = seen_in_block<BLOCK_THREADS>(found);
+    found.faint &= found.weak;
     int exponent = found.faint ? best_exponent(found.largest) : scaling_exponent(found.largest);
     if (found.largest >= INFINITE)
         exponent = NO_EXPONENT;

@@ -162,7 +162,7 @@ struct WinogradTile {
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
         const int count = min(BLOCK_INPUTS, (H - first_h) * W);
         const float* const in = x + (((size_t)n * C + first_c + warp) * H + first_h) * W;
-        Seen seen = {0, false};
+        Seen seen = {0, false, true};
         for (int i = lane, word = 0; word < MASKS; i += LANES, ++word) {
             constexpr int READS = BLOCK_CHANNELS / BLOCK_WARPS;
             float values[READS];

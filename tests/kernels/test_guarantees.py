@@ -17,6 +17,7 @@ RUNGS = [rung for rung in LADDER if rung.family in ("mma", "wgmma")]
 CONVS = {
     "even channels": (Conv(C=10, H=9, W=9, M=20, R=3, S=3), {"CHANNELS": 2, "SPLITS": 2}),
     "odd channels": (Conv(C=3, H=23, W=23, M=20, R=5, S=5, U=2), {"CHANNELS": 1, "SPLITS": 1}),
+    "stride 4": (Conv(C=3, H=31, W=31, M=9, R=7, S=7, U=4), {"CHANNELS": 3, "SPLITS": 1}),
     "one channel": (Conv(C=1, H=13, W=13, M=9, R=5, S=5), {"CHANNELS": 1, "SPLITS": 1}),
 }
 REACH = 7  # columns to each side by which a tile of fp32-tile exceeds a patch
