@@ -1,7 +1,7 @@
 // Exact scaling of floats into the range of fp16, by powers of two.
 //
-// Gives: magnitude, best_exponent, scaling_exponent, power_of_two, NO_EXPONENT; Seen and seen_in_block (what a block has
-// seen of its values); find_exponent_of_filter, which gives each filter a power of its own.
+// Gives: magnitude, best_exponent, scaling_exponent, power_of_two, NO_EXPONENT; Seen and seen_in_block (what a block
+// has seen of its values); find_exponent_of_filter, which gives each filter a power of its own.
 //
 // fp16 reaches from 2^-24 to 2^16.  Where the largest absolute value is near 1, as in most networks, a factor of 2^10
 // leaves room above and keeps the low halves of split values, 11 bits below, clear of the lower end.

@@ -187,8 +187,8 @@ struct Pairs : PlaneOutput {
         return faint;
     }
 
-    // Whether one of this thread's squares of U x U pixels has no strong one, in the rows that the image has.  Every patch
-    // has whole squares, unless the stride is 1 or a square has so many values that their errors would count.
+    // Whether one of this thread's squares of U x U pixels has no strong one, in the rows that the image has.  Every
+    // patch has whole squares, unless the stride is 1 or a square has so many values that their errors would count.
     static __device__ __forceinline__ bool has_weak_square(const unsigned* flags, int rows)
     {
         constexpr int ACROSS = W / U, PIXELS_ACROSS = WIDTH * (COLUMNS ? 2 : 1);
@@ -287,8 +287,8 @@ struct Scaled {
         return magnitude(value) >= bits_of_power(power - exponent);
     }
 
-    // Whether the block's fp16 operands did not carry its inputs: an infinity, or a pixel and a square that are too faint.
-    // Also a barrier.
+    // Whether the block's fp16 operands did not carry its inputs: an infinity, or a pixel and a square that are too
+    // faint. Also a barrier.
     template <class Layout>
     __device__ __forceinline__ bool beyond(const unsigned* flags, int first_row) const
     {

@@ -180,8 +180,8 @@ struct BlockedTile {
         for (int term = 0; term < terms; ++term) out[term * BLOCK_PIXELS * PIXEL_PITCH] = halves[term];
     }
 
-    // Reads fp16 with the channels innermost: a thread the same column and channel of successive rows.  Returns whether it
-    // has seen an infinity or a NaN.
+    // Reads fp16 with the channels innermost: a thread the same column and channel of successive rows.  Returns whether
+    // it has seen an infinity or a NaN.
     __device__ __forceinline__ bool read(const __half* __restrict__ x) const  // [N][H][W][C]
     {
         constexpr unsigned INFINITE_HALF = 0x7c00;

@@ -6,7 +6,8 @@
 // with the usual power, and the few outliers are converted again.  An image suits a power if each of its pixels is zero
 // in all channels (of a block), or has one whose scaled magnitude is LEAST_STRONG or more: then every patch has, for as
 // many pixels as are not zero, a large value that its error is small beside.  Or if, with a stride, every square of
-// stride x stride pixels has such a value, since every patch has whole squares.  An image that suits none has no exponent.
+// stride x stride pixels has such a value, since every patch has whole squares.  An image that suits none has no
+// exponent.
 //
 // Template parameters.  Filters: write(w, operands, power) writes a block's filters (BlockedFilters, WinogradFilters).
 // Tile: a block's part of an image, of GROUPS x TILES; read(x, power, least, masks) and write(operands) (BlockedTile,
@@ -60,8 +61,8 @@ __device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__
 }
 
 // Block (tile, group, n) writes a tile of image n, scaled by the usual power.  What it has seen goes to `seen`: the
-// largest magnitude rounded up to an even number, with the sign's bit set if a pixel was too faint, and the last one if a
-// square was.
+// largest magnitude rounded up to an even number, with the sign's bit set if a pixel was too faint, and the last one if
+// a square was.
 template <class Tile, int terms>
 __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,       // [N][C][H][W]
                                                     unsigned* __restrict__ seen,       // [N][GROUPS][TILES]

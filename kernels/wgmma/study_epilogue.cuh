@@ -14,8 +14,8 @@
 static_assert(FILTER_UNITS == 1);
 constexpr int SKEW = 4;  // floats of padding per filter: a row's four threads write 8 banks apart, no bank conflicts
 
-// Where the outputs of a row go, and their factor: two powers of two, between which a filter's comes, so that no product
-// leaves a float's range unless the output does.
+// Where the outputs of a row go, and their factor: two powers of two, between which a filter's comes, so that no
+// product leaves a float's range unless the output does.
 struct OutputRow {
     float* plane;  // of filter 0; null where the row is no output
     float first, second;
@@ -142,6 +142,7 @@ struct StudyEpilogue {
     {
         constexpr int GROUPS = WARPGROUP / FILTERS;  // whose filters a factor of each thread serves
         const int filter = threadIdx.x % WARPGROUP;
-        if (filter / FILTERS == group % GROUPS) transposed[filter % FILTERS * PITCH + UNIT] = found.factors[group / GROUPS];
+        if (filter / FILTERS == group % GROUPS)
+            transposed[filter % FILTERS * PITCH + UNIT] = found.factors[group / GROUPS];
     }
 };

@@ -16,8 +16,9 @@
 // Problem: what an image is to the product: IMAGE_ROWS rows, ADJACENT_ROWS of which lie side by side, and RUNS runs of
 // RUN taps of K (BlockedProblem, WinogradProblem).  Mainloop: how consumers accumulate, and the number of TERMS of an
 // operand (AccumulateInTensorCores, PromoteEachStage, PromoteAndDeferStores).  Work: which tiles a block has, and of
-// each which stages (PersistentTiles, StreamKWork).  Epilogue: find(rows, filter) locates a consumer's outputs before its
-// products, store() writes them after, by way of BYTES of shared memory (NativeEpilogue, StudyEpilogue, PointEpilogue).
+// each which stages (PersistentTiles, StreamKWork).  Epilogue: find(rows, filter) locates a consumer's outputs before
+// its products, store() writes them after, by way of BYTES of shared memory (NativeEpilogue, StudyEpilogue,
+// PointEpilogue).
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once

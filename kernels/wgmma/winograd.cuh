@@ -153,8 +153,8 @@ struct WinogradTile {
     {
     }
 
-    // Reads floats times `power`, zeros beyond the last channel; returns the thread's largest magnitude, and writes masks
-    // of pixels that are not below `least`.  A warp reads neighbouring inputs of successive channels.
+    // Reads floats times `power`, zeros beyond the last channel; returns the thread's largest magnitude, and writes
+    // masks of pixels that are not below `least`.  A warp reads neighbouring inputs of successive channels.
     __device__ __forceinline__ Seen read(const float* __restrict__ x,  // [N][C][H][W]
                                          float power, unsigned least,
                                          PixelMasks* masks) const  // [SHARERS][MASKS]
@@ -177,7 +177,8 @@ struct WinogradTile {
                 largest = max(largest, magnitude(values[j]));
                 if (i < count) inputs[i * CHANNEL_PITCH + warp + j * BLOCK_WARPS] = values[j] * power;
             }
-            const PixelMasks own = {__ballot_sync(0xffffffff, largest != 0), __ballot_sync(0xffffffff, largest >= least)};
+            const PixelMasks own = {__ballot_sync(0xffffffff, largest != 0),
+                                    __ballot_sync(0xffffffff, largest >= least)};
             if (lane == 0) masks[warp * MASKS + word] = own;
             seen.largest = max(seen.largest, largest);
         }
