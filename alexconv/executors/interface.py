@@ -74,7 +74,11 @@ class Executor(Protocol):
     usual_batch: int  # images, where none are asked for
     time_limit: float  # seconds for a point, beyond which its kernel counts as endless
     device: Device  # what the ladder has to know of it
-    most_flops: float  # operations per second that no kernel exceeds, infinite where nothing is timed
+
+    @property
+    def most_flops(self) -> float:
+        """Operations per second that no kernel exceeds, infinite where nothing is timed."""
+        ...
 
     @property
     def opens(self) -> Mapping[str, Opener]:
