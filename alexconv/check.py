@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = [(name, kind) for name in names for kind in kinds]
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(cores()) as pool:
-        for verdict in pool.map(lambda each: judge(*each, own, options.seconds), asked):
+        for verdict in pool.map(lambda each: judge(each[0], each[1], own, options.seconds), asked):
             if not verdicts or verdicts[-1].rung != verdict.rung:
                 say.print(verdict.rung, markup=False)
             verdicts.append(verdict)

@@ -15,7 +15,8 @@ import numpy as np
 
 from alexconv.errors import LaunchError, OutOfMemory
 from alexconv.executors.host.buffers import HostProgram
-from alexconv.executors.host.runtime import HostBuffer, HostModule, HostRuntime
+from alexconv.executors.host.memory import HostBuffer
+from alexconv.executors.host.runtime import HostModule, HostRuntime
 from alexconv.executors.interface import Values, fill_with_nan
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.profiling.trace import Extent, Place, places_of, spread_blocks

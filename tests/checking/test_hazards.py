@@ -1,6 +1,7 @@
 """Hazards of asynchronous copies and products: each kind is found and named, no rung of the ladder has one."""
 
 import importlib
+import json
 import re
 import sys
 from dataclasses import replace
@@ -153,3 +154,21 @@ def test_a_mutant_is_found_with_its_lines(start):
     mutant = next(each for each in hazard_mutants.mutants() if each.name.startswith(start))
     found = hazard_mutants.examine(mutant, hazard_mutants.FILES[mutant.file])
     assert re.search(r"\.cuh?:\d+", found["report"]), found
+
+
+def test_the_recorded_mutants_are_those_of_todays_kernels_and_all_but_equivalent_ones_were_found():
+    rows = json.loads(hazard_mutants.RECORDS.read_text())
+    names = [mutant.name for mutant in hazard_mutants.mutants()]
+    assert [row["name"] for row in rows] == names, "run scripts/hazard_mutants.py"
+    assert len(names) >= 60
+    assert len(set(names)) == len(names)
+    assert set(hazard_mutants.EQUIVALENT) <= set(names)
+    for row in rows:
+        assert ("report" in row) != ("equivalent" in row), row["name"]
+        if "report" in row:
+            assert ".cu" in row["report"], row
+
+
+def test_the_page_has_the_recorded_mutants():
+    page = hazard_mutants.PAGE.read_text()
+    assert page == hazard_mutants.with_tables(page), "run scripts/hazard_mutants.py --page"
