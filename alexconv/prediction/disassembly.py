@@ -215,7 +215,7 @@ def _operand(text: str, labels: dict[str, int], halves: bool, instruction: str) 
     word = word.lstrip("!~")
     negative = word.startswith("-") and not re.match(r"-(0x|\d|\.|INF|QNAN)", word)
     word = word.removeprefix("-") if negative else word
-    word = word.strip("|")
+    word = word.replace("|", "")
     signs = {"negative": negative, "inverted": inverted}
     if match := _CONSTANT.fullmatch(word):
         number, uniform, scale, value = _sum(match["inside"], instruction)

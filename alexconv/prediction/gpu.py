@@ -72,6 +72,7 @@ class Gpu:
                 f"latency_{name}": latency[name]
                 for name in (
                     *("l1", "shared", "store", "l2", "dram", "constant", "special", "variable", "xu", "hmma", "copy"),
+                    *("mbarrier", "tma", "hgmma"),
                     "barrier",
                 )
             },
@@ -85,9 +86,15 @@ class Gpu:
                 name: memory[f"{name}_cycles"] * crowd
                 for name in ("store_line", "store_sector", "partial_sector", "reduction_sector")
             },
+            "code_near": latency["code_near"],
+            "code_far": latency["code_far"],
+            "code_lines": memory["code_lines"],
+            "code_lines_near": memory["code_lines_near"],
             "read_window": self["scheduler.register_read_cycles"],
             "block_interval": latency["block_interval_of_gpu"] * busy,
             "barrier_warp": latency["barrier_warp"],
+            "hgmma_columns": rates["hgmma_columns_per_cycle"],
+            "tma_sector": memory["tma_sector"],
             "fill_sector": memory["fill_sector_cycles"],
             "port": memory["port_cycles"],
             "stores_in_flight": memory["stores_in_flight_cycles"],

@@ -14,6 +14,8 @@ from alexconv.prediction.native import ARRAY_SHIFT, Outcome, Work
 
 FEWEST_WAVES, MOST_WAVES = 3, 12  # of blocks that are simulated
 ENOUGH_ISSUED = 1_500_000  # instructions of all warps; fewer waves where a block has many
+TRIED = 12  # blocks of a small grid that are run alone, to see which of them work
+WORKS = 0.2  # of the busiest block's instructions
 UNIT_NAMES = {
     "issue": "issue slots",
     "fma": "FMA pipe",
@@ -125,27 +127,39 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         gpu.l1_bytes(resident, shared),
         (0,),
         tuple(images if name == BATCH else arrays[name] for name in launch.args),
+        maps(bound, images),
     )
-    busy = min(total, gpu.multiprocessors)
 
-    def run(what: Work, read: float = 0, write: float = 0) -> Outcome:
+    def run(what: Work, busy: int, read: float = 0, write: float = 0) -> Outcome:
         return native.simulate(kernel.table, kernel.named_registers, what, gpu.parameters(busy, read, write))
 
-    one = run(replace(work, footprint=True, blocks=(middle(launch.grid),)))
+    def alone(block: int) -> Outcome:
+        return run(replace(work, footprint=True, blocks=(block,)), min(total, gpu.multiprocessors))
+
+    busiest, busy = middle(launch.grid), min(total, gpu.multiprocessors)
+    one = alone(busiest)
+    if total <= gpu.multiprocessors:  # a kernel of few, long blocks may leave some of them without work
+        tried = {block: alone(block) for block in few(total)} | {busiest: one}
+        busiest = max(tried, key=lambda block: tried[block].counters["issued"])
+        one = tried[busiest]
+        working = sum(each.counters["issued"] > WORKS * one.counters["issued"] for each in tried.values())
+        busy = max(1, round(total * working / len(tried)))
     dram = traffic.of_launch(
         launch.grid,
         one,
-        lambda block: run(replace(work, footprint=True, blocks=(block,))),
+        alone,
         array_bytes(bound, images),
         gpu,
     )
     blocks = sample(total, gpu.multiprocessors, together, one.counters["issued"])
+    if total <= gpu.multiprocessors:
+        blocks = (busiest,)
     scale = total / len(blocks)
     reads = max(1.0, total * one.counters["l2_reads"])
     writes = max(1.0, total * (one.counters["store_sectors"] + one.counters["reduction_sectors"]))
     read_share = min(1.0, dram.read / traffic.SECTOR / reads)
     write_share = min(1.0, dram.written / traffic.SECTOR / writes)
-    outcome = run(replace(work, resident=together, blocks=blocks), read_share, write_share)
+    outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
     cycles = extrapolated(outcome, together, each)
     seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
     return Prediction(
@@ -178,10 +192,31 @@ def addresses(bound: BoundRung) -> dict[str, int]:
     return {name: (k + 1) << ARRAY_SHIFT for k, name in enumerate(_names(bound))}
 
 
+def maps(bound: BoundRung, images: int) -> tuple[native.Map, ...]:
+    """The rung's tensor maps over so many images."""
+    problem, place = bound.problem(images), addresses(bound)
+    return tuple(
+        native.Map(
+            place[each.name],
+            place[each.array],
+            each.dims(problem),
+            each.strides(problem),
+            each.box(problem),
+            each.window(problem) if each.window else None,
+        )
+        for each in bound.rung.maps
+    )
+
+
 def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
     """Bytes of each array over so many images, by its number in ``addresses``."""
     sizes = bound.piece_bytes(images) | bound.prepared_bytes() | {"w": bound.filter_bytes()}
     return {k: sizes[name] for k, name in enumerate(_names(bound)) if name in sizes}
+
+
+def few(total: int) -> range:
+    """Blocks spread over a small grid."""
+    return range(0, total, max(1, total // TRIED))
 
 
 def middle(grid: Dims) -> int:

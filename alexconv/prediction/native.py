@@ -43,6 +43,15 @@ PARAMETERS = (
     "latency_barrier",
     "hmma_f16",  # m16n8k16
     "hmma_tf32",  # m16n8k8
+    "code_near",  # cycles to fetch a line of code that was there before, from the next cache
+    "code_far",  # and from L2, as at first
+    "code_lines",  # that the first cache of instructions holds
+    "code_lines_near",  # and the next one
+    "latency_mbarrier",
+    "latency_tma",  # of a copy, beyond L2's
+    "latency_hgmma",  # from a product's end to its accumulators
+    "hgmma_columns",  # of a warpgroup's product in a cycle, K = 16
+    "tma_sector",  # cost at L2 of a sector of a copy, where one of a load is 1
     "operands_read",
     "branch_taken",
     "block_start",  # from a block's end to its successor's begin
@@ -72,7 +81,7 @@ COUNTERS = (
 # Why a warp waits, by Nsight Compute's names.
 STALLS = (
     *("wait", "long_scoreboard", "short_scoreboard", "barrier", "math_pipe_throttle", "mio_throttle", "lg_throttle"),
-    *("not_selected", "gmma"),
+    *("not_selected", "gmma", "no_instruction"),
 )
 
 SPECIAL_REGISTERS = (
@@ -147,6 +156,18 @@ class _Result(ctypes.Structure):
 
 
 @dataclass(frozen=True)
+class Map:
+    """A tensor map at ``address``: of the array at ``base``, as in ``alexconv.kernels.rung.TensorMap``."""
+
+    address: int
+    base: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    window: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
 class Work:
     """Blocks of a launch on one multiprocessor, ``resident`` of them at a time.
 
@@ -160,6 +181,7 @@ class Work:
     l1_bytes: int
     blocks: tuple[int, ...]
     arguments: tuple[int, ...]
+    maps: tuple[Map, ...] = ()
     footprint: bool = False
 
 
@@ -209,8 +231,10 @@ def _row(instruction: Instruction) -> list[int]:
 
 
 def _bytes(instruction: Instruction) -> int:
-    """Bytes of a lane's access; of CS2R's result."""
+    """Bytes of a lane's access; of CS2R's result; columns of a warpgroup's product."""
     words = instruction.modifiers
+    if instruction.name == "HGMMA":
+        return int(next(word.split("x")[1] for word in words if opcodes.is_tile(word)))
     if instruction.name == "CS2R":
         return 4 if "32" in words else 8
     sizes = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
@@ -252,6 +276,7 @@ def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, f
     finished, issued = np.zeros(len(blocks)), np.zeros(length)
     waited = np.zeros((length, len(STALLS)))
     pieces = np.zeros((_MAX_PIECES if work.footprint else 1, 3), np.int64)
+    maps = (_TensorMap * max(1, len(work.maps)))(*map(_map, work.maps))
     setup = _Setup(
         code=code.ctypes.data,
         length=length,
@@ -265,8 +290,8 @@ def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, f
         block_count=len(blocks),
         arguments=arguments.ctypes.data,
         argument_count=len(arguments),
-        maps=None,
-        map_count=0,
+        maps=ctypes.addressof(maps),
+        map_count=len(work.maps),
         parameters=values.ctypes.data,
         instruction_limit=INSTRUCTION_LIMIT,
         footprint=int(work.footprint),
@@ -290,6 +315,16 @@ def simulate(code: Table, registers: int, work: Work, parameters: Mapping[str, f
         pieces[: result.piece_count],
         frozenset(k - 1 for k in range(64) if result.written >> k & 1),
     )
+
+
+def _map(each: Map) -> _TensorMap:
+    found = _TensorMap(each.address, each.base, len(each.dims))
+    found.dims[: len(each.dims)] = each.dims
+    found.strides[: len(each.strides)] = each.strides
+    found.box[: len(each.box)] = each.box
+    found.im2col = each.window is not None
+    found.window[:] = each.window or (0, 0)
+    return found
 
 
 @cache

@@ -159,7 +159,7 @@ def modifier_bits(instruction: Instruction) -> int:
     for modifier in instruction.modifiers:
         if modifier in MODIFIERS:
             bits |= 1 << MODIFIERS.index(modifier)
-        elif modifier not in IGNORED and comparison(modifier) is None and not _is_tile(modifier):
+        elif modifier not in IGNORED and comparison(modifier) is None and not is_tile(modifier):
             raise UnknownInstruction(f"the model does not know the modifier {modifier}: {instruction.text}")
     return bits
 
@@ -170,7 +170,7 @@ def comparison(modifier: str) -> int | None:
     return COMPARES.index(name) if name in COMPARES else None
 
 
-def _is_tile(modifier: str) -> bool:
+def is_tile(modifier: str) -> bool:
     """Such as 64x128x16, the extents of a warpgroup's product."""
     words = modifier.split("x")
     return len(words) == 3 and all(word.isdecimal() for word in words)

@@ -26,6 +26,7 @@ using i64 = int64_t;
 constexpr int LANES = 32, SCHEDULERS = 4, SCOREBOARDS = 6, BARRIERS = 16;
 constexpr int RZ = 255, URZ = 63, PT = 7;
 constexpr u32 ALL_LANES = ~0u;
+constexpr u32 SHARED_ADDRESS = 0xffffff;  // without the block's number in its cluster
 constexpr double NEVER = 1e300;
 
 enum Kind : int { NONE, REGISTER, UNIFORM, PREDICATE, UNIFORM_PREDICATE, IMMEDIATE, CONSTANT, MEMORY, SPECIAL, LABEL, CONVERGENCE, DESCRIPTOR, OTHER };
@@ -96,7 +97,7 @@ struct Warp {
     std::vector<Group> groups;
     double scoreboard[SCOREBOARDS];
     bool from_memory[SCOREBOARDS];  // whether global memory set it last
-    double ready, issued, ready_fixed, copies;
+    double ready, issued, ready_fixed, ready_code, copies;
     std::vector<double> copy_groups, product_groups;
     double product;            // when the last product of a warpgroup ends
     std::unordered_map<u32, u32> local;

@@ -51,6 +51,15 @@ class Multiprocessor {
     };
     Kept kept[SCHEDULERS];
     double bank_free[SCHEDULERS][2] = {};
+    double tensor_free[SCHEDULERS] = {};            // of products of warpgroups
+
+    struct CodeLine {
+        i64 fetch = -1;  // its number
+        double ready = 0;
+    };
+    std::vector<CodeLine> code_lines;
+    i64 fetches = 0;
+    double fetch_free = 0;
 
     struct Event {
         double time;
@@ -76,6 +85,7 @@ public:
         constexpr int ARGUMENTS = 0x210, STACK = 0x28;
         for (i64 k = 0; k < setup.argument_count; k++)
             constants.put(ARGUMENTS + 8 * int(k), &setup.arguments[k], 8);
+        code_lines.resize(size_t(setup.length) / 8 + 1);
         for (i64 k = 0; k < setup.length; k++)
             sources.push_back(sources_of(setup.code[k]));
         const u32 stack = 0x1000;
@@ -214,7 +224,7 @@ private:
     // When the warp's next instruction may issue, if its unit is free: `time` for the one before, and its scoreboards.
     void prepare(Warp& w, double time)
     {
-        w.ready_fixed = w.ready = time;
+        w.ready_fixed = w.ready = w.ready_code = time;
         w.blocked_by = -1;
         w.next = nullptr;
         const Group* g = current(w);
@@ -227,6 +237,8 @@ private:
         for (int s = 0; s < SCOREBOARDS; s++)
             if (waits >> s & 1)
                 w.ready = std::max(w.ready, w.scoreboard[s]);
+        w.ready_code = fetched(g->pc, time);
+        w.ready = std::max(w.ready, w.ready_code);
     }
 
     static Sources sources_of(const Instruction& i)
@@ -264,6 +276,19 @@ private:
         for (int k = 0; k < from.count; k++)
             if (from.each[k].reused)
                 kept[q].number[from.each[k].place] = from.each[k].number;
+    }
+
+    // When the line of code is there; the one that came in first makes room.
+    double fetched(int pc, double time)
+    {
+        constexpr int INSTRUCTIONS = 8;
+        CodeLine& line = code_lines[size_t(pc / INSTRUCTIONS)];
+        if (line.fetch >= 0 && double(fetches - line.fetch) < p(P_CODE_LINES))
+            return line.ready;
+        const bool near = line.fetch >= 0 && double(fetches - line.fetch) < p(P_CODE_LINES_NEAR);
+        fetch_free = std::max(time, fetch_free) + p(near ? P_CODE_NEAR : P_CODE_FAR);
+        line = {fetches++, fetch_free};
+        return line.ready;
     }
 
     // When a unit takes the next instruction; sets why the warp waits if that is later than now.
@@ -383,17 +408,19 @@ private:
         result.issued[pc]++;
         const double fixed = std::min(w.ready_fixed, now) - w.issued;
         if (fixed > 0) {
-            const bool barrier = w.blocked_by == S_BARRIER;
-            waited[barrier ? S_BARRIER : S_WAIT] += fixed;
+            const bool known = w.blocked_by == S_BARRIER || w.blocked_by == S_GMMA;
+            waited[known ? w.blocked_by : S_WAIT] += fixed;
         }
-        if (w.ready > w.ready_fixed) {
+        if (w.ready > w.ready_fixed && w.ready_code >= w.ready) {
+            waited[S_NO_INSTRUCTION] += w.ready - w.ready_fixed;
+        } else if (w.ready > w.ready_fixed) {
             bool memory = false;
             for (int s = 0; s < SCOREBOARDS; s++)
                 memory |= i.waits >> s & 1 && w.from_memory[s] && w.scoreboard[s] >= w.ready;
             waited[memory ? S_LONG_SCOREBOARD : S_SHORT_SCOREBOARD] += w.ready - w.ready_fixed;
         }
         if (now > w.ready)
-            waited[w.blocked_by >= 0 && w.blocked_by != S_BARRIER ? w.blocked_by : S_NOT_SELECTED] += now - w.ready;
+            waited[w.blocked_by >= 0 && w.blocked_by != S_BARRIER && w.blocked_by != S_GMMA ? w.blocked_by : S_NOT_SELECTED] += now - w.ready;
     }
 
     // Instructions ---------------------------------------------------------------------------------------------------
@@ -464,6 +491,33 @@ private:
             g.pc++;
             return done;
         }
+        case OP_SYNCS_EXCH:
+        case OP_SYNCS_ARRIVE:
+        case OP_SYNCS_WAIT:
+            take_lsu(1, q);
+            if (mask)
+                use_mbarrier(w, i, mask);
+            g.pc++;
+            return lsu_free + p(P_LATENCY_MBARRIER);
+        case OP_TMA_BOX:
+        case OP_TMA_BULK:
+            if (mask)
+                copy(w, i);
+            g.pc++;
+            return now + p(P_LATENCY_VARIABLE);
+        case OP_HGMMA:
+            multiply_together(w, i, q);
+            g.pc++;
+            return now;
+        case OP_PRODUCTS_ARRIVE:
+            g.pc++;
+            return now;
+        case OP_PRODUCTS_WAIT:
+            wait_for_group(w.product_groups, i);
+            if (next_after > now)
+                w.blocked_by = S_GMMA;
+            g.pc++;
+            return now;
         case OP_LDGDEPBAR:
             w.copy_groups.push_back(w.copies);
             g.pc++;
@@ -474,8 +528,8 @@ private:
             return now;
         }
         default:
-            if (i.op >= OP_SYNCS_EXCH)
-                throw Unsupported("the model does not execute asynchronous units yet");
+            if (i.op == OP_LDSM)
+                throw Unsupported("the model does not follow LDSM");
             calculate(w, i, mask);
             g.pc++;
             return now + (i.pipe == PIPE_XU ? p(P_LATENCY_XU) : p(P_LATENCY_VARIABLE));
@@ -521,6 +575,18 @@ private:
         pipe_free[q][PIPE_TENSOR] = now + cycles;
         count[C_PIPE_FIRST + PIPE_TENSOR] += cycles;
         return now + p(P_LATENCY_HMMA);
+    }
+
+    // A product of a warpgroup: each warp's quarter on its scheduler's tensor core, one after the other.
+    void multiply_together(Warp& w, const Instruction& i, int q)
+    {
+        const double cycles = double(i.bytes) / p(P_HGMMA_COLUMNS) * (i.has(MODIFIER_TF32) ? 2 : 1);
+        tensor_free[q] = std::max(now, tensor_free[q]) + cycles;
+        count[C_PIPE_FIRST + PIPE_TENSOR] += cycles;
+        w.product = tensor_free[q] + p(P_LATENCY_HGMMA);
+        for (int k = 0; k < i.count; k++)
+            if (i.operands[k].kind == OTHER)  // gsb0: the last of its group
+                w.product_groups.push_back(w.product);
     }
 
     void wait_for_group(const std::vector<double>& groups, const Instruction& i)
@@ -687,14 +753,18 @@ private:
             g.pc++;
             return;
         }
-        i64 id = 0, warps_wanted = w.block->live, immediates = 0;
-        for (int k = 0; k < i.count; k++)
-            if (i.operands[k].kind == IMMEDIATE) {
-                if (immediates++ == 0)
-                    id = i.operands[k].value;
-                else
-                    warps_wanted = i.operands[k].value / LANES;
-            }
+        i64 id = 0, warps_wanted = w.block->live;
+        int found = 0;
+        for (int k = 0; k < i.count; k++) {
+            if (is_predicate(i.operands[k]))
+                continue;
+            Lanes t;
+            const u32 value = Reader<LANES>{w, constants}.read(i.operands[k], t)[__builtin_ctz(mask)];
+            if (found++ == 0)
+                id = value % BARRIERS;
+            else
+                warps_wanted = value / LANES;
+        }
         if (i.has(MODIFIER_ARV)) {
             g.pc++;
             w.block->arrived[id]++;
@@ -735,10 +805,125 @@ private:
         }
     }
 
+    // mbarriers and the copy engine ------------------------------------------------------------------------------------
+
+    void use_mbarrier(Warp& w, const Instruction& i, u32 mask)
+    {
+        u64 at[LANES];
+        addresses(w, memory_operand(i), false, at);
+        const u32 place = u32(at[__builtin_ctz(mask)]) & SHARED_ADDRESS;
+        Mbarrier& barrier = w.block->mbarriers[place];
+        Lanes t;
+        const Operand& last = i.operands[i.count - 1];
+        if (i.op == OP_SYNCS_EXCH) {
+            constexpr i64 FULL = 0x100000;  // less the arrivals that are expected, times two
+            barrier.expected = barrier.pending = FULL - (Reader<LANES>{w, constants}.read(last, t)[0] >> 1);
+        } else if (i.op == OP_SYNCS_ARRIVE) {
+            if (!i.has(MODIFIER_A1T0))
+                barrier.bytes += Reader<LANES>{w, constants}.read(last, t)[__builtin_ctz(mask)];
+            barrier.pending -= __builtin_popcount(mask);
+            complete_phase(barrier);
+        } else {
+            const u32 parity = Reader<LANES>{w, constants}.read(last, t)[__builtin_ctz(mask)] >> 31;
+            Writer<LANES>{w, mask}.write_predicate(i.operands[0], ALL_LANES);
+            if (barrier.parity != parity)
+                return;  // that phase is over
+            barrier.waiters.push_back({&w, parity});
+            w.waiting = true;
+        }
+    }
+
+    void complete_phase(Mbarrier& barrier)
+    {
+        if (barrier.pending > 0 || barrier.bytes != 0)
+            return;
+        barrier.parity ^= 1;
+        barrier.pending = barrier.expected;
+        for (const auto& waiter : barrier.waiters) {
+            waiter.warp->waiting = false;
+            prepare(*waiter.warp, now + p(P_LATENCY_MBARRIER));
+            waiter.warp->blocked_by = S_BARRIER;
+        }
+        barrier.waiters.clear();
+    }
+
+    // Bytes that have come in by now.
     void deliver()
     {
-        while (!events.empty() && events.top().time <= now)
+        while (!events.empty() && events.top().time <= now) {
+            const Event event = events.top();
             events.pop();
+            Mbarrier& barrier = event.block->mbarriers[event.barrier];
+            barrier.bytes -= event.bytes;
+            complete_phase(barrier);
+        }
+    }
+
+    u32 uniform(const Warp& w, i64 number) const { return number == URZ ? 0 : w.uniform[number]; }
+
+    // A copy into shared memory by the copy engine, which signals an mbarrier.
+    void copy(Warp& w, const Instruction& i)
+    {
+        const i64 to = i.operands[0].uniform, from = i.operands[1].uniform;
+        const u32 barrier = uniform(w, to + 1) & SHARED_ADDRESS;
+        const u64 address = u64(uniform(w, from)) | u64(uniform(w, from + 1)) << 32;
+        i64 bytes = 0;
+        if (i.op == OP_TMA_BULK) {
+            constexpr i64 UNIT = 16;
+            bytes = uniform(w, i.operands[2].number) * UNIT;
+            touch(address, bytes);
+        } else {
+            const TensorMap* map = nullptr;
+            for (i64 k = 0; k < setup.map_count; k++)
+                if (setup.maps[k].address == address)
+                    map = &setup.maps[k];
+            if (!map)
+                throw Unsupported("a copy through a tensor map that the launch was not given");
+            bytes = touch_box(*map, w, to + 2);
+        }
+        const double sectors = double(bytes) / SECTOR;
+        const double there = fetch(now, sectors * p(P_TMA_SECTOR)) + p(P_LATENCY_TMA);
+        events.push({there, w.block, barrier, bytes});
+    }
+
+    void touch(u64 address, i64 bytes)
+    {
+        if (footprint)
+            for (u64 sector = address / SECTOR; sector <= (address + u64(bytes) - 1) / SECTOR; sector++)
+                touched.push_back(sector);
+    }
+
+    // The bytes of a box whose coordinates are in uniform registers from `first` on; marks what it reads.
+    i64 touch_box(const TensorMap& map, const Warp& w, i64 first)
+    {
+        constexpr i64 ITEM = 2;
+        i64 at[5] = {}, bytes = ITEM;
+        for (i64 d = 0; d < map.rank; d++)
+            at[d] = i32(uniform(w, first + d));
+        if (map.im2col) {
+            bytes *= map.box[0] * map.box[1];
+            if (!footprint)
+                return bytes;
+            const i64 columns = map.dims[1] - map.window[0] + 1, rows = map.dims[2] - map.window[1] + 1;
+            for (i64 pixel = 0; pixel < map.box[1]; pixel++) {
+                const i64 x = at[1] + pixel, y = at[2] + x / columns, n = at[3] + y / rows;
+                if (n < map.dims[3])
+                    touch(map.base + u64(at[0] * ITEM + x % columns * map.strides[0] + y % rows * map.strides[1]
+                                         + n * map.strides[2]),
+                          map.box[0] * ITEM);
+            }
+            return bytes;
+        }
+        for (i64 d = 0; d < map.rank; d++)
+            bytes *= map.box[d];
+        if (footprint)
+            for (i64 j = 0; j < map.box[1]; j++)
+                for (i64 k = 0; k < (map.rank > 2 ? map.box[2] : 1); k++)
+                    if (at[1] + j < map.dims[1] && (map.rank < 3 || at[2] + k < map.dims[2]))
+                        touch(map.base + u64(at[0] * ITEM + (at[1] + j) * map.strides[0]
+                                             + (map.rank > 2 ? (at[2] + k) * map.strides[1] : 0)),
+                              map.box[0] * ITEM);
+        return bytes;
     }
 
     // Memory ---------------------------------------------------------------------------------------------------------
@@ -881,7 +1066,7 @@ private:
     }
 
     // Sectors from L2, a share of them from device memory; returns when the last is there.
-    double fetch(double time, int sectors)
+    double fetch(double time, double sectors)
     {
         const double begin = std::max(time, l2_free);
         l2_free = begin + sectors / p(P_L2_SECTORS);
@@ -973,7 +1158,7 @@ private:
             u32* row = data.number == RZ ? nullptr : w.row(int(data.number) + k);
             for (u32 rest = mask; rest; rest &= rest - 1) {
                 const int l = __builtin_ctz(rest);
-                const u64 place = (at[l] & 0xffffff) + 4 * u64(k);
+                const u64 place = (at[l] & SHARED_ADDRESS) + 4 * u64(k);
                 const int size = int(std::min<i64>(4, i.bytes));
                 if (place + size > memory.size())
                     continue;
