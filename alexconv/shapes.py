@@ -114,5 +114,16 @@ WORKLOADS: dict[str, Workload] = {
         _lenet(72, 7, (12, 24), _LENET_BATCHES, "LeNet-style (Illinois ECE 408, 2018)"),
         _lenet(70, 5, (12, 24), _LENET_BATCHES, "LeNet-style (Illinois ECE 408, 2019)"),
         _lenet(86, 7, (4, 16), _LENET_BATCHES, "LeNet-style (Illinois ECE 408, 2023 and 2024)"),
+        Workload(
+            "vgg-resnet",
+            (
+                Conv(C=64, H=58, W=58, M=128, R=3, S=3, pad=1),
+                Conv(C=512, H=16, W=16, M=512, R=3, S=3, pad=1),
+                Conv(C=3, H=230, W=230, M=64, R=7, S=7, U=2, pad=3),
+                Conv(C=256, H=14, W=14, M=512, R=1, S=1),
+            ),
+            (8, 32),
+            "VGG and ResNet layers: 3x3 on wide and on narrow planes, the 7x7 stem, a 1x1",
+        ),
     )
 }

@@ -9,6 +9,7 @@ from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.rung import BATCH, Dims
 from alexconv.prediction import cubins, disassembly, native, traffic
+from alexconv.prediction.disassembly import UnknownInstruction
 from alexconv.prediction.gpu import WARP, Gpu
 from alexconv.prediction.native import ARRAY_SHIFT, Outcome, Work
 
@@ -95,6 +96,11 @@ def predict(bound: BoundRung, kernels: Mapping[str, Kernel], images: int, gpu: G
 
     Micro-batches of the same size are predicted once.  Raises UnknownInstruction.
     """
+    constants, cached = bound.filter_bytes(), gpu["memory.constant_cache_bytes"]
+    if bound.rung.constant_symbol and constants > cached:
+        raise UnknownInstruction(
+            f"{constants} bytes of constant memory: the model has no misses of the constant cache of {cached} bytes"
+        )
     found: list[Prediction] = []
     known: dict[int, list[Prediction]] = {}
     for _, count in bound.micro_batches(images):
