@@ -18,15 +18,13 @@ Points that the file of ``--out`` has predictions of are not predicted again.
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import track
-from rich.table import Column, Table
 
 from alexconv.cli import display
+from alexconv.cli.prediction_tables import show_lines, show_predictions
 from alexconv.errors import UsageError
 from alexconv.options import comma_separated, command_line, exits_cleanly, program
 from alexconv.planning.points import (
@@ -41,7 +39,7 @@ from alexconv.planning.points import (
     workload_named,
 )
 from alexconv.prediction import accuracy, gpu, predictions
-from alexconv.prediction.predictions import KernelCache, PointPrediction, predict_points
+from alexconv.prediction.predictions import KernelCache, predict_points
 from alexconv.records import environment
 from alexconv.records.store import RecordFile, read
 from alexconv.shapes import WORKLOADS
@@ -49,7 +47,6 @@ from alexconv.shapes import WORKLOADS
 MODULE = "alexconv.predict"
 DEFAULT_OUT = Path("study/predictions.jsonl")
 FILE_WIDTH = 160  # columns, where no terminal says how many there are
-LINES_SHOWN, STALLS_SHOWN = 16, 3
 
 
 def parser() -> argparse.ArgumentParser:
@@ -82,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points = (
         [accuracy.as_point(accuracy.planned_point(record)) for record in accuracy.measured_points(measured).values()]
         if measured
-        else points_asked_for(options)
+        else points_asked_for(options, chosen)
     )
     file = RecordFile(options.out)
     known = accuracy.predictions_in(file.previous) if measured else {}
@@ -97,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         file.header(predictions.TYPE, {**prediction.record(), **headers})
         found.append(prediction)
         if measured is None:
-            show(console, [prediction])
+            show_predictions(console, [prediction])
             if options.lines:
                 show_lines(console, prediction, cache)
     if measured:
@@ -111,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if found and all(prediction.reason for prediction in found) else 0
 
 
-def points_asked_for(options: argparse.Namespace) -> list[Point]:
+def points_asked_for(options: argparse.Namespace, chosen: gpu.Gpu) -> list[Point]:
     """The points of a command line; raises UsageError."""
     workload, constants = workload_named(options.workload), parse_constants(options.set)
     points = expand(
@@ -121,53 +118,10 @@ def points_asked_for(options: argparse.Namespace) -> list[Point]:
         choose_rungs(options.rungs),
         choose_transfers(accuracy.TRANSFER),
         constants,
+        device=chosen.device,
     )
     refuse_unused(constants, points)
     return points
-
-
-def show(console: Console, found: Iterable[PointPrediction]) -> None:
-    """A table for each point: its launches, and their sum with its band."""
-    for prediction in found:
-        label = escape(prediction.point.label())
-        if prediction.reason:
-            console.print(f"{label}: refused: {escape(prediction.reason)}", soft_wrap=True)
-            continue
-        low, high = prediction.band()
-        title = (
-            f"{label} on {prediction.gpu.name}, predicted: {prediction.milliseconds:.4g} ms ({low:.4g} to {high:.4g})"
-        )
-        columns = ("ms", "limit", "utilisation %", "occupancy %", "waves")
-        table = Table(Column("kernel", no_wrap=True), *columns, title=title)
-        for launch in prediction.launches:
-            busy = sorted(launch.utilisation.items(), key=lambda item: -item[1])
-            table.add_row(
-                launch.entry,
-                f"{launch.seconds * 1e3:.4g}",
-                launch.limiting,
-                ", ".join(f"{name} {100 * share:.0f}" for name, share in busy if share >= 0.05),
-                f"{100 * launch.occupancy:.0f}",
-                f"{launch.waves:.2f}",
-            )
-        console.print(table)
-
-
-def show_lines(console: Console, prediction: PointPrediction, cache: KernelCache) -> None:
-    """A table for each launch: the source lines whose warps take most cycles, and what they wait for."""
-    if prediction.reason:
-        return
-    kernels = cache(prediction.bound, prediction.gpu)
-    for launch in prediction.launches:
-        table = Table(Column("line", no_wrap=True), "cycles %", "instructions %", "waits for (% of all cycles)")
-        table.title = f"{launch.entry}: where its warps' cycles go"
-        for line in predictions.lines(kernels[launch.entry], launch)[:LINES_SHOWN]:
-            table.add_row(line.place, f"{100 * line.cycles:.1f}", f"{100 * line.issued:.1f}", ", ".join(_reasons(line)))
-        console.print(table)
-
-
-def _reasons(line: predictions.LineCost) -> Iterator[str]:
-    largest = sorted(line.stalls.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
-    return (f"{name} {100 * share:.1f}" for name, share in largest if share >= 0.001)
 
 
 if __name__ == "__main__":

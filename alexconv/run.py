@@ -19,12 +19,14 @@ from rich.console import Console
 from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, counted, listing, next_steps, outcome, plan_table, result_tables
+from alexconv.cli.prediction_tables import show_predictions
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import UsageError
 from alexconv.executors import AUTO, EXECUTORS, HOST_BUILDS, backends, choose_executor
 from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import stopping_rule
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import Device
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.measuring.jobs import Job, kept_records, run_jobs, with_peers
 from alexconv.measuring.peers import PEERS
@@ -59,6 +61,9 @@ from alexconv.planning.points import (
     workload_named,
 )
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.prediction.gpu import of_device
+from alexconv.prediction.predictions import TYPE as PREDICTION
+from alexconv.prediction.predictions import KernelCache, predict_points
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
 from alexconv.shapes import WORKLOADS
@@ -139,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"record file, appended to (default: {DEFAULT_OUT})",
     )
     add("--resume", action="store_true", help="run only what FILE lacks, failed or not, or what has changed since")
+    add("--predict", action="store_true", help="predict each point's time on the reference GPU too, from machine code")
     add("--verify-only", action="store_true", help="check outputs without timing, as under a sanitizer")
     add("--no-baseline", action="store_true", help="do not time the CPU: no speedups")
     add("--list", action="store_true", help="list the rungs and stop")
@@ -298,7 +304,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Progress(len(todo), verbose=options.verbose) as progress:
         done = run_jobs(todo, runner, file, headers, progress, limit, finish)
     environment.write_end(file, headers, done, len(kept))
-    return finish(done)
+    status = finish(done)
+    if options.predict:
+        add_predictions(say, file, headers, points, executor.device)
+    return status
+
+
+def add_predictions(say: Console, file: RecordFile, headers: Record, points: Sequence[Point], device: Device) -> None:
+    """Predicts the points' kernel times on a device; shows and records them as predictions, a type of their own."""
+    for prediction in predict_points(points, of_device(device.name), KernelCache()):
+        file.header(PREDICTION, {**prediction.record(), **headers})
+        show_predictions(say, [prediction])
 
 
 def restart_where_needed(host_build: str, arguments: Sequence[str] | None) -> None:

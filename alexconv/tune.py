@@ -5,6 +5,9 @@ python -m alexconv.tune --workload lenet-70-k5 --layers 1-2 --N 1000 --rungs til
 Every candidate is a point of its own: verified before it is timed, and recorded in the file of ``--out`` with its
 constants.  One that fails is recorded and never chosen.  ``python -m alexconv.run --tuned`` then uses the best.
 
+With --predict the candidates' times are predicted first, from their machine code, and only those that may be the
+fastest are run (docs/predict.md).
+
 With --auto it searches no constants but compares rungs: all that suit the GPU, in each precision, with their defaults
 and with the constants found before.  The fastest is kept; ``--rungs auto`` and ``alexconv.conv2d`` then use it:
 
@@ -18,7 +21,7 @@ python -m alexconv.tune --workload lenet-70-k5 --N 10000 --rungs tiled,fused-unr
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from alexconv.cli import display
@@ -54,13 +57,16 @@ from alexconv.planning.points import (
     refuse_unused,
     workload_named,
 )
+from alexconv.prediction import gpu
+from alexconv.prediction.predictions import KernelCache, predict_points
 from alexconv.shapes import WORKLOADS
 from alexconv.tuning.candidates import Comparison, Session, compare_rungs, search_constants
 from alexconv.tuning.search import Axes, Search, axes
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
 MODULE = "alexconv.tune"
-OF_A_SEARCH = ("constants", "set", "trials")
+OF_A_SEARCH = ("constants", "set", "trials", "predict")
+PRUNED = 0.25  # beyond the fastest predicted time: twice the model's band
 
 
 def parser() -> argparse.ArgumentParser:
@@ -86,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="the values to try for a constant; repeatable")
     add("--trials", type=int, default=50, help="candidates besides the default, per rung, layer and N (default: 50)")
+    add("--predict", action="store_true", help=f"run only what is predicted within {PRUNED:.0%}% of the fastest")
     add("--backend", default="auto", choices=backends(), help="as in alexconv.run; only a GPU has times to compare")
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--seconds", type=duration, default=0.1, help="time for the samples of one figure (default: 0.1)")
@@ -132,7 +139,29 @@ def asked_for(options: argparse.Namespace, device: Device = H200) -> list[tuple[
 def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[Search]:
     """Searches what the options ask for; raises as ``search_constants`` does, and UsageError."""
     asked = asked_for(options, executor.device)
-    return search_constants(executor, asked, options.trials, settings(options), session(options, command))
+    promising = prunes(executor.device) if options.predict else list
+    return search_constants(executor, asked, options.trials, settings(options), session(options, command), promising)
+
+
+def prunes(device: Device) -> Callable[[list[Point]], list[Point]]:
+    """What keeps the first candidate and those predicted as fast; raises UsageError for a GPU without a description.
+
+    A candidate that the model refuses is kept.
+    """
+    chosen, kernels = gpu.of_device(device.name), KernelCache()
+
+    def promising(points: list[Point]) -> list[Point]:
+        found = list(predict_points(points, chosen, kernels))
+        least = min((each.milliseconds for each in found if each.launches), default=0.0)
+        kept = [
+            each.point
+            for number, each in enumerate(found)
+            if number == 0 or not each.launches or each.milliseconds <= (1 + PRUNED) * least
+        ]
+        print(f"{points[0].label()}: {len(kept)} of {len(points)} candidates are predicted to be fast")
+        return kept
+
+    return promising
 
 
 def compare(options: argparse.Namespace, executor: Executor, command: str) -> list[Comparison]:

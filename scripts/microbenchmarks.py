@@ -1,6 +1,6 @@
 """Measures what the model of kernel times needs to know of a GPU: rates and latencies of its units.
 
-    python scripts/microbenchmarks.py --out results/h200-microbenchmarks.jsonl
+    python scripts/microbenchmarks.py --out results/microbenchmarks/h200.jsonl
 
 Runs the kernels of ``microbenchmarks.cu``: about half a minute on an H200.  Appends one record of type
 ``microbenchmarks`` to the file, with these parts:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from alexconv.errors import UsageError
+from alexconv.kernels.problem import Device
 from alexconv.prediction.opcodes import PIPES
 
 FOLDER = Path(__file__).with_name("gpus")
@@ -39,6 +40,19 @@ class Gpu:
     def multiprocessors(self) -> int:
         """How many there are."""
         return int(self["device.multiprocessors"])
+
+    @property
+    def device(self) -> Device:
+        """What the ladder knows of it."""
+        limits = self.values["occupancy"]
+        return Device(
+            name=self.name,
+            capability=self.capability,
+            multiprocessors=self.multiprocessors,
+            shared_per_block=limits["shared_bytes"] - limits["reserved_shared_bytes"],
+            shared_per_multiprocessor=limits["shared_bytes"],
+            l2_bytes=self["device.l2_bytes"],
+        )
 
     def resident_blocks(self, threads: int, registers: int, shared_bytes: int) -> int:
         """Blocks that a multiprocessor holds (CUDA's occupancy calculator)."""
@@ -97,6 +111,7 @@ class Gpu:
             "tma_sector": memory["tma_sector"],
             "fill_sector": memory["fill_sector_cycles"],
             "port": memory["port_cycles"],
+            "arguments_at": self["code.arguments_at"],
             "stores_in_flight": memory["stores_in_flight_cycles"],
             **{f"pipe_{name.lower()}": rates[name.lower()] for name in PIPES},
         }
@@ -116,3 +131,12 @@ def load(name: str) -> Gpu:
     sections = {key: section for key, section in data.items() if isinstance(section, dict)}
     values = {key: {each: entry["value"] for each, entry in section.items()} for key, section in sections.items()}
     return Gpu(name, data["name"], tuple(data["capability"]), data["tested"], values)
+
+
+def of_device(name: str) -> Gpu:
+    """The GPU of a device's name; raises UsageError for one that no file describes."""
+    described = [load(each) for each in names()]
+    for each in described:
+        if each.name == name:
+            return each
+    raise UsageError(f"times on {name} cannot be predicted: described are {', '.join(each.name for each in described)}")

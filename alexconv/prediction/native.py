@@ -68,6 +68,7 @@ PARAMETERS = (
     "partial_sector",
     "reduction_sector",
     "stores_in_flight",  # cycles of stores that wait for L2 before the multiprocessor waits
+    "arguments_at",  # offset of a kernel's arguments in constant bank 0
     *(f"pipe_{name.lower()}" for name in opcodes.PIPES),
 )
 

@@ -29,7 +29,7 @@ class PointPrediction:
     @property
     def bound(self) -> BoundRung:
         """The point's rung, bound to its shape and constants."""
-        return BoundRung(RUNGS[self.point.rung], self.point.conv, self.point.constants)
+        return BoundRung(RUNGS[self.point.rung], self.point.conv, self.point.constants, self.gpu.device)
 
     @property
     def milliseconds(self) -> float:
@@ -58,9 +58,9 @@ def launch_record(launch: model.Prediction) -> Record:
         "overhead_ms": launch.overhead * 1e3,
         "limit": launch.limiting,
         "utilisation": {name: round(share, 4) for name, share in launch.utilisation.items()},
-        "waves": launch.waves,
+        "waves": round(launch.waves, 4),
         "blocks_simulated": launch.simulated,
-        "metrics": metrics(launch),
+        "metrics": {name: float(f"{value:.5g}") for name, value in metrics(launch).items()},
     }
 
 
@@ -149,7 +149,7 @@ def predict_points(
     ``kernels`` gives a bound rung's kernels.  Raises MissingTool.
     """
     for point in points:
-        bound = BoundRung(RUNGS[point.rung], point.conv, point.constants)
+        bound = BoundRung(RUNGS[point.rung], point.conv, point.constants, gpu.device)
         if reason := RUNGS[point.rung].unsuited(gpu.capability) or bound.refusal():
             yield PointPrediction(point, gpu, reason=reason)
             continue

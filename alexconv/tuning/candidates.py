@@ -50,9 +50,16 @@ class Session(NamedTuple):
 
 
 def search_constants(
-    executor: Executor, asked: Sequence[tuple[Point, Axes]], trials: int, settings: Settings, session: Session
+    executor: Executor,
+    asked: Sequence[tuple[Point, Axes]],
+    trials: int,
+    settings: Settings,
+    session: Session,
+    promising: Callable[[list[Point]], list[Point]] = list,
 ) -> list[Search]:
     """Searches the space of each point, records every candidate and keeps the best for ``run --tuned``.
+
+    ``promising`` says which candidates of a space may be run, the first among them.
 
     Raises MissingTool on an executor that measures nothing, and LaunchError when a candidate took the device down.
     Ends the process when one takes longer than the time limit.
@@ -60,13 +67,14 @@ def search_constants(
     require_times(executor)
     import_optuna()
     runner = Runner(executor, [point for point, _ in asked], settings)
-    spaces = [candidates(default, space) for default, space in asked]
+    spaces = [promising(candidates(default, space)) for default, space in asked]
     whole = [point for points in spaces if len(points) <= trials + 1 for point in points]
     most = sum(min(len(points), trials + 1) for points in spaces)
     searches = []
     with recording(runner, session, whole, most) as run:
-        for default, space in asked:
-            found = search(default, space, trials, run, settings.seed)
+        for (default, space), points in zip(asked, spaces, strict=True):
+            among = {identity(point.axes()) for point in points}
+            found = search(default, space, trials, run, settings.seed, among)
             searches.append(found)
             if found.best:
                 rung = RUNGS[default.rung]

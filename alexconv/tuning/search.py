@@ -1,6 +1,6 @@
 """The search for a rung's fastest constants: which values to try, and in what order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, prod
@@ -108,8 +108,12 @@ def candidates(default: Point, space: Axes) -> list[Point]:
     return list({identity(point.axes()): point for point in (default, *found)}.values())
 
 
-def search(default: Point, space: Axes, trials: int, run: Run, seed: int = 0) -> Search:
+def search(
+    default: Point, space: Axes, trials: int, run: Run, seed: int = 0, among: Container[str] | None = None
+) -> Search:
     """Runs the default and at most ``trials`` others: all there are, or those from which the sampler expects most.
+
+    ``among`` names the candidates that may be run, if not all.
 
     The sampler of larger spaces is the tree-structured Parzen estimator (Bergstra et al., "Algorithms for
     hyper-parameter optimization", NeurIPS 2011).
@@ -122,6 +126,8 @@ def search(default: Point, space: Axes, trials: int, run: Run, seed: int = 0) ->
         if point is None:
             raise optuna.TrialPruned
         name = identity(point.axes())
+        if among is not None and name not in among:
+            raise optuna.TrialPruned
         if name not in records:
             records[name] = run(point)
         ms = median_of(records[name], "kernel")
@@ -133,7 +139,8 @@ def search(default: Point, space: Axes, trials: int, run: Run, seed: int = 0) ->
         if len(records) > trials:
             study.stop()
 
-    if len(candidates(default, space)) <= trials + 1:
+    names = (identity(point.axes()) for point in candidates(default, space))
+    if sum(among is None or name in among for name in names) <= trials + 1:
         sampler, suggestions = optuna.samplers.GridSampler(space, seed), prod(map(len, space.values()))
     else:
         sampler, suggestions = optuna.samplers.TPESampler(seed=seed, multivariate=True), SUGGESTIONS * trials

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "prediction": "kernels compiling planning records",
     "library": "kernels compiling planning executors tuning",
     "digits": "cpu_reference",
-    "cli": "kernels records planning measuring tuning profiling",
+    "cli": "kernels records planning measuring tuning profiling prediction",
     "commands": (
         "kernels compiling cpu_reference records planning executors measuring tuning profiling prediction own checking"
         " digits cli"

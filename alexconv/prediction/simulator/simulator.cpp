@@ -82,9 +82,10 @@ public:
             constants.put(4 * axis, &block, 4);
             constants.put(12 + 4 * axis, &grid, 4);
         }
-        constexpr int ARGUMENTS = 0x210, STACK = 0x28;
+        constexpr int STACK = 0x28;
+        const int arguments = int(p(P_ARGUMENTS_AT));
         for (i64 k = 0; k < setup.argument_count; k++)
-            constants.put(ARGUMENTS + 8 * int(k), &setup.arguments[k], 8);
+            constants.put(arguments + 8 * int(k), &setup.arguments[k], 8);
         code_lines.resize(size_t(setup.length) / 8 + 1);
         for (i64 k = 0; k < setup.length; k++)
             sources.push_back(sources_of(setup.code[k]));
