@@ -14,7 +14,20 @@ PIPES = ("NONE", "FMA", "HEAVY", "ALU", "HALF", "UNIFORM", "XU", "FP64", "TENSOR
 
 # What the simulator does; FLOAT takes its time and computes nothing.
 OPS = (
-    *("NOP", "FLOAT", "MOV", "HALF_CONSTANT", "CS2R", "IABS", "IMAD", "IADD3", "VIADD", "MINIMUM", "ADD_MINIMUM"),
+    *(
+        "NOP",
+        "FLOAT",
+        "MOV",
+        "HALF_CONSTANT",
+        "CS2R",
+        "IABS",
+        "IMAD",
+        "IADD3",
+        "VIADD",
+        "MINIMUM",
+        "ADD_MINIMUM",
+        "MINIMUM3",
+    ),
     *("LEA", "SHF", "LOP3", "PLOP3", "PRMT", "SEL", "ISETP", "FSETP", "P2R", "R2P", "POPC", "I2F", "RECIPROCAL"),
     *("F2I", "LDC", "R2UR", "VOTE", "ELECT", "S2R", "SHFL", "SET_REGISTERS", "B2R"),
     *("BRA", "BRA_DIVERGENT", "CALL", "RET", "EXIT", "BSSY", "BSYNC", "BREAK", "BAR", "WARPSYNC"),
@@ -68,6 +81,7 @@ def _table() -> dict[str, Opcode]:
         ("VIADD", "ALU"): "VIADD",
         ("MINIMUM", "ALU"): "VIMNMX IMNMX",
         ("ADD_MINIMUM", "ALU"): "VIADDMNMX",
+        ("MINIMUM3", "ALU"): "VIMNMX3",
         ("LEA", "ALU"): "LEA",
         ("SHF", "ALU"): "SHF",
         ("LOP3", "ALU"): "LOP3",

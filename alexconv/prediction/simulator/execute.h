@@ -341,6 +341,13 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
         }
         return out.write(o[0], r);
     }
+    case OP_MINIMUM3: {
+        const u32 *a = in.read(o[1], t0), *b = in.read(o[2], t1), *c = in.read(o[3], t2), *least = in.read(o[4], t3);
+        auto chosen = [&](u32 x, u32 y, bool minimum) { return (U32 ? x < y : i32(x) < i32(y)) == minimum ? x : y; };
+        for (int l = 0; l < N; l++)
+            r[l] = chosen(chosen(a[l], b[l], least[l]), c[l], least[l]);
+        return out.write(o[0], r);
+    }
     case OP_LEA: {
         const int s = is_predicate(o[1]) ? 2 : 1;
         const u32 *a = in.read(o[s], t0), *b = in.read(o[s + 1], t1);
