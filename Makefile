@@ -4,6 +4,7 @@
 #                     docs/precision.md and docs/report/
 # make test           linters, types and tests
 # make lint           linters and types alone
+# make attack         everything that tests/attacks and scripts/mutants.py try, for an hour or two; docs/trust.md
 # make clean          remove what can be made again: .venv, build files, caches of tools; study/ stays
 #
 # Each sets up .venv by itself.  PYTHON=python3.12 chooses the interpreter, N=32 the batch of the study.
@@ -27,7 +28,7 @@ endif
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)
 
-.PHONY: help study report test lint clean tools
+.PHONY: help study report test lint attack clean tools
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
@@ -56,6 +57,14 @@ lint: $(READY)
 	rm -rf build/lib build/installed
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation --target build/installed .
 	cd build/installed && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p alexconv
+
+# Counts of what was tried go into results/trust, and from there into docs/trust.md.
+attack: $(READY) tools
+	rm -f results/trust/attacks.jsonl
+	ALEXCONV_ATTACK=33 ALEXCONV_ATTACK_RECORD=results/trust/attacks.jsonl \
+		$(BIN)/python -m pytest -q tests/attacks -m "not gpu" --timeout 7200
+	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl
+	$(BIN)/python scripts/trust_tables.py
 
 tools:
 ifneq ($(GPU),yes)

@@ -30,7 +30,7 @@ from alexconv.cpu_reference.reference import filter_norms, patch_norms, referenc
 from alexconv.errors import CompileError, LaunchError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
-from alexconv.executors.interface import fill_with_nan, open_rung
+from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
@@ -128,10 +128,7 @@ def outcome(rung: Rung, conv: Conv) -> list[str]:
         expected = reference(conv, *integers)
         with open_rung(HostExecutor(), cut, *integers, TRANSFERS["pageable"]) as opened:
             found += [] if same(opened.outputs(), expected) else ["integers"]
-            buffers = opened.buffers
-            fill_with_nan(buffers.buffers["y"].bytes)
-            buffers.bring_in = lambda first, last: None  # scratch arrays stay as they are
-            found += [] if same(opened.outputs(), expected) else ["again"]
+            found += [] if same(opened.outputs(stale=True), expected) else ["again"]
         for order in ORDERS:
             with open_rung(HostExecutor(order=order), cut, *integers, TRANSFERS["pageable"]) as opened:
                 if not same(opened.outputs(), expected):

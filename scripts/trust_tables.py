@@ -1,0 +1,116 @@
+"""The tables of docs/trust.md, from the tests of tests/attacks and the records in results/trust.
+
+python scripts/trust_tables.py [--check]
+
+With --check it changes nothing, and says whether the page is stale.
+"""
+
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "attacks")]
+
+import test_cheating_rungs  # noqa: E402  importing them fills the table of what they show
+import test_timed_cheats  # noqa: E402
+from attacks import CAUGHT_BY, SHOWN  # noqa: E402
+
+from alexconv.records.store import read  # noqa: E402
+from alexconv.reports.elements import Cell, markdown_table  # noqa: E402
+from alexconv.reports.generated import check, updated  # noqa: E402
+
+PAGE, RESULTS = ROOT / "docs" / "trust.md", ROOT / "results" / "trust"
+TESTS = (test_cheating_rungs, test_timed_cheats)
+MODES = ("compiler", "fault", "endless", "error", "integers", "again", "order", "race")
+
+
+def attacks() -> str:
+    """Each attack, what catches it, and the tests that show it."""
+    rows: list[tuple[Cell, ...]] = [
+        (attack, by, ", ".join(f"`{name}`" for name in sorted(set(SHOWN.get(attack, ["–"])))))
+        for attack, by in CAUGHT_BY.items()
+    ]
+    return "\n".join(markdown_table(("attack", "caught by", "shown by"), rows))
+
+
+def mutants(lines: Sequence[dict]) -> str:
+    """Mutants by rung: how many, how many each mode notices, and those that nothing does."""
+    by_rung: dict[str, list[dict]] = defaultdict(list)
+    for line in lines:
+        by_rung[line["rung"]].append(line)
+    rows: list[tuple[Cell, ...]] = []
+    for rung, found in by_rung.items():
+        counts = Counter(mode for line in found for mode in line["noticed"])
+        missed = sum(not line["noticed"] for line in found)
+        rows.append((rung, len(found), *(counts[mode] or None for mode in MODES), missed or None))
+    counts = Counter(mode for line in lines for mode in line["noticed"])
+    rows.append(("all", len(lines), *(counts[mode] for mode in MODES), sum(not line["noticed"] for line in lines)))
+    table = markdown_table(("rung", "mutants", *MODES, "unnoticed"), rows)
+    left = [
+        f"- `{line['file']}:{line['line']}` ({line['rung']}): `{line['before']}` -> `{line['after']}`"
+        for line in lines
+        if not line["noticed"]
+    ]
+    return "\n".join([*table, "", "Unnoticed:", "", *(left or ["none"])])
+
+
+def tried(lines: Sequence[dict]) -> str:
+    """What else was tried, how often, and how often the bad thing happened."""
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for line in lines:
+        both = sums[line["what"], line["bad"]]
+        both[0] += line["tried"]
+        both[1] += line["count"]
+    rows: list[tuple[Cell, ...]] = [(what, times, bad, count) for (what, bad), (times, count) in sums.items()]
+    return "\n".join(markdown_table(("tried", "times", "what must not happen", "happened"), rows))
+
+
+def cost() -> str:
+    """Wall time and kernel times with the audit over those without."""
+    records = read([RESULTS / "h200-audit.jsonl"])
+    points = [each for each in records.headers.values() if each["type"] == "audit" and each["with"]["kernel"]]
+    (device,) = (each["name"] for each in records.headers.values() if each["type"] == "device")
+    seconds = [sum(each[name]["seconds"] for each in points) for name in ("without", "with")]
+    ratios = {
+        name: [each["with"][name] / each["without"][name] for each in points] for name in ("kernel", "kernel_cold")
+    }
+    hot, cold = ratios["kernel"], ratios["kernel_cold"]
+    return (
+        f"On an {device}, {len(points)} points of AlexNet's layers, each measured without and with the audit: "
+        f"{seconds[0]:.1f} s and {seconds[1]:.1f} s of wall time ({100 * (seconds[1] / seconds[0] - 1):.1f} % more). "
+        f"Hot kernel times with over without: median {median(hot):.3f}, from {min(hot):.3f} to {max(hot):.3f}; "
+        f"cold ones {median(cold):.3f}, from {min(cold):.3f} to {max(cold):.3f}. "
+        f"Outputs with other bits than those checked: {sum(each['audit']['differing'] for each in points)} of "
+        f"{sum(each['audit']['samples'] for each in points)} samples; points refused: "
+        f"{sum(each['with']['status'] != 'ok' for each in points)}."
+    )
+
+
+def lines_of(name: str) -> list[dict]:
+    """The lines of a record in results/trust."""
+    path = RESULTS / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def main() -> int:
+    """Writes the page, or says that it is stale."""
+    old = PAGE.read_text()
+    parts = {
+        "attacks": attacks(),
+        "cost": cost(),
+        "mutants": mutants(lines_of("mutants.jsonl")),
+        "tried": tried(lines_of("attacks.jsonl")),
+    }
+    new = updated(old, parts)
+    if "--check" in sys.argv[1:]:
+        return check([PAGE] if new != old else [], "scripts.trust_tables", [], PAGE)
+    PAGE.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
