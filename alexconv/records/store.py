@@ -28,6 +28,7 @@ from alexconv.records.names import in_present_names
 SCHEMA = 1
 KEYS = "keys"
 SUM = "sum"
+DIGITS = 16  # of a digest
 
 Record = dict[str, Any]
 _TEXTS = ("device", "host", "run", "name", "uuid", "backend", "cpu_model", "system", "command", "commit", "alexconv")
@@ -37,7 +38,7 @@ DATA = "data"  # an axis that points of older records lack: they are of uniform 
 
 def digest(data: object) -> str:
     """Short name of JSON-able data, the same in every process."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def identity(point: Record) -> str:
@@ -75,8 +76,7 @@ def read(paths: Iterable[Path]) -> Records:
         for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
-                if SUM in record and record.pop(SUM) != digest(record):
-                    raise ValueError("another checksum")
+                check_sum(record)
                 schema, kind = record["schema"], record["type"]
                 if b"\\u" in line:
                     json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
@@ -97,6 +97,21 @@ def read(paths: Iterable[Path]) -> Records:
             records.points.append({**record, "key": keys.get(name, record["key"])})
             records.files.append(path.stem.encode(errors="backslashreplace").decode())
     return records
+
+
+def check_sum(record: Record) -> None:
+    """Takes the checksum out of a line; raises ValueError for one that is not the line's.
+
+    A line without one is older; but what stands last and is right has lost its name to damage.
+    """
+    if not isinstance(record, dict) or not record:
+        raise ValueError("no object")
+    last = next(reversed(record))
+    if last == SUM or (isinstance(record[last], str) and len(record[last]) == DIGITS):
+        rest = {name: value for name, value in record.items() if name != last}
+        if (record[last] == digest(rest)) != (last == SUM):
+            raise ValueError("another checksum")
+    record.pop(SUM, None)
 
 
 def in_names_of_today(record: Record) -> Record | None:

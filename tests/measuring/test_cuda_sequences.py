@@ -21,8 +21,8 @@ def cuda():
     return choose_executor("cuda")
 
 
-def record(cuda, rung: str, N: int, transfer: str) -> dict:
-    points = expand("alexnet", ALL, [N], choose_rungs(rung), [transfer_named(transfer)], {})
+def record(cuda, rung: str, N: int, transfer: str, layers=ALL) -> dict:
+    points = expand("alexnet", layers, [N], choose_rungs(rung), [transfer_named(transfer)], {})
     (sequence,) = sequences.rung_sequences(points)
     return sequences.SequenceRunner(cuda, Runner(cuda, points, Settings(seconds=0.0))).record(sequence)
 
@@ -32,11 +32,12 @@ def record(cuda, rung: str, N: int, transfer: str) -> dict:
 def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
     if reason := RUNGS[rung].unsuited(cuda.capability):
         pytest.skip(reason)
-    found = record(cuda, rung, N, "pageable")
+    layers = ALL[1:] if rung.startswith("wgmma") else ALL  # these take no three channels
+    found = record(cuda, rung, N, "pageable", layers)
     assert found["status"] == "ok", found["reason"]
     assert set(found["samples"]) == {"kernel", "kernel_cold"}
     assert all(min(values) > 0 for values in found["samples"].values())
-    assert [layer["layer"] for layer in found["layers"]] == list(ALL)
+    assert [layer["layer"] for layer in found["layers"]] == list(layers)
 
 
 @pytest.mark.parametrize("streams", [1, 3, 8])

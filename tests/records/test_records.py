@@ -179,3 +179,19 @@ def test_headers_too_have_the_names_of_today(tmp_path, change_ladder):
     file.header("accuracy", {"rung": "naive"})
     profile, accuracy = read([file.path]).headers.values()
     assert (profile["point"]["rung"], accuracy["rung"]) == ("direct", "direct")
+
+
+def test_what_is_no_object_costs_only_itself(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text('[1]\n[]\n{}\n1\nnull\n"text"\n' + json.dumps(WHOLE) + "\n")
+    assert (read([path]).unreadable, len(read([path]).points)) == ([1, 2, 3, 4, 5, 6], 1)
+
+
+def test_a_changed_digit_is_noticed_and_lines_without_a_checksum_are_read(tmp_path):
+    path = tmp_path / "records.jsonl"
+    RecordFile(path).point(point(128))
+    line = path.read_text()
+    path.write_text(line.replace("128", "129") + line + json.dumps(WHOLE) + "\n" + line.replace('"sum"', '"sun"'))
+    found = read([path])
+    assert (found.unreadable, [each["point"]["N"] for each in found.points]) == ([1, 4], [128, 1])
+    assert "sum" not in found.points[0]

@@ -1,0 +1,61 @@
+"""Any words after a command: a status and one line, no traceback, and nothing that runs by mistake."""
+
+from importlib import import_module
+
+import pytest
+from attack_size import examples, keep
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+# Each with what keeps it from starting hours of work: a dry run, or a GPU that is not there.
+COMMANDS = {
+    "alexconv.run": ["--dry-run", "--backend", "host"],
+    "alexconv.compare": [],
+    "alexconv.profile": ["--backend", "cuda"],
+    "alexconv.tune": ["--backend", "cuda"],
+    "alexconv.ceilings": [],
+    "alexconv.reports.__main__": [],
+}
+OPTIONS = (
+    *("--layers", "--N", "--rungs", "--workload", "--transfer", "--precision", "--set", "--memory-budget", "--seconds"),
+    *("--seed", "--study", "--mix", "--out", "--time-limit", "--host-order", "--device", "--figure", "--margin", "-o"),
+    *("--tuned", "--together", "--verify-only", "--json", "--verbose", "--resume", "--blocks", "--data", "--trials"),
+)
+VALUES = st.one_of(
+    st.sampled_from(
+        ["1-5", "1,3", "all", "direct", "tiled,wgmma", "lenet-70-k5", "fp32,half", "TILE=8,16", "64MiB", "/"]
+    ),
+    st.sampled_from(
+        ["", "-1", "0", "1e308", "nan", "infGB", "10" * 50, "1:2:x1", "3-1", "=", "TILE=", "..", "\udcff", "%s"]
+    ),
+    st.text(max_size=8),
+    st.integers().map(str),
+)
+WORDS = st.lists(st.one_of(st.sampled_from(OPTIONS), VALUES), max_size=6)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_any_words_after_a_command_are_an_answer(
+    command: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    main, folder = import_module(command).main, tmp_path_factory.mktemp("words")
+    monkeypatch.chdir(folder)
+    tried = 0
+
+    @given(WORDS)
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+    def try_them(words: list[str]) -> None:
+        nonlocal tried
+        tried += 1
+        try:
+            status = main([*words, *COMMANDS[command]])
+        except SystemExit as end:
+            status = end.code
+        assert status in (0, 1, 2), words
+
+    try_them()
+    capfd.readouterr()
+    keep("command lines of random words", tried, "tracebacks")
