@@ -4,11 +4,11 @@ python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NA
 
 A mutant is a kernel with one change: another operator, bound, index or number, a missing barrier.  It is compiled for
 the CPU and runs on a small, odd, non-square shape with three images.  One whose machine code is the original's is no
-mutant.  What may notice it: ``compiler``; ``fault``, its process ends or its threads wait in vain; ``endless``, it runs
-for a minute; ``error``, the max error on uniform inputs; ``integers``, sums of integers that must be exact; ``again``,
-a second run over what the first left in its scratch arrays; ``order``, the same integers with the threads of a block
-in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant; rungs of which FILE
-has as many already are left out.
+mutant.  What may notice it: ``compiler``; ``fault``, its process ends or its threads wait in vain; ``crash``, what
+calls it fails; ``endless``, it runs for a minute; ``error``, the max error on uniform inputs; ``integers``, sums of
+integers that must be exact; ``again``, a second run over what the first left in its scratch arrays; ``order``, the same
+integers with the threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of
+FILE per mutant; rungs of which FILE has as many already are left out.
 """
 
 import argparse

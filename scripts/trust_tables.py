@@ -25,7 +25,7 @@ from alexconv.reports.generated import check, updated  # noqa: E402
 
 PAGE, RESULTS = ROOT / "docs" / "trust.md", ROOT / "results" / "trust"
 TESTS = (test_cheating_rungs, test_timed_cheats)
-MODES = ("compiler", "fault", "endless", "error", "integers", "again", "order", "race")
+MODES = ("compiler", "fault", "endless", "error", "integers", "again", "order", "race", "crash")
 
 
 def attacks() -> str:
