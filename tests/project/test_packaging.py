@@ -137,3 +137,19 @@ def test_wheel_has_every_file_and_no_other(sources: Path, wheel: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith(metadata)}
     assert packed == expected
     assert "alexconv/py.typed" in packed
+
+
+def test_the_same_sources_make_the_same_wheel(sources: Path, tmp_path: Path) -> None:
+    """With SOURCE_DATE_EPOCH (reproducible-builds.org), which stands for the times of the files."""
+    options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation")
+    wheels = []
+    for when in (1, 2):
+        copy = tmp_path / str(when) / "sources"
+        shutil.copytree(sources, copy, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        for file in copy.rglob("*"):
+            os.utime(file, (10**9 * when, 10**9 * when))
+        target = tmp_path / f"wheel{when}"
+        command = (sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", target, copy)
+        run(*command, SOURCE_DATE_EPOCH="1700000000")
+        wheels.append(next(target.iterdir()).read_bytes())
+    assert wheels[0] == wheels[1]
