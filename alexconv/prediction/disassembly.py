@@ -15,7 +15,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -216,15 +216,15 @@ def _operand(text: str, labels: dict[str, int], halves: bool, instruction: str) 
     negative = word.startswith("-") and not re.match(r"-(0x|\d|\.|INF|QNAN)", word)
     word = word.removeprefix("-") if negative else word
     word = word.replace("|", "")
-    signs = {"negative": negative, "inverted": inverted}
+    operand = partial(Operand, negative=negative, inverted=inverted)
     if match := _CONSTANT.fullmatch(word):
         number, uniform, scale, value = _sum(match["inside"], instruction)
-        return Operand("C", number, value, uniform, scale, int(match["bank"], 16), **signs)
+        return operand("C", number, value, uniform, scale, int(match["bank"], 16))
     if match := _GLOBAL.fullmatch(word):
         word = match["inside"]
     if word.startswith("["):
         number, uniform, scale, value = _sum(word.strip("[]"), instruction)
-        return Operand("M", number, value, uniform, scale, **signs)
+        return operand("M", number, value, uniform, scale)
     if match := _PRODUCT_OPERAND.fullmatch(word):
         return Operand("G", NO_UNIFORM if match["number"] == "Z" else int(match["number"]))
     if word.startswith("SR"):
@@ -233,18 +233,18 @@ def _operand(text: str, labels: dict[str, int], halves: bool, instruction: str) 
     if match := _REGISTER.fullmatch(bare):
         kind = match["kind"]
         number = int(match["number"]) if match["number"].isdecimal() else _NONE_OF[kind]
-        return Operand(kind, number, reused=".reuse" in word, **signs)
+        return operand(kind, number, reused=".reuse" in word)
     if match := re.fullmatch(r"B(\d+)", bare):
         return Operand("B", int(match[1]))
     if re.fullmatch(r"PR|SB\d|gsb\d", bare):
         return Operand("X", name=bare)
     if _HEX.fullmatch(bare):
-        return Operand("I", value=int(bare, 16), **signs)
+        return operand("I", value=int(bare, 16))
     try:
-        number = float(_FLOATS.get(bare, bare))
+        literal = float(_FLOATS.get(bare, bare))
     except ValueError:
         raise UnknownInstruction(f"an operand that the model does not know, {text!r}: {instruction}") from None
-    return Operand("I", value=_bits(number, halves), **signs)
+    return operand("I", value=_bits(literal, halves))
 
 
 def _bits(number: float, half: bool) -> int:

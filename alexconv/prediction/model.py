@@ -10,7 +10,7 @@ from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.rung import BATCH, Dims
 from alexconv.prediction import cubins, disassembly, native, traffic
 from alexconv.prediction.disassembly import UnknownInstruction
-from alexconv.prediction.gpu import WARP, Gpu
+from alexconv.prediction.gpu import SECTOR, WARP, Gpu
 from alexconv.prediction.native import ARRAY_SHIFT, Outcome, Work
 
 FEWEST_WAVES, MOST_WAVES = 3, 12  # of blocks that are simulated
@@ -163,8 +163,8 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
     scale = total / len(blocks)
     reads = max(1.0, total * one.counters["l2_reads"])
     writes = max(1.0, total * (one.counters["store_sectors"] + one.counters["reduction_sectors"]))
-    read_share = min(1.0, dram.read / traffic.SECTOR / reads)
-    write_share = min(1.0, dram.written / traffic.SECTOR / writes)
+    read_share = min(1.0, dram.read / SECTOR / reads)
+    write_share = min(1.0, dram.written / SECTOR / writes)
     outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
     cycles = extrapolated(outcome, together, each)
     seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
