@@ -1,7 +1,7 @@
 # make study          run AlexNet's five layers into study/: N=128 with an NVIDIA GPU, N=1 on the CPU without;
 #                     again, it goes on where it stopped
 # make report         tables and figures of the record files in results/: README.md, docs/frontier.md,
-#                     docs/precision.md and docs/report/
+#                     docs/precision.md, docs/commands.md and docs/report/
 # make test           linters, types and tests
 # make lint           linters and types alone
 # make attack         everything that tests/attacks and scripts/mutants.py try, for an hour or two; docs/trust.md
@@ -42,6 +42,7 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
 	$(BIN)/python -m alexconv.reports.frontier results/*.jsonl docs/frontier.md
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
+	$(BIN)/python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md
 
 # Tests that need a GPU run alone: they time it.
 test: lint tools

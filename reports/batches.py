@@ -1,86 +1,111 @@
 """Time per image against the batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts
-from alexconv.reports.charts import Line
-from alexconv.reports.comparison import (
-    CONTRACTS,
-)
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.charts import Line, one
+from alexconv.reports.comparison import CONTRACTS, LAYERS, Frontier
 from alexconv.reports.elements import Cell, Plot, Section, Table
-from alexconv.reports.measurements import (
-    COPIES,
-    Measurements,
-)
+from alexconv.reports.measurements import COPIES, Measurements, footnote, kernels_alone, place
 from alexconv.reports.published import Series
-from alexconv.reports.slices import label, slices, title_of
+from alexconv.reports.slices import label as label_of
+from alexconv.reports.slices import slices, title_of
+
+FIGURES = (("kernels", "kernel"), ("kernels and copies", "total"))
 
 
-def section(measurements: Measurements) -> Section:
+def section(measurements: Measurements, found: Frontier | None) -> Section:
     """Every workload that was measured at several batch sizes."""
     return Section(
         "batches",
         "Time per image",
         "A GPU that is full takes the same time for every image; below that, larger batches are cheaper.",
-        [item for workload in measurements.workloads for item in per_image(measurements, workload)],
+        [item for workload in measurements.workloads for item in per_image(measurements, workload, found)],
     )
 
 
-def per_image(measurements: Measurements, workload: str) -> list[Table | Plot]:
-    """Kernel time of one image against the batch, all layers if they are there, and the same with the copies."""
+def per_image(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
+    """Time of one image against the batch, all layers if they are there: the kernels alone, and with the copies."""
     batches = measurements.batches(workload)
     if len(batches) < 2:
         return []
     layer = slices(measurements, workload)[-1]
-    series = [each for each in measurements.series(workload) if each.transfer == measurements.transfer]
     measurements = measurements.of_one_run(
-        lambda point: point.workload == workload and not point.changed and point.series in series
+        lambda point: point.workload == workload and not point.changed and kernels_alone(point.series.transfer)
     )
+    names = sorted({point.series.rung for point in measurements.of(workload)}, key=lambda name: place(Series(name)))
+    usual = measurements.transfer
+    others = sorted({point.series.transfer for point in measurements.of(workload)} - {usual})
 
-    def line(each: Series, figure: str) -> Line:
-        times = [measurements.time(workload, layer, N, each, figure) for N in batches]
-        scaled = [
-            Summary(t.median / N, t.low / N, t.high / N, t.count) if t else None
-            for N, t in zip(batches, times, strict=True)
-        ]
-        return Line(title_of(each), each.rung, batches, scaled, quiet=each not in highlighted)
+    def time(name: str, N: int, figure: str) -> Summary | None:
+        """Of the kernels under whatever transfer, the usual one first; with the copies under that alone."""
+        known = (
+            measurements.time(workload, layer, N, Series(name, transfer), figure)
+            for transfer in (usual, *(others if figure == "kernel" else ()))
+        )
+        return next((per_batch(each, N) for each in known if each), None)
 
-    highlighted = foremost(measurements, workload, layer, series)
-    panels = [(name, [line(each, figure) for each in series]) for name, figure in FIGURES]
-    rows: list[tuple[Cell, ...]] = []
-    for each in series:
-        values = [value for name, figure in FIGURES for value in line(each, figure).ours]
-        rows.append((title_of(each), *(value.median if value else None for value in values)))
+    def line(name: str, figure: str) -> Line:
+        times = [time(name, N, figure) for N in batches]
+        return Line(title_of(Series(name)), name, batches, times, quiet=name not in highlighted)
+
+    highlighted = foremost({(name, N): time(name, N, "kernel") for name in names for N in batches}, names)
+    panels = [(name, [line(each, figure) for each in names]) for name, figure in FIGURES]
+    panels[0][1].extend(bests(found, workload, batches) if layer is None else [])
+    rows: list[tuple[Cell, ...]] = [
+        (label, *(value.median if value else None for _, drawn in panels for value in values_of(drawn, label, batches)))
+        for label in dict.fromkeys(each.label for _, drawn in panels for each in drawn)
+    ]
     columns = ("rung", *(f"{name}, N={N}" for name, _ in FIGURES for N in batches))
-    title = f"{workload}: time per image against the batch, {label(layer)}"
-    runs = measurements.footnote(series, of=COPIES)
-    caption = f"Medians; log axes. The rungs in grey are in the table. {runs}"
+    title = f"{workload}: time per image against the batch, {label_of(layer)}"
+    runs = footnote(measurements.of(workload), of=COPIES)
+    elsewhere = f" Kernels under {', '.join(others)} copies where there is no point under {usual}." if others else ""
+    file = found.scaling.file if found and found.scaling and len(rows) > len(names) else ""
+    source = f" Best of each layer: from `{file}`." if file else ""
+    told = f"{elsewhere}{source} {runs}"
+    caption = f"Medians; log axes. The rungs in grey are in the table.{told}"
     return [
-        Plot(
-            f"{workload}-per-image",
-            title,
-            caption,
-            partial(charts.lines, panels, "ms per image"),
-        ),
-        Table(f"{workload}-per-image-table", f"{title} (ms)", f"Medians. {runs}", columns, rows),
+        Plot(f"{workload}-per-image", title, caption, partial(charts.lines, panels, "ms per image")),
+        Table(f"{workload}-per-image-table", f"{title} (ms)", f"Medians.{told}", columns, rows),
     ]
 
 
-FIGURES = (("kernels", "kernel"), ("kernels and copies", "total"))
+def per_batch(time: Summary, N: int) -> Summary:
+    """A batch's time as one image's."""
+    return Summary(time.median / N, time.low / N, time.high / N, time.count)
 
 
-def foremost(measurements: Measurements, workload: str, layer: int | None, series: Sequence[Series]) -> set[Series]:
+def values_of(drawn: Sequence[Line], label: str, batches: Sequence[int]) -> Sequence[Summary | None]:
+    """The values of the line with a label; none where a panel lacks it."""
+    return next((line.ours for line in drawn if line.label == label), [None] * len(batches))
+
+
+def bests(found: Frontier | None, workload: str, batches: Sequence[int]) -> list[Line]:
+    """Of each class the fastest rung of every layer, as one line, from the run of larger batches."""
+    source = found.scaling if found and workload == WORKLOAD else None
+    lines: list[Line] = []
+    for contract in CONTRACTS if source else ():
+        assert source
+        times = [source.sum_of(contract, N) for N in batches]
+        point = source.best(contract, LAYERS[-1], max(source.batches()))
+        if any(times) and point:
+            values = [None if ms is None else one(ms / N) for ms, N in zip(times, batches, strict=True)]
+            lines.append(Line(f"best of each layer, {contract.name}", point.series.rung, batches, values))
+    return lines
+
+
+def foremost(times: Mapping[tuple[str, int], Summary | None], names: Sequence[str]) -> set[str]:
     """The first rung of all, the fastest of each class that was timed at two batch sizes, and cuDNN's classes."""
-    N, found = measurements.main_batch(workload), {series[0]}
-    fastest: dict[str | None, tuple[float, Series]] = {}
-    for each in series:
-        time = measurements.time(workload, layer, N, each, "kernel")
-        sizes = [n for n in measurements.batches(workload) if measurements.time(workload, layer, n, each, "kernel")]
-        precision = RUNGS[each.rung].precision if each.rung in RUNGS else None
-        if precision in {contract.name for contract in CONTRACTS} and time and len(sizes) > 1:
-            fastest[precision] = min(fastest.get(precision, (time.median, each)), (time.median, each))
-    found |= {each for _, each in fastest.values()}
-    return found | {each for each in series if each.rung in {contract.peer for contract in CONTRACTS}}
+    found = {names[0]} | {contract.peer for contract in CONTRACTS}
+    for contract in CONTRACTS:
+        fastest: list[tuple[float, str]] = []
+        for name in names:
+            known = [time.median for (each, _), time in times.items() if each == name and time]
+            if name in RUNGS and RUNGS[name].precision == contract.name and len(known) > 1:
+                fastest.append((min(known), name))
+        found |= {min(fastest)[1]} if fastest else set()
+    return found

@@ -81,11 +81,11 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """A peer's time, drawn as a line across the chart."""
+class Level:
+    """A time to compare with, in the look of a peer or of a rung."""
 
     label: str
-    peer: str
+    name: str
     value: float
 
 
@@ -358,26 +358,33 @@ class Step:
     parent: float | None
     published: float | None = None
     partly: bool = False
+    label: str = ""  # where the rung's name does not say it all
 
-
-@dataclass(frozen=True)
-class Best:
-    """The fastest mix of rungs, one for each layer, of a class."""
-
-    label: str
-    value: float
-    rung: str
+    @property
+    def name(self) -> str:
+        """What stands beside it."""
+        return self.label or self.rung
 
 
 def waterfall(
-    steps: Sequence[Step], unit: str, references: Sequence[Reference] = (), bests: Sequence[Best] = ()
+    steps: Sequence[Step],
+    unit: str,
+    references: Sequence[Level] = (),
+    bests: Sequence[Level] = (),
+    *,
+    parent: str = "its parent",
+    gpu: str = "GV100",
 ) -> Figure:
-    """From the parent's time to the rung's own, one line per rung; the gain in figures; peers as vertical lines."""
+    """From the parent's time to the rung's own, one line per rung; the gain in figures; peers as vertical lines.
+
+    ``parent`` says what the times are over, ``gpu`` whose the published ones are.
+    """
     figure, grid = canvas(MARGIN + 0.25 + ROW * 1.1 * (len(steps) + len(bests) + len(references)))
     axes = grid[0][0]
-    label_rows(
-        axes, [each.rung for each in steps] + [best.label for best in bests] + [peer.label for peer in references]
-    )
+    names = [step.name for step in steps]
+    label_rows(axes, [*names, *(best.label for best in bests), *(peer.label for peer in references)])
+    if any(step.label for step in steps):
+        axes.tick_params(axis="y", labelsize=7)
     axes.set_xscale("log")
     for y, step in enumerate(steps):
         style, own = look(step.rung), step.own.median
@@ -388,10 +395,10 @@ def waterfall(
             axes.plot(step.parent, y, "|", color=style.colour, markersize=9)
         axes.errorbar(own, y, xerr=span(step.own), capsize=2.5, **style._replace(hollow=step.partly).marked)
     for y, best in enumerate(bests, len(steps)):
-        axes.plot(best.value, y, "*", color=look(best.rung).colour, markersize=9)
+        axes.plot(best.value, y, "*", color=look(best.name).colour, markersize=9)
     for y, peer in enumerate(references, len(steps) + len(bests)):
         axes.plot([peer.value] * 2, [-0.6, y], color=INK, linewidth=0.7, linestyle=":", zorder=1)
-        axes.plot(peer.value, y, **look(peer.peer).marked)
+        axes.plot(peer.value, y, **look(peer.name).marked)
     widen(axes.xaxis)
     plain_log(axes.xaxis)
     beside = axes.secondary_yaxis("right")
@@ -401,15 +408,15 @@ def waterfall(
     beside.tick_params(axis="y", length=0)
     beside.spines["right"].set_visible(False)
     axes.set_xlabel(unit)
-    legend_below(figure, waterfall_handles(steps, bests), 2)
+    legend_below(figure, waterfall_handles(steps, bests, parent, gpu), 2)
     return figure
 
 
-def waterfall_handles(steps: Sequence[Step], bests: Sequence[Best]) -> list[Any]:
+def waterfall_handles(steps: Sequence[Step], bests: Sequence[Level], parent: str, gpu: str) -> list[Any]:
     """What the markers of a waterfall mean."""
     handles = [
         Line2D([], [], marker="o", linestyle="", color=INK, label="the rung, with 95 % interval"),
-        Line2D([], [], marker="|", markersize=9, linestyle="", color=INK, label="its parent"),
+        Line2D([], [], marker="|", markersize=9, linestyle="", color=INK, label=parent),
     ]
     if any(step.partly for step in steps):
         label = "a rung of some layers, with its parent on the others"
@@ -417,7 +424,7 @@ def waterfall_handles(steps: Sequence[Step], bests: Sequence[Best]) -> list[Any]
     if bests:
         handles.append(Line2D([], [], marker="*", linestyle="", color=INK, label="the fastest rung of each layer"))
     if any(step.published for step in steps):
-        handles.append(published_handle("the rung, published (GV100)"))
+        handles.append(published_handle(f"the rung, published ({gpu})"))
     return handles
 
 
@@ -427,9 +434,7 @@ def gain(step: Step) -> str:
     return own if step.parent is None else f"{own}, {step.parent / step.own.median:.2f}×"
 
 
-def ladder(
-    steps: Sequence[Step], unit: str, references: Sequence[Reference] = (), bests: Sequence[Best] = ()
-) -> Figure:
+def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), bests: Sequence[Level] = ()) -> Figure:
     """All rungs from left to right in ladder order, families as bands, the fastest of each family in figures."""
     figure, grid = canvas(4.3)
     axes = grid[0][0]
@@ -441,7 +446,7 @@ def ladder(
     axes.step(range(len(steps)), least, where="post", color=QUIET, linewidth=1, zorder=1)
     places = [len(steps) + 0.5 + BEST_GAP * i for i in range(len(bests))]
     for place, best in zip(places, bests, strict=True):
-        axes.plot(place, best.value, "*", color=look(best.rung).colour, markersize=9)
+        axes.plot(place, best.value, "*", color=look(best.name).colour, markersize=9)
         write_below(axes, place, best.value)
     axes.set_xlim(-0.8, (places or [len(steps) - 1])[-1] + 1)
     low, high = axes.get_ylim()

@@ -8,7 +8,7 @@ from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts, published
 from alexconv.reports.alexnet import WORKLOAD
-from alexconv.reports.charts import Best, Reference, Step
+from alexconv.reports.charts import Level, Step
 from alexconv.reports.comparison import (
     CONTRACTS,
     LAYERS,
@@ -30,7 +30,7 @@ from alexconv.reports.published import Series
 from alexconv.reports.slices import label, slices, title_of
 from alexconv.shapes import WORKLOADS
 
-LEAST_RUNGS = 6  # of a ladder worth drawing beside its waterfall
+LEAST_RUNGS = 6  # of a ladder worth drawing
 
 
 def section(measurements: Measurements, found: Frontier | None) -> Section:
@@ -71,7 +71,8 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
                 "the table of gains. The parent's mark is the rung's time multiplied by that."
             )
             draw = partial(charts.waterfall, climbed, unit, lines, bests)
-            items.append(Plot(f"{workload}-waterfall", title, f"{caption}{partly_text(climbed)} {runs}", draw))
+            if len(climbed) >= LEAST_RUNGS:
+                items.append(Plot(f"{workload}-waterfall", title, f"{caption}{partly_text(climbed)} {runs}", draw))
     found_tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
     return [*items, *(table for table in found_tables if table.rows)]
 
@@ -157,18 +158,18 @@ def partly_text(climbed: Sequence[Step]) -> str:
     return " A hollow marker: the rung takes only some of the layers, and its parent the others."
 
 
-def comparisons(found: Frontier | None, workload: str, N: int) -> tuple[list[Reference], list[Best]]:
+def comparisons(found: Frontier | None, workload: str, N: int) -> tuple[list[Level], list[Level]]:
     """cuDNN's times over all layers, and those of our fastest rung of each layer, class by class."""
     source = found.many if found and workload == WORKLOAD and N == MANY else None
     if source is None:
         return [], []
     lines = [
-        Reference(peer_title(contract.peer), contract.peer, ms)
+        Level(peer_title(contract.peer), contract.peer, ms)
         for contract in CONTRACTS
         if (ms := source.named_sum(contract.peer, N))
     ]
     bests = [
-        Best(f"best of each layer, {contract.name}", ms, point.series.rung)
+        Level(f"best of each layer, {contract.name}", point.series.rung, ms)
         for contract in CONTRACTS
         if (ms := source.sum_of(contract, N)) and (point := source.best(contract, LAYERS[-1], N))
     ]

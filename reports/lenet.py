@@ -7,9 +7,9 @@ from functools import cache, partial
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS, Variant
 from alexconv.records.statistics import Summary
-from alexconv.reports import published
+from alexconv.reports import charts, published
 from alexconv.reports.alexnet import breakdown_plot
-from alexconv.reports.charts import Dot, Line, dots, lines, one
+from alexconv.reports.charts import Dot, Line, Step, dots, lines, one
 from alexconv.reports.elements import Cell, Plot, Section, Table
 from alexconv.reports.measurements import (
     COPIES,
@@ -26,7 +26,6 @@ from alexconv.reports.published import Figure, Series
 PREFIX = "lenet"
 FIGURES = {"op_time": "kernel", "layer_time_with_memcpy": "total"}  # of ours, by the study's quantity
 SUM = "total_op_time"  # of both layers, as a sweep has it
-SERIAL = "cpu-serial"
 BASELINES = ("tiled-grid-baseline", "baseline")
 CURVES = 6  # rungs in one figure
 
@@ -73,6 +72,7 @@ def section(measurements: Measurements) -> Section:
         items.append(op_times(measurements, workload))
         for study in studies_of(workload):
             items += side_by_side(measurements, study)
+            items += waterfall(measurements, study)
             items += gains(measurements, study)
         items += swept(measurements, workload)
         N = measurements.main_batch(workload)
@@ -215,6 +215,36 @@ def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
     return [Plot(f"{study}-variants", f"{study}: op times of its variants, here and there, N={N}", caption, draw)]
 
 
+def waterfall(measurements: Measurements, study: str) -> list[Table | Plot]:
+    """A study's variants over its baseline, both layers added up, at the largest batch at which that was measured."""
+    own, found = of_study(measurements, study), figures_of(study)
+    names = list(dict.fromkeys(row.name for row in found if row.layer and row.quantity == "op_time" and row.variant))
+    baseline = Row(study, next((name for name in BASELINES if name in names), ""), "op_time", None)
+    batches = sorted({N for row, figures in found.items() if row.name == baseline.name for N in figures})
+    N = next((N for N in reversed(batches) if ours(own, baseline, N)), 0)
+    base = ours(own, baseline, N) if N else None
+    if base is None:
+        return []
+    steps: list[Step] = []
+    for name in names:
+        row = Row(study, name, "op_time", None)
+        printed = [
+            figures.get(N) for each, figures in found.items() if each.name == name and each.quantity == "op_time"
+        ]
+        theirs = sum_or_none([figures[0].value if figures else None for figures in printed])
+        if row.variant and (time := ours(own, row, N)):
+            over = None if name == baseline.name else base.median
+            steps.append(Step(row.variant.rung, time, over, theirs, label=stand_in(row)))
+    gpu = next(iter(next(iter(found.values())).values()))[0].gpu
+    unit = "op time, both layers (ms per batch)"
+    draw = partial(charts.waterfall, steps, unit, parent=f"the study's baseline, {baseline.name}", gpu=gpu)
+    caption = (
+        "Each variant as a rung with the study's constants. Right margin: its time, and how many times faster than the "
+        f"study's baseline it is. {own.footnote(of=KERNELS)}"
+    )
+    return [Plot(f"{study}-waterfall", f"{study}: from variant to variant, both layers, N={N}", caption, draw)]
+
+
 def gains(measurements: Measurements, study: str) -> list[Table | Plot]:
     """How many times faster than the study's baseline each of its variants is, in the study and here."""
     own, found = of_study(measurements, study), figures_of(study)
@@ -323,10 +353,12 @@ def coverage(measurements: Measurements) -> Table:
         printed = sum(
             len(figures) for name in names for row in found if row.name == name for figures in found[row].values()
         )
-        rows.append((study, workload, len(names), printed, len(here), len(like), "; ".join(why) or "none"))
+        runs = ", ".join(run.text for run in own.runs) or None
+        rows.append((study, workload, len(names), printed, len(here), len(like), "; ".join(why) or "none", runs))
     totals = [sum(int(row[column] or 0) for row in rows) for column in range(2, 6)]
-    rows.append(("all", "", *totals, ""))
-    columns = ("study", "workload", "variants", "their figures", "measured here", "like for like", "not, and why")
+    rows.append(("all", "", *totals, "", None))
+    counts = ("variants", "their figures", "measured here", "like for like")
+    columns = ("study", "workload", *counts, "not, and why", "runs")
     caption = (
         "A variant counts as measured if each figure of it that the study printed has ours beside it. Serial CPU runs "
         "are not counted. Timelines, counters and pictures of profilers in the studies' texts have no table here."

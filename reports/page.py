@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jinja2
 import matplotlib
+from markupsafe import Markup, escape
 
 from alexconv.errors import UsageError
 from alexconv.reports import (
@@ -32,7 +33,7 @@ from alexconv.reports.style import RC, save_png, settle, svg_text
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE, MARKDOWN, TABLES, FIGURES = "index.html", "report.md", "tables", "figures"
 FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others can be opened
-MOST_OPEN_ROWS, MOST_COLUMNS = 40, 24  # of a table that is open from the start
+MOST_OPEN_ROWS, MOST_COLUMNS = 45, 24  # of a table that is open from the start
 MOST_WORKERS = 4  # each starts Python and matplotlib anew, which more of them would not win back
 
 
@@ -41,6 +42,7 @@ class Report:
     """A report before it has a file format."""
 
     title: str
+    headline: str  # the result in a sentence or two; empty where nothing was timed
     facts: list[tuple[str, str]]
     bases: list[tuple[str, str]]
     sections: list[Section]
@@ -61,7 +63,8 @@ def compose(measurements: Measurements, found: Frontier | None = None) -> Report
     ``found`` are the comparisons with cuDNN, each within one of the files.
     """
     of_times = [ladder.section(measurements, found), peers.section(measurements, found)]
-    more_times = [part.section(measurements) for part in (orderings, rooflines, speed_error, transfers, batches)]
+    more_times = [part.section(measurements) for part in (orderings, rooflines, speed_error, transfers)]
+    more_times.append(batches.section(measurements, found))
     sections = [
         *(of_times if measurements.timed else []),
         overview.section(measurements),
@@ -74,7 +77,12 @@ def compose(measurements: Measurements, found: Frontier | None = None) -> Report
     title = f"Convolution on {overview.device_line(measurements.device).partition(',')[0]}"
     bases = overview.bases(measurements) if measurements.timed else []
     return Report(
-        title, overview.facts(measurements), bases, [*kept, diagnostics.problems(measurements)], measurements.timed
+        title,
+        peers.headline(measurements, found),
+        overview.facts(measurements),
+        bases,
+        [*kept, diagnostics.problems(measurements)],
+        measurements.timed,
     )
 
 
@@ -115,21 +123,27 @@ def html(report: Report, drawings: dict[str, str]) -> str:
     """The page: styles, script and figures inside, nothing to load."""
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"shown": shown, "sort_key": sort_key, "cells_json": cells_json}
+    environment.filters |= {"shown": shown, "sort_key": sort_key, "cells_json": cells_json, "prose": prose}
     environment.tests |= {
         "table": lambda item: isinstance(item, Table),
         "folded": folded,
         "short": short,
         "broad": broad,
     }
-    environment.globals["FIRST_FACTS"] = FIRST_FACTS
+    environment.globals |= {"FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_COLUMNS": MOST_COLUMNS}
     text = environment.get_template("report.html").render(report=report, drawings=drawings)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
 
+def prose(text: str) -> Markup:
+    """A text with what stands between backticks as code."""
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if i % 2 else escape(part) for i, part in enumerate(text.split("`")))
+
+
 def folded(table: Table) -> bool:
     """Whether a table can be closed."""
-    return table.long or broad(table)
+    return table.long or not short(table)
 
 
 def broad(table: Table) -> bool:
@@ -165,7 +179,9 @@ def csv_cell(cell: Cell) -> str:
 
 def markdown(report: Report) -> str:
     """The page as Markdown, with links to figures and long tables."""
-    lines = [f"# {plain(report.title)}", "", *markdown_table(("", ""), report.facts)]
+    lines = [f"# {plain(report.title)}", ""]
+    lines += [plain(report.headline), ""] if report.headline else []
+    lines += markdown_table(("", ""), report.facts)
     if report.bases:
         lines += [
             "",

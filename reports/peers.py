@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
@@ -18,14 +19,45 @@ from alexconv.reports.comparison import (
     hot,
     over,
 )
-from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.elements import Cell, Plot, Section, Table, shown
 from alexconv.reports.frontier import class_table, summary_table
 from alexconv.reports.measurements import (
     KERNELS,
     Measurements,
+    sum_or_none,
 )
 from alexconv.reports.published import Series
 from alexconv.reports.slices import label, slices, title_of
+
+
+def headline(measurements: Measurements, found: Frontier | None) -> str:
+    """What the report comes to: the naive rung's time and the fastest rungs', beside cuDNN's where it was timed."""
+    if WORKLOAD not in measurements.workloads or not measurements.timed:
+        return ""
+    source, first = found.many if found else None, LADDER[0].name
+    N = MANY if source else measurements.main_batch(WORKLOAD)
+    naive = measurements.time(WORKLOAD, None, N, Series(first, measurements.transfer), "kernel")
+    parts = [f"{shown(naive.median)} ms with `{first}`, the naive kernel"] if naive else []
+    for contract in CONTRACTS:
+        ms = source.sum_of(contract, N) if source else sum_or_none(fastest_of_layers(measurements, contract, N))
+        peer = source.named_sum(contract.peer, N) if source else None
+        beside = f" ({peer / ms:.1f}× cuDNN's speed)" if ms and peer else ""
+        parts += [f"{shown(ms)} ms with the fastest {contract.name} rungs{beside}"] if ms else []
+    file = Path(source.file).stem if source else ""
+    runs = [run for run in measurements.runs if run.name.partition("/")[0] == file] or measurements.runs[:1]
+    start = measurements.find(WORKLOAD, LAYERS[0], N, Series(first, measurements.transfer))
+    elsewhere = f"; `{first}`: {start.run.text}" if start and start.run not in runs[:1] else ""
+    what = f"AlexNet's {len(LAYERS)} convolution layers, N={N}, kernel time"
+    return f"{what}: {'; '.join(parts)}. Run: {runs[0].text}{elsewhere}." if parts and runs else ""
+
+
+def fastest_of_layers(measurements: Measurements, contract: Contract, N: int) -> list[float | None]:
+    """The shortest time of each layer of a class, in ms."""
+    points = [
+        point for point in measurements.of(WORKLOAD) if point.N == N and point.rung and contract.kept_by(point.rung)
+    ]
+    times = [[ms for point in points if point.layer == layer and (ms := hot(point))] for layer in LAYERS]
+    return [min(found, default=None) for found in times]
 
 
 def section(measurements: Measurements, found: Frontier | None) -> Section:

@@ -43,6 +43,7 @@ from alexconv.reports.measurements import Measured, Measurements, measurements, 
 from alexconv.reports.style import FAMILIES, RC, settle, svg_text
 
 HEADLINE, FIGURES, FAMILY_TABLE = "headline", "figures", "families"  # names of the markers
+FIGURE_WIDTH = 620  # pixels
 FOLDER = Path("docs", "figures")  # beside the README
 
 
@@ -52,57 +53,47 @@ def technique(family: str) -> str:
 
 
 def headline(data: Measurements, found: Frontier) -> str:
-    """The first and the last rung's time, cuDNN's, and the errors, class by class."""
+    """The first and the last rung's time, then cuDNN's and the errors, a row for each class."""
     source = found.many
     first = family_points(data, found, [LADDER[0]])
     start, ours = total(first), source.sum_of(FP32, MANY) if source else None
     if source is None or start is None or ours is None:
         return NOT_MEASURED
-    lines = [
-        f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}: **{shown(start)} ms** with the "
-        f"naive kernel, **{shown(ours)} ms** with the fastest rung of each layer. Kernel time: filters are prepared "
-        "beforehand, copies between host and device are not included."
-    ]
+    rows: list[tuple[Cell, ...]] = []
     for contract in CONTRACTS:
         ms, peer = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
         errors = (
             largest([source.best(contract, layer, MANY) for layer in LAYERS]),
             largest([source.named(contract.peer, layer, MANY) for layer in LAYERS]),
         )
-        if ms and peer:
-            lines.append(
-                f"* **{contract.name}** ({contract.layout.upper()}, {contract.dtype}): {shown(ms)} ms, "
-                f"{peer / ms:.1f} times as fast as cuDNN ({shown(peer)} ms). Error {shown(errors[0])}, cuDNN's "
-                f"{shown(errors[1])}.{other_layout(source, contract)}{by_layer(source, contract)}"
-            )
-    return "\n".join(lines)
-
-
-def other_layout(source: Source, contract: Contract) -> str:
-    """cuDNN's time in the layout that is not the class's, where that is the faster one."""
-    ms, peer = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
-    times = {layout: source.named_sum(peer_name(layout, contract.name), MANY) for layout in LAYOUTS}
-    known = {layout: time for layout, time in times.items() if time}
-    layout = min(known, key=lambda each: known[each], default=contract.layout)
-    if not ms or not peer or layout == contract.layout:
-        return ""
-    time = known[layout]
-    return f" cuDNN in {layout.upper()} takes {shown(time)} ms, {time / ms:.1f} times as long as ours."
-
-
-def by_layer(source: Source, contract: Contract) -> str:
-    """Our time over cuDNN's in the class's layout: on the first layer, and the range on the others."""
-    shares = [
-        over(hot(source.best(contract, layer, MANY)), hot(source.named(contract.peer, layer, MANY))) for layer in LAYERS
-    ]
-    known = [share for share in shares if share is not None]
-    if len(known) < len(LAYERS):
-        return ""
-    first, *rest = known
-    return (
-        f" Ours over cuDNN's time: {100 * first:.0f} % on layer {LAYERS[0]}, {100 * min(rest):.0f} to "
-        f"{100 * max(rest):.0f} % on each of layers {LAYERS[1]} to {LAYERS[-1]}."
+        what = f"**{contract.name}** ({contract.layout.upper()}, {contract.dtype})"
+        times = ms, peer, other_layout(source, contract), f"**{peer / ms:.1f}×**" if ms and peer else None
+        rows.append((what, *times, by_layer(source, contract), " / ".join(map(shown, errors))))
+    columns = ("class", "ours, ms", "cuDNN, ms", "its other layout", "speed", "by layer", "error, ours / cuDNN's")
+    return "\n".join(
+        [
+            f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}: **{shown(start)} ms** with "
+            f"the naive kernel, **{shown(ours)} ms** with the fastest fp32 rung of each layer. Kernel times: filters "
+            "are prepared beforehand, copies between host and device not included.",
+            "",
+            *markdown_table(columns, rows),
+        ]
     )
+
+
+def other_layout(source: Source, contract: Contract) -> float | None:
+    """cuDNN's time in the layout that is not the class's."""
+    layout = next(layout for layout in LAYOUTS if layout != contract.layout)
+    return source.named_sum(peer_name(layout, contract.name), MANY)
+
+
+def by_layer(source: Source, contract: Contract) -> str | None:
+    """cuDNN's time in the class's layout over ours: the range over the layers."""
+    ratios = [
+        over(hot(source.named(contract.peer, layer, MANY)), hot(source.best(contract, layer, MANY))) for layer in LAYERS
+    ]
+    known = [ratio for ratio in ratios if ratio is not None]
+    return f"{min(known):.2f} to {max(known):.1f}×" if len(known) == len(LAYERS) else None
 
 
 def family_points(data: Measurements, found: Frontier, rungs: Iterable[Rung]) -> list[Measured | None]:
@@ -147,8 +138,8 @@ def caption(data: Measurements, found: Frontier, apart: Sequence[str]) -> str:
     runs = f" One run on one card: `results/{source.file}`" if source else ""
     others = f"; {', '.join(apart)} from runs on other cards of the same kind" if runs and apart else ""
     return (
-        f"Kernel time of all five layers, N = {MANY}, fp32, input and output in NCHW float32; medians of the fastest "
-        f"rung of each layer.{runs}{others}{'.' if runs else ''}"
+        f"fp32, NCHW, all five layers: medians of the fastest rung of each.{runs}{others}{'.' if runs else ''} The "
+        "figure's numbers are of one rung of a family, whatever its precision."
     )
 
 
@@ -160,11 +151,7 @@ def plots(data: Measurements, found: Frontier) -> list[Plot]:
     references, bests = comparisons(found, WORKLOAD, MANY)
     draw = partial(charts.ladder, climbed, "kernel time (ms per batch)", references, bests)
     title = f"Kernel time of every rung and of cuDNN, AlexNet's five layers, N = {MANY}"
-    caption = (
-        "Numbers in the figure, ms: of each family the one rung with the shortest time, whatever its precision; the "
-        "table below has fp32 rungs only, the fastest of each layer."
-    )
-    return [Plot("ladder", title, caption, draw)]
+    return [Plot("ladder", title, "", draw)]
 
 
 def drawn_from(data: Measurements, found: Frontier) -> str:
@@ -204,7 +191,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     data, found = measurements(read(options.files)), gather(options.files)
     drawings, mark = plots(data, found), drawn_from(data, found)
-    links = "\n\n".join(f"![{plot.title}]({(FOLDER / plot.key).as_posix()}.svg)\n\n{plot.caption}" for plot in drawings)
+    links = "\n\n".join(
+        f'<img src="{(FOLDER / plot.key).as_posix()}.svg" width="{FIGURE_WIDTH}" alt="{plot.title}">'
+        for plot in drawings
+    )
     try:
         parts = {HEADLINE: headline(data, found), FIGURES: links, FAMILY_TABLE: families(data, found)}
         text = updated(options.readme.read_text(), parts)

@@ -15,16 +15,6 @@ function fill(details) {
   data.remove();
 }
 for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", () => fill(details));
-// Paper has no clicks: what is closed is printed open, apart from tables too broad for paper.
-const opened = [];
-addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details:not([open], .broad)")) {
-    fill(details);
-    details.open = true;
-    opened.push(details);
-  }
-});
-addEventListener("afterprint", () => { for (const details of opened.splice(0)) details.open = false; });
 // A click on a column's head sorts its table: numbers by value, texts as they read, missing cells last either way.
 function value(row, column) {
   const cell = row.cells[column];
