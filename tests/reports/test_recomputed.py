@@ -22,7 +22,14 @@ ROOT = Path(__file__).parent.parent.parent
 RESULTS = sorted((ROOT / "results").glob("*.jsonl"))
 FRONTIER, SCALING, GRAPHS = "h200-frontier", "h200-frontier-scaling", "h200-frontier-together"
 CSV_DIGITS = 1e-5  # six significant digits
-LEAST = {"README.md": 10, "docs/frontier.md": 200, "docs/report": 3000}
+LEAST = {
+    "README.md": 30,
+    "docs/frontier.md": 200,
+    "docs/report": 3000,
+    "docs/profile.md": 200,
+    "docs/accuracy.md": 9,
+    "docs/commands.md": 4,
+}
 
 Point = dict[str, Any]
 Raw = dict[str, list[Point]]  # a file's points by its name without suffix, the last of each
@@ -346,29 +353,23 @@ def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """The classes beside cuDNN in the README's headline."""
     text = (root / "README.md").read_text()
     points = raw[FRONTIER]
-    for name, peer in (("fp32", "torch-nchw-fp32"), ("tf32", "torch-nchw-tf32"), ("fp16", "torch-nhwc-fp16")):
-        line = next(
-            (line for line in text.splitlines() if re.match(rf"\* \*\*{name}\*\*|\| .*{name} class \|", line)), ""
-        )
-        numbers = re.findall(r"[\d,.]+e-\d+|\d+\.\d+", line)
+    table = next(table for table in markdown_tables(text) if "cuDNN, ms" in table[0])
+    for row in table:
+        match = re.match(r"\*\*(\w+)\*\* \((\w+),", row["class"])
+        assert match
+        name, layout = match[1], match[2].lower()
+        peer, swapped = (f"torch-{each}-{name}" for each in (layout, "nchw" if layout == "nhwc" else "nhwc"))
         own = [fastest(points, layer, 128, contract_of(peer)) for layer in range(1, 6)]
-        theirs = [peer_at(points, layer, 128, peer) for layer in range(1, 6)]
-        hot, their_hot = (sum(ms(point, "kernel") for point in found) for found in (own, theirs))
+        theirs, others = ([peer_at(points, layer, 128, each) for layer in range(1, 6)] for each in (peer, swapped))
+        hot, their_hot, other = (sum(ms(point, "kernel") for point in found) for found in (own, theirs, others))
+        ratios = [ms(slow, "kernel") / ms(fast, "kernel") for slow, fast in zip(theirs, own, strict=True)]
         errors = [max(point["error"]["scaled"] for point in found) for found in (own, theirs)]
-        in_table = line.startswith("|")
-        values = [hot, their_hot, hot / their_hot] if in_table else [hot, their_hot / hot, their_hot]
-        for printed, value in zip(numbers, [*values, *errors], strict=False):
+        cells = {"ours, ms": hot, "cuDNN, ms": their_hot, "its other layout": other, "speed": their_hot / hot}
+        found = [(row[column], value) for column, value in cells.items()]
+        found += zip(row["by layer"].split(" to "), (min(ratios), max(ratios)), strict=True)
+        found += zip(row["error, ours / cuDNN's"].split(" / "), errors, strict=True)
+        for printed, value in found:
             yield Claim("README.md", f"{name}: {printed}", printed, value)
-        if other := re.search(r"cuDNN in (\w+) takes ([\d.]+) ms, ([\d.]+) times", line):
-            swapped = f"torch-{other[1].lower()}-{name}"
-            faster = sum(ms(peer_at(points, layer, 128, swapped), "kernel") for layer in range(1, 6))
-            yield Claim("README.md", f"{name}: other layout", other[2], faster)
-            yield Claim("README.md", f"{name}: over the other layout", other[3], faster / hot)
-        if each := re.search(r"(\d+) % on layer 1, (\d+) to (\d+) % on each of layers 2 to 5", line):
-            pairs = zip(own, theirs, strict=True)
-            shares = [100 * ms(ours, "kernel") / ms(peers, "kernel") for ours, peers in pairs]
-            for printed, value in zip(each.groups(), (shares[0], min(shares[1:]), max(shares[1:])), strict=True):
-                yield Claim("README.md", f"{name}: share of a layer, {printed}", printed, value)
 
 
 def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
@@ -404,9 +405,70 @@ def axes_of(point: Point) -> dict[str, object]:
     return {name: point["point"][name] for name in ("workload", "layer", "N", "rung", "transfer")}
 
 
+# Profiles and accuracy
+
+
+def lines_of(path: Path, kind: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [in_present_names(line) for line in found if line["type"] == kind]
+
+
+def profile_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """docs/profile.md: what the host counted beside Nsight Compute."""
+    files = {"ncu": ROOT / "results" / "h200-profile.jsonl", "host": ROOT / "results" / "host" / "profile.jsonl"}
+    found = {
+        (source, line["point"]["rung"], line["entry"]): line["metrics"]
+        for source, path in files.items()
+        for line in lines_of(path, "profile")
+    }
+    for table in markdown_tables((root / "docs" / "profile.md").read_text()):
+        for row in table if "kernel" in table[0] else ():
+            counted = {source: found.get((source, row["rung"], row["kernel"]), {}) for source in files}
+            for column, printed in row.items():
+                name, _, which = column.rpartition(", ")
+                values = {source: metrics.get(name.replace(" ", "_")) for source, metrics in counted.items()}
+                if printed == "-" or not name:
+                    continue
+                value = values["host"] / values["ncu"] if which == "ratio" else values[which]
+                where = f"profile: {row['rung']} {row['kernel']} {column}"
+                yield Claim("docs/profile.md", where, printed, float(value))
+
+
+def accuracy_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """docs/accuracy.md: accuracy and largest change of a score, by precision."""
+    made = lines_of(ROOT / "results" / "h200-accuracy.jsonl", "accuracy")
+    made = [line for line in made if line["status"] == "ok"]
+    for table in markdown_tables((root / "docs" / "accuracy.md").read_text()):
+        for row in table if "promise" in table[0] else ():
+            *_, told = row.values()
+            of_class = [line for line in made if line["precision"] == row["precision"]]
+            accuracies = {line["accuracy" if of_class else "reference_accuracy"] for line in of_class or made}
+            assert len(accuracies) == 1
+            assert ("no prediction changed" in told) == bool(of_class)
+            assert not any(line["changed_predictions"] for line in of_class)
+            where = f"accuracy: {row['precision']}"
+            yield Claim("docs/accuracy.md", where, re.findall(r"accuracy ([\d.]+\d)", told)[0], accuracies.pop())
+            for printed in re.findall(r"within ([\d.e-]+)", told):
+                value = max(line["score_change"] for line in of_class)
+                yield Claim("docs/accuracy.md", f"{where}, scores", printed, value)
+
+
+def command_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """docs/commands.md: the wall time of the main job, and its points."""
+    path = ROOT / "results" / "study" / "h200.jsonl"
+    found = re.search(
+        r"took \*\*([\d.]+) s\*\*.*?: (\d+) points \((\d+) ok, (\d+)", (root / "docs/commands.md").read_text()
+    )
+    assert found
+    points, end = points_of(path), lines_of(path, "end")[-1]
+    ended = [sum(point["status"] == status for point in points) for status in ("ok", "skipped")]
+    for printed, value in zip(found.groups(), (end["seconds"], len(points), *ended), strict=True):
+        yield Claim("docs/commands.md", "main job", printed, float(value))
+
+
 def claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """Every number that this file knows how to recompute."""
-    pages = (frontier_claims, readme_claims, family_claims)
+    pages = (frontier_claims, readme_claims, family_claims, profile_claims, accuracy_claims, command_claims)
     for found in (overview_claims, study_claims, mapping_claims, lenet_claims, *pages):
         yield from found(root, raw)
 
@@ -477,13 +539,23 @@ def test_a_changed_record_is_noticed(
 
 def test_a_changed_digit_is_noticed(raw: Raw, tmp_path: Path) -> None:
     copied = tmp_path / "docs" / "report"
-    for name in ("README.md", "docs/frontier.md", "docs/report/report.md"):
+    pages = ("frontier", "profile", "accuracy", "commands", "report/report")
+    for name in ("README.md", *(f"docs/{page}.md" for page in pages)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     (copied / "tables").mkdir()
     for path in (ROOT / "docs" / "report" / "tables").glob("*.csv"):
         (copied / "tables" / path.name).write_text(path.read_text())
     assert not wrong(tmp_path, raw)
-    page = tmp_path / "docs" / "frontier.md"
-    page.write_text(page.read_text().replace("0.9685", "0.9585"))
-    assert {claim.document for claim in wrong(tmp_path, raw)} == {"docs/frontier.md"}
+    planted = {
+        "docs/frontier.md": ("0.9685", "0.9585"),
+        "docs/profile.md": ("16.27", "16.28"),
+        "docs/accuracy.md": ("4.1e-4", "4.3e-4"),
+        "docs/commands.md": (" ok, 29 skipped", " ok, 28 skipped"),
+    }
+    for name, (true, false) in planted.items():
+        page = tmp_path / name
+        text = page.read_text()
+        page.write_text(text.replace(true, false))
+        assert {claim.document for claim in wrong(tmp_path, raw)} == {name}
+        page.write_text(text)
