@@ -3,18 +3,26 @@
 import csv
 import html
 import io
+import json
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import matplotlib
 import pytest
 from matplotlib.backends.backend_svg import RendererSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
 
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.studies import STUDY_WORKLOADS
+from alexconv.records.names import in_present_names
 from alexconv.records.store import read
-from alexconv.reports import readme, roofline
+from alexconv.reports import charts, published, readme, roofline
 from alexconv.reports.comparison import CONTRACTS, gather, peer_title
 from alexconv.reports.elements import Plot, shown
 from alexconv.reports.measurements import measurements
@@ -25,6 +33,7 @@ ROOT = Path(__file__).parent.parent.parent
 REPORT = ROOT / "docs" / "report"
 DRAWN = [*sorted((REPORT / "figures").glob("*.svg")), *sorted((ROOT / "docs" / "figures").glob("*.svg"))]
 SAME_LINE = 2.0  # points
+NEAR = 1e-6  # relative: how far a tick's text may be from its place
 
 
 @cache
@@ -37,8 +46,9 @@ def plots() -> dict[str, Plot]:
     return of_report | of_readme
 
 
-@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
-def test_every_text_of_a_figure_is_the_one_that_matplotlib_wrote(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@cache
+def drawn(path: Path) -> tuple[Figure, list[str], str]:
+    """A figure drawn anew: itself, the texts that matplotlib was asked to write, and the SVG."""
     written: list[str] = []
     draw_text = RendererSVG.draw_text
 
@@ -46,14 +56,261 @@ def test_every_text_of_a_figure_is_the_one_that_matplotlib_wrote(path: Path, mon
         written.append(s)
         draw_text(self, gc, x, y, s, *others, **options)
 
-    monkeypatch.setattr(RendererSVG, "draw_text", recorded)
-    with matplotlib.rc_context(RC):
+    with pytest.MonkeyPatch.context() as patch, matplotlib.rc_context(RC):
+        patch.setattr(RendererSVG, "draw_text", recorded)
         figure = plots()[path].draw()
         settle(figure)
-        fresh = svg_text(figure, path.stem)
+        return figure, written, svg_text(figure, path.stem)
+
+
+@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
+def test_every_text_of_a_figure_is_what_the_records_say(path: Path) -> None:
+    figure, written, fresh = drawn(path)
     assert texts(fresh) == written
     assert len(written) > 4
-    assert Counter(texts(path.read_text())) == Counter(written), "make report draws it anew"
+    assert faults_of(path.read_text(), path, figure, written) == []
+
+
+def faults_of(svg: str, path: Path, figure: Figure, written: Sequence[str]) -> list[str]:
+    """What is wrong with the texts of an SVG: ticks off their place, and numbers that no record gives."""
+    found = [f"{text}: not what is drawn" for text in (Counter(texts(svg)) - Counter(written))]
+    ticks, faults = scales(figure)
+    left = Counter(text for text in written if numbers_in(text)) - ticks
+    known = Counter(expected(path.stem))
+    return found + faults + [f"{text}: no record gives it" for text in left - known]
+
+
+# Axes
+
+
+def axes_of(figure: Figure) -> Iterator[Any]:
+    for axes in figure.axes:
+        yield axes
+        yield from axes.child_axes
+
+
+def scales(figure: Figure) -> tuple[Counter[str], list[str]]:
+    """The ticks that are numbers at their own places, and what is wrong with others that should be.
+
+    Where an axis has texts of its own (names, sizes of tiles, levels at a side) they are labels and not ticks.
+    """
+    ticks: Counter[str] = Counter()
+    faults: list[str] = []
+    for axes in axes_of(figure):
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            pairs = [
+                (tick.get_loc(), tick.label1.get_text() or tick.label2.get_text()) for tick in axis.get_major_ticks()
+            ]
+            seen = [(place, text) for place, text in pairs if text and low * (1 - NEAR) <= place <= high * (1 + NEAR)]
+            values = [value_of(text) for _, text in seen]
+            if isinstance(axis.get_major_locator(), FixedLocator) and values != [place for place, _ in seen]:
+                continue
+            ticks.update(text for _, text in seen)
+            faults += [
+                f"{text} stands at {place:g}"
+                for (place, text), value in zip(seen, values, strict=True)
+                if value is None or abs(value - place) > NEAR * max(abs(place), 1e-12)
+            ]
+            if values != sorted(set(values), key=lambda value: (value is None, value)):
+                faults.append(f"ticks that do not rise: {[text for _, text in seen]}")
+    return ticks, faults
+
+
+def value_of(text: str) -> float | None:
+    try:
+        return float(text.replace(",", "").replace("\N{MINUS SIGN}", "-").removesuffix("×"))
+    except ValueError:
+        return None
+
+
+# Numbers in figures
+
+
+NAMES = sorted(
+    [
+        *RUNGS,
+        *{figure.variant for figure in published.figures()},
+        *(peer_title(name) for contract in CONTRACTS for name in contract.peers),
+        *(contract.title for contract in CONTRACTS),
+        *("cuBLAS GEMM fp32", "95 % interval", "(GV100)", "fp32", "tf32", "fp16"),
+    ],
+    key=len,
+    reverse=True,
+)
+PLACES = re.compile(
+    r"layer [1-5]\b|N=\d+|streamed:\d+|stream \d+|output \d of a thread|warp 0\b|[A-Z_]{2,}=(?:\d+|\([\d, ]+\))"
+)
+
+
+def numbers_in(text: str) -> bool:
+    """Whether a text says a number: names of rungs, variants, layers, batches and constants apart."""
+    for name in NAMES:
+        text = text.replace(name, "")
+    return bool(re.search(r"\d", PLACES.sub("", text)))
+
+
+def expected(key: str) -> list[str]:
+    """The numbers that a figure may say, from tables and records; those of a kind that has none are none."""
+    for pattern, of_kind in KINDS.items():
+        if match := re.fullmatch(pattern, key):
+            return of_kind(*match.groups())
+    return []
+
+
+def of_ladder(workload: str | None) -> list[str]:
+    """The shortest time of each family, and for AlexNet those of mixes and cuDNN's."""
+    workload = workload or "alexnet"
+    found = lines(f"{workload}-waterfall")
+    families: dict[str, list[str]] = {}
+    for rung in LADDER:
+        if rung.name in found:
+            families.setdefault(rung.family, []).append(found[rung.name].split(" ")[0])
+    numbers = [min(times, key=lambda time: value_of(time) or 0.0) for times in families.values()]
+    summary = {row["class"]: row for row in table("cudnn-summary")}
+    for contract in CONTRACTS if workload == "alexnet" else ():
+        row = summary[contract.title]
+        numbers += [csv_shown(row["N=128, ms"]), f"{peer_title(contract.peer)}, {csv_shown(row['cuDNN, ms'])}"]
+    return numbers
+
+
+def of_waterfall(workload: str) -> list[str]:
+    """Those at the right, which the tests below compare with the tables."""
+    return [text for text in lines(f"{workload}-waterfall").values() if text.endswith(("ms", "×"))]
+
+
+def of_study(study: str) -> list[str]:
+    """A study's variants: sums of both layers' medians from the samples, and the gains of its table."""
+    numbers: list[str] = []
+    workload = STUDY_WORKLOADS[study]
+    times: dict[str, float] = {}
+    N = re.search(r"N=(\d+)", plot_of(f"{study}-waterfall").title)
+    assert N
+    for row in table(f"{workload}-op-times"):
+        own = row[f"N={N[1]}, here (ms)"]
+        if row["study"] == study and own and "copies included" not in row["variant"]:
+            times[row["variant"]] = times.get(row["variant"], 0.0) + float(own)
+    base = next(times[name] for name in ("tiled-grid-baseline", "baseline") if name in times)
+    for ms in times.values():
+        gain = "" if ms == base else f", {base / ms:.2f}×"
+        numbers.append(f"{shown(ms)} ms{gain}")
+    return numbers
+
+
+def of_cudnn() -> list[str]:
+    rows = [(contract, row) for contract in CONTRACTS for row in table(f"cudnn-{contract.name}")]
+    return [f"{csv_shown(row['ms'])} ms, {float(row[f'over {contract.peer}']):.2f}×" for contract, row in rows]
+
+
+def of_roofline() -> list[str]:
+    """The measured rates, those close to each other together."""
+    path = ROOT / "results" / "h200-ceilings.jsonl"
+    flops = [json.loads(line)["flops"] for line in path.read_text().splitlines() if '"type":"ceilings"' in line][-1]
+    cuda = f"fp32 {flops['fp32'] / 1e12:.0f}, half {flops['half'] / 1e12:.0f}"
+    return [cuda, *(f"{name} {flops[kind] / n / 1e12:.0f}" for name, kind, n in TENSOR_ROOFS)]
+
+
+TENSOR_ROOFS = (("fp16", "fp16", 1), ("tf32", "tf32", 1), ("fp16 / 3", "fp16", 3))
+
+
+def points_in(run: str, workload: str) -> list[dict[str, Any]]:
+    """The last record of each point of a workload in a record file."""
+    made = [json.loads(line) for line in (ROOT / "results" / f"{run}.jsonl").read_text().splitlines()]
+    found = {json.dumps(line["point"]): in_present_names(line) for line in made if line["type"] == "point"}
+    return [line for line in found.values() if line["point"]["workload"] == workload and line["status"] == "ok"]
+
+
+def plot_of(key: str) -> Plot:
+    return next(plot for plot in plots().values() if plot.key == key)
+
+
+def of_sweep(workload: str, rung: str) -> list[str]:
+    """The shortest times by the two constants with the most values, of the run in the caption, and these values."""
+    plot = plot_of(f"{workload}-sweep-{rung}")
+    run, N = re.search(r"Run: ([\w-]+) ", plot.caption), re.search(r"N=(\d+)", plot.title)
+    assert run and N
+    wanted = {"rung": rung, "N": int(N[1]), "transfer": "pageable"}
+    made = [each for each in points_in(run[1], workload) if wanted.items() <= each["point"].items()]
+    numbers: list[str] = []
+    for layer in {each["point"]["layer"] for each in made}:
+        own = [(each["point"]["constants"], each) for each in made if each["point"]["layer"] == layer]
+        values = {name: sorted({constants[name] for constants, _ in own}) for name in own[0][0]}
+        axes = sorted((name for name in values if len(values[name]) > 1), key=lambda name: (-len(values[name]), name))[
+            :2
+        ]
+        cells: dict[tuple[int, ...], float] = {}
+        for constants, each in own:
+            place, ms = tuple(constants[name] for name in axes), median(each["samples"]["kernel"])
+            cells[place] = min(ms, cells.get(place, ms))
+        best = min(cells.values())
+        numbers += [f"[{shown(ms)}]" if ms == best else shown(ms) for ms in cells.values()]
+        numbers += [str(value) for name in axes for value in values[name]]
+    return numbers
+
+
+def of_timeline(workload: str) -> list[str]:
+    """Numbers of the pieces, of each layer once."""
+    runs = re.findall(r"([\w-]+) \(GPU-", plot_of(f"{workload}-timeline").caption)
+    made = [each for run in runs for each in points_in(run, workload) if each.get("timeline")]
+    pieces = {event["piece"] for each in made for event in each["timeline"]}
+    return [str(piece) for _ in {each["point"]["layer"] for each in made} for piece in pieces]
+
+
+def of_mapping() -> list[str]:
+    """Threads 0 to 27 x 27 in the corner, by the rule of plane.cuh; the plane's size."""
+    titles = ["plane of 55×55 outputs, block of 28×28"]
+    coalesced = [str(y * 28 + x) for y in range(14) for x in range(14)]
+    apart = [str(y // 2 * 28 + x // 2) for y in range(14) for x in range(14)]
+    return [*titles, *(Counter(coalesced) | Counter(apart)).elements()]
+
+
+KINDS: dict[str, Callable[..., list[str]]] = {
+    r"(?:(.*)-)?ladder": of_ladder,
+    r"(ece408-\d+)-waterfall": of_study,
+    r"(.*)-waterfall": of_waterfall,
+    r"alexnet-cudnn": of_cudnn,
+    r".*-roofline(?:-dram)?": of_roofline,
+    r"(lenet-\d+-k\d)-sweep-(.*)": of_sweep,
+    r"(.*)-timeline": of_timeline,
+    r"fig-(?:9|10)": of_mapping,
+}
+
+
+FAULTS: dict[str, tuple[str, str, str]] = {
+    "a digit of a time": ("alexnet-cudnn", "0.3315 ms", "0.3316 ms"),
+    "a tick cut to two decimals": ("alexnet-per-image", ">0.003<", ">0.00<"),
+    "a digit of a heat map": ("lenet-70-k5-sweep-tiled", ">14.27<", ">14.28<"),
+    "a gain": ("ece408-2018-waterfall", "1.73×", "1.74×"),
+    "a thread": ("fig-9", ">377<", ">378<"),
+}
+
+
+@pytest.mark.parametrize(("key", "true", "false"), FAULTS.values(), ids=FAULTS)
+def test_a_planted_fault_of_a_figure_is_noticed(key: str, true: str, false: str) -> None:
+    path = REPORT / "figures" / f"{key}.svg"
+    figure, written, _ = drawn(path)
+    svg = path.read_text()
+    assert true in svg
+    assert faults_of(svg.replace(true, false, 1), path, figure, written)
+
+
+def drawn_with(key: str, patch: pytest.MonkeyPatch, name: str, wrong: Callable[[float], str]) -> list[str]:
+    """What is found in a figure that a faulty drawing function made."""
+    patch.setattr(charts, name, wrong)
+    drawn.cache_clear()
+    path = REPORT / "figures" / f"{key}.svg"
+    figure, written, svg = drawn(path)
+    drawn.cache_clear()
+    return faults_of(svg, path, figure, written)
+
+
+def test_faults_of_the_drawing_itself_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        assert drawn_with("alexnet-per-image", patch, "tick_text", lambda value: f"{value:.2f}")
+    with monkeypatch.context() as patch:
+        assert drawn_with("lenet-70-k5-sweep-tiled", patch, "shown", lambda value: shown(1.01 * value))
+    with monkeypatch.context() as patch:
+        assert drawn_with("ece408-2018-waterfall", patch, "shown", lambda value: shown(1.01 * value))
 
 
 def test_coordinates_are_rounded_and_text_is_not() -> None:
@@ -98,7 +355,8 @@ def csv_shown(cell: str) -> str:
 
 
 def waterfall_workloads() -> list[str]:
-    return sorted(path.stem.removesuffix("-waterfall") for path in REPORT.glob("figures/*-waterfall.svg"))
+    found = (path.stem.removesuffix("-waterfall") for path in REPORT.glob("figures/*-waterfall.svg"))
+    return sorted(name for name in found if name not in STUDY_WORKLOADS)
 
 
 @pytest.mark.parametrize("workload", waterfall_workloads())
@@ -176,6 +434,11 @@ def test_a_figure_is_drawn_the_same_each_time() -> None:
     assert drawn[0] == drawn[1]
 
 
-def test_the_roofline_names_rungs_of_the_ladder() -> None:
-    assert {*roofline.TF32_RUNGS, *roofline.TRANSFORMED} <= set(RUNGS)
-    assert set(roofline.TENSOR_FAMILIES) <= set(FAMILIES)
+def test_a_rung_s_roof_follows_from_its_ladder_entry() -> None:
+    kinds = {rung.name: roofline.kind_of(rung) for rung in LADDER}
+    assert kinds["direct-half"] == (roofline.CUDA, "half", 1)
+    assert kinds["mma-tf32"] == (roofline.TENSOR, "tf32", 1)
+    assert kinds["wgmma-scaled"] == (roofline.TENSOR, "fp16", 1)
+    assert kinds["mma-split"] == kinds["wgmma-split-resident"] == (roofline.TENSOR, "fp16", 3)
+    assert [name for name, kind in kinds.items() if kind is None] == ["wgmma-winograd"]
+    assert {rung.family for rung in LADDER if rung.tensor_factors} == {"mma", "wgmma"}
