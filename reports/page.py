@@ -42,11 +42,11 @@ class Report:
     """A report before it has a file format."""
 
     title: str
-    headline: str  # the result in a sentence or two; empty where nothing was timed
     facts: list[tuple[str, str]]
     bases: list[tuple[str, str]]
     sections: list[Section]
     timed: bool
+    headline: str = ""  # the result in a sentence or two; empty where nothing was timed
 
     def tables(self) -> Iterator[Table]:
         """All tables in order."""
@@ -78,11 +78,11 @@ def compose(measurements: Measurements, found: Frontier | None = None) -> Report
     bases = overview.bases(measurements) if measurements.timed else []
     return Report(
         title,
-        peers.headline(measurements, found),
         overview.facts(measurements),
         bases,
         [*kept, diagnostics.problems(measurements)],
         measurements.timed,
+        peers.headline(measurements, found),
     )
 
 

@@ -130,7 +130,7 @@ def test_what_failed_is_listed_with_its_reason_and_has_no_time(folder: Path) -> 
         ("skipped", "needs <999> GiB | no room"),
     ]
     assert "needs &lt;999&gt; GiB | no room" in (folder / "index.html").read_text()
-    assert r"needs <999> GiB \| no room" in (folder / "report.md").read_text()
+    assert r"needs &lt;999> GiB \| no room" in (folder / "report.md").read_text()
     layers = [row for row in cells(folder, "alexnet-layers") if row["N"] == "64"]
     assert {row["kernel (ms)"] + row["total (ms)"] + row["speedup, serial (×)"] for row in layers} == {""}
 
