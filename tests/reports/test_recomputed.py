@@ -8,6 +8,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -349,23 +350,32 @@ def goal_claims(table: list[dict[str, str]], raw: Raw) -> Iterator[Claim]:
                 yield Claim("docs/frontier.md", f"goal {row['goal']}: {column}", row[column], value)
 
 
+def served_by(kept: set[str], point: Point) -> bool:
+    return point["point"]["rung"] in kept
+
+
 def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """The classes beside cuDNN in the README's headline."""
     text = (root / "README.md").read_text()
     points = raw[FRONTIER]
     table = next(table for table in markdown_tables(text) if "cuDNN, ms" in table[0])
     for row in table:
-        match = re.match(r"\*\*(\w+)\*\* \((\w+),", row["class"])
+        match = re.match(r"\*\*([\w-]+)\*\* \((\w+),", row["class"])
         assert match
         name, layout = match[1], match[2].lower()
-        peer, swapped = (f"torch-{each}-{name}" for each in (layout, "nchw" if layout == "nhwc" else "nhwc"))
-        own = [fastest(points, layer, 128, contract_of(peer)) for layer in range(1, 6)]
+        base = name.removesuffix("-tile")  # whose rungs and peers serve a class of tiles too
+        peer, swapped = (f"torch-{each}-{base}" for each in (layout, "nchw" if layout == "nhwc" else "nhwc"))
+        dtype = "float16" if base == "fp16" else "float32"
+        kept = {rung.name for rung in RUNGS.values() if (rung.layout, rung.dtype) == (layout, dtype)}
+        kept &= {rung.name for rung in RUNGS.values() if rung.precision in (name, base)}
+        served = partial(served_by, kept)
+        own = [fastest(points, layer, 128, served) for layer in range(1, 6)]
         theirs, others = ([peer_at(points, layer, 128, each) for layer in range(1, 6)] for each in (peer, swapped))
         hot, their_hot, other = (sum(ms(point, "kernel") for point in found) for found in (own, theirs, others))
         ratios = [ms(slow, "kernel") / ms(fast, "kernel") for slow, fast in zip(theirs, own, strict=True)]
         errors = [max(point["error"]["scaled"] for point in found) for found in (own, theirs)]
         cells = {"ours, ms": hot, "cuDNN, ms": their_hot, "its other layout": other, "speed": their_hot / hot}
-        found = [(row[column], value) for column, value in cells.items()]
+        found = [(row[column], value) for column, value in cells.items() if row[column] != "–"]
         found += zip(row["by layer"].split(" to "), (min(ratios), max(ratios)), strict=True)
         found += zip(row["error, ours / cuDNN's"].split(" / "), errors, strict=True)
         for printed, value in found:
