@@ -8,7 +8,6 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -250,14 +249,16 @@ def with_constants(
 # docs/frontier.md and README
 
 
-def contract_of(peer: str) -> Callable[[Point], bool]:
-    """Whether a point's rung promises what a peer does."""
+def contract_of(peer: str, *, tile: bool = False) -> Callable[[Point], bool]:
+    """Whether a point's rung promises what a peer does, or with ``tile`` what it does in terms of a tile."""
     layout, precision = peer.removeprefix("torch-").split("-")
     dtype = "float16" if precision == "fp16" else "float32"
 
     def keeps(point: Point) -> bool:
         rung = RUNGS.get(point["point"]["rung"])
-        return rung is not None and (rung.layout, rung.precision, rung.dtype) == (layout, precision, dtype)
+        if rung is None or (rung.layout, rung.dtype) != (layout, dtype):
+            return False
+        return rung.precision == precision or (tile and rung.precision == f"{precision}-tile")
 
     return keeps
 
@@ -292,7 +293,8 @@ def frontier_claims(root: Path, raw: Raw) -> Iterator[Claim]:
 
 def class_claims(table: list[dict[str, str]], points: list[Point], peer: str) -> Iterator[Claim]:
     peers = [name.removesuffix(", ms") for name in table[0] if name.startswith("torch-") and name.endswith(", ms")]
-    own = {layer: fastest(points, layer, 128, contract_of(peer)) for layer in range(1, 6)}
+    tile = any(row["rung"] in RUNGS and RUNGS[row["rung"]].precision.endswith("-tile") for row in table)
+    own = {layer: fastest(points, layer, 128, contract_of(peer, tile=tile)) for layer in range(1, 6)}
     theirs = {name: {layer: peer_at(points, layer, 128, name) for layer in range(1, 6)} for name in peers}
     for row in table:
         layers = list(range(1, 6)) if row["layer"] == "all" else [int(row["layer"])]
@@ -346,14 +348,11 @@ def goal_claims(table: list[dict[str, str]], raw: Raw) -> Iterator[Claim]:
     for row in table:
         peer = row["what"].rpartition(" over ")[2]
         if "five layers, over torch-" in row["what"]:
-            ours = sum(ms(fastest(raw[FRONTIER], layer, 128, contract_of(peer)), "kernel") for layer in range(1, 6))
+            kept = contract_of(peer, tile="-tile class" in row["what"])
+            ours = sum(ms(fastest(raw[FRONTIER], layer, 128, kept), "kernel") for layer in range(1, 6))
             theirs = sum(ms(peer_at(raw[FRONTIER], layer, 128, peer), "kernel") for layer in range(1, 6))
             for column, value in (("ours", ours), ("peer", theirs), ("ratio", ours / theirs)):
                 yield Claim("docs/frontier.md", f"goal {row['goal']}: {column}", row[column], value)
-
-
-def served_by(kept: set[str], point: Point) -> bool:
-    return point["point"]["rung"] in kept
 
 
 def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
@@ -367,11 +366,7 @@ def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
         name, layout = match[1], match[2].lower()
         base = name.removesuffix("-tile")  # whose rungs and peers serve a class of tiles too
         peer, swapped = (f"torch-{each}-{base}" for each in (layout, "nchw" if layout == "nhwc" else "nhwc"))
-        dtype = "float16" if base == "fp16" else "float32"
-        kept = {rung.name for rung in RUNGS.values() if (rung.layout, rung.dtype) == (layout, dtype)}
-        kept &= {rung.name for rung in RUNGS.values() if rung.precision in (name, base)}
-        served = partial(served_by, kept)
-        own = [fastest(points, layer, 128, served) for layer in range(1, 6)]
+        own = [fastest(points, layer, 128, contract_of(peer, tile=name != base)) for layer in range(1, 6)]
         theirs, others = ([peer_at(points, layer, 128, each) for layer in range(1, 6)] for each in (peer, swapped))
         hot, their_hot, other = (sum(ms(point, "kernel") for point in found) for found in (own, theirs, others))
         ratios = [ms(slow, "kernel") / ms(fast, "kernel") for slow, fast in zip(theirs, own, strict=True)]
