@@ -163,11 +163,8 @@ def comparisons(found: Frontier | None, workload: str, N: int) -> tuple[list[Lev
     source = found.many if found and workload == WORKLOAD and N == MANY else None
     if source is None:
         return [], []
-    lines = [
-        Level(peer_title(contract.peer), contract.peer, ms)
-        for contract in CONTRACTS
-        if (ms := source.named_sum(contract.peer, N))
-    ]
+    peers = dict.fromkeys(contract.peer for contract in CONTRACTS)
+    lines = [Level(peer_title(name), name, ms) for name in peers if (ms := source.named_sum(name, N))]
     bests = [
         Level(f"best of each layer, {contract.name}", point.series.rung, ms)
         for contract in CONTRACTS
