@@ -41,6 +41,7 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports results/*.jsonl -o docs/report
 	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
 	$(BIN)/python -m alexconv.reports.frontier results/*.jsonl docs/frontier.md
+	$(BIN)/python scripts/predict_page.py
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
 	$(BIN)/python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md
 

@@ -6,8 +6,10 @@ from math import nan
 from pathlib import Path
 from statistics import fmean
 
+from alexconv.kernels.ladder import RUNGS
 from alexconv.prediction.accuracy import Pair, pairs, picks, spearman, table
 from alexconv.records.store import read
+from alexconv.shapes import WORKLOADS
 
 STUDY = ("single", "multi", "tiles", "shared", "gemm")
 
@@ -33,13 +35,45 @@ def page(text: str, where: Files) -> str:
     """The page with its tables written anew, each between its markers."""
     known = pairs(read(where.measured), read([where.predicted]))
     blind = pairs(read([where.blind_measured]), read([where.blind_predicted]))
-    parts = {"goals": goals(known, blind), "records": table(known), "blind": table(blind), "misses": misses(known)}
+    parts = {
+        "ladder": ladder(known),
+        "goals": goals(known, blind),
+        "records": table(known),
+        "blind": table(blind),
+        "misses": misses(known),
+    }
     for name, lines in parts.items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(end)
         text = before + begin + "\n".join(lines) + "\n" + end + after
     return text
+
+
+def ladder(known: Sequence[Pair], workload: str = "alexnet", N: int = 128) -> Iterator[str]:
+    """Lines of a table of the ladder on a network: predicted milliseconds of each layer, measured ones in brackets.
+
+    Where a rung has several sets of constants, the one that is measured as the fastest.
+    """
+    layers = range(1, len(WORKLOADS[workload].layers) + 1)
+    best: dict[tuple[str, int], Pair] = {}
+    for pair in known:
+        key = pair.point["rung"], pair.point["layer"]
+        if (pair.point["workload"], pair.point["N"]) == (workload, N):
+            best[key] = min(best.get(key, pair), pair, key=lambda each: each.measured)
+    yield "| rung | " + " | ".join(f"layer {layer}" for layer in layers) + " |"
+    yield "|---|" + "---:|" * len(layers)
+    for rung in RUNGS:
+        cells = [_cell(best.get((rung, layer))) for layer in layers]
+        if any(cell != "-" for cell in cells):
+            yield f"| {rung} | {' | '.join(cells)} |"
+
+
+def _cell(pair: Pair | None) -> str:
+    if pair is None:
+        return "-"
+    predicted = "refused" if pair.predicted is None else f"{pair.predicted:.3g}"
+    return f"{predicted} ({pair.measured:.3g})"
 
 
 def errors(chosen: Sequence[Pair]) -> list[float]:
