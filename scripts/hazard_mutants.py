@@ -123,7 +123,9 @@ SPECIAL: dict[str, tuple[Operator, ...]] = {
             "issue(stage == STAGES - 1 ? 0 : stage + 1)",
         ),
         Operator(
-            "early refill", r"\(chunk \+ 1 - slice\.first_chunk\) % BUFFERS", "(chunk - slice.first_chunk) % BUFFERS"
+            "early refill",
+            r"\(k_tile \+ 1 - slice\.first_k_tile\) % BUFFERS",
+            "(k_tile - slice.first_k_tile) % BUFFERS",
         ),
         Operator("wait for an older group", r"smaller\(STAGES - 1, STEPS / WARPS_ALONG\)", "STEPS / WARPS_ALONG + 2"),
     ),

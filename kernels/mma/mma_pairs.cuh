@@ -292,7 +292,7 @@ struct Scaled {
     template <class Layout>
     __device__ __forceinline__ bool beyond(const unsigned* flags, int first_row) const
     {
-        const bool unbounded = infinite || thread_infinite;
+        const bool unbounded = __syncthreads_or(infinite || thread_infinite);  // all flags are set, too
         if (!__syncthreads_or(unbounded || Layout::has_faint_pixel(flags))) return false;
         return __syncthreads_or(unbounded || Layout::has_weak_square(flags, H - first_row));
     }

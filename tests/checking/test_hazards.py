@@ -139,7 +139,7 @@ def test_loads_of_what_nobody_wrote_are_told_apart(runtime, tmp_path):
 
 SAMPLE = (  # one of each kind of bug
     "igemm/pipeline.cuh: barrier before the wait",
-    "mma/mma_tile.cuh: early refill: (chunk",
+    "mma/mma_tile.cuh: early refill: issue(",
     "wgmma/warpgroups.cuh: wrong parity: mbarrier_wait(&shared.full[state.stage], state.parity);",
     "wgmma/warpgroups.cuh: too few bytes",
     "wgmma/warpgroups.cuh: arrival before the wait: warpgroup_wait_group<0>(); release",

@@ -229,15 +229,17 @@ import sys
 from dataclasses import replace
 from alexconv import run
 from alexconv.kernels.ladder import RUNGS
+from ladders import ladder_with
 name, source, *arguments = sys.argv[1:]
-RUNGS[name] = replace(RUNGS[name], file=source)
-sys.exit(run.main(arguments))
+with ladder_with(replace(RUNGS[name], file=source)):
+    sys.exit(run.main(arguments))
 """
 
 
 def run_with_source(source: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", WITH_SOURCE, "direct-register", str(source), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def statuses(out: Path) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -185,7 +186,7 @@ def test_every_rung_is_free_of_races(tmp_path, place, names):
 def test_a_trace_begins_with_zeros_for_inputs_and_nan_for_all_else(tmp_path, monkeypatch):
     begins = []
 
-    def allocate(self, nbytes):
+    def allocate(self, nbytes, name="array"):
         buffer = HostBuffer(nbytes)
         buffer.bytes[:] = 0x55
         return buffer
@@ -315,7 +316,7 @@ class Compiled:
     """A program as the CUDA executor loads it, and the executor that does."""
 
     name = "cuda"
-    transfers = ("pageable",)
+    opens: ClassVar = {"pageable": None}
     device = replace(H200, shared_per_block=1 << 20)
 
     def unsuited(self, rung):

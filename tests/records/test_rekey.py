@@ -104,7 +104,7 @@ def old_file(tmp_path, toolkit):
         pytest.skip("the history of this checkout lacks the commit")
     kinds: dict[str, str] = {}
     headers: dict[str, str] = {}
-    for name in ("frontier", "frontier-pipeline"):
+    for name in ("frontier", "frontier-together"):
         for line in (CHECKOUT / f"results/h200-{name}.jsonl").read_text().splitlines():
             record = json.loads(line)
             if record["type"] == KEYS:  # the files in results/ have been carried over
@@ -117,7 +117,7 @@ def old_file(tmp_path, toolkit):
             point, kind = record["point"], "other"
             if (point["rung"], point["layer"], point["N"]) == (RUNG, 3, 128):
                 kind = "rung"
-            elif "layers" in record:
+            elif "layers" in record and point["rung"].startswith("mma-half"):
                 kind = "graph"
             elif record["status"] == "skipped" or "peer" in record:
                 kind = "peer" if "peer" in record else "skipped"
