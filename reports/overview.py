@@ -43,15 +43,20 @@ def device_line(device: Record) -> str:
     if device.get("multiprocessors"):
         parts.append(f"{device['multiprocessors']} multiprocessors")
     if device.get("memory_bytes"):
-        parts.append(f"{device['memory_bytes'] / GIBIBYTE:.0f} GiB")
+        parts.append(f"{rounded(device['memory_bytes'], GIBIBYTE)} GiB")
     return ", ".join(parts)
 
 
 def clocks(device: Record) -> str:
     """Highest clocks in MHz."""
     memory = device.get("memory_clock_khz")
-    text = f"{device['clock_khz'] / KILO:.0f} MHz"
-    return f"{text}, memory {memory / KILO:.0f} MHz" if memory else text
+    text = f"{rounded(device['clock_khz'], KILO)} MHz"
+    return f"{text}, memory {rounded(memory, KILO)} MHz" if memory else text
+
+
+def rounded(value: object, unit: float) -> str:
+    """A header's number in a unit; a question mark for what is no number, as in a damaged file."""
+    return f"{value / unit:.0f}" if isinstance(value, int | float) else "?"
 
 
 def commit(run: Record) -> str:
