@@ -5,19 +5,29 @@
 # make test           linters, types and tests
 # make lint           linters and types alone
 # make attack         everything that tests/attacks and scripts/mutants.py try, for an hour or two; docs/trust.md
+# make dist           source distribution and wheel into dist/, the same bytes wherever they are built
+# make lock           .ci/lock.txt anew: the versions, with their hashes, that CI tests
+# make advisories     known advisories about these versions
 # make clean          remove what can be made again: .venv, build files, caches of tools; study/ stays
 #
-# Each sets up .venv by itself.  PYTHON=python3.12 chooses the interpreter, N=32 the batch of the study.
+# Each sets up .venv by itself.  PYTHON=python3.12 chooses the interpreter, N=32 the batch of the study,
+# LOCK=.ci/lock.txt the versions that CI tests.  With a GPU and no nvcc, NVIDIA's wheels bring the compiler.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+SYSTEM_TOOLKIT := /usr/local/cuda
+
 # PyCUDA's build looks for the toolkit beside an nvcc on the PATH, where NVIDIA's installer does not put it.
-export PATH := $(PATH)$(if $(CUDA_HOME),:$(CUDA_HOME)/bin):/usr/local/cuda/bin
-GPU := $(shell PATH="$(PATH)"; command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1 && echo yes)
+export PATH := $(PATH)$(if $(CUDA_HOME),:$(CUDA_HOME)/bin):$(SYSTEM_TOOLKIT)/bin
+GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
+NVCC := $(shell PATH="$(PATH)"; command -v nvcc)
 ifeq ($(GPU),yes)
 EXTRAS := gpu,test
+ifeq ($(NVCC),)
+EXTRAS := toolkit,gpu,test
+endif
 N := 128
 else
 EXTRAS := test
@@ -26,9 +36,10 @@ endif
 
 # Named after what it holds, so another interpreter, a GPU that appeared or a new pyproject.toml makes a new one.
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
-READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)
+READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)$(if $(LOCK),-locked)
+TOOLS := build/tools
 
-.PHONY: help study report test lint attack clean tools
+.PHONY: help study report test lint attack dist lock advisories clean tools
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
@@ -68,19 +79,41 @@ attack: $(READY) tools
 	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl
 	$(BIN)/python scripts/trust_tables.py
 
+dist: $(READY)
+	$(BIN)/python scripts/dist.py dist
+
+# uv and pip-audit are no part of .venv: they would add to what they lock and check.
+lock: $(TOOLS)
+	$(TOOLS)/bin/uv pip compile -q --universal --generate-hashes --upgrade --python-version 3.11 --extra test \
+		--custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links -o .ci/lock.txt pyproject.toml
+
+advisories: $(TOOLS)
+	$(PYTHON) scripts/advisories.py --pip-audit $(TOOLS)/bin/pip-audit
+
+$(TOOLS):
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install -q uv pip-audit || { rm -rf $@; exit 1; }
+
 tools:
 ifneq ($(GPU),yes)
-	@echo "No NVIDIA GPU with driver and nvcc found: kernels run on the CPU, GPU tests are skipped."
+	@echo "No NVIDIA GPU with its driver found: kernels run on the CPU, GPU tests are skipped."
 endif
 	@command -v $(CXX) >/dev/null || command -v clang++ >/dev/null || \
 		{ echo "No C++ compiler found: install g++ or clang (Debian: apt-get install g++)." >&2; exit 1; }
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo "$(PYTHON) is missing, older than 3.11 or lacks venv and pip: install python3-venv," \
 		"or name another, as in 'make test PYTHON=python3.12'." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install -q -e '.[$(EXTRAS)]'
+ifdef LOCK
+	$(BIN)/python -m pip install -q --require-hashes -r $(LOCK)
+endif
+ifneq ($(findstring toolkit,$(EXTRAS)),)
+	$(BIN)/python -m pip install -q -e '.[toolkit]'
+	$(BIN)/python scripts/pycuda_for_wheels.py
+endif
+	$(BIN)/python -m pip install -q $(if $(LOCK),--no-build-isolation) -e '.[$(EXTRAS)]'
 	@touch $@
 
 clean:

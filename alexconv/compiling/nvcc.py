@@ -14,23 +14,30 @@ from pathlib import Path
 
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import include_options, source_digest
-from alexconv.compiling.toolchain import first_error
+from alexconv.compiling.toolchain import first_error, program_of_wheel
 from alexconv.errors import CompileError, MissingTool
 from alexconv.paths import cache_dir
 
 FLAGS = ("-std=c++17", "-O3", "-lineinfo")
+SYSTEM_TOOLKIT = "/usr/local/cuda"
+NVCC_WHEEL = "nvidia-cuda-nvcc"
 TIME_LIMIT = 300  # seconds for one kernel; the largest take a few
 
 
 @cache
 def find_nvcc() -> str:
-    """nvcc from $NVCC, the PATH, $CUDA_HOME or /usr/local/cuda; raises MissingTool."""
+    """nvcc from $NVCC, the PATH, $CUDA_HOME, /usr/local/cuda or NVIDIA's wheels; raises MissingTool."""
     places = [os.environ.get("NVCC"), "nvcc"]
-    places += [f"{root}/bin/nvcc" for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
+    places += [f"{root}/bin/nvcc" for root in (os.environ.get("CUDA_HOME"), SYSTEM_TOOLKIT) if root]
     for place in places:
         if place and (found := shutil.which(place)):
             return found
-    raise MissingTool("nvcc is not on this machine: install the CUDA toolkit, or name it in NVCC or CUDA_HOME")
+    if program := program_of_wheel(NVCC_WHEEL, "nvcc"):
+        return str(program)
+    raise MissingTool(
+        "nvcc is not on this machine: install the CUDA toolkit, name it in NVCC or CUDA_HOME, "
+        "or pip install 'alexconv[toolkit]'"
+    )
 
 
 @cache

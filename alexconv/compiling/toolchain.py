@@ -4,7 +4,9 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import PackageNotFoundError, distribution
 from itertools import pairwise
+from pathlib import Path
 
 from alexconv.errors import MissingTool
 
@@ -33,6 +35,16 @@ def compiler_version(cxx: str) -> str:
     except (OSError, subprocess.CalledProcessError) as error:
         raise MissingTool(f"the C++ compiler {cxx} does not run ({error}); set {CXX_VARIABLE}") from None
     return answer.stdout.partition("\n")[0]
+
+
+def program_of_wheel(wheel: str, name: str) -> Path | None:
+    """A program that one of NVIDIA's wheels has put into this environment, None where it has not."""
+    try:
+        files = distribution(wheel).files or []
+    except PackageNotFoundError:
+        return None
+    programs = (Path(str(file.locate())) for file in files if file.parts[-2:] == ("bin", name))
+    return next((program.resolve() for program in programs if os.access(program, os.X_OK)), None)
 
 
 def first_error(output: str) -> str:

@@ -11,7 +11,6 @@ import re
 import shutil
 import struct
 import subprocess
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +19,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from alexconv.compiling.nvcc import find_nvcc
+from alexconv.compiling.toolchain import program_of_wheel
 from alexconv.errors import AlexconvError, CompileError, MissingTool
 from alexconv.files import replacing
 from alexconv.paths import cache_dir
 
 BYTES = 16  # of an instruction
 TIME_LIMIT = 120  # seconds for one cubin
+NVDISASM_WHEEL = "nvidia-cuda-nvdisasm"
 
 _ENTRY = re.compile(r"\.text\.(\S+):")
 _LABEL = re.compile(r"(\.L\S*|\$\S+):")
@@ -110,13 +111,12 @@ def find_nvdisasm() -> str:
             beside = Path(find_nvcc()).resolve().parent / "nvdisasm"
         except MissingTool:
             beside = Path("nvdisasm")
-        wheel = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/nvdisasm"))
-        found = next((shutil.which(place) for place in (beside, *wheel) if shutil.which(place)), None)
+        found = shutil.which(beside) or program_of_wheel(NVDISASM_WHEEL, "nvdisasm")
     if not found:
         raise MissingTool(
             "nvdisasm is not on this machine: pip install 'alexconv[predict]', or install the CUDA toolkit's"
         )
-    return found
+    return str(found)
 
 
 def disassembled(cubin: bytes) -> str:

@@ -1,0 +1,68 @@
+"""PyCUDA on a machine that has a driver and no CUDA toolkit: built against the toolkit of NVIDIA's wheels.
+
+python scripts/pycuda_for_wheels.py    (in an environment with the extra `toolkit`; `make study` calls it)
+
+PyCUDA comes as source.  Its build wants headers, which the wheels have, and ``libcuda.so``, which the driver has under
+another name.  cuRAND, which nothing here uses, is left out: its wheel is larger than all others.
+"""
+
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from alexconv.compiling.nvcc import NVCC_WHEEL
+from alexconv.compiling.toolchain import program_of_wheel
+
+PIP = [sys.executable, "-m", "pip"]
+DRIVER = "libcuda.so.1"
+
+
+def driver() -> Path | None:
+    """The driver's library, as the linker's cache has it."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    found = re.search(rf"\b{re.escape(DRIVER)} .*x86-64.*=> (\S+)", listed) or re.search(
+        rf"\b{re.escape(DRIVER)} .*=> (\S+)", listed
+    )
+    return Path(found[1]) if found else None
+
+
+def site_configuration(toolkit: Path, libraries: Path) -> str:
+    """What PyCUDA's setup.py reads from siteconf.py."""
+    settings = {
+        "CUDA_ROOT": str(toolkit),
+        "CUDA_INC_DIR": [str(toolkit / "include")],
+        "CUDADRV_LIB_DIR": [str(libraries)],
+        "CUDA_ENABLE_CURAND": False,
+        "USE_SHIPPED_BOOST": True,
+    }
+    return "".join(f"{name} = {value!r}\n" for name, value in settings.items())
+
+
+def main() -> int:
+    """Downloads PyCUDA's source and installs what it builds."""
+    nvcc, library = program_of_wheel(NVCC_WHEEL, "nvcc"), driver()
+    if nvcc is None:
+        sys.exit("no toolkit in this environment: pip install 'alexconv[toolkit]'")
+    if library is None:
+        sys.exit(f"no {DRIVER} on this machine: install NVIDIA's driver")
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        wanted = ["--no-deps", "--no-binary", "pycuda", "pycuda>=2024.1.2"]
+        subprocess.run([*PIP, "download", "-q", *wanted, "-d", folder / "archive"], check=True)
+        (archive,) = (folder / "archive").iterdir()
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder / "source", filter="data")
+        (source,) = (folder / "source").iterdir()
+        libraries = folder / "libraries"
+        libraries.mkdir()
+        (libraries / "libcuda.so").symlink_to(library)
+        (source / "siteconf.py").write_text(site_configuration(nvcc.parent.parent, libraries))
+        subprocess.run([*PIP, "install", "-q", source], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

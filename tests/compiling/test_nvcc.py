@@ -1,0 +1,52 @@
+"""Where nvcc is looked for, and in which order."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from alexconv.compiling import nvcc
+from alexconv.errors import MissingTool
+
+PLACES = ("NVCC", "PATH", "CUDA_HOME", "system", "wheel")
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
+    """An nvcc in every place where one may be."""
+    wheel = tmp_path / "site-packages/nvidia/cu13"
+    folders = {name: tmp_path / name / "bin" for name in PLACES} | {"wheel": wheel / "bin"}
+    found = {name: folder / "nvcc" for name, folder in folders.items()}
+    for program in found.values():
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    info = tmp_path / "site-packages/nvidia_cuda_nvcc-13.0.88.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-cuda-nvcc\nVersion: 13.0.88\n")
+    (info / "RECORD").write_text("nvidia/cu13/bin/nvcc.profile,,\nnvidia/cu13/bin/nvcc,,\n")
+    monkeypatch.setenv("NVCC", str(found["NVCC"]))
+    monkeypatch.setenv("PATH", str(folders["PATH"]))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "CUDA_HOME"))
+    monkeypatch.setattr(nvcc, "SYSTEM_TOOLKIT", str(tmp_path / "system"))
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    nvcc.find_nvcc.cache_clear()
+    yield found
+    nvcc.find_nvcc.cache_clear()
+
+
+def test_nvcc_is_found_in_the_first_place_that_has_it(places: dict[str, Path]) -> None:
+    for program in places.values():
+        assert nvcc.find_nvcc() == str(program)
+        program.unlink()
+        nvcc.find_nvcc.cache_clear()
+    with pytest.raises(MissingTool, match=r"alexconv\[toolkit\]"):
+        nvcc.find_nvcc()
+
+
+def test_a_wheel_whose_program_may_not_run_is_passed_over(places: dict[str, Path]) -> None:
+    for name in PLACES[:-1]:
+        places[name].unlink()
+    places["wheel"].chmod(0o644)
+    with pytest.raises(MissingTool):
+        nvcc.find_nvcc()
