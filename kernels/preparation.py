@@ -21,9 +21,10 @@ def flat_block(p: Problem) -> Dims:
     return PREPARATION_THREADS, 1, 1
 
 
-def filter_exponents(entry: str = "find_filter_exponents") -> Launch:
-    """The launch that finds the power of two of each filter: a block per filter."""
-    return Launch(entry, ("w", "filter_exponents", "full_filters"), lambda p: (p.conv.M, 1, 1), flat_block)
+# Finds the power of two of each filter: a block per filter.
+FIND_FILTER_EXPONENTS = Launch(
+    "find_filter_exponents", ("w", "filter_exponents", "full_filters"), lambda p: (p.conv.M, 1, 1), flat_block
+)
 
 
 def full_range_grid(p: Problem) -> Dims:

@@ -3,16 +3,14 @@
 python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md [--check]
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from alexconv.errors import UsageError
-from alexconv.options import exits_cleanly
 from alexconv.records.store import Records, read
-from alexconv.reports.generated import check, updated
+from alexconv.reports.generated import update_page
 from alexconv.reports.measurements import SHORT, card_of, name_of
 
 PART = "main-job"
@@ -36,24 +34,14 @@ def main_job(records: Records, file: str) -> str:
     )
 
 
-@exits_cleanly
+def parts(files: Sequence[Path]) -> dict[str, str]:
+    """The page's part from the record file of the main job."""
+    return {PART: main_job(read(files), files[0].as_posix())}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the part, or with --check says whether it is up to date."""
-    description = __doc__.splitlines()[0] if __doc__ else ""
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.commands", description=description)
-    parser.add_argument("file", type=Path, metavar="FILE", help="record file of the main job")
-    parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the part's markers")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")
-    options = parser.parse_args(arguments)
-    try:
-        text = options.page.read_text()
-        fresh = updated(text, {PART: main_job(read([options.file]), options.file.as_posix())})
-        if not options.check:
-            options.page.write_text(fresh)
-    except OSError as error:
-        raise UsageError(f"cannot update {options.page}: {error.strerror}") from None
-    old = [options.page] if text != fresh else []
-    return check(old, "alexconv.reports.commands", [options.file], options.page) if options.check else 0
+    return update_page("alexconv.reports.commands", __doc__, parts, arguments, files=1)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,13 @@
 python -m alexconv.reports.frontier results/FILE.jsonl... docs/frontier.md [--check]
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from alexconv.errors import UsageError
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.rung import Rung
-from alexconv.options import exits_cleanly
 from alexconv.planning.points import GEMM, layer_range
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import (
@@ -37,7 +34,7 @@ from alexconv.reports.comparison import (
     rate,
 )
 from alexconv.reports.elements import Cell, Table, markdown_table, shown
-from alexconv.reports.generated import check, updated
+from alexconv.reports.generated import update_page
 from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, goals, graph
 from alexconv.reports.measurements import Measured, sum_or_none
 from alexconv.reports.overview import device_line, once
@@ -347,25 +344,15 @@ PARTS: dict[str, Callable[[Frontier], str]] = {
 }
 
 
-@exits_cleanly
+def parts(files: Sequence[Path]) -> dict[str, str]:
+    """The page's parts from record files."""
+    found = gather(files)
+    return {name: part(found) for name, part in PARTS.items()}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the parts, or with --check says whether they are up to date."""
-    description = __doc__.splitlines()[0] if __doc__ else ""
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.frontier", description=description)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
-    parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the parts' markers")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")
-    options = parser.parse_args(arguments)
-    found = gather(options.files)
-    try:
-        text = options.page.read_text()
-        fresh = updated(text, {name: part(found) for name, part in PARTS.items()})
-        if not options.check:
-            options.page.write_text(fresh)
-    except OSError as error:
-        raise UsageError(f"cannot update {options.page}: {error.strerror}") from None
-    old = [options.page] if text != fresh else []
-    return check(old, "alexconv.reports.frontier", options.files, options.page) if options.check else 0
+    return update_page("alexconv.reports.frontier", __doc__, parts, arguments)
 
 
 if __name__ == "__main__":

@@ -3,22 +3,19 @@
 python -m alexconv.reports.precision results/FILE.jsonl... docs/precision.md [--check]
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, isfinite
 from pathlib import Path
 
 from alexconv.data import DATA_SETS, UNIFORM
-from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
-from alexconv.options import exits_cleanly
 from alexconv.records.labels import data_of
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, Records, read
 from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.frontier import NOT_MEASURED
-from alexconv.reports.generated import check, updated
+from alexconv.reports.generated import update_page
 
 GUARANTEE, SEARCH = "guarantee", "search"  # types of headers
 OTHER = "relu"  # the data set that a run which compares times has beside uniform data
@@ -164,25 +161,15 @@ PARTS: dict[str, Callable[[Records], str]] = {
 }
 
 
-@exits_cleanly
+def parts(files: Sequence[Path]) -> dict[str, str]:
+    """The page's parts from record files."""
+    records = read(files)
+    return {name: part(records) for name, part in PARTS.items()}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the parts, or with --check says whether they are up to date."""
-    description = __doc__.splitlines()[0] if __doc__ else ""
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.precision", description=description)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
-    parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the parts' markers")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")
-    options = parser.parse_args(arguments)
-    records = read(options.files)
-    try:
-        text = options.page.read_text()
-        fresh = updated(text, {name: part(records) for name, part in PARTS.items()})
-        if not options.check:
-            options.page.write_text(fresh)
-    except OSError as error:
-        raise UsageError(f"cannot update {options.page}: {error.strerror}") from None
-    old = [options.page] if text != fresh else []
-    return check(old, "alexconv.reports.precision", options.files, options.page) if options.check else 0
+    return update_page("alexconv.reports.precision", __doc__, parts, arguments)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "wgmma/warpgroups.cuh": ("wgmma-half", "wgmma-split"),
     "wgmma/study_epilogue.cuh": ("wgmma-split",),
     "wgmma/wgmma_split.cu": ("wgmma-split",),
+    "wgmma/study_full_range.cuh": ("wgmma-split",),
     "wgmma/window.cuh": ("wgmma-window-half", "wgmma-window-scaled"),
     "wgmma/resident.cuh": ("wgmma-split-resident",),
     "wgmma/winograd_gemm.cuh": ("wgmma-winograd",),

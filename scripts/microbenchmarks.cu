@@ -4,6 +4,7 @@
 // measured part, for each warp of the grid.  `data` is zeroed memory, `steps` the trips of the measured loop.
 #include <cuda_fp16.h>
 
+#include "../kernels/arch/ampere.cuh"
 #include "../kernels/arch/hopper.cuh"
 
 constexpr int CHAINS = 8;   // independent results of a warp
@@ -332,29 +333,10 @@ STRAIGHT(8192)
 STRAIGHT(16384)
 
 // Tensor cores, products of a warp; `chains` independent accumulators.
-template <int chains>
-__device__ void products_fp16(unsigned* data, long long* clocks, int steps)
-{
-    float d[chains][4] = {};
-    const unsigned a[4] = {data[0], data[1], data[2], data[3]}, b[2] = {data[4], data[5]};
-    const Stopwatch watch(clocks);
-    for (int s = 0; s < steps; s++)
-#pragma unroll
-        for (int u = 0; u < 64; u++)
-            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-                         "{%8, %9}, {%0, %1, %2, %3};"
-                         : "+f"(d[u % chains][0]), "+f"(d[u % chains][1]), "+f"(d[u % chains][2]), "+f"(d[u % chains][3])
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    watch.stop();
-    float sum = 0;
-    for (int c = 0; c < chains; c++)
-        sum += d[c][0] + d[c][1] + d[c][2] + d[c][3];
-    if (sum == 1)
-        data[0] = 1;
-}
+using Product = void(float (&)[4], const unsigned (&)[4], const unsigned (&)[2]);
 
-template <int chains>
-__device__ void products_tf32(unsigned* data, long long* clocks, int steps)
+template <Product product, int chains>
+__device__ void warp_products(unsigned* data, long long* clocks, int steps)
 {
     float d[chains][4] = {};
     const unsigned a[4] = {data[0], data[1], data[2], data[3]}, b[2] = {data[4], data[5]};
@@ -362,10 +344,7 @@ __device__ void products_tf32(unsigned* data, long long* clocks, int steps)
     for (int s = 0; s < steps; s++)
 #pragma unroll
         for (int u = 0; u < 64; u++)
-            asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-                         "{%8, %9}, {%0, %1, %2, %3};"
-                         : "+f"(d[u % chains][0]), "+f"(d[u % chains][1]), "+f"(d[u % chains][2]), "+f"(d[u % chains][3])
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+            product(d[u % chains], a, b);
     watch.stop();
     float sum = 0;
     for (int c = 0; c < chains; c++)
@@ -373,10 +352,10 @@ __device__ void products_tf32(unsigned* data, long long* clocks, int steps)
     if (sum == 1)
         data[0] = 1;
 }
-KERNEL(latency_hmma_fp16) { products_fp16<1>(data, clocks, steps); }
-KERNEL(rate_hmma_fp16) { products_fp16<8>(data, clocks, steps); }
-KERNEL(latency_hmma_tf32) { products_tf32<1>(data, clocks, steps); }
-KERNEL(rate_hmma_tf32) { products_tf32<8>(data, clocks, steps); }
+KERNEL(latency_hmma_fp16) { warp_products<warp_mma_fp16, 1>(data, clocks, steps); }
+KERNEL(rate_hmma_fp16) { warp_products<warp_mma_fp16, 8>(data, clocks, steps); }
+KERNEL(latency_hmma_tf32) { warp_products<warp_mma_tf32, 1>(data, clocks, steps); }
+KERNEL(rate_hmma_tf32) { warp_products<warp_mma_tf32, 8>(data, clocks, steps); }
 
 // Products of a warpgroup: 8 of them in a group, then wait for it.
 template <int columns>

@@ -56,7 +56,7 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
                 arrays.store(n, m + row + i, pixel + column + j, sums[i][j]);
 }
 
-// The study's arrays, and its filters as find_exponent_of_filter leaves them.
+// The study's arrays, and its filters as find_filter_exponents leaves them.
 struct StudyArrays {
     const float* x;             // [N][C][H][W]
     const float* full_filters;  // [C * R * S][M]

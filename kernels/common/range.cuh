@@ -1,7 +1,7 @@
 // Exact scaling of floats into the range of fp16, by powers of two.
 //
 // Gives: magnitude, best_exponent, scaling_exponent, power_of_two, NO_EXPONENT; Seen and seen_in_block (what a block
-// has seen of its values); find_exponent_of_filter, which gives each filter a power of its own.
+// has seen of its values); RANGE_THREADS.
 //
 // fp16 reaches from 2^-24 to 2^16.  Where the largest absolute value is near 1, as in most networks, a factor of 2^10
 // leaves room above and keeps the low halves of split values, 11 bits below, clear of the lower end.
@@ -82,24 +82,4 @@ __device__ __forceinline__ Seen seen_in_block(Seen mine)
     return mine;
 }
 
-constexpr int RANGE_THREADS = 256;
-
-// Block m stores the exponent of filter m, and the filter as full_range.cuh reads it.
-__device__ __forceinline__ void find_exponent_of_filter(const float* __restrict__ w,       // [M][C][R][S]
-                                                        int* __restrict__ exponents,       // [M]
-                                                        float* __restrict__ full_filters)  // [C * R * S][M]
-{
-    constexpr int TAPS = C * R * S;
-    const int m = blockIdx.x;
-    unsigned largest = 0;
-#pragma unroll 4
-    for (int tap = threadIdx.x; tap < TAPS; tap += RANGE_THREADS) {
-        const float value = w[(size_t)m * TAPS + tap];
-        full_filters[(size_t)tap * M + m] = value;
-        largest = max(largest, magnitude(value));
-    }
-    largest = seen_in_block<RANGE_THREADS>({largest, false, false}).largest;
-    if (threadIdx.x > 0) return;
-    const int exponent = best_exponent(largest);
-    exponents[m] = largest < INFINITE && exponent >= LEAST_FILTER_EXPONENT ? exponent : NO_EXPONENT;
-}
+constexpr int RANGE_THREADS = 256;  // of a block that scales operands

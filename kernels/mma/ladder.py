@@ -6,7 +6,7 @@ from itertools import product
 from math import ceil
 
 from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, beyond_shared, round_up
-from alexconv.kernels.preparation import PREPARATION_THREADS, SCALED_FILTERS, filter_exponents, flat_block
+from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, PREPARATION_THREADS, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
@@ -275,7 +275,7 @@ def rung(
         constants=tile.constants(),
         scratch=tile.scratch(),
         refuses=tile.refuses,
-        prepare=(filter_exponents(f"{entry}_exponents"), filters) if scaled else (filters,),
+        prepare=(FIND_FILTER_EXPONENTS, filters) if scaled else (filters,),
         prepared=(*SCALED_FILTERS, fragments) if scaled else (fragments,),
         precision=precision,
         dtype=dtype,

@@ -12,15 +12,8 @@
 //
 // A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
 // outputs for some of the steps; a thread four of every 16 x 8 outputs.  mma_scaled_filters: a thread writes one word.
+#include "../common/filter_exponents.cuh"
 #include "mma_pairs.cuh"
-
-extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
-    mma_scaled_exponents(const float* __restrict__ w,         // [M][C][R][S]
-                         int* __restrict__ filter_exponents,  // [M]
-                         float* __restrict__ full_filters)    // [C * R * S][M]
-{
-    find_exponent_of_filter(w, filter_exponents, full_filters);
-}
 
 extern "C" __global__ void __launch_bounds__(RANGE_THREADS)
     mma_scaled_filters(const float* __restrict__ w,              // [M][C][R][S]
@@ -46,11 +39,7 @@ using Geometry = Sizes<Pairs<1>, Fp16>;
 ASSERT_BLOCK(MMA_SCALED, THREADS, 1);
 ASSERT_GRID(MMA_SCALED, IMAGE_TILES * SPLIT_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MMA_SCALED, Geometry::SHARED_BYTES);
-ASSERT_BLOCK(MMA_SCALED_EXPONENTS, RANGE_THREADS, 1);
-ASSERT_GRID(MMA_SCALED_EXPONENTS, M, 1, 1);
 ASSERT_BLOCK(MMA_SCALED_FILTERS, RANGE_THREADS, 1);
-ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
-ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
 ASSERT_GRID(MMA_SCALED_FILTERS, divide_up(Geometry::FRAGMENT_WORDS, LADDER_MMA_SCALED_FILTERS_THREADS), 1, 1);
 ASSERT_ELEMENTS(FRAGMENTS, Geometry::FRAGMENT_WORDS);
 ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);

@@ -13,7 +13,7 @@ from alexconv.kernels.geometry import (
     beyond_shared,
     round_up,
 )
-from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, filter_exponents, flat_block, full_range
+from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, FULL_RANGE, SCALED_FILTERS, flat_block, full_range
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
 from alexconv.kernels.rung import MICRO_BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
@@ -24,7 +24,7 @@ ROW_BYTES = STAGE_TAPS * HALF
 ATOM_BYTES = 1024  # of the 128-byte swizzle, to which stages are aligned
 MBARRIER_BYTES = 8
 WARPGROUP = 128
-UNIT = 64  # rows of one wgmma
+WGMMA_ROWS = 64  # M of one wgmma
 ACCUMULATOR_REGISTERS = {2: 200, 3: 128}  # of a consumer's thread, by the number of consumers
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
 
@@ -110,12 +110,12 @@ def filter_map(name: str, array: str) -> TensorMap:
 
 def consumers(p: Problem) -> int:
     """Consumer warpgroups, which divide the pixels of a tile."""
-    return 2 if p["TILE_PIXELS"] % (2 * UNIT) == 0 else 3
+    return 2 if p["TILE_PIXELS"] % (2 * WGMMA_ROWS) == 0 else 3
 
 
 def epilogue_bytes(p: Problem) -> int:
     """Shared memory of the study's epilogue: two buffers for each consumer."""
-    return consumers(p) * EPILOGUE_FILTERS * (UNIT + SKEW) * FLOAT
+    return consumers(p) * EPILOGUE_FILTERS * (WGMMA_ROWS + SKEW) * FLOAT
 
 
 def pipeline_bytes(operands: Operands, p: Problem) -> int:
@@ -127,8 +127,8 @@ def pipeline_bytes(operands: Operands, p: Problem) -> int:
 
 def accumulators(operands: Operands, p: Problem) -> int:
     """A consumer thread's accumulators; with two terms also those of a stage."""
-    units = p["TILE_PIXELS"] // (UNIT * consumers(p))
-    return (units + operands.terms - 1) * p["TILE_FILTERS"] // 2
+    tiles = p["TILE_PIXELS"] // (WGMMA_ROWS * consumers(p))
+    return (tiles + operands.terms - 1) * p["TILE_FILTERS"] // 2
 
 
 def too_many_accumulators(operands: Operands, p: Problem) -> str | None:
@@ -265,7 +265,7 @@ def refuses(operands: Operands) -> Refusal:
 
 
 def refuses_unblocked(p: Problem) -> str | None:
-    """The reason why TMA cannot gather the input as it lies."""
+    """The reason why TMA cannot gather the input in place."""
     if p.conv.U > 1 or p.conv.C % CHUNK:
         return f"{p.conv.C} channels and a stride of {p.conv.U}: the copy engine takes multiples of {CHUNK} and 1"
     return refuses(NATIVE)(p)
@@ -297,7 +297,7 @@ def prepare_scaled(terms: int) -> tuple[Launch, ...]:
     """The launches that scale the filters and write their terms."""
     operands = ("filters",) if terms == 1 else ("filters_hi", "filters_lo")
     return (
-        filter_exponents(),
+        FIND_FILTER_EXPONENTS,
         Launch("prepare_filters", ("w", "filter_exponents", *operands), filters_grid, flat_block),
     )
 

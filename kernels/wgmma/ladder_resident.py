@@ -3,7 +3,7 @@
 from math import ceil
 
 from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
-from alexconv.kernels.preparation import FULL_RANGE, SCALED_FILTERS, filter_exponents, flat_block
+from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, FULL_RANGE, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import (
@@ -12,8 +12,8 @@ from alexconv.kernels.wgmma.ladder import (
     GRID_BLOCKS,
     MBARRIER_BYTES,
     SEEN,
-    UNIT,
     WARPGROUP,
+    WGMMA_ROWS,
     blocked_c,
     blocked_hw,
     blocked_rs,
@@ -42,10 +42,10 @@ def resident_filter_bytes(p: Problem) -> int:
 
 def resident_bytes(p: Problem) -> int:
     """Shared memory of the multiplication with resident filters: these, stages, the way out, barriers."""
-    rows = UNIT + blocked_rs(p.conv)[1] - 1
+    rows = WGMMA_ROWS + blocked_rs(p.conv)[1] - 1
     stages = p["STAGES"] * (2 * rows * MMA_K * HALF + 2 * MBARRIER_BYTES)
     barriers = (resident_stages(p.conv) + 2) * MBARRIER_BYTES
-    needed = resident_filter_bytes(p) + stages + epilogue_bytes(p.having(TILE_PIXELS=2 * UNIT)) + barriers
+    needed = resident_filter_bytes(p) + stages + epilogue_bytes(p.having(TILE_PIXELS=2 * WGMMA_ROWS)) + barriers
     return round_up(needed, ALIGNMENT)
 
 
@@ -123,7 +123,7 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
         scratch=(SEEN, EXPONENTS, Array("pixels_hi", planes_shape, HALF), Array("pixels_lo", planes_shape, HALF)),
         precision="fp32",
         prepare=(
-            filter_exponents(),
+            FIND_FILTER_EXPONENTS,
             Launch("prepare_filters", ("w", "filter_exponents", "filters"), slices_grid, flat_block),
         ),
         prepared=(*SCALED_FILTERS, Array("filters", slices_shape, HALF)),

@@ -19,19 +19,19 @@ struct NativeEpilogue {
 
     __device__ __forceinline__ Rows find(int first_row, int) const { return {first_row}; }
 
-    __device__ __forceinline__ void store(const float (&accumulators)[UNITS][ACCUMULATORS], Rows rows, int first_filter,
-                                          unsigned char*) const
+    __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], Rows rows,
+                                          int first_filter, unsigned char*) const
     {
 #pragma unroll
-        for (int u = 0; u < UNITS; ++u)
-            store_unit(accumulators[u], rows.first + u / FILTER_UNITS * UNIT,
-                       first_filter + u % FILTER_UNITS * UNIT_FILTERS);
+        for (int u = 0; u < WGMMAS; ++u)
+            store_tile(accumulators[u], rows.first + u / WGMMAS_ACROSS * WGMMA_ROWS,
+                       first_filter + u % WGMMAS_ACROSS * WGMMA_FILTERS);
     }
 
     // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of two rows, q being its place among the four
     // threads of these rows.  The four transpose pairs by shuffles, so that each stores eight adjacent columns, 16
     // bytes.
-    __device__ __forceinline__ void store_unit(const float (&accumulators)[ACCUMULATORS], int first_row,
+    __device__ __forceinline__ void store_tile(const float (&accumulators)[ACCUMULATORS], int first_row,
                                                int first_filter) const
     {
         const int lane = threadIdx.x % LANES, quarter = lane % 4;

@@ -25,10 +25,10 @@ constexpr int TERMS = 2, SLICE_CHUNKS = MMA_K / CHUNK;  // of an operand, hi and
 constexpr int SLICES = (BLOCKED_C + MMA_K - 1) / MMA_K;
 constexpr int STAGES_OF_TILE = BLOCKED_R * SLICES;
 constexpr int POSITIONS = E * BLOCKED_W;          // of an image; those beyond the outputs of their row are no outputs
-constexpr int STAGE_ROWS = UNIT + BLOCKED_S - 1;  // the inputs under the taps of a row
+constexpr int STAGE_ROWS = WGMMA_ROWS + BLOCKED_S - 1;  // the inputs under the taps of a row
 constexpr int FILTER_ROWS = TERMS * TILE_FILTERS;
 constexpr int STAGE_PLANE = STAGE_ROWS * sizeof(Chunk), FILTER_PLANE = FILTER_ROWS * sizeof(Chunk);
-static_assert(M <= TILE_FILTERS && UNITS == 1 && CONSUMERS == 2);
+static_assert(M <= TILE_FILTERS && WGMMAS == 1 && CONSUMERS == 2);
 
 // A tensor core truncates when it accumulates: so products of hi terms have accumulators of their own, and those of the
 // first half of a tile's stages others than those of the second.
@@ -77,7 +77,7 @@ __device__ __forceinline__ void produce_planes(ResidentStorage& shared,
     const __half* const plane = warp < SLICE_CHUNKS ? pixels[0] : pixels[1];
     PipelineState<STAGES> state;
     for (int tile = blockIdx.x; tile < tiles; tile += GRID_BLOCKS) {
-        const int first = tile * UNIT, rows = min(STAGE_ROWS, images * POSITIONS - first);
+        const int first = tile * WGMMA_ROWS, rows = min(STAGE_ROWS, images * POSITIONS - first);
         const int first_n = first / POSITIONS, first_position = first % POSITIONS;
         for (int i = 0; i < STAGES_OF_TILE; ++i) {
             if (warp == 0 && tile == blockIdx.x) {
@@ -132,7 +132,7 @@ __device__ __forceinline__ void consume_planes(ResidentStorage& shared,
     PipelineState<STAGES> state;
     if (consumer == 1) state.skip<STAGES_OF_TILE>();
     unsigned order_parity = consumer == 0 ? 1 : 0;  // the first consumer begins the ping-pong
-    auto rows = epilogue.find((blockIdx.x + consumer * GRID_BLOCKS) * UNIT, 0);
+    auto rows = epilogue.find((blockIdx.x + consumer * GRID_BLOCKS) * WGMMA_ROWS, 0);
     for (int tile = blockIdx.x + consumer * GRID_BLOCKS; tile < tiles; tile += CONSUMERS * GRID_BLOCKS) {
         const auto wait_for_stage = [&](int i) {
             if (tile < CONSUMERS * GRID_BLOCKS) mbarrier_wait(&shared.filters_full[i], 0);
@@ -168,7 +168,7 @@ __device__ __forceinline__ void consume_planes(ResidentStorage& shared,
             }
         }
         // After the stores of this tile the loads of the next one's exponents would wait long.
-        const auto next_rows = epilogue.find((tile + CONSUMERS * GRID_BLOCKS) * UNIT, 0);
+        const auto next_rows = epilogue.find((tile + CONSUMERS * GRID_BLOCKS) * WGMMA_ROWS, 0);
         warpgroup_wait_group<0>();
         release(&shared.empty[previous]);
         float accumulators[1][ACCUMULATORS];
@@ -202,7 +202,7 @@ __device__ __forceinline__ void multiply_resident(const __half* const (&pixels)[
         mbarrier_init_fence();
     }
     __syncthreads();  // the mbarriers are initialised before any thread uses one
-    const int tiles = (images * POSITIONS + UNIT - 1) / UNIT;
+    const int tiles = (images * POSITIONS + WGMMA_ROWS - 1) / WGMMA_ROWS;
     if (threadIdx.x < WARPGROUP) {
         warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
         const int warp = warp_uniform(threadIdx.x / LANES);

@@ -1,6 +1,6 @@
 // Filters and images as fp16 operands, scaled by powers of two: one for each filter, one for each image.
 //
-// Gives: prepare_scaled_filters, prepare_usual_input, prepare_outlier_input; PixelMasks.
+// Gives: prepare_scaled_filters, prepare_usual_input, prepare_outlier_input; PixelMasks; ASSERT_INPUT_TILES.
 //
 // Whether an image's values suit a power is known only when the whole image has been read.  So images are converted
 // with the usual power, and the few outliers are converted again.  An image suits a power if each of its pixels is zero
@@ -129,3 +129,13 @@ __device__ __forceinline__ void prepare_outlier_input(const float* __restrict__ 
         exponent = NO_EXPONENT;
     if (threadIdx.x == 0) exponents[n] = exponent;
 }
+
+// The kernels of a rung with these tiles.
+#define ASSERT_INPUT_TILES(Tile)                                  \
+    ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);                \
+    ASSERT_GRID(PREPARE_INPUT, Tile::TILES, Tile::GROUPS, 1);     \
+    ASSERT_SHARED_BYTES(PREPARE_INPUT, Tile::BYTES);              \
+    ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);             \
+    ASSERT_GRID(PREPARE_OUTLIERS, 1, 1, 1);                       \
+    ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, Tile::BYTES);           \
+    ASSERT_ELEMENTS(SEEN, Tile::GROUPS * Tile::TILES)

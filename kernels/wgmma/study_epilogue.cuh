@@ -11,7 +11,7 @@
 #include "scaling.cuh"
 #include "warpgroups.cuh"
 
-static_assert(FILTER_UNITS == 1);
+static_assert(WGMMAS_ACROSS == 1);
 constexpr int SKEW = 4;  // floats of padding per filter: a row's four threads write 8 banks apart, no bank conflicts
 
 // Where the outputs of a row go, and their factor: two powers of two, between which a filter's comes, so that no
@@ -42,7 +42,7 @@ struct OutputRow {
     }
 };
 
-// The shared-memory transpose: writes some filters' accumulators of a unit as [filters][pitch], from accumulator
+// The shared-memory transpose: writes some filters' accumulators of a tile as [filters][pitch], from accumulator
 // `first`.
 template <int filters, int pitch>
 __device__ __forceinline__ void write_transposed(const float (&accumulators)[ACCUMULATORS], int first,
@@ -55,12 +55,12 @@ __device__ __forceinline__ void write_transposed(const float (&accumulators)[ACC
         writes[(i / 4 * 8 + i % 2) * pitch + i / 2 % 2 * 8] = accumulators[first / 2 + i];
 }
 
-// The consumers store their accumulators, a unit at a time.  Where: maps a row of the product to a pixel of the batch,
+// The consumers store their accumulators, a tile at a time.  Where: maps a row of the product to a pixel of the batch,
 // or to none (EveryRow, OutputPositions, ResidentPositions).
 template <class Where>
 struct StudyEpilogue {
     // Filters transposed at a time, double-buffered: while some are stored, the next are written to the other buffer.
-    static constexpr int FILTERS = 16, BUFFERS = 2, PITCH = UNIT + SKEW;
+    static constexpr int FILTERS = 16, BUFFERS = 2, PITCH = WGMMA_ROWS + SKEW;
     static constexpr int BYTES = CONSUMERS * BUFFERS * FILTERS * PITCH * sizeof(float);
     static_assert(TILE_FILTERS % (BUFFERS * FILTERS) == 0);
 
@@ -69,10 +69,10 @@ struct StudyEpilogue {
     const int* filter_exponents;  // [M]
     Where where;
 
-    // A thread's two rows of each unit, and the factors of the filters whose number in the tile is the thread's, or
+    // A thread's two rows of each wgmma, and the factors of the filters whose number in the tile is the thread's, or
     // WARPGROUP more.  Found before the products: after the stores of a tile a load would wait long.
     struct Rows {
-        OutputRow rows[UNITS][2];
+        OutputRow rows[WGMMAS][2];
         float factors[(TILE_FILTERS + WARPGROUP - 1) / WARPGROUP];
     };
 
@@ -85,24 +85,24 @@ struct StudyEpilogue {
             found.factors[i] = power_of_two(-load_now(filter_exponents + min(filter, M - 1)));
         }
 #pragma unroll
-        for (int u = 0; u < UNITS; ++u)
+        for (int u = 0; u < WGMMAS; ++u)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const int row = first_row + u * UNIT + half * LANES + threadIdx.x % LANES;
+                const int row = first_row + u * WGMMA_ROWS + half * LANES + threadIdx.x % LANES;
                 found.rows[u][half].find(y, exponents, where.pixel(row));
             }
         return found;
     }
 
-    __device__ __forceinline__ void store(const float (&accumulators)[UNITS][ACCUMULATORS], const Rows& found,
+    __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], const Rows& found,
                                           int first_filter, unsigned char* memory) const
     {
 #pragma unroll
-        for (int u = 0; u < UNITS; ++u)
-            store_unit(accumulators[u], found, u, first_filter, memory);
+        for (int u = 0; u < WGMMAS; ++u)
+            store_tile(accumulators[u], found, u, first_filter, memory);
     }
 
-    __device__ __forceinline__ void store_unit(const float (&accumulators)[ACCUMULATORS], const Rows& found, int u,
+    __device__ __forceinline__ void store_tile(const float (&accumulators)[ACCUMULATORS], const Rows& found, int u,
                                                int first_filter, unsigned char* memory) const
     {
         const OutputRow &low = found.rows[u][0], &high = found.rows[u][1];
@@ -125,7 +125,7 @@ struct StudyEpilogue {
             for (int i = 0; i < COUNT; ++i) {
                 of_low[i] = column[i * WARPS * PITCH];
                 of_high[i] = column[i * WARPS * PITCH + LANES];
-                factors[i] = column[i * WARPS * PITCH + UNIT - lane];
+                factors[i] = column[i * WARPS * PITCH + WGMMA_ROWS - lane];
             }
             if (group + 1 < GROUPS_OF_FILTERS) {
                 float* const next = buffers + (group + 1) % BUFFERS * FILTERS * PITCH;
@@ -143,6 +143,6 @@ struct StudyEpilogue {
         constexpr int GROUPS = WARPGROUP / FILTERS;  // whose filters a factor of each thread serves
         const int filter = threadIdx.x % WARPGROUP;
         if (filter / FILTERS == group % GROUPS)
-            transposed[filter % FILTERS * PITCH + UNIT] = found.factors[group / GROUPS];
+            transposed[filter % FILTERS * PITCH + WGMMA_ROWS] = found.factors[group / GROUPS];
     }
 };

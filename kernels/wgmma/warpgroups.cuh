@@ -26,16 +26,16 @@
 #include "preparation.cuh"
 
 constexpr int STAGE_TAPS = 64, MMA_K = 16;  // taps of a stage, and of one wgmma
-constexpr int UNIT = 64;                    // rows of one wgmma
-constexpr int WARPGROUP = 128, CONSUMERS = TILE_PIXELS % (2 * UNIT) == 0 ? 2 : 3;
+constexpr int WGMMA_ROWS = 64;              // M of one wgmma
+constexpr int WARPGROUP = 128, CONSUMERS = TILE_PIXELS % (2 * WGMMA_ROWS) == 0 ? 2 : 3;
 constexpr int THREADS = WARPGROUP * (1 + CONSUMERS);
 // A wgmma has all filters of the tile, or half of them where a third consumer leaves too few registers for one
 // instruction with all.
-constexpr int UNIT_FILTERS = CONSUMERS == 3 && TILE_FILTERS == 256 ? 128 : TILE_FILTERS;
-constexpr int FILTER_UNITS = TILE_FILTERS / UNIT_FILTERS;
-constexpr int UNITS = TILE_PIXELS / (UNIT * CONSUMERS) * FILTER_UNITS;  // of a consumer
-constexpr int ACCUMULATORS = UNIT_FILTERS / 2;                          // a thread's, of one unit
-static_assert(TILE_PIXELS % (UNIT * CONSUMERS) == 0);
+constexpr int WGMMA_FILTERS = CONSUMERS == 3 && TILE_FILTERS == 256 ? 128 : TILE_FILTERS;
+constexpr int WGMMAS_ACROSS = TILE_FILTERS / WGMMA_FILTERS;
+constexpr int WGMMAS = TILE_PIXELS / (WGMMA_ROWS * CONSUMERS) * WGMMAS_ACROSS;  // of a consumer, for MMA_K taps
+constexpr int ACCUMULATORS = WGMMA_FILTERS / 2;  // a thread's, of an accumulator tile: WGMMA_ROWS x WGMMA_FILTERS sums
+static_assert(TILE_PIXELS % (WGMMA_ROWS * CONSUMERS) == 0);
 
 constexpr int TILES_OF_FILTERS = (M + TILE_FILTERS - 1) / TILE_FILTERS;
 constexpr int PIXEL_BYTES = TILE_PIXELS * ROW_BYTES, FILTER_BYTES = TILE_FILTERS * ROW_BYTES;
@@ -168,14 +168,16 @@ __device__ __forceinline__ void release(Mbarrier* barrier)
     if (threadIdx.x % LANES == 0) mbarrier_arrive(barrier);
 }
 
-// Issues the wgmmas of one stage for one unit: d = or += rows times filters, of all pairs of terms but lo times lo.
+// Issues the wgmmas of one stage for one accumulator tile: d = or += rows times filters, of all pairs of terms but lo
+// times lo.
 template <int terms, int steps>
-__device__ __forceinline__ void multiply_stage(float (&d)[ACCUMULATORS], const Stage<terms>& stage, int unit, bool add)
+__device__ __forceinline__ void multiply_stage(float (&d)[ACCUMULATORS], const Stage<terms>& stage, int tile, bool add)
 {
     constexpr int STEP_BYTES = MMA_K * sizeof(__half);
-    const MatrixDescriptor pixels = swizzled_descriptor(stage.pixels[0] + unit / FILTER_UNITS * UNIT * ROW_BYTES);
+    const MatrixDescriptor pixels =
+        swizzled_descriptor(stage.pixels[0] + tile / WGMMAS_ACROSS * WGMMA_ROWS * ROW_BYTES);
     const MatrixDescriptor filters =
-        swizzled_descriptor(stage.filters[0] + unit % FILTER_UNITS * UNIT_FILTERS * ROW_BYTES);
+        swizzled_descriptor(stage.filters[0] + tile % WGMMAS_ACROSS * WGMMA_FILTERS * ROW_BYTES);
 #pragma unroll
     for (int step = 0; step < steps; ++step)
 #pragma unroll
@@ -201,8 +203,9 @@ struct AccumulateInTensorCores {
         const int consumer = threadIdx.x / WARPGROUP - 1;
         PipelineState<STAGES> state;
         for (; work.more(); work.next()) {
-            const auto rows = epilogue.find(work.rows_from(consumer * (UNITS / FILTER_UNITS) * UNIT), work.filter());
-            float accumulators[UNITS][ACCUMULATORS];
+            const int first_row = consumer * (WGMMAS / WGMMAS_ACROSS) * WGMMA_ROWS;
+            const auto rows = epilogue.find(work.rows_from(first_row), work.filter());
+            float accumulators[WGMMAS][ACCUMULATORS];
             int previous = 0;
             const int first_stage = work.first_stage(), end_stage = work.end_stage();
             for (int i = first_stage; i < end_stage; ++i) {
@@ -212,12 +215,12 @@ struct AccumulateInTensorCores {
                 warpgroup_fence();
                 if (Stages::has_all_steps(i)) {
 #pragma unroll
-                    for (int u = 0; u < UNITS; ++u)
-                        multiply_stage<1, Stages::ALL_STEPS>(accumulators[u], stage, consumer * UNITS + u, !first);
+                    for (int u = 0; u < WGMMAS; ++u)
+                        multiply_stage<1, Stages::ALL_STEPS>(accumulators[u], stage, consumer * WGMMAS + u, !first);
                 } else {
 #pragma unroll
-                    for (int u = 0; u < UNITS; ++u)
-                        multiply_stage<1, Stages::LAST_STEPS>(accumulators[u], stage, consumer * UNITS + u, !first);
+                    for (int u = 0; u < WGMMAS; ++u)
+                        multiply_stage<1, Stages::LAST_STEPS>(accumulators[u], stage, consumer * WGMMAS + u, !first);
                 }
                 warpgroup_commit_group();
                 warpgroup_wait_group<1>();
@@ -232,17 +235,17 @@ struct AccumulateInTensorCores {
     }
 };
 
-// Issues the wgmmas of one stage for one unit as a group; `i` is the stage's number in the tile.
+// Issues the wgmmas of one stage for one accumulator tile as a group; `i` is the stage's number in the tile.
 template <class Problem>
-__device__ __forceinline__ void start_split_stage(float (&of_stage)[ACCUMULATORS], const Stage<2>& stage, int unit,
+__device__ __forceinline__ void start_split_stage(float (&of_stage)[ACCUMULATORS], const Stage<2>& stage, int tile,
                                                   int i)
 {
     using Stages = KStages<Problem>;
     warpgroup_fence();
     if (Stages::has_all_steps(i))
-        multiply_stage<2, Stages::ALL_STEPS>(of_stage, stage, unit, false);
+        multiply_stage<2, Stages::ALL_STEPS>(of_stage, stage, tile, false);
     else
-        multiply_stage<2, Stages::LAST_STEPS>(of_stage, stage, unit, false);
+        multiply_stage<2, Stages::LAST_STEPS>(of_stage, stage, tile, false);
     warpgroup_commit_group();
 }
 
@@ -259,18 +262,18 @@ struct PromoteEachStage {
         const int consumer = threadIdx.x / WARPGROUP - 1;
         PipelineState<STAGES> state;
         for (; work.more(); work.next()) {
-            const auto rows = epilogue.find(work.rows_from(consumer * UNITS * UNIT), work.filter());
-            float accumulators[UNITS][ACCUMULATORS] = {};
+            const auto rows = epilogue.find(work.rows_from(consumer * WGMMAS * WGMMA_ROWS), work.filter());
+            float accumulators[WGMMAS][ACCUMULATORS] = {};
             const int first_stage = work.first_stage(), end_stage = work.end_stage();
             for (int i = first_stage; i < end_stage; ++i) {
                 mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
                 const Stage<2>& stage = shared.stages[state.stage];
 #pragma unroll
-                for (int u = 0; u < UNITS; ++u) {
+                for (int u = 0; u < WGMMAS; ++u) {
                     float of_stage[ACCUMULATORS];
-                    start_split_stage<Problem>(of_stage, stage, consumer * UNITS + u, i);
+                    start_split_stage<Problem>(of_stage, stage, consumer * WGMMAS + u, i);
                     warpgroup_wait_group<0>();
-                    if (u == UNITS - 1) release(&shared.empty[state.stage]);
+                    if (u == WGMMAS - 1) release(&shared.empty[state.stage]);
 #pragma unroll
                     for (int j = 0; j < ACCUMULATORS; ++j) accumulators[u][j] += of_stage[j];
                 }

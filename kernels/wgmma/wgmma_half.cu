@@ -11,12 +11,12 @@
 //
 // order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes tiles of
 // TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of each
-// unit.
+// accumulator tile.
 #include <cuda_fp16.h>
 
 #include "native_epilogue.cuh"
 
-static_assert(U == 1 && C % CHUNK == 0, "the input serves as it lies");
+static_assert(U == 1 && C % CHUNK == 0, "TMA gathers the input in place");
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]

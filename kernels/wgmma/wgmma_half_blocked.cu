@@ -1,4 +1,4 @@
-// wgmma-half-blocked: space-to-depth before the product, for layers whose input the TMA cannot gather as it lies.
+// wgmma-half-blocked: space-to-depth before the product, for layers whose input TMA cannot gather in place.
 //
 // Technique: space-to-depth; then as wgmma-half: persistent, warp-specialized implicit GEMM; wgmma on fp16 with fp32
 // accumulators; TMA im2col mode; mbarrier pipeline.
@@ -11,7 +11,7 @@
 //
 // prepare_filters: block (r, m) blocks row r of filter m.  prepare_input: block (tile, group, n) writes a tile of
 // blocked image n.  multiply: a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread
-// accumulates TILE_FILTERS / 4 filters at two pixels of each unit.
+// accumulates TILE_FILTERS / 4 filters at two pixels of each accumulator tile.
 #include <cuda_fp16.h>
 
 #include "native_epilogue.cuh"

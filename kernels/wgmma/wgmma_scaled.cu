@@ -14,7 +14,7 @@
 // reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
 // blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
 // a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters
-// at two pixels of each unit.
+// at two pixels of each accumulator tile.
 #include <cuda_fp16.h>
 
 #include "scaled_preparation.cuh"

@@ -17,19 +17,11 @@
 // reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
 // blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
 // a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters
-// at two pixels of each unit.
+// at two pixels of each accumulator tile.
 #include <cuda_fp16.h>
 
-#include "../common/full_range.cuh"
 #include "study_epilogue.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
-    find_filter_exponents(const float* __restrict__ w,         // [M][C][R][S]
-                          int* __restrict__ filter_exponents,  // [M]
-                          float* __restrict__ full_filters)    // [C * R * S][M]
-{
-    find_exponent_of_filter(w, filter_exponents, full_filters);
-}
+#include "study_full_range.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
@@ -83,18 +75,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         StudyEpilogue<EveryRow>{y, exponents, filter_exponents, {int(N)}});
 }
 
-extern "C" __global__ void __launch_bounds__(FULL_THREADS)
-    compute_full_range(const float* __restrict__ x,               // [N][C][H][W]
-                       const float* __restrict__ full_filters,    // [C * R * S][M]
-                       const int* __restrict__ exponents,         // [N]
-                       const int* __restrict__ filter_exponents,  // [M]
-                       float* __restrict__ y,                     // [N][M][E][F]
-                       long long N)
-{
-    wait_for_primary_launches();  // which write the exponents and the other outputs
-    compute_in_full_range(StudyArrays{x, full_filters, y}, exponents, filter_exponents, int(N));
-}
-
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
 ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<2, StudyEpilogue<EveryRow>>));
@@ -102,22 +82,9 @@ ASSERT_PIXEL_MAP(PIXEL_HI_MAP);
 ASSERT_PIXEL_MAP(PIXEL_LO_MAP);
 ASSERT_FILTER_MAP(FILTER_HI_MAP);
 ASSERT_FILTER_MAP(FILTER_LO_MAP);
-ASSERT_BLOCK(FIND_FILTER_EXPONENTS, RANGE_THREADS, 1);
-ASSERT_GRID(FIND_FILTER_EXPONENTS, M, 1, 1);
-ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
-ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
-ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);
-ASSERT_SHARED_BYTES(COMPUTE_FULL_RANGE, FULL_BYTES);
-ASSERT_ELEMENTS(EXPONENTS, 1);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, BLOCKED_R, M, 1);
-ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_INPUT, BlockedTile<2>::TILES, BlockedTile<2>::GROUPS, 1);
-ASSERT_SHARED_BYTES(PREPARE_INPUT, BlockedTile<2>::BYTES);
-ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_OUTLIERS, 1, 1, 1);
-ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, BlockedTile<2>::BYTES);
-ASSERT_ELEMENTS(SEEN, BlockedTile<2>::GROUPS * BlockedTile<2>::TILES);
+ASSERT_INPUT_TILES(BlockedTile<2>);
 ASSERT_ELEMENTS(PIXELS_HI, BLOCKED_ELEMENTS);
 ASSERT_ELEMENTS(PIXELS_LO, BLOCKED_ELEMENTS);
 ASSERT_ELEMENTS(FILTERS_HI, BLOCKED_FILTER_ELEMENTS);

@@ -18,16 +18,8 @@
 // the filters at two positions.
 #include <cuda_fp16.h>
 
-#include "../common/full_range.cuh"
 #include "resident.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
-    find_filter_exponents(const float* __restrict__ w,         // [M][C][R][S]
-                          int* __restrict__ filter_exponents,  // [M]
-                          float* __restrict__ full_filters)    // [C * R * S][M]
-{
-    find_exponent_of_filter(w, filter_exponents, full_filters);
-}
+#include "study_full_range.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
@@ -76,37 +68,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply_resident(terms, filters, N, StudyEpilogue<ResidentPositions>{y, exponents, filter_exponents, {int(N)}});
 }
 
-extern "C" __global__ void __launch_bounds__(FULL_THREADS)
-    compute_full_range(const float* __restrict__ x,               // [N][C][H][W]
-                       const float* __restrict__ full_filters,    // [C * R * S][M]
-                       const int* __restrict__ exponents,         // [N]
-                       const int* __restrict__ filter_exponents,  // [M]
-                       float* __restrict__ y,                     // [N][M][E][F]
-                       long long N)
-{
-    wait_for_primary_launches();  // which write the exponents and the other outputs
-    compute_in_full_range(StudyArrays{x, full_filters, y}, exponents, filter_exponents, int(N));
-}
-
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
 ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MULTIPLY, sizeof(ResidentStorage));
-ASSERT_BLOCK(FIND_FILTER_EXPONENTS, RANGE_THREADS, 1);
-ASSERT_GRID(FIND_FILTER_EXPONENTS, M, 1, 1);
-ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
-ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
-ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);
-ASSERT_SHARED_BYTES(COMPUTE_FULL_RANGE, FULL_BYTES);
-ASSERT_ELEMENTS(EXPONENTS, 1);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, STAGES_OF_TILE, BLOCKED_S, 1);
-ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_INPUT, ResidentTile::TILES, ResidentTile::GROUPS, 1);
-ASSERT_SHARED_BYTES(PREPARE_INPUT, ResidentTile::BYTES);
-ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_OUTLIERS, 1, 1, 1);
-ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, ResidentTile::BYTES);
-ASSERT_ELEMENTS(SEEN, ResidentTile::GROUPS * ResidentTile::TILES);
+ASSERT_INPUT_TILES(ResidentTile);
 ASSERT_ELEMENTS(PIXELS_HI, BLOCKED_ELEMENTS);
 ASSERT_ELEMENTS(PIXELS_LO, BLOCKED_ELEMENTS);
 ASSERT_ELEMENTS(FILTERS, sizeof(ResidentStorage::filters) / sizeof(__half));

@@ -13,7 +13,7 @@
 //
 // prepare_filters: block (r, m) blocks row r of filter m.  prepare_input: block (tile, group, n) writes a tile of
 // blocked image n.  multiply: a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in
-// ping-pong; a consumer thread accumulates a quarter of the filters at two positions of each unit.
+// ping-pong; a consumer thread accumulates a quarter of the filters at two positions of each accumulator tile.
 #include <cuda_fp16.h>
 
 #include "native_epilogue.cuh"

@@ -14,7 +14,7 @@
 // reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of
 // blocked image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply:
 // a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in ping-pong; a consumer thread
-// accumulates a quarter of the filters at two positions of each unit.
+// accumulates a quarter of the filters at two positions of each accumulator tile.
 #include <cuda_fp16.h>
 
 #include "scaled_preparation.cuh"

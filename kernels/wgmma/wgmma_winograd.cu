@@ -18,16 +18,8 @@
 // block (span, group, n) makes some rows of outputs of 64 filters of image n.
 #include <cuda_fp16.h>
 
-#include "../common/full_range.cuh"
+#include "study_full_range.cuh"
 #include "winograd_gemm.cuh"
-
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
-    find_filter_exponents(const float* __restrict__ w,         // [M][C][R][S]
-                          int* __restrict__ filter_exponents,  // [M]
-                          float* __restrict__ full_filters)    // [C * R * S][M]
-{
-    find_exponent_of_filter(w, filter_exponents, full_filters);
-}
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     prepare_filters(const float* __restrict__ w,              // [M][C][R][S]
@@ -94,18 +86,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 5)
     transform_outputs(sums, tails, tail_of, exponents, filter_exponents, y);
 }
 
-extern "C" __global__ void __launch_bounds__(FULL_THREADS)
-    compute_full_range(const float* __restrict__ x,               // [N][C][H][W]
-                       const float* __restrict__ full_filters,    // [C * R * S][M]
-                       const int* __restrict__ exponents,         // [N]
-                       const int* __restrict__ filter_exponents,  // [M]
-                       float* __restrict__ y,                     // [N][M][E][F]
-                       long long N)
-{
-    wait_for_primary_launches();  // which write the exponents and the other outputs
-    compute_in_full_range(StudyArrays{x, full_filters, y}, exponents, filter_exponents, int(N));
-}
-
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
 ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
 ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<2, PointEpilogue>));
@@ -113,22 +93,9 @@ ASSERT_VALUE_MAP(VALUE_HI_MAP);
 ASSERT_VALUE_MAP(VALUE_LO_MAP);
 ASSERT_POINT_FILTER_MAP(FILTER_HI_MAP);
 ASSERT_POINT_FILTER_MAP(FILTER_LO_MAP);
-ASSERT_BLOCK(FIND_FILTER_EXPONENTS, RANGE_THREADS, 1);
-ASSERT_GRID(FIND_FILTER_EXPONENTS, M, 1, 1);
-ASSERT_ELEMENTS(FILTER_EXPONENTS, M);
-ASSERT_ELEMENTS(FULL_FILTERS, C * R * S * M);
-ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);
-ASSERT_SHARED_BYTES(COMPUTE_FULL_RANGE, FULL_BYTES);
-ASSERT_ELEMENTS(EXPONENTS, 1);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, R, M, 1);
-ASSERT_BLOCK(PREPARE_INPUT, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_INPUT, WinogradTile<2>::TILES, WinogradTile<2>::GROUPS, 1);
-ASSERT_SHARED_BYTES(PREPARE_INPUT, WinogradTile<2>::BYTES);
-ASSERT_BLOCK(PREPARE_OUTLIERS, BLOCK_THREADS, 1);
-ASSERT_GRID(PREPARE_OUTLIERS, 1, 1, 1);
-ASSERT_SHARED_BYTES(PREPARE_OUTLIERS, WinogradTile<2>::BYTES);
-ASSERT_ELEMENTS(SEEN, WinogradTile<2>::GROUPS * WinogradTile<2>::TILES);
+ASSERT_INPUT_TILES(WinogradTile<2>);
 ASSERT_ELEMENTS(VALUES_HI, POINTS * TILES_ACROSS * H * PADDED_C);
 ASSERT_ELEMENTS(VALUES_LO, POINTS * TILES_ACROSS * H * PADDED_C);
 ASSERT_ELEMENTS(FILTERS_HI, POINTS * M * R * PADDED_C);

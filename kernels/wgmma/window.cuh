@@ -23,12 +23,12 @@
 constexpr int TAPS_OF_FILTER = BLOCKED_R * BLOCKED_S;
 constexpr int STEPS_OF_TAP = (BLOCKED_C + MMA_K - 1) / MMA_K;
 constexpr int POSITIONS = BLOCKED_H * BLOCKED_W;  // of an image
-constexpr int TILE_POSITIONS = UNITS * UNIT;      // of a consumer
-constexpr int BOX = 64;                           // rows of one TMA copy
+constexpr int TILE_POSITIONS = WGMMAS * WGMMA_ROWS;  // of a consumer
+constexpr int BOX = 64;                            // rows of one TMA copy
 constexpr int FURTHEST = (BLOCKED_R - 1) * BLOCKED_W + BLOCKED_S - 1;
 constexpr int WINDOW_BYTES = (TILE_POSITIONS + FURTHEST + BOX - 1) / BOX * BOX * ROW_BYTES;
 static_assert(STAGES > 1, "with one stage a consumer, which skips every other phase, could not tell two phases apart");
-static_assert(BLOCKED_C <= STAGE_TAPS && M <= TILE_FILTERS && FILTER_UNITS == 1 && CONSUMERS == 2);
+static_assert(BLOCKED_C <= STAGE_TAPS && M <= TILE_FILTERS && WGMMAS_ACROSS == 1 && CONSUMERS == 2);
 
 // Rows of the product are positions; those in the last columns and rows of the blocked input are no outputs.
 struct OutputPositions {
@@ -54,12 +54,12 @@ struct WindowStorage {
 template <class Epilogue>
 constexpr int WINDOW_SHARED_BYTES = sizeof(WindowStorage<Epilogue::BYTES>) + ATOM_BYTES;
 
-// Issues the wgmmas of a tap for one unit: d = or += the inputs under it times its filters.
+// Issues the wgmmas of a tap for one accumulator tile: d = or += the inputs under it times its filters.
 __device__ __forceinline__ void multiply_tap(float (&d)[ACCUMULATORS], MatrixDescriptor window,
-                                             MatrixDescriptor filters, int unit, int tap, bool add)
+                                             MatrixDescriptor filters, int tile, int tap, bool add)
 {
     constexpr int STEP_BYTES = MMA_K * sizeof(__half);
-    const int row = unit * UNIT + tap / BLOCKED_S * BLOCKED_W + tap % BLOCKED_S;
+    const int row = tile * WGMMA_ROWS + tap / BLOCKED_S * BLOCKED_W + tap % BLOCKED_S;
 #pragma unroll
     for (int step = 0; step < STEPS_OF_TAP; ++step)
         wgmma_fp16(d, advance_descriptor(window, row * ROW_BYTES + step * STEP_BYTES),
@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_tap(float (&d)[ACCUMULATORS], MatrixDes
 
 // A tile's accumulators; the tensor cores accumulate over all taps, truncating each time.
 struct WindowTensorCores {
-    float accumulators[UNITS][ACCUMULATORS];
+    float accumulators[WGMMAS][ACCUMULATORS];
 
     // Issues all products.
     __device__ __forceinline__ void multiply(MatrixDescriptor window, MatrixDescriptor filters)
@@ -77,7 +77,7 @@ struct WindowTensorCores {
 #pragma unroll
         for (int tap = 0; tap < TAPS_OF_FILTER; ++tap)
 #pragma unroll
-            for (int u = 0; u < UNITS; ++u) multiply_tap(accumulators[u], window, filters, u, tap, tap > 0);
+            for (int u = 0; u < WGMMAS; ++u) multiply_tap(accumulators[u], window, filters, u, tap, tap > 0);
         warpgroup_commit_group();
     }
 
@@ -85,21 +85,21 @@ struct WindowTensorCores {
     __device__ __forceinline__ void finish() { warpgroup_wait_group<0>(); }
 };
 
-// The same, but each tap's sums are promoted to accumulators in registers, which round to nearest: those of one unit
-// while the next unit's products are in flight.
+// The same, but each tap's sums are promoted to accumulators in registers, which round to nearest: those of one tile
+// while the next tile's products are in flight.
 struct WindowPromoted {
-    static constexpr int LAST = TAPS_OF_FILTER * UNITS - 1;
-    float accumulators[UNITS][ACCUMULATORS], of_tap[2][ACCUMULATORS];
+    static constexpr int LAST = TAPS_OF_FILTER * WGMMAS - 1;
+    float accumulators[WGMMAS][ACCUMULATORS], of_tap[2][ACCUMULATORS];
 
     __device__ __forceinline__ void multiply(MatrixDescriptor window, MatrixDescriptor filters)
     {
 #pragma unroll
         for (int i = 0; i <= LAST; ++i) {
-            const int tap = i / UNITS, u = i % UNITS;
+            const int tap = i / WGMMAS, u = i % WGMMAS;
             warpgroup_fence();
             multiply_tap(tap == 0 ? accumulators[u] : of_tap[i % 2], window, filters, u, tap, false);
             warpgroup_commit_group();
-            if (i > UNITS) {
+            if (i > WGMMAS) {
                 warpgroup_wait_group<1>();
                 promote(i - 1);
             }
@@ -115,7 +115,7 @@ struct WindowPromoted {
     __device__ __forceinline__ void promote(int i)
     {
 #pragma unroll
-        for (int j = 0; j < ACCUMULATORS; ++j) accumulators[i % UNITS][j] += of_tap[i % 2][j];
+        for (int j = 0; j < ACCUMULATORS; ++j) accumulators[i % WGMMAS][j] += of_tap[i % 2][j];
     }
 };
 

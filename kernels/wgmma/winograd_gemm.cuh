@@ -15,7 +15,7 @@
 #include "warpgroups.cuh"
 #include "winograd.cuh"
 
-static_assert(FILTER_UNITS == 1);
+static_assert(WGMMAS_ACROSS == 1);
 constexpr int PITCH = (M + CHUNK - 1) / CHUNK * CHUNK;  // filters of a row of sums
 constexpr int IMAGE_ROWS = WinogradProblem::IMAGE_ROWS, STAGES_PER_TILE = KStages<WinogradProblem>::PER_TILE;
 
@@ -152,13 +152,13 @@ struct PointEpilogue {
 
     // A thread holds pairs of neighbouring filters, and its neighbour the pairs beside them: they exchange one of two
     // by a shuffle, so that a store has four filters.
-    __device__ __forceinline__ void store(const float (&values)[ACCUMULATORS], const Rows& to, int unit) const
+    __device__ __forceinline__ void store(const float (&values)[ACCUMULATORS], const Rows& to, int tile) const
     {
         const int lane = threadIdx.x % LANES, first_row = threadIdx.x % WARPGROUP / LANES * 16 + lane / 4;
         const bool odd = lane % 2 != 0;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = unit * UNIT + first_row + 8 * half;
+            const int row = tile * WGMMA_ROWS + first_row + 8 * half;
             float* const out = to.first + (size_t)row * to.pitch + lane % 4 / 2 * 4 + (odd ? CHUNK : 0);
 #pragma unroll
             for (int j = 0; j < ACCUMULATORS / 4; j += 2) {
@@ -185,7 +185,7 @@ struct PromoteAndDeferStores {
                                                    const PointEpilogue& epilogue)
     {
         const int consumer = threadIdx.x / WARPGROUP - 1;
-        float accumulators[UNITS][ACCUMULATORS] = {};
+        float accumulators[WGMMAS][ACCUMULATORS] = {};
         PointEpilogue::Rows rows = {};  // of the accumulators that are still to be stored: none at first
         PipelineState<STAGES> state;
         for (; work.more(); work.next()) {
@@ -194,17 +194,17 @@ struct PromoteAndDeferStores {
                 mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
                 const Stage<2>& stage = shared.stages[state.stage];
 #pragma unroll
-                for (int u = 0; u < UNITS; ++u) {
+                for (int u = 0; u < WGMMAS; ++u) {
                     float of_stage[ACCUMULATORS];
-                    start_split_stage<Problem>(of_stage, stage, consumer * UNITS + u, i);
+                    start_split_stage<Problem>(of_stage, stage, consumer * WGMMAS + u, i);
                     if (i == first_stage) {
                         epilogue.store(accumulators[u], rows, u);
 #pragma unroll
                         for (int j = 0; j < ACCUMULATORS; ++j) accumulators[u][j] = 0;
-                        if (u == UNITS - 1) rows = epilogue.find(work.rows_from(consumer * UNITS * UNIT));
+                        if (u == WGMMAS - 1) rows = epilogue.find(work.rows_from(consumer * WGMMAS * WGMMA_ROWS));
                     }
                     warpgroup_wait_group<0>();
-                    if (u == UNITS - 1) release(&shared.empty[state.stage]);
+                    if (u == WGMMAS - 1) release(&shared.empty[state.stage]);
 #pragma unroll
                     for (int j = 0; j < ACCUMULATORS; ++j) accumulators[u][j] += of_stage[j];
                 }
@@ -212,7 +212,7 @@ struct PromoteAndDeferStores {
             }
         }
 #pragma unroll
-        for (int u = 0; u < UNITS; ++u) epilogue.store(accumulators[u], rows, u);
+        for (int u = 0; u < WGMMAS; ++u) epilogue.store(accumulators[u], rows, u);
     }
 };
 

@@ -1,0 +1,24 @@
+// What fp16 operands cannot carry, computed again: the last kernel of the rungs with scaled operands and the study's
+// arrays.
+//
+// Gives: compute_full_range.
+#pragma once
+#include "../arch/dependent_launch.cuh"
+#include "../common/filter_exponents.cuh"
+#include "../common/full_range.cuh"
+
+extern "C" __global__ void __launch_bounds__(FULL_THREADS)
+    compute_full_range(const float* __restrict__ x,               // [N][C][H][W]
+                       const float* __restrict__ full_filters,    // [C * R * S][M]
+                       const int* __restrict__ exponents,         // [N]
+                       const int* __restrict__ filter_exponents,  // [M]
+                       float* __restrict__ y,                     // [N][M][E][F]
+                       long long N)
+{
+    wait_for_primary_launches();  // which write the exponents and the other outputs
+    compute_in_full_range(StudyArrays{x, full_filters, y}, exponents, filter_exponents, int(N));
+}
+
+ASSERT_BLOCK(COMPUTE_FULL_RANGE, FULL_THREADS, 1);
+ASSERT_SHARED_BYTES(COMPUTE_FULL_RANGE, FULL_BYTES);
+ASSERT_ELEMENTS(EXPONENTS, 1);
