@@ -43,14 +43,15 @@ struct Pairs : PlaneOutput {
     static constexpr int INPUT_WORDS = PAIR_PLANES * PLANE;
 
     // Two bytes of flags for each pixel: whether a channel is strong, and whether one is not zero.  Beside a scaled
-    // magnitude of LEAST_STRONG, as fp16, errors of smaller values do not count: those of fp16 are 2^-25 at most, and
-    // an operand's relative error may be 2^-22, or 2^-11 with one term.
-    static constexpr unsigned LEAST_STRONG = terms == 2 ? 0x3c00 : 0x1c00, INFINITE_HALF = 0x7c00;  // 1, 2^-8
+    // magnitude of 2^STRONG, errors of smaller values do not count: those of fp16 are 2^-25 at most, and an operand's
+    // relative error may be 2^-22, or 2^-11 with one term.  Where every value other than zero is strong, no flag is set.
+    static constexpr int STRONG = terms == 2 ? 0 : -8, HALF_BIAS = 15, HALF_MANTISSA = 10;
+    static constexpr unsigned LEAST_STRONG = (STRONG + HALF_BIAS) << HALF_MANTISSA;  // as fp16
     static constexpr int PIXEL_WORDS = INPUT_ROWS * WIDTH, WORD_BYTES = sizeof(unsigned);
     static constexpr int STRONG_FLAGS = divide_up(PIXEL_WORDS * (COLUMNS ? 2 : 1), WORD_BYTES);
     static constexpr int FLAGS = 2 * STRONG_FLAGS;  // words: the strong ones first
     static constexpr int FACTORS = TILE_FILTERS;    // words
-    static constexpr float LEAST_HALF = 1.0f / (1 << 25);  // smaller ones are rounded to zero
+    static constexpr int LEAST_HALF = -25;  // fp16 rounds what is below that power of two to zero
     static constexpr bool CARRIES_INFINITY = false;  // such a block is computed again
 
     // Word k of a K tile's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
@@ -89,9 +90,21 @@ struct Pairs : PlaneOutput {
         return make_float2(there ? __ldg(first) : 0, second_there ? __ldg(first + (COLUMNS ? 1 : H * W)) : 0);
     }
 
-    // The thread's largest absolute value, and its smallest but for zeros.
+    // The magnitudes that a thread has loaded: the largest, NaN above all, and the smallest, less one: zero counts last.
     struct Range {
-        float largest, smallest;
+        unsigned largest = 0, smallest_less_one = ~0u;
+
+        __device__ __forceinline__ void add(unsigned magnitude)
+        {
+            largest = max(largest, magnitude), smallest_less_one = min(smallest_less_one, magnitude - 1);
+        }
+
+        // Whether a magnitude is 2^power or more; whether one that is not zero is less.
+        __device__ __forceinline__ bool reaches(int power) const { return largest >= bits_of_power(power); }
+        __device__ __forceinline__ bool falls_below(int power) const
+        {
+            return smallest_less_one < bits_of_power(max(power, 1 - FLOAT_BIAS)) - 1;
+        }
     };
 
     // Loads the rows from `first_row` on, scaled and converted; returns the range of this thread's inputs.
@@ -100,17 +113,16 @@ struct Pairs : PlaneOutput {
     {
         const int channels = C - k_tile * CHANNELS, rows = H - first_row;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
-        Range range = {0, __uint_as_float(INFINITE)};
+        Range range;
         const auto load_pair = [=](int plane, int row, int column) {
             return input(x, rows, channels, plane, row, column);
         };
         const auto put_pair = [=, &range](int plane, int row, int column, float2 values) {
-            const float first = fabsf(values.x), second = fabsf(values.y), larger = fmaxf(first, second);
-            range.largest = fmaxf(range.largest, larger);
-            // Of two channels the smaller is of the same pixel.
-            if (larger > 0) range.smallest = fminf(range.smallest, larger);
-            if (COLUMNS && first > 0) range.smallest = fminf(range.smallest, first);
-            if (COLUMNS && second > 0) range.smallest = fminf(range.smallest, second);
+            const unsigned first = magnitude(values.x), second = magnitude(values.y);
+            if constexpr (COLUMNS)
+                range.add(first), range.add(second);
+            else
+                range.add(max(first, second));  // two channels of a pixel
             values.x *= power, values.y *= power;
             unsigned* const at = to + plane * PLANE + row * PITCH + column * NEXT;
             if constexpr (terms == 1)
@@ -131,11 +143,9 @@ struct Pairs : PlaneOutput {
         if (largest > 0) strong[STRONG_FLAGS * WORD_BYTES + pixel] = 1;
     }
 
-    // Sets the flags of the pixels of a loaded K tile from its hi terms; returns whether this thread has seen an
-    // infinity or a NaN.  A thread has some planes of a word of pixels.
-    static __device__ __forceinline__ bool set_all_flags(unsigned* flags, const unsigned* inputs)
+    // Sets the flags of the pixels of a loaded K tile from its hi terms.  A thread has some planes of a word of pixels.
+    static __device__ __forceinline__ void set_all_flags(unsigned* flags, const unsigned* inputs)
     {
-        bool infinite = false;
         constexpr int TOGETHER = smaller(PAIR_PLANES, 8), ITEMS = divide_up(PAIR_PLANES, TOGETHER) * PIXEL_WORDS;
 #pragma unroll 1
         for (int i = threadIdx.x; i < ITEMS; i += THREADS) {
@@ -154,9 +164,7 @@ struct Pairs : PlaneOutput {
             } else {
                 set_flags(flags, word, max(low, high));
             }
-            infinite |= max(low, high) >= INFINITE_HALF;
         }
-        return infinite;
     }
 
     // Sets the flags of pixels with values so small that fp16 has zeros: of all this thread's that are not zero.
@@ -221,8 +229,9 @@ struct Scaled {
     const float* full_filters;  // [C * R * S][M]
     const int* filter_exponents;  // [M]
     int exponent = USUAL_EXPONENT;
-    bool seen = false;  // an input that is not zero
-    bool infinite = false, thread_infinite = false;  // an input of the block; or NaN too, of those that a thread sees
+    bool seen = false;                      // an input that is not zero
+    bool flagged = false, skipped = false;  // a K tile with pixels' flags, and one without
+    bool lost = false;                      // an infinity or NaN, or a power that shrank after a K tile without flags
     int thread_exponents[THREAD_FACTORS] = {};
 
     // Loads exponents of the tile's filters, early.
@@ -257,34 +266,34 @@ struct Scaled {
                                               int k_tile, bool)
     {
         const int before = exponent;
-        bool empty = false;
+        bool empty = false, special;
         typename Layout::Range range;
         for (;;) {
             range = Layout::load(inputs, x, first_row, k_tile, power_of_two(exponent));
+            const bool large = range.reaches(LARGEST_EXPONENT + 1 - exponent);
             // All inputs of the K tile are in place, and no thread still reads the K tile before.
-            const bool fits = !__syncthreads_or(exceeds(range.largest, LARGEST_EXPONENT + 1));
-            const bool large = seen || __syncthreads_or(exceeds(range.largest, LEAST_SUITABLE));
-            if (fits && large) break;
-            const unsigned largest = seen_in_block<THREADS>({magnitude(range.largest), false, false}).largest;
+            special = __syncthreads_or(large || range.falls_below(Layout::STRONG - exponent));
+            const bool fits = !special || !__syncthreads_or(large);
+            if (fits && (seen || __syncthreads_or(range.reaches(LEAST_SUITABLE - exponent)))) break;
+            const unsigned largest = seen_in_block<THREADS>({range.largest, false, false}).largest;
             empty = largest == 0;
-            infinite |= largest >= INFINITE;
+            lost |= skipped || largest >= INFINITE;
             const int found = best_exponent(largest);
-            if (infinite || found == exponent) break;  // the power that suits best
+            if (lost || found == exponent) break;  // the power that suits best
             exponent = found;
             Layout::weaken(flags);
         }
-        if (range.smallest * power_of_two(exponent) < Layout::LEAST_HALF)
-            Layout::set_flags_of_floats(flags, x, first_row, k_tile);
-        thread_infinite |= Layout::set_all_flags(flags, inputs);
+        if (special) {
+            if (range.falls_below(Layout::LEAST_HALF - exponent))
+                Layout::set_flags_of_floats(flags, x, first_row, k_tile);
+            Layout::set_all_flags(flags, inputs);
+            flagged = true;
+        } else {
+            skipped |= !empty;
+        }
         const float factor = seen ? power_of_two(max(exponent - before, 1 - FLOAT_BIAS)) : 1;
         seen |= !empty;
         return factor;
-    }
-
-    // Whether a value's scaled magnitude is a power of two or more.
-    __device__ __forceinline__ bool exceeds(float value, int power) const
-    {
-        return magnitude(value) >= bits_of_power(power - exponent);
     }
 
     // Whether the block's fp16 operands did not carry its inputs: an infinity, or a pixel and a square that are too
@@ -292,9 +301,10 @@ struct Scaled {
     template <class Layout>
     __device__ __forceinline__ bool beyond(const unsigned* flags, int first_row) const
     {
-        const bool unbounded = __syncthreads_or(infinite || thread_infinite);  // all flags are set, too
-        if (!__syncthreads_or(unbounded || Layout::has_faint_pixel(flags))) return false;
-        return __syncthreads_or(unbounded || Layout::has_weak_square(flags, H - first_row));
+        __syncthreads();  // all flags are set
+        if (lost || !flagged) return lost;
+        if (!__syncthreads_or(Layout::has_faint_pixel(flags))) return false;
+        return __syncthreads_or(Layout::has_weak_square(flags, H - first_row));
     }
 
     // Removes the scaling from the thread's sums, or computes them again if operands did not carry their filter, or
