@@ -285,3 +285,8 @@ def images(
 def filters(workload: str, layer: int, conv: Conv, seed: int = 0, data: str = UNIFORM) -> np.ndarray:
     """A layer's filters: float32 ``[M][C][R][S]``."""
     return data_set(data).filters(_generator(*_key(workload, layer, seed, data), "filters"), conv)
+
+
+def biases(workload: str, layer: int, conv: Conv, seed: int = 0, data: str = UNIFORM) -> np.ndarray:
+    """A number for each filter, float32 ``[M]``, uniform in [-1, 1) whatever the data set."""
+    return uniform(_generator(*_key(workload, layer, seed, data), "biases"), (conv.M,))

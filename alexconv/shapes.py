@@ -5,15 +5,25 @@ including its zero padding, ``R x S`` filter, ``U`` stride, ``E x F`` output pla
 input ``[N][C][H][W]``, filters ``[M][C][R][S]``, output ``[N][M][E][F]``.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 
 
 @dataclass(frozen=True)
 class Conv:
     """One convolution layer without its batch size.
 
-    ``H`` and ``W`` include ``pad`` rows and columns of zeros on each side, so a kernel never tests for borders.
-    Raises ValueError for sizes below one or a filter larger than the plane.
+    ``H`` and ``W`` are rows and columns in memory.  In the studies' arrays they include ``pad`` rows and columns of
+    zeros on each side, so a kernel never tests for borders.
+
+    Networks have their padding elsewhere: ``top``, ``bottom``, ``left`` and ``right`` are rows and columns of zeros
+    around the plane that are not in memory.  ``V`` is the stride along columns, 0 where it is that of the rows, ``U``.
+    Taps are ``dilation_rows`` and ``dilation_columns`` apart.  In each of ``groups`` as many filters see as many
+    channels: filters are ``[M][C / groups][R][S]``.  With ``bias`` a number for each filter is added to its outputs;
+    with ``relu`` outputs below zero become zero.
+
+    Raises ValueError for sizes below one, a filter larger than the plane, and groups that do not divide C and M.
     """
 
     C: int
@@ -24,29 +34,87 @@ class Conv:
     S: int
     U: int = 1
     pad: int = 0
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+    V: int = 0
+    dilation_rows: int = 1
+    dilation_columns: int = 1
+    groups: int = 1
+    bias: bool = False
+    relu: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.C, self.H, self.W, self.M, self.R, self.S, self.U) < 1 or self.pad < 0:
+        sizes = (self.C, self.H, self.W, self.M, self.R, self.S, self.U, *self.dilation, self.groups)
+        if min(*sizes) < 1 or min(self.pad, self.V, *self.padding) < 0:
             raise ValueError(f"every size of a convolution must be at least 1, got {self}")
-        if self.R > self.H or self.S > self.W:
-            raise ValueError(f"filter {self.R}x{self.S} is larger than the plane {self.H}x{self.W}")
+        if self.V == self.U:
+            object.__setattr__(self, "V", 0)  # so that equal layers are equal
+        rows, columns = self.padded
+        if self.filter_rows > rows or self.filter_columns > columns:
+            raise ValueError(
+                f"filter {self.filter_rows}x{self.filter_columns} is larger than the plane {rows}x{columns}"
+            )
         if 2 * self.pad >= min(self.H, self.W):
             raise ValueError(f"a padding of {self.pad} leaves nothing of the plane {self.H}x{self.W}")
+        if self.C % self.groups or self.M % self.groups:
+            raise ValueError(f"{self.groups} groups do not divide {self.C} channels and {self.M} filters")
+
+    @cached_property
+    def padding(self) -> tuple[int, int, int, int]:
+        """Rows and columns of zeros that are not in memory: top, bottom, left, right."""
+        return self.top, self.bottom, self.left, self.right
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        """Rows and columns from a tap to the next."""
+        return self.dilation_rows, self.dilation_columns
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Rows and columns from an output's window to the next."""
+        return self.U, self.V or self.U
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Rows and columns of the input plane with its padding."""
+        return self.H + self.top + self.bottom, self.W + self.left + self.right
+
+    @property
+    def filter_rows(self) -> int:
+        """Rows that a filter covers."""
+        return (self.R - 1) * self.dilation_rows + 1
+
+    @property
+    def filter_columns(self) -> int:
+        """Columns that a filter covers."""
+        return (self.S - 1) * self.dilation_columns + 1
 
     @property
     def E(self) -> int:
         """Rows of the output plane."""
-        return (self.H - self.R) // self.U + 1
+        return (self.padded[0] - self.filter_rows) // self.U + 1
 
     @property
     def F(self) -> int:
         """Columns of the output plane."""
-        return (self.W - self.S) // self.U + 1
+        return (self.padded[1] - self.filter_columns) // self.strides[1] + 1
 
     @property
     def K(self) -> int:
         """Products summed into one output."""
-        return self.C * self.R * self.S
+        return self.C // self.groups * self.R * self.S
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """What the layer has that not every rung takes, of ``FEATURES``."""
+        return tuple(name for name, has in FEATURES.items() if has(self))
+
+    def with_border(self) -> "Conv":
+        """The same layer over planes whose padding is in memory."""
+        rows, columns = self.padded
+        return replace(self, H=rows, W=columns, top=0, bottom=0, left=0, right=0)
 
     def macs(self, N: int) -> int:
         """Multiply-accumulates for N images."""
@@ -57,18 +125,35 @@ class Conv:
         return N, self.C, self.H, self.W
 
     def w_shape(self) -> tuple[int, int, int, int]:
-        """Filter array, ``[M][C][R][S]``."""
-        return self.M, self.C, self.R, self.S
+        """Filter array, ``[M][C][R][S]``; C is that of a group."""
+        return self.M, self.C // self.groups, self.R, self.S
 
     def y_shape(self, N: int) -> tuple[int, int, int, int]:
         """Output array, ``[N][M][E][F]``."""
         return N, self.M, self.E, self.F
 
+    def facts(self) -> dict[str, int]:
+        """The fields by name, those of ``OPTIONAL`` only where they are not their defaults."""
+        return {name: value for name, value in asdict(self).items() if OPTIONAL.get(name) != value}
+
     def sizes(self) -> dict[str, int]:
-        """The sizes that a kernel is compiled for, by letter."""
-        letters = asdict(self)
-        del letters["pad"]
-        return {**letters, "E": self.E, "F": self.F}
+        """The sizes that a kernel is compiled for, by letter or word in capitals; as ``facts``."""
+        found = {name.upper(): int(value) for name, value in self.facts().items() if name != "pad"}
+        return {**found, "E": self.E, "F": self.F}
+
+
+# Fields that older records and caches do not know, with their defaults.
+OPTIONAL = {field.name: field.default for field in fields(Conv)[list(Conv.__annotations__).index("top") :]}
+
+# By name: whether a layer has it.
+FEATURES: dict[str, Callable[[Conv], bool]] = {
+    "padding": lambda conv: any(conv.padding),
+    "stride pairs": lambda conv: conv.V != 0,
+    "dilation": lambda conv: conv.dilation != (1, 1),
+    "groups": lambda conv: conv.groups > 1,
+    "bias": lambda conv: conv.bias,
+    "ReLU": lambda conv: conv.relu,
+}
 
 
 @dataclass(frozen=True)
@@ -95,6 +180,73 @@ def _lenet(size: int, filter_size: int, maps: tuple[int, int], batches: tuple[in
 
 
 _LENET_BATCHES = (100, 1000, 5000, 10000)
+
+
+def _padded(C: int, size: int, M: int, R: int, U: int = 1, padding: int | None = None) -> Conv:
+    """A layer of square planes with equal padding on all sides, R // 2 unless given: a network's usual one."""
+    around = R // 2 if padding is None else padding
+    return Conv(C, size, size, M, R, R, U, top=around, bottom=around, left=around, right=around)
+
+
+def _inception(C: int, size: int, maps: tuple[int, int, int, int, int, int]) -> tuple[Conv, ...]:
+    """The convolutions of an Inception module: 1x1; 1x1 and 3x3; 1x1 and 5x5; 1x1 after a pooling."""
+    one, before_3, three, before_5, five, pooled = maps
+    thin = [_padded(C, size, M, 1) for M in (one, before_3, before_5, pooled)]
+    return *thin, _padded(before_3, size, three, 3), _padded(before_5, size, five, 5)
+
+
+def _bottlenecks(C: int, size: int, width: int, U: int) -> tuple[Conv, ...]:
+    """The convolutions of a stage of ResNet's bottleneck blocks; the first block's 3x3 has the stride U."""
+    inner = size // U
+    first = _padded(C, size, width, 1), _padded(width, size, width, 3, U), _padded(C, size, 4 * width, 1, U)
+    return (
+        *first,
+        _padded(width, inner, 4 * width, 1),
+        _padded(4 * width, inner, width, 1),
+        _padded(width, inner, width, 3),
+    )
+
+
+def _each_once(*layers: Conv) -> tuple[Conv, ...]:
+    """The shapes in order, without repeats."""
+    return tuple(dict.fromkeys(layers))
+
+
+_NETWORK_BATCHES = (1, 32, 128)
+_VGG_16 = (
+    *(_padded(3, 224, 64, 3), _padded(64, 224, 64, 3), _padded(64, 112, 128, 3), _padded(128, 112, 128, 3)),
+    *(_padded(128, 56, 256, 3), _padded(256, 56, 256, 3), _padded(256, 28, 512, 3), _padded(512, 28, 512, 3)),
+    _padded(512, 14, 512, 3),
+)
+_RESNET_50 = (
+    _padded(3, 224, 64, 7, 2),
+    *(*_bottlenecks(64, 56, 64, 1), *_bottlenecks(256, 56, 128, 2)),
+    *(*_bottlenecks(512, 28, 256, 2), *_bottlenecks(1024, 14, 512, 2)),
+)
+_CONVNET_ALEXNET = (
+    _padded(3, 224, 64, 11, 4, padding=2),
+    *(_padded(64, 27, 192, 5), _padded(192, 13, 384, 3), _padded(384, 13, 256, 3), _padded(256, 13, 256, 3)),
+)
+_CONVNET_OVERFEAT = (
+    *(_padded(3, 231, 96, 11, 4, padding=0), _padded(96, 28, 256, 5, padding=0)),
+    *(_padded(256, 12, 512, 3), _padded(512, 12, 1024, 3), _padded(1024, 12, 1024, 3)),
+)
+_CONVNET_VGG_A = (
+    *(_padded(3, 224, 64, 3), _padded(64, 112, 128, 3), _padded(128, 56, 256, 3), _padded(256, 56, 256, 3)),
+    *(_padded(256, 28, 512, 3), _padded(512, 28, 512, 3), _padded(512, 14, 512, 3)),
+)
+_CONVNET_GOOGLENET = (
+    *(_padded(3, 224, 64, 7, 2), _padded(64, 56, 64, 1), _padded(64, 56, 192, 3)),
+    *_inception(192, 28, (64, 96, 128, 16, 32, 32)),
+    *_inception(256, 28, (128, 128, 192, 32, 96, 64)),
+    *_inception(480, 14, (192, 96, 208, 16, 48, 64)),
+    *_inception(512, 14, (160, 112, 224, 24, 64, 64)),
+    *_inception(512, 14, (128, 128, 256, 24, 64, 64)),
+    *_inception(512, 14, (112, 144, 288, 32, 64, 64)),
+    *_inception(528, 14, (256, 160, 320, 32, 128, 128)),
+    *_inception(832, 7, (256, 160, 320, 32, 128, 128)),
+    *_inception(832, 7, (384, 192, 384, 48, 128, 128)),
+)
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -124,6 +276,24 @@ WORKLOADS: dict[str, Workload] = {
             ),
             (8, 32),
             "VGG and ResNet layers: 3x3 on wide and on narrow planes, the 7x7 stem, a 1x1",
+        ),
+        Workload(
+            "vgg16",
+            _VGG_16,
+            _NETWORK_BATCHES,
+            "VGG-16, each shape once (Simonyan and Zisserman, ICLR 2015)",
+        ),
+        Workload(
+            "resnet50",
+            _each_once(*_RESNET_50),
+            _NETWORK_BATCHES,
+            "ResNet-50 with the stride in the 3x3, each shape once (He, Zhang, Ren and Sun, CVPR 2016)",
+        ),
+        Workload(
+            "convnet-benchmarks",
+            _each_once(*_CONVNET_ALEXNET, *_CONVNET_OVERFEAT, *_CONVNET_VGG_A, *_CONVNET_GOOGLENET),
+            _NETWORK_BATCHES,
+            "AlexNet, Overfeat [fast], VGG-A and GoogLeNet v1 of soumith/convnet-benchmarks, each shape once",
         ),
     )
 }

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from io import BytesIO
@@ -165,7 +165,7 @@ class CachedReference:
             "workload": np.bytes_(self.workload.encode()),
             "layer": self.layer,
             "seed": np.bytes_(str(self.seed).encode()),  # any size: HDF5 integers have 64 bits
-            **asdict(self.conv),
+            **self.conv.facts(),
             "first": first,
             "last": last,
             "generator_version": data.GENERATOR_VERSION,
@@ -221,14 +221,14 @@ class CachedReference:
         missing = self._missing()
         total = sum(last - first for first, last in missing)
         _refuse_full_disk(self.folder, 4 * total * self.conv.M * self.conv.E * self.conv.F)
-        w = filters(*self._inputs())
+        w, bias = filters(*self._inputs()), biases(*self._inputs())
         with ThreadPoolExecutor(1) as writer:  # one block is written while the next is computed
             writing: Future[None] | None = None
             done, seconds = 0, 0.0
             for first, last in (block for run in missing for block in _blocks(self.conv, *run)):
                 x = images(*self._inputs(), first, last)
                 start = perf_counter()
-                y = reference(self.conv, x, w)
+                y = reference(self.conv, x, w, bias)
                 seconds += perf_counter() - start
                 if writing:
                     writing.result()
@@ -269,7 +269,7 @@ def ensure(
     """
     if N < 1:
         raise UsageError(f"a batch has at least 1 image, not {N}")
-    shape = "-".join(f"{letter}{size}" for letter, size in asdict(conv).items())
+    shape = "-".join(f"{letter}{size}" for letter, size in conv.facts().items())
     versions = f"g{data.GENERATOR_VERSION}-r{REFERENCE_VERSION}"
     kind = "".join(f"-{word}" for word, usual in ((data_set, data.UNIFORM), (dtype, FLOAT32)) if word != usual)
     folder = cache_dir("reference") / f"{workload}-{layer}-{shape}{kind}-seed{seed}-{versions}"
@@ -312,6 +312,11 @@ def images(
 def filters(workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str) -> NDArray[np.float32]:
     """The filters, float32 ``[M][C][R][S]``, rounded to a type."""
     return rounded(data.filters(workload, layer, conv, seed, data_set), dtype)
+
+
+def biases(workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtype: str) -> NDArray[np.float32] | None:
+    """The bias of each filter, float32 ``[M]``, rounded to a type; None for a layer without one."""
+    return rounded(data.biases(workload, layer, conv, seed, data_set), dtype) if conv.bias else None
 
 
 def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:

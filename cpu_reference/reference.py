@@ -29,34 +29,60 @@ _TILE_ELEMENTS = 1 << 18
 _Tile = tuple[slice, slice]  # images, rows of the output plane
 
 
-def reference(conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32]) -> NDArray[np.float32]:
+Values = NDArray[np.float32]
+
+
+def reference(conv: Conv, x: Values, w: Values, bias: Values | None = None) -> Values:
     """The layer's output ``[N][M][E][F]``, summed in float64 and rounded once to float32.
 
-    ``x`` is ``[N][C][H][W]`` and ``w`` is ``[M][C][R][S]``.  Raises ValueError for other shapes.
+    ``x`` is ``[N][C][H][W]``, ``w`` is ``[M][C / groups][R][S]``, ``bias`` is ``[M]`` where the layer has one.  Raises
+    ValueError for other shapes.
     """
-    return convolve(conv, x, w, np.float64)
+    return convolve(conv, x, w, np.float64, bias)
 
 
-def convolve(conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32], dtype: DTypeLike) -> NDArray[np.float32]:
+def convolve(conv: Conv, x: Values, w: Values, dtype: DTypeLike, bias: Values | None = None) -> Values:
     """The layer's output ``[N][M][E][F]``, unrolled, multiplied and summed in ``dtype`` on all cores.
 
-    Raises ValueError when ``x`` is not ``[N][C][H][W]`` or ``w`` is not ``[M][C][R][S]``.
+    Raises ValueError for arrays as ``reference`` does.
     """
     N = len(x)
     if x.shape != conv.x_shape(N) or w.shape != conv.w_shape():
         raise ValueError(f"arrays {x.shape} and {w.shape} do not fit {conv}")
-    windows = sliding_window_view(x, (conv.R, conv.S), axis=(2, 3))[:, :, :: conv.U, :: conv.U]
-    patches = windows.transpose(1, 4, 5, 0, 2, 3)  # [C][R][S][N][E][F], a view of x
-    filters = w.reshape(conv.M, conv.K).astype(dtype)  # [M][K]
+    if (bias is not None) != conv.bias or (bias is not None and bias.shape != (conv.M,)):
+        raise ValueError(f"a bias of shape {None if bias is None else bias.shape} does not fit {conv}")
     y = np.empty(conv.y_shape(N), np.float32)
+    step_down, step_across = conv.strides
+    rows_apart, columns_apart = conv.dilation
+    windows = sliding_window_view(with_border(conv, x), (conv.filter_rows, conv.filter_columns), axis=(2, 3))
+    windows = windows[:, :, ::step_down, ::step_across, ::rows_apart, ::columns_apart]
+    patches = windows.transpose(1, 4, 5, 0, 2, 3)  # [C][R][S][N][E][F], a view of x
+    C, M = conv.C // conv.groups, conv.M // conv.groups
+    for group in range(conv.groups):
+        channels, maps = slice(group * C, (group + 1) * C), slice(group * M, (group + 1) * M)
+        filters = w[maps].reshape(M, conv.K).astype(dtype)  # [M][K]
+        added = None if bias is None else bias[maps].astype(dtype)
+        _convolve_group(conv, patches[channels], filters, added, y[:, maps])
+    return y
 
+
+def with_border(conv: Conv, x: Values) -> Values:
+    """Planes ``[N][C][H][W]`` with the layer's padding in memory; ``x`` itself where it has none."""
+    top, bottom, left, right = conv.padding
+    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right))) if any(conv.padding) else x
+
+
+def _convolve_group(
+    conv: Conv, patches: Values, filters: NDArray[np.floating], bias: NDArray[np.floating] | None, y: Values
+) -> None:
+    """Fills a group's outputs ``[N][M][E][F]``, given its patches ``[C][R][S][N][E][F]``."""
+    N = len(y)
     workers = cores()
     columns = min(max(_TILE_COLUMNS, _TILE_ELEMENTS // conv.K), ceil(N * conv.E * conv.F / workers))
     tiles = iter(_tiles(conv, N, columns))  # shared: each worker takes the next tile when it has finished one
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-        for worker in [pool.submit(_multiply, tiles, patches, filters, y) for _ in range(workers)]:
+        for worker in [pool.submit(_multiply, tiles, patches, filters, bias, conv.relu, y) for _ in range(workers)]:
             worker.result()
-    return y
 
 
 def _tiles(conv: Conv, N: int, columns: int) -> list[_Tile]:
@@ -72,11 +98,17 @@ def _tiles(conv: Conv, N: int, columns: int) -> list[_Tile]:
 
 
 def _multiply(
-    tiles: Iterator[_Tile], patches: NDArray[np.float32], filters: NDArray[np.floating], y: NDArray[np.float32]
+    tiles: Iterator[_Tile],
+    patches: Values,
+    filters: NDArray[np.floating],
+    bias: NDArray[np.floating] | None,
+    relu: bool,
+    y: Values,
 ) -> None:
     """Unroll tiles of ``patches`` ``[C][R][S][N][E][F]`` and multiply them by ``filters`` ``[M][K]``.
 
-    The products go to ``y`` ``[N][M][E][F]``.  A worker's two buffers last from tile to tile.
+    With ``bias`` ``[M]`` and ReLU, where the layer has them, the outputs go to ``y`` ``[N][M][E][F]``.  A worker's two
+    buffers last from tile to tile.
     """
     M, K = filters.shape
     unrolled = products = np.empty(0, filters.dtype)
@@ -90,30 +122,40 @@ def _multiply(
         np.copyto(matrix.reshape(tile.shape), tile)
         with np.errstate(invalid="ignore"):  # of infinities: NaN, as IEEE has it
             np.matmul(filters, matrix, out=product)
+            if bias is not None:
+                product += bias[:, None]
+            if relu:
+                np.maximum(product, 0, out=product)  # of NaN: NaN
         with np.errstate(over="ignore"):  # beyond float32's range the sum is infinite, as IEEE has it
             y[images, :, rows] = product.reshape(M, *tile.shape[3:]).swapaxes(0, 1)
 
 
-def patch_norms(conv: Conv, x: NDArray[np.float32], reach: int = 0) -> NDArray[np.float32]:
+def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
     """Euclidean norm of the patch under each output pixel, ``[N][E][F]``, summed in float64 over C, R and S.
 
     ``x`` is ``[N][C][H][W]``; an output is at most its patch's norm times its filter's norm.  The patch is widened by
-    ``reach`` columns to each side, as far as the plane goes.
+    ``reach`` columns to each side, as far as the plane goes.  A layer with groups has norms for each output,
+    ``[N][M][E][F]``.  A bias counts as one more tap, which meets an input of 1.
     """
-    rows = slice(0, (conv.E - 1) * conv.U + 1, conv.U)
-    columns = slice(0, (conv.F - 1) * conv.U + 1, conv.U)
-    norms = np.empty((len(x), conv.E, conv.F), np.float32)
-    for image, norm in zip(x, norms, strict=True):
-        squares = np.square(image, dtype=np.float64).sum(axis=0)  # [H][W]
-        # Adding R rows, then S columns, costs R + S additions a pixel and, unlike cumulative sums, cancels nothing.
-        bands = sum(squares[r:][rows] for r in range(conv.R))  # [E][W]
-        if reach:
-            bands = np.pad(bands, ((0, 0), (reach, reach)))
-        norm[:] = np.sqrt(sum(bands[:, s:][:, columns] for s in range(conv.S + 2 * reach)))
-    return norms
+    (down, across), (apart, columns_apart) = conv.strides, conv.dilation
+    rows = slice(0, (conv.E - 1) * down + 1, down)
+    columns = slice(0, (conv.F - 1) * across + 1, across)
+    planes = with_border(conv, x)
+    norms = np.empty((len(x), conv.groups, conv.E, conv.F), np.float32)
+    for image, of_image in zip(planes, norms, strict=True):
+        for group, norm in zip(np.split(image, conv.groups), of_image, strict=True):
+            squares = np.square(group, dtype=np.float64).sum(axis=0)  # [H][W]
+            # Adding R rows, then S columns, costs R + S additions a pixel and, unlike cumulative sums, cancels nothing.
+            bands = sum(squares[r * apart :][rows] for r in range(conv.R))  # [E][W]
+            taps = range(0, conv.filter_columns, columns_apart)
+            if reach:
+                bands = np.pad(bands, ((0, 0), (reach, reach)))
+                taps = range(conv.filter_columns + 2 * reach)
+            norm[:] = np.sqrt(sum(bands[:, s:][:, columns] for s in taps) + conv.bias)
+    return norms[:, 0] if conv.groups == 1 else np.repeat(norms, conv.M // conv.groups, axis=1)
 
 
-def filter_norms(w: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Euclidean norm of each filter, ``[M]``, of filters ``[M][C][R][S]``."""
+def filter_norms(w: Values, bias: Values | None = None) -> NDArray[np.float64]:
+    """Euclidean norm of each filter, ``[M]``, of filters ``[M][C][R][S]``; with ``bias`` ``[M]``, of it too."""
     squares: NDArray[np.float64] = np.square(w, dtype=np.float64).sum(axis=(1, 2, 3))
-    return np.sqrt(squares)
+    return np.sqrt(squares if bias is None else squares + np.square(bias, dtype=np.float64))

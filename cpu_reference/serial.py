@@ -11,6 +11,7 @@ from numpy.ctypeslib import ndpointer
 from numpy.typing import NDArray
 
 from alexconv.compiling.toolchain import first_error
+from alexconv.cpu_reference.reference import with_border
 from alexconv.errors import CompileError
 from alexconv.shapes import Conv
 
@@ -42,6 +43,9 @@ def compile_serial(cxx: str) -> Convolution:
         N = len(x)
         if x.shape != conv.x_shape(N) or w.shape != conv.w_shape():
             raise ValueError(f"arrays {x.shape} and {w.shape} do not fit {conv}")
+        if beyond := set(conv.features) - {"padding"}:
+            raise ValueError(f"the serial convolution takes no {', '.join(sorted(beyond))}: {conv}")
+        x, conv = np.ascontiguousarray(with_border(conv, x)), conv.with_border()
         y = np.empty(conv.y_shape(N), np.float32)
         entry(x, w, y, N, conv.C, conv.H, conv.W, conv.M, conv.R, conv.S, conv.U, conv.E, conv.F)
         return y

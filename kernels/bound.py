@@ -15,6 +15,7 @@ import numpy as np
 from alexconv.kernels.problem import H200, Constants, Device, Problem
 from alexconv.kernels.rung import (
     BATCH,
+    BIAS,
     MAX_BLOCK,
     MICRO_BATCH,
     Array,
@@ -135,13 +136,17 @@ class BoundRung:
         """Bytes of the filters as they are given."""
         return prod(self.conv.w_shape()) * np.dtype(self.rung.dtype).itemsize
 
+    def bias_bytes(self) -> int:
+        """Bytes of the bias, if the layer has one."""
+        return self.conv.M * np.dtype(self.rung.dtype).itemsize if self.conv.bias else 0
+
     def prepared_bytes(self) -> dict[str, int]:
         """Bytes of the prepared arrays, by name."""
         return _sizes(self.rung.prepared, self.problem(1))
 
     def device_bytes(self, images: int, copies: int = 1) -> int:
         """Bytes on the device for ``copies`` buffer sets of a piece, and one set of filters, also as prepared."""
-        filters = self.filter_bytes() + sum(self.prepared_bytes().values())
+        filters = self.filter_bytes() + self.bias_bytes() + sum(self.prepared_bytes().values())
         return copies * sum(self.piece_bytes(images).values()) + filters
 
     def arguments(
@@ -165,9 +170,8 @@ class BoundRung:
 
 
 def _config(launch: Launch, p: Problem) -> LaunchConfig:
-    return LaunchConfig(
-        launch.entry, launch.args, launch.grid(p), launch.block(p), launch.dynamic_shared(p), launch.pdl
-    )
+    args = (*launch.args, BIAS) if launch.stores and p.conv.bias else launch.args
+    return LaunchConfig(launch.entry, args, launch.grid(p), launch.block(p), launch.dynamic_shared(p), launch.pdl)
 
 
 def _sizes(arrays: tuple[Array, ...], p: Problem) -> dict[str, int]:

@@ -14,7 +14,7 @@ kernel can assert it (``defines``):
 Names are those of the ladder in capitals: ``static_assert(THREADS == LADDER_MULTIPLY_THREADS);``
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -31,6 +31,7 @@ Value = TypeVar("Value")
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
 BATCH = "N"  # the argument of a launch that is not an array
+BIAS = "bias"  # the last argument of launches that store outputs, where the layer has a bias
 # Two constants are no kernel's: the planner's, and that of a rung whose scratch arrays are to stay in the L2 cache.
 IMAGES_PER_PIECE = "IMAGES_PER_PIECE"
 MICRO_BATCH = "MICRO_BATCH"
@@ -95,7 +96,8 @@ class Launch:
     That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.  ``pdl`` stands
     for programmatic dependent launch: the kernel may start while the one before it on its stream still runs, and waits
     for it (griddepcontrol.wait) before it touches anything but prepared arrays.  ``formerly`` are the names that the
-    entry point has in older records.
+    entry point has in older records.  One that ``stores`` outputs takes the layer's bias as its last argument, if there
+    is one.
     """
 
     entry: str
@@ -105,6 +107,19 @@ class Launch:
     dynamic_shared: Callable[[Problem], int] = lambda p: 0
     pdl: bool = False
     formerly: tuple[str, ...] = ()
+    stores: bool = False
+
+
+def refusing_features(
+    takes: Container[str], refuses: Callable[[Problem], str | None]
+) -> Callable[[Problem], str | None]:
+    """What refuses layers with a feature that a rung does not take, and whatever else ``refuses`` does."""
+
+    def reason(p: Problem) -> str | None:
+        beyond = [name for name in p.conv.features if name not in takes]
+        return f"takes no {', no '.join(beyond)}" if beyond else refuses(p)
+
+    return reason
 
 
 def everywhere(p: Problem) -> str | None:
@@ -130,7 +145,8 @@ class Rung:
     host executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may
     change from run to run.  ``constant_symbol`` names the ``__constant__`` array ``[M][C][R][S]`` of the file that has
     to hold the filters before a launch, for a rung whose launches do not take w.  ``formerly`` are the rung's names in
-    older records.
+    older records.  ``takes`` are the features of a layer (``alexconv.shapes.FEATURES``) that it has beyond the studies'
+    contract, in which the input has its border in memory; ``refuses`` names those that it lacks.
     """
 
     name: str
@@ -158,6 +174,10 @@ class Rung:
     tensor_factors: str = ""
     products: int | None = 1
     formerly: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "refuses", refusing_features(self.takes, self.refuses))
 
     @property
     def path(self) -> Path:

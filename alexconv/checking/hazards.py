@@ -19,6 +19,7 @@ from alexconv.executors.host.memory import HostBuffer
 from alexconv.executors.host.runtime import HostModule, HostRuntime
 from alexconv.executors.interface import Values, fill_with_nan
 from alexconv.kernels.bound import BoundRung, LaunchConfig
+from alexconv.kernels.rung import BIAS
 from alexconv.profiling.trace import Extent, Place, places_of, spread_blocks
 
 BUILD = "hazards"
@@ -181,6 +182,7 @@ def watch_rung(
     moment: str = "latest",
     seed: int = 0,
     blocks: int | None = None,
+    bias: Values | None = None,
 ) -> Watched:
     """Runs all launches of a rung over the images of ``x``, in the rung's own layout and type, and watches them.
 
@@ -200,9 +202,12 @@ def watch_rung(
         module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
     else:
         buffers["w"].array(w.dtype, w.shape)[:] = w
+    if bias is not None:
+        buffers[BIAS] = runtime.allocate(bias.nbytes, BIAS)
+        buffers[BIAS].array(bias.dtype, bias.shape)[:] = bias
     hazards: list[Hazard] = []
     failure = None
-    dependent = [buffer for name, buffer in buffers.items() if name not in prepared and name != "w"]
+    dependent = [buffer for name, buffer in buffers.items() if name not in (*prepared, "w", BIAS)]
 
     def run(launches: Sequence[LaunchConfig], named: dict[str, int], chosen: int | None) -> None:
         nonlocal failure

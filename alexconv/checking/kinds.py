@@ -26,7 +26,7 @@ from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.own.folders import add_own
-from alexconv.planning.checks import PRECISIONS, exact_inputs
+from alexconv.planning.checks import PRECISIONS, exact_bias, exact_inputs
 from alexconv.planning.layouts import from_study
 from alexconv.planning.planner import plan
 from alexconv.planning.points import Point
@@ -40,6 +40,8 @@ SHAPES = (
     Conv(C=3, H=13, W=11, M=5, R=3, S=2),
     Conv(C=4, H=15, W=15, M=7, R=3, S=3, U=2),
     Conv(C=16, H=12, W=12, M=24, R=3, S=3),
+    Conv(C=16, H=9, W=12, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
+    Conv(C=3, H=13, W=12, M=5, R=5, S=4, U=2, top=2, bottom=1, left=1, right=2, bias=True),
 )
 N = 3
 WORKLOAD = "check"
@@ -104,10 +106,11 @@ def exact(rung: Rung) -> Iterator[str]:
     """Integers, which must come out exactly, in several orders of a block's threads."""
     for conv in filter(lambda conv: taken(rung, conv), SHAPES):
         x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
-        expected = reference(conv, x, w)
+        bias = exact_bias(conv, seed=1)
+        expected = reference(conv, x, w, bias)
         cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), N, 1 << 34)
         for order in ORDERS:
-            with open_rung(HostExecutor(order=order), cut, x, w, TRANSFERS["pageable"]) as opened:
+            with open_rung(HostExecutor(order=order), cut, x, w, TRANSFERS["pageable"], bias) as opened:
                 y = opened.outputs().astype(np.float32)
             wrong = np.argwhere(~(y == expected))
             if len(wrong):
@@ -135,10 +138,12 @@ def async_hazards(rung: Rung) -> Iterator[str]:
     device = H200 if rung.gpu_only else type(H200)(**{**vars(H200), "multiprocessors": MULTIPROCESSORS})
     for conv in filter(lambda conv: taken(rung, conv), SHAPES):
         x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
+        bias = exact_bias(conv, seed=1)
+        added = None if bias is None else bias.astype(rung.dtype)
         bound = BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
         inputs = from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype)
         for moment in MOMENTS:
-            found = watch_rung(runtime, bound, *inputs, moment, seed=1)
+            found = watch_rung(runtime, bound, *inputs, moment, seed=1, bias=added)
             yield from map(str, found.hazards)
             if found.failure:
                 yield found.failure

@@ -113,8 +113,10 @@ class Executor(Protocol):
         """A rung ready to run, compiled if the cache lacks it; raises as ``build`` does."""
         ...
 
-    def open(self, program: Any, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
-        """Allocates the arrays of a plan, ``x`` in the rung's layout, both of its type; raises OutOfMemory."""
+    def open(
+        self, program: Any, plan: Plan, x: Values, w: Values, transfer: Transfer, bias: Values | None = None
+    ) -> Buffers:
+        """Allocates the arrays of a plan, ``x`` in the rung's layout, all of its type; raises OutOfMemory."""
         ...
 
     def health(self) -> Record:
@@ -144,15 +146,19 @@ class OpenedRung:
 
 
 @contextmanager
-def open_rung(executor: Executor, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Iterator[OpenedRung]:
-    """A planned rung, compiled and opened on ``x [N][C][H][W]`` and ``w [M][C][R][S]`` of any type; then closed.
+def open_rung(
+    executor: Executor, plan: Plan, x: Values, w: Values, transfer: Transfer, bias: Values | None = None
+) -> Iterator[OpenedRung]:
+    """A planned rung, compiled and opened on ``x [N][C][H][W]``, ``w [M][C][R][S]`` and ``bias [M]``; then closed.
 
-    Raises CompileError, MissingTool and OutOfMemory.
+    They may be of any type; a layer without a bias has none.  Raises CompileError, MissingTool
+    and OutOfMemory.
     """
     rung = plan.bound.rung
     program = executor.load(plan.bound)
     inputs = from_study(x.astype(rung.dtype, copy=False), rung.layout)
-    buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer)
+    added = None if bias is None else bias.astype(rung.dtype, copy=False)
+    buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer, added)
     try:
         yield OpenedRung(rung, program, buffers)
     finally:

@@ -11,7 +11,7 @@ import numpy as np
 
 from alexconv import data
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
-from alexconv.cpu_reference.cache import FLOAT32, CachedReference, ensure, filters, images
+from alexconv.cpu_reference.cache import FLOAT32, CachedReference, biases, ensure, filters, images
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
@@ -20,7 +20,7 @@ from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
-from alexconv.planning.checks import NORMS, PRECISIONS, Bound, MaxError, each_image, exact_inputs, nearby
+from alexconv.planning.checks import NORMS, PRECISIONS, Bound, MaxError, each_image, exact_bias, exact_inputs, nearby
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.points import LayerSequence, Point
 from alexconv.planning.transfers import transfer_named
@@ -66,6 +66,11 @@ class Layer:
         return filters(self.workload, self.number, self.conv, self.seed, self.data, self.dtype)
 
     @cached_property
+    def bias(self) -> Values | None:
+        """float32 ``[M]``, where the layer has one."""
+        return biases(self.workload, self.number, self.conv, self.seed, self.data, self.dtype)
+
+    @cached_property
     def reference(self) -> Values:
         """float32 ``[N][M][E][F]``, accumulated in float64."""
         return self.compute_reference().read(0, self.N)
@@ -77,12 +82,13 @@ class Layer:
     @cached_property
     def norms(self) -> tuple[Values, Values]:
         """Norms of the patches ``[N][E][F]`` and of the filters ``[M]``."""
-        return patch_norms(self.conv, self.x), filter_norms(self.w)
+        return patch_norms(self.conv, self.x), filter_norms(self.w, self.bias)
 
     @cached_property
     def sums(self) -> Values:
         """Sums of the absolute values of the products of each output of the first images, float32."""
-        return convolve(self.conv, np.abs(self.x[:SUMMED]), np.abs(self.w), np.float64)
+        bias = None if self.bias is None else np.abs(self.bias)
+        return convolve(self.conv, np.abs(self.x[:SUMMED]), np.abs(self.w), np.float64, bias)
 
     def check(self, y: Values, precision: str) -> tuple[MaxError, float]:
         """Largest error of the outputs of the layer's first images, and what the class allows on such data."""
@@ -140,11 +146,12 @@ class Skip(Exception):
 
 
 @lru_cache(maxsize=4)
-def exact_data(conv: Conv, N: int, precision: str, seed: int) -> tuple[Values, Values, Values]:
-    """What the class rounds to integers, and their outputs: x ``[N][C][H][W]``, w ``[M][C][R][S]``, y as float32."""
+def exact_data(conv: Conv, N: int, precision: str, seed: int) -> tuple[Values, Values, Values | None, Values]:
+    """What the class rounds to integers: x ``[N][C][H][W]``, w ``[M][C][R][S]``; the bias; and the outputs, float32."""
     error_class = PRECISIONS[precision]
     x, w = exact_inputs(conv, N, error_class, seed)
-    return nearby(x, error_class, seed), nearby(w, error_class, seed + 1), reference(conv, x, w)
+    bias = exact_bias(conv, seed)
+    return nearby(x, error_class, seed), nearby(w, error_class, seed + 1), bias, reference(conv, x, w, bias)
 
 
 def bound_on(data: str, precision: str, K: int) -> Bound:
@@ -276,10 +283,10 @@ class Runner:
         precision = PRECISIONS[rung.precision]
         if not (self.executor.measures or images > 1) and precision.tells_taps(point.conv.K):
             return {}
-        x, w, y = exact_data(point.conv, images, rung.precision, self.settings.seed)
+        x, w, bias, y = exact_data(point.conv, images, rung.precision, self.settings.seed)
         at_once = min(cut.images_per_piece, images)
         few = Plan(cut.bound, images, at_once, cut.bound.device_bytes(at_once))
-        with open_rung(self.executor, few, x, w, transfer_named(point.transfer)) as opened:
+        with open_rung(self.executor, few, x, w, transfer_named(point.transfer), bias) as opened:
             wrong = int((opened.outputs() != y).sum())
             if rung.scratch and not wrong and (self.executor.measures or images > 1):
                 wrong = int((opened.outputs(stale=True) != y).sum())
@@ -289,7 +296,7 @@ class Runner:
         rung, layer = RUNGS[point.rung], self.layer(point)
         transfer = transfer_named(point.transfer)
         exact = self._exact(point, cut)
-        with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer) as opened:
+        with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer, layer.bias) as opened:
             facts: Record = {
                 **checked(*layer.check(opened.outputs(), rung.precision), **exact),
                 "pieces": len(cut.pieces),

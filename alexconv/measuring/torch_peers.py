@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from alexconv.cpu_reference.reference import with_border
 from alexconv.data import UNIFORM
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.interface import Executor
@@ -232,11 +233,17 @@ def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, preci
     for layer in layers:
         conv, border = layer.conv, 0 if padded else layer.conv.pad
         inner = layer.x[:N, :, border : conv.H - border, border : conv.W - border]
-        operands.append((uploaded(inner), uploaded(layer.w), conv.U, border))
+        if uneven := conv.padding[::2] != conv.padding[1::2]:  # torch has the same on both sides
+            inner = with_border(conv, inner)
+        around = (border, border) if uneven else (border + conv.top, border + conv.left)
+        bias = None if layer.bias is None else uploaded(layer.bias.reshape(1, -1, 1, 1)).flatten()
+        terms = {"stride": conv.strides, "padding": around, "dilation": conv.dilation, "groups": conv.groups}
+        operands.append((uploaded(inner), uploaded(layer.w), bias, terms, conv.relu))
 
     def enqueue() -> list[Any]:
         conv2d = torch.nn.functional.conv2d
-        return [conv2d(x, w, stride=stride, padding=border) for x, w, stride, border in operands]
+        outputs = [(conv2d(x, w, bias, **terms), relu) for x, w, bias, terms, relu in operands]
+        return [y.relu_() if relu else y for y, relu in outputs]
 
     def check(outputs: list[Any]) -> tuple[MaxError, float]:
         pairs = zip(layers, outputs, strict=True)

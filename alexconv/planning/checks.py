@@ -50,6 +50,7 @@ from alexconv.shapes import Conv
 Result = TypeVar("Result")
 
 USUAL, WALK, ANY = "usual", "walk", "any"  # kinds of data: see the module's text
+MOST_BIAS = 8  # of exact inputs
 DEVIATIONS = 30  # of the two random walks; see the module's text
 
 
@@ -258,8 +259,9 @@ def exact_inputs(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[n
     """
     generator = np.random.default_rng(seed)
     exact = precision.exact
-    w_most = max(1, min(3, exact.sum // conv.K))
-    x_sum = exact.sum // w_most  # the most that the sizes of a patch's inputs may add up to
+    most_sum = exact.sum - MOST_BIAS if conv.bias else exact.sum
+    w_most = max(1, min(3, most_sum // conv.K))
+    x_sum = most_sum // w_most  # the most that the sizes of a patch's inputs may add up to
     w = generator.integers(1, w_most + 1, conv.w_shape()) * generator.choice((-1, 1), conv.w_shape())
     mean = 0.8 * x_sum / conv.K
     most = max(1, min(exact.value, int(2 * mean)))
@@ -267,11 +269,17 @@ def exact_inputs(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[n
     x[generator.random(x.shape) >= mean / (most * (most + 1) / (2 * most + 1))] = 0
     while (excess := largest_sum(conv, np.abs(x))) > x_sum:
         x[generator.random(x.shape) > 0.95 * x_sum / excess] = 0
-    powers = (
-        np.resize(steps, count).reshape(-1, 1, 1, 1) for steps, count in zip(exact.powers, (N, conv.M), strict=True)
-    )
+    scales = ((0,), (0,)) if conv.bias else exact.powers  # a bias has no image's power
+    powers = (np.resize(steps, count).reshape(-1, 1, 1, 1) for steps, count in zip(scales, (N, conv.M), strict=True))
     scaled = (np.ldexp(values.astype(np.float32), power) for values, power in zip((x, w), powers, strict=True))
     return tuple(values.astype(np.float32) for values in scaled)
+
+
+def exact_bias(conv: Conv, seed: int) -> np.ndarray | None:
+    """A bias ``[M]`` for exact inputs: integers; None for a layer without one."""
+    if not conv.bias:
+        return None
+    return np.random.default_rng(seed).integers(-MOST_BIAS, MOST_BIAS + 1, conv.M).astype(np.float32)
 
 
 def nearby(values: np.ndarray, precision: Precision, seed: int) -> np.ndarray:
@@ -283,6 +291,8 @@ def nearby(values: np.ndarray, precision: Precision, seed: int) -> np.ndarray:
 
 def largest_sum(conv: Conv, x: np.ndarray) -> int:
     """The largest sum of a patch of ``x [N][C][H][W]``."""
-    planes = x.sum(axis=1)
-    bands = sum(planes[:, r : conv.H - conv.R + 1 + r] for r in range(conv.R))
-    return int(sum(bands[:, :, s : conv.W - conv.S + 1 + s] for s in range(conv.S)).max())
+    (top, bottom, left, right), (apart, columns_apart) = conv.padding, conv.dilation
+    sums = np.pad(x.sum(axis=1), ((0, 0), (top, bottom), (left, right)))  # [N][H][W], with the padding
+    for axis, taps, step in ((1, conv.R, apart), (2, conv.S, columns_apart)):
+        sums = np.lib.stride_tricks.sliding_window_view(sums, (taps - 1) * step + 1, axis)[..., ::step].sum(axis=-1)
+    return int(sums.max())

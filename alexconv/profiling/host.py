@@ -34,7 +34,8 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     rung, conv = RUNGS[point.rung], point.conv
     program: HostProgram = executor.load(plan.bound)
     x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, plan.images_per_piece), conv.w_shape()))
-    opened = HostBuffers(executor.runtime, program, plan, x, w)
+    bias = np.zeros(conv.M, rung.dtype) if conv.bias else None
+    opened = HostBuffers(executor.runtime, program, plan, x, w, bias=bias)
     opened.bring_in(0, plan.images_per_piece)
     buffers = opened.buffers
     named = program.arguments(0, plan.bound.micro_batch(plan.images_per_piece), buffers)

@@ -48,7 +48,7 @@ def key(executor: Executor, rung: Rung, conv: Conv, N: int) -> Record:
     return {
         "version": _VERSION,
         "device": _device(executor),
-        "conv": asdict(conv),
+        "conv": conv.facts(),
         "N": N,
         "rung": rung.name,
         "kernel": _kernel(executor, rung, conv, N, rung.resolve(conv, {}, N, executor.device)),

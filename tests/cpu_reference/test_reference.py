@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +36,29 @@ def arrays(conv: Conv, N: int, seed: int = 0) -> Arrays:
     return data.images("test", 1, conv, 0, N, seed), data.filters("test", 1, conv, seed)
 
 
-def by_definition(conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32]) -> NDArray[np.float64]:
+def patches(conv: Conv, x: NDArray[np.float32]) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+    """Each output's row and column, and the inputs ``[N][C][R][S]`` under it, one by one."""
+    for e, f in np.ndindex(conv.E, conv.F):
+        patch = np.zeros((len(x), conv.C, conv.R, conv.S))
+        for r, s in np.ndindex(conv.R, conv.S):
+            h = e * conv.U + r * conv.dilation_rows - conv.top
+            w = f * (conv.V or conv.U) + s * conv.dilation_columns - conv.left
+            if 0 <= h < conv.H and 0 <= w < conv.W:
+                patch[:, :, r, s] = x[:, :, h, w]
+        yield e, f, patch
+
+
+def by_definition(
+    conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32], bias: NDArray[np.float32] | None = None
+) -> NDArray[np.float64]:
     y = np.zeros(conv.y_shape(len(x)))
-    for e in range(conv.E):
-        for f in range(conv.F):
-            patch = x[:, :, e * conv.U : e * conv.U + conv.R, f * conv.U : f * conv.U + conv.S]
-            y[:, :, e, f] = np.einsum("ncrs,mcrs->nm", patch.astype(np.float64), w.astype(np.float64))
-    return y
+    C, M = conv.C // conv.groups, conv.M // conv.groups
+    for e, f, patch in patches(conv, x):
+        for m in range(conv.M):
+            first = m // M * C
+            y[:, m, e, f] = np.einsum("ncrs,crs->n", patch[:, first : first + C], w[m].astype(np.float64))
+    y += 0 if bias is None else bias[:, None, None]
+    return np.maximum(y, 0) if conv.relu else y
 
 
 @st.composite
@@ -58,6 +76,57 @@ def test_reference_is_the_definition_on_odd_shapes(conv: Conv, N: int, seed: int
     y = reference(conv, x, w)
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, by_definition(conv, x, w), rtol=2.0**-23, atol=1e-13)
+
+
+@st.composite
+def network_convs(draw: st.DrawFn) -> Conv:
+    groups, few, sides = draw(st.integers(1, 3)), st.integers(1, 3), st.integers(0, 3)
+    R, S, apart, columns_apart = draw(few), draw(few), draw(few), draw(few)
+    top, bottom, left, right = draw(sides), draw(sides), draw(sides), draw(sides)
+    H = draw(st.integers(max(1, (R - 1) * apart + 1 - top - bottom), 11))
+    W = draw(st.integers(max(1, (S - 1) * columns_apart + 1 - left - right), 11))
+    C, M = groups * draw(few), groups * draw(few)
+    apart_both = {"dilation_rows": apart, "dilation_columns": columns_apart}
+    around = {"top": top, "bottom": bottom, "left": left, "right": right}
+    more = {"groups": groups, "bias": draw(st.booleans()), "relu": draw(st.booleans())}
+    return Conv(C, H, W, M, R, S, draw(few), V=draw(sides), **around, **apart_both, **more)
+
+
+@given(conv=network_convs(), N=st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_reference_is_the_definition_for_all_that_networks_have(conv: Conv, N: int) -> None:
+    (x, w), bias = arrays(conv, N), data.biases("test", 1, conv) if conv.bias else None
+    np.testing.assert_allclose(reference(conv, x, w, bias), by_definition(conv, x, w, bias), rtol=2.0**-23, atol=1e-13)
+    norms = np.broadcast_to(
+        patch_norms(conv, x)[:, None] if conv.groups == 1 else patch_norms(conv, x), (N, conv.M, conv.E, conv.F)
+    )
+    C, M = conv.C // conv.groups, conv.M // conv.groups
+    for e, f, patch in patches(conv, x):
+        for m in range(conv.M):
+            seen = patch[:, m // M * C :][:, :C].reshape(N, -1)
+            np.testing.assert_allclose(norms[:, m, e, f], np.sqrt((seen**2).sum(axis=1) + conv.bias), rtol=1e-6)
+
+
+def test_relu_keeps_what_is_not_a_number() -> None:
+    conv = Conv(C=1, H=1, W=3, M=1, R=1, S=1, bias=True, relu=True)
+    x, w = np.array([np.nan, -1, 2], np.float32).reshape(conv.x_shape(1)), np.ones(conv.w_shape(), np.float32)
+    np.testing.assert_array_equal(reference(conv, x, w, np.array([-1], np.float32)).ravel(), [np.nan, 0, 1])
+
+
+def test_a_layer_of_before_is_described_as_before() -> None:
+    conv = WORKLOADS["alexnet"].layer(2)
+    assert conv.facts() == {"C": 96, "H": 31, "W": 31, "M": 256, "R": 5, "S": 5, "U": 1, "pad": 2}
+    padded = Conv(C=96, H=27, W=27, M=256, R=5, S=5, top=2, bottom=2, left=2, right=2)
+    assert padded.with_border() == replace(conv, pad=0)
+    assert padded.facts() == {
+        **padded.with_border().facts(),
+        "H": 27,
+        "W": 27,
+        "top": 2,
+        "bottom": 2,
+        "left": 2,
+        "right": 2,
+    }
 
 
 @pytest.mark.parametrize("tile_columns", [1, 7, 64, 10_000])

@@ -133,13 +133,25 @@ class Torch:
         operation() if self.captured is None else self.captured.append(operation)
         return y
 
-    def conv2d(self, x: Tensor, w: Tensor, *, stride: int, padding: int) -> Tensor:
-        self.paddings.append(padding)
+    def conv2d(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        *,
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+        dilation: tuple[int, int],
+        groups: int,
+    ) -> Tensor:
+        assert padding[0] == padding[1]
+        self.paddings.append(padding[0])
         N, C, H, W = x.values.shape
         M, _, R, S = w.values.shape
-        conv = Conv(C, H + 2 * padding, W + 2 * padding, M, R, S, stride, padding)
-        border = ((0, 0), (0, 0), (padding, padding), (padding, padding))
-        arrays = np.pad(x.values.astype(np.float32), border), w.values.astype(np.float32)
+        around = dict(zip(("top", "bottom", "left", "right"), np.repeat(padding, 2).tolist(), strict=True))
+        apart = {"dilation_rows": dilation[0], "dilation_columns": dilation[1], "groups": groups}
+        conv = Conv(C, H, W, M, R, S, stride[0], V=stride[1], bias=bias is not None, **around, **apart)
+        arrays = [each.values.astype(np.float32) for each in (x, w, bias) if each]
         return self._enqueue((N, M, conv.E, conv.F), lambda: reference(conv, *arrays))
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.executors.cuda.watched import WatchedArrays
 from alexconv.executors.interface import NAN_BYTE, Suspect, Values, fill_with_nan
 from alexconv.executors.sampling import Samples, repeat
+from alexconv.kernels.rung import BIAS
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Transfer
 from alexconv.records.store import Record
@@ -131,8 +132,16 @@ class CudaBuffers:
     y: Values  # in the layout of the rung, on the host
 
     def __init__(
-        self, executor: "CudaExecutor", program: "CudaProgram", plan: Plan, x: Values, w: Values, transfer: Transfer
+        self,
+        executor: "CudaExecutor",
+        program: "CudaProgram",
+        plan: Plan,
+        x: Values,
+        w: Values,
+        transfer: Transfer,
+        bias: Values | None = None,
     ) -> None:
+        self.bias = bias
         self.executor, self.program, self.plan, self.transfer = executor, program, plan, transfer
         self.driver, self.stream = executor.driver, executor.stream
         self.conv, self.dtype = program.bound.conv, x.dtype
@@ -171,8 +180,12 @@ class CudaBuffers:
         return {"w": filters, **self.prepared_set()}
 
     def prepared_set(self) -> dict[str, int]:
-        """Addresses of what is prepared from the filters."""
-        return {name: self.allocate(nbytes, name) for name, nbytes in self.prepared_bytes.items()}
+        """Addresses of what is prepared from the filters, and of the bias."""
+        found = {name: self.allocate(nbytes, name) for name, nbytes in self.prepared_bytes.items()}
+        if self.bias is not None:
+            found[BIAS] = self.allocate(self.bias.nbytes, BIAS)
+            self.executor.upload(found[BIAS], self.bias, self.stream)
+        return found
 
     def buffer_set(self, names: list[str], filters: dict[str, int]) -> dict[str, int]:
         """Addresses of one piece's arrays, with those of the filters."""
@@ -262,7 +275,7 @@ class CopiedBuffers(CudaBuffers):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        _, _, plan, x, w, transfer = arguments
+        _, _, plan, x, w, transfer, _ = arguments
         y_shape = self.program.bound.rung.y_shape(self.conv, plan.N)
         if transfer.page_locked:
             self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
@@ -327,7 +340,7 @@ class StreamedBuffers(CudaBuffers):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        _, _, plan, x, w, transfer = arguments
+        _, _, plan, x, w, transfer, _ = arguments
         self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
         self.y = self.driver.pagelocked_empty(self.program.bound.rung.y_shape(self.conv, plan.N), self.dtype)
         self._filters = self.filter_set(w)
@@ -477,7 +490,7 @@ class ManagedBuffers(CudaBuffers):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        _, _, plan, x, w, transfer = arguments
+        _, _, plan, x, w, transfer, _ = arguments
         self.x, self.w = (self._managed(values.shape) for values in (x, w))
         self.y = self._managed(self.program.bound.rung.y_shape(self.conv, plan.N))
         np.copyto(self.x, x)

@@ -196,10 +196,12 @@ class CudaExecutor:
         """Copies an array to the device before anything that any stream gets next."""
         self.driver.memcpy_htod(address, values)
 
-    def open(self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
+    def open(
+        self, program: CudaProgram, plan: Plan, x: Values, w: Values, transfer: Transfer, bias: Values | None = None
+    ) -> Buffers:
         """Allocates the arrays of a plan; raises OutOfMemory."""
         with self.errors(program.bound.rung.name):
-            opened: Buffers = transfer.opener(self)(self, program, plan, x, w, transfer)
+            opened: Buffers = transfer.opener(self)(self, program, plan, x, w, transfer, bias)
             return opened
 
     @contextmanager

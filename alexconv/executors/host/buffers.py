@@ -15,7 +15,7 @@ from alexconv.executors.interface import Suspect, Values, fill_with_nan
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import TensorMap
+from alexconv.kernels.rung import BIAS, TensorMap
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Transfer
 from alexconv.records.store import Record
@@ -79,17 +79,24 @@ class HostBuffers:
         x: Values,
         w: Values,
         transfer: Transfer | None = None,
+        bias: Values | None = None,
     ) -> None:
         self.program, self.plan, self.x, self.dtype = program, plan, x, x.dtype
         bound, rung = program.bound, program.bound.rung
         prepared = bound.prepared_bytes()
         sizes = {**bound.piece_bytes(plan.images_per_piece), "w": w.nbytes, **prepared}
+        if bias is not None:
+            sizes[BIAS] = bias.nbytes
         self.buffers = {name: executor.allocate(size, name) for name, size in sizes.items()}
-        self.kept = {"x", "w", *prepared}  # from one piece to the next, and never written by its launches
+        self.kept = {"x", "w", *prepared} | (
+            {BIAS} & sizes.keys()
+        )  # from one piece to the next, and never written by its launches
         if rung.constant_symbol:
             program.module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
         else:
             self.buffers["w"].array(w.dtype, w.shape)[:] = w
+        if bias is not None:
+            self.buffers[BIAS].array(bias.dtype, bias.shape)[:] = bias
         for name in prepared:
             fill_with_nan(self.buffers[name].bytes)
         with self.buffers["x"].read_only(), self.buffers["w"].read_only():

@@ -67,9 +67,11 @@ class HostExecutor:
         module = self.runtime.compile(bound.rung.path, bound.macros, bound.entries())
         return HostProgram(module, bound)
 
-    def open(self, program: HostProgram, plan: Plan, x: Values, w: Values, transfer: Transfer) -> Buffers:
+    def open(
+        self, program: HostProgram, plan: Plan, x: Values, w: Values, transfer: Transfer, bias: Values | None = None
+    ) -> Buffers:
         """Allocates the buffers of a plan."""
-        opened: Buffers = transfer.opener(self)(self.runtime, program, plan, x, w, transfer)
+        opened: Buffers = transfer.opener(self)(self.runtime, program, plan, x, w, transfer, bias)
         return opened
 
     def health(self) -> Record:
