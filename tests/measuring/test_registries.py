@@ -43,7 +43,7 @@ class Noted(HostBuffers):
 
     def __init__(self, *arguments) -> None:
         super().__init__(*arguments)
-        self.opened.append(arguments[-1].name)
+        self.opened.append(arguments[5].name)
 
 
 class NumpyRunner:
