@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ Arguments = ParamSpec("Arguments")
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _CLOSED_PIPE = 141  # 128 + SIGPIPE
 PRECISION_NOTE = "(half: fp16 accumulation; fp16: fp32 accumulation)"  # of the --precision options' help
+FOLDERS = re.compile(r"(?:^|(?<==))/(?:[^/]*/)*(?=[^/])")  # of an absolute path
 _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
@@ -70,8 +72,12 @@ def program(module: str) -> str:
 
 
 def command_line(module: str, arguments: Sequence[str] | None) -> str:
-    """The command as typed, such that a shell reads it; ``arguments`` None: those of this process."""
-    return f"{program(module)} {shlex.join(sys.argv[1:] if arguments is None else arguments)}"
+    """The command as typed, such that a shell reads it; ``arguments`` None: those of this process.
+
+    Absolute paths lose their folders: records travel, and where somebody keeps files is not part of a measurement.
+    """
+    words = sys.argv[1:] if arguments is None else arguments
+    return f"{program(module)} {shlex.join(FOLDERS.sub('', word) for word in words)}"
 
 
 class Forgiving:

@@ -138,3 +138,9 @@ def test_the_reference_counts_the_images_of_all_layers(monkeypatch, capsys):
     assert counts == sorted(counts)
     assert all(count > 3 for count in heard[second + 1 :])
     assert capsys.readouterr().out.splitlines()[3].split()[:3] == ["all", "3", "6"]
+
+
+def test_a_recorded_command_names_no_absolute_folder():
+    words = ["--out", "/home/someone/some where/r.jsonl", "--kernel=/srv/k.cu", "results/a.jsonl", "--mix", "1=a:B=2"]
+    shown = shlex.split(command_line("alexconv.run", words))[3:]
+    assert shown == ["--out", "r.jsonl", "--kernel=k.cu", "results/a.jsonl", "--mix", "1=a:B=2"]
