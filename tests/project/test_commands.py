@@ -74,7 +74,7 @@ def test_profiles_name_their_device_host_and_command(tmp_path):
     words = ["--backend", "host", *chosen, "--out", str(out)]
     assert profile.main(words) == 0
     (found,) = recorded(out, "profile")
-    assert shlex.split(found["run"]["command"]) == ["python", "-m", "alexconv.profile", *words]
+    assert shlex.split(found["run"]["command"]) == ["python", "-m", "alexconv.profile", *words[:-1], out.name]
 
 
 def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_ceilings_name_their_device_host_and_command(tmp_path, monkeypatch):
     assert found["tensor"] == tensor
     assert found["device"]["number"] == 3
     assert found["host"]["cores"] >= 1
-    assert found["run"]["command"] == f"python -m alexconv.ceilings --device 3 --out {out}"
+    assert found["run"]["command"] == f"python -m alexconv.ceilings --device 3 --out {out.name}"
 
 
 def test_a_process_s_age_counts_from_its_start():
