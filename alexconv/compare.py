@@ -33,7 +33,7 @@ from alexconv.records.store import AXES, Record, Records, identity, read
 FASTER, SLOWER, SAME, UNCLEAR = VERDICTS = ("FASTER", "SLOWER", "SAME", "UNCLEAR")
 MARGIN = 0.03
 MOST_NUMBERS, MOST_LETTERS = 10, 40  # shown of unreadable lines, and of a value
-FIGURES = ("kernel", "kernel_cold", "total", "h2d", "d2h")
+FIGURES = ("kernel", "kernel_cold", "kernel_sustained", "prepare", "total", "h2d", "d2h")
 
 
 @dataclass(frozen=True)

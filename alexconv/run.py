@@ -110,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
     add("--tuned", action="store_true", help="use the constants that alexconv.tune has found on this device")
-    add("--peers", choices=tuple(PEERS), help="time cuDNN and cuBLAS too, as torch calls them, on the same points")
+    add("--peers", choices=tuple(PEERS), help="time cuDNN too, as torch calls it and cuBLAS, or each of its plans")
     add(
         "--together",
         "--sequence",
@@ -127,6 +127,13 @@ def parser() -> argparse.ArgumentParser:
     add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
     add("--memory-budget", type=size, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
     add("--seconds", type=duration, default=SECONDS, help=f"time for the samples of a figure (default: {SECONDS})")
+    add(
+        "--sustained",
+        type=duration,
+        default=0.0,
+        metavar="SECONDS",
+        help="time kernels once more, in a row, after so long under load",
+    )
     add(
         "--time-limit",
         type=positive,
@@ -297,7 +304,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.resume:
         say.print(f"{len(kept)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
     todo = [job for job in jobs if job.name not in kept]
-    method = {"sampling": stopping_rule(settings.seconds)} if runner.times else {}
+    executor.sustained = options.sustained
+    method: Record = {"sampling": stopping_rule(settings.seconds)} if runner.times else {}
+    method |= {"sustained_seconds": options.sustained} if options.sustained else {}
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments), **method)
     finish = exits_cleanly(partial(conclude, say, options, jobs, kept))
     limit = options.time_limit or executor.time_limit

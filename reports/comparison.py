@@ -252,12 +252,13 @@ class Frontier:
 
 
 def peer_title(name: str) -> str:
-    """What a peer is, in words: ``torch-nchw-fp32`` is cuDNN through torch."""
+    """What a peer is, in words: ``torch-nchw-fp32`` is cuDNN through torch, ``cudnn-nchw-fp32`` its fastest plan."""
     if name == GEMM:
         return "cuBLAS GEMM fp32"
     library, _, contract = name.partition("-")
     layout, _, precision = contract.partition("-")
-    return f"cuDNN {layout.upper()} {precision}" if library == "torch" else name
+    words = {"torch": "cuDNN", "cudnn": "cuDNN's fastest plan"}.get(library)
+    return f"{words} {layout.upper()} {precision}" if words else name
 
 
 def hot(point: Measured | None) -> float | None:

@@ -7,7 +7,7 @@ set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
 venv=$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/python
 python=${PYTHON:-$([[ -x $venv ]] && echo "$venv" || echo python3)}
-all="ceilings study transfers scaling lenet tune accuracy frontier data hard profile sanitizers frontier_sanitizers"
+all="ceilings study transfers scaling lenet tune accuracy frontier sustained second_opinion data hard profile sanitizers frontier_sanitizers"
 status=0
 stages=${STAGES:-${PARTS:-$all}}
 for what in $stages; do
@@ -85,6 +85,15 @@ frontier() {  # rungs and peers interleaved, in one process for each file
         --rungs wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
     stage frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
+}
+
+sustained() {  # the leading rungs and cuDNN once more without rests between runs, after 0.3 s under load
+    stage frontier-sustained --layers 1-5 --N 128 --peers torch --no-baseline --sustained 0.3 --seconds 0.1 \
+        --rungs wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
+}
+
+second_opinion() {  # every plan of cuDNN's, by its own frontend
+    stage frontier-plans --layers 1-5 --N 128 --rungs wgmma-half --peers cudnn --no-baseline
 }
 
 data() {  # the same points on other data: power, and so time, depend on it

@@ -73,6 +73,7 @@ class Executor(Protocol):
     measures: bool  # whether its runs have times
     usual_batch: int  # images, where none are asked for
     time_limit: float  # seconds for a point, beyond which its kernel counts as endless
+    sustained: float  # seconds of runs in a row after which kernels are timed once more, 0 for never
     device: Device  # what the ladder has to know of it
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alexconv.executors.interface import Executor
-from alexconv.measuring import torch_peers
+from alexconv.measuring import cudnn_peers, torch_peers
 from alexconv.planning.points import LayerSequence, Point
 
 
@@ -33,5 +33,12 @@ PEERS: dict[str, Peer] = {
         torch_peers.TorchRunner,
         torch_peers.peer_points,
         torch_peers.peer_sequences,
-    )
+    ),
+    "cudnn": Peer(
+        tuple(torch_peers.DTYPES),
+        cudnn_peers.import_cudnn,
+        cudnn_peers.CudnnRunner,
+        cudnn_peers.peer_points,
+        cudnn_peers.peer_sequences,
+    ),
 }

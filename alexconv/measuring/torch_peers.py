@@ -1,9 +1,10 @@
 """torch as a peer: cuDNN and cuBLAS as torch calls them.
 
-``torch-LAYOUT-PRECISION`` is cuDNN's convolution as torch calls it: whatever cuDNN's own benchmark of its engines finds
-fastest for the shape, in fp32, in tf32 and in fp16.  ``torch-gemm-fp32`` is one product of cuBLAS in fp32 of the
-layer's size, M x K by K x N E F, on random matrices: what the arithmetic of the layer costs without the gathering.
-``...-together`` are several layers one after the other in one graph.
+``torch-LAYOUT-PRECISION`` is cuDNN's convolution as torch calls it: whatever a benchmark of all its engines finds
+fastest for the shape, in fp32, in tf32 and in fp16.  A record names the kernels, and the bytes of their workspace.
+``torch-gemm-fp32`` is one product of cuBLAS in fp32 of the layer's size, M x K by K x N E F, on random matrices: what
+the arithmetic of the layer costs without the gathering.  ``...-together`` are several layers one after the other in one
+graph.
 
 A peer's work is recorded as a CUDA graph on the executor's own stream, checked as a rung's is, and timed by the same
 function.  torch is imported only here and only when asked for; it shares the primary context.
@@ -11,7 +12,7 @@ function.  torch is imported only here and only when asked for; it shares the pr
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from math import nan, prod
@@ -23,7 +24,9 @@ import numpy as np
 from alexconv.cpu_reference.reference import with_border
 from alexconv.data import UNIFORM
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
+from alexconv.executors.cuda.graphs import kernel_names
 from alexconv.executors.interface import Executor
+from alexconv.executors.sampling import Samples
 from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
 from alexconv.planning.checks import PRECISIONS, MaxError, worst
 from alexconv.planning.layouts import LAYOUTS
@@ -36,6 +39,7 @@ from alexconv.shapes import Conv
 DTYPES: dict[str, type[np.generic]] = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
 FP32_PRECISION = {"fp32": "ieee", "tf32": "tf32", "fp16": "tf32"}  # of cuDNN's convolutions, as torch names it
 TRANSFER = "pageable"  # reports put peers, which copy nothing, beside the rungs under the study's transfer
+ALL_ENGINES = 0  # as torch's benchmark_limit, which is 10 unless told otherwise
 WARM_UPS = 3  # the first finds the fastest engine, which may not happen during a capture
 SAMPLED_COLUMNS = 64  # of a product, checked against float64
 
@@ -96,6 +100,7 @@ class Work:
 
     enqueue: Callable[[], list[Any]]
     check: Callable[[list[Any]], tuple[MaxError, float]]  # the worst error of these outputs, and its tolerance
+    about: Record = field(default_factory=dict)  # what a record says of it
 
 
 class TorchRunner:
@@ -108,12 +113,13 @@ class TorchRunner:
         self._kept: tuple[object, list[Layer]] = (None, [])
 
     def versions(self) -> Record:
-        """torch, its cuDNN and its CUDA."""
+        """torch, its cuDNN and its CUDA, and how many engines its benchmark tries."""
         cudnn = self._torch.backends.cudnn.version()
         return {
             "torch": str(self._torch.__version__),
             "cudnn": f"{cudnn // 10000}.{cudnn % 10000 // 100}.{cudnn % 100}",
             "cuda": self._torch.version.cuda,
+            "engines": "all",
         }
 
     def key(self, point: Point | LayerSequence) -> str:
@@ -140,12 +146,14 @@ class TorchRunner:
             needed = self._bytes_needed(point)
             if point.rung == GEMM:
                 best = self._ran(partial(product_of, self._torch, layers[0].conv, point.N, layers[0].seed), point)
+                peer |= best.pop("found")
             else:
                 variants = [True, False] if any(layer.conv.pad for layer in layers) else [True]
-                tried = {padded: self._ran(self._convolution(point, layers, padded), point) for padded in variants}
+                tried = {padded: self._ran(partial(self._work, point, layers, padded), point) for padded in variants}
                 padded = min(tried, key=lambda padded: rank(tried[padded]))
                 best = tried[padded]
                 peer |= {"padded_input": padded, "variants": [facts_of(*found) for found in tried.items()]}
+                peer |= best.pop("found")
         whole = {"pieces": 1, "images_per_piece": point.N, "planned_constants": {}, "launches": []}
         return {**best, **whole, "device_bytes": needed, "peer": peer}
 
@@ -179,31 +187,56 @@ class TorchRunner:
             raise Skip(f"needs {needed / MEBIBYTE:.1f} MiB of device memory, the budget is {budget / MEBIBYTE:.1f}")
         return needed
 
-    def _convolution(self, point: Point | LayerSequence, layers: Sequence[Layer], padded: bool) -> Callable[[], Work]:
+    def _work(self, point: Point | LayerSequence, layers: Sequence[Layer], padded: bool) -> Work:
+        """The point's convolutions, ready to be enqueued."""
         layout = point.rung.split("-")[1]
-        return partial(convolutions, self._torch, layers, point.N, layout, point.precision, padded=padded)
+        return convolutions(self._torch, layers, point.N, layout, point.precision, padded=padded)
 
     def _ran(self, make: Callable[[], Work], point: Point | LayerSequence) -> Record:
         """Captures, checks and times a work, whose memory is given back."""
         torch, settings = self._torch, self._runner.settings
-        work, graph = make(), torch.cuda.CUDAGraph()
+        work, graph = make(), torch.cuda.CUDAGraph(keep_graph=True)
         with chosen_engines(torch, point.precision):
             for _ in range(WARM_UPS):
                 work.enqueue()
+            workspace = workspace_of(torch, work)
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="relaxed"):
                 outputs = work.enqueue()
+        names = kernel_names(graph.raw_cuda_graph())
+        graph.instantiate()
         for output in outputs:
             output.fill_(nan)
         graph.replay()
         facts = checked(*work.check(outputs))
         if facts["status"] == "ok":
-            measure = partial(self.executor.time, [graph.replay])
-            facts |= timed(self.executor, measure, settings.seconds) if settings.timed else {"samples": {}}
+            facts |= self._timed(graph.replay) if settings.timed else {"samples": {}}
+        facts["found"] = {"kernels": names, "workspace_bytes": workspace, **work.about}
         self._stream.synchronize()
         graph.reset()
         del work, outputs
         torch.cuda.empty_cache()
         return facts
+
+    def _timed(self, enqueue: Callable[[], None]) -> Record:
+        """Times as a rung's are taken, and what the device says of itself under this load."""
+        under_load: Record = {}
+
+        def measure(seconds: float) -> Samples:
+            samples: Samples = self.executor.time([enqueue], seconds)
+            under_load.update(self.executor.under_load([enqueue], samples))
+            return samples
+
+        return timed(self.executor, measure, self._runner.settings.seconds) | {"under_load": under_load}
+
+
+def workspace_of(torch: Any, work: Work) -> int:
+    """Bytes that a work takes on the device besides its inputs and outputs, once its engines are chosen."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    outputs = work.enqueue()
+    most, kept = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
+    del outputs
+    return int(most - kept)
 
 
 def each_layer(point: Point | LayerSequence) -> list[Point]:
@@ -223,33 +256,53 @@ def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, preci
 
     ``padded`` gives torch the planes with their zero border, as rungs get them; otherwise torch pads.
     """
+    operands = [operands_of(torch, layer, N, layout, precision, padded=padded) for layer in layers]
+
+    def enqueue() -> list[Any]:
+        return [each.output(torch) for each in operands]
+
+    return Work(enqueue, partial(check_of, layers, precision))
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Input, filters and bias of a convolution on the device, and the rows and columns of zeros that it has to add."""
+
+    x: Any
+    w: Any
+    bias: Any
+    conv: Conv
+    around: tuple[int, int]
+
+    def output(self, torch: Any) -> Any:
+        """torch's convolution."""
+        conv = self.conv
+        terms = {"stride": conv.strides, "padding": self.around, "dilation": conv.dilation, "groups": conv.groups}
+        y = torch.nn.functional.conv2d(self.x, self.w, self.bias, **terms)
+        return y.relu_() if conv.relu else y
+
+
+def operands_of(torch: Any, layer: Layer, N: int, layout: str, precision: str, *, padded: bool) -> Operands:
+    """A layer's first N images and its filters, uploaded; see ``convolutions``."""
     memory = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
 
     def uploaded(values: np.ndarray) -> Any:
         values = np.ascontiguousarray(values, DTYPES[precision])
         return torch.from_numpy(values).to("cuda").contiguous(memory_format=memory)
 
-    operands = []
-    for layer in layers:
-        conv, border = layer.conv, 0 if padded else layer.conv.pad
-        inner = layer.x[:N, :, border : conv.H - border, border : conv.W - border]
-        if uneven := conv.padding[::2] != conv.padding[1::2]:  # torch has the same on both sides
-            inner = with_border(conv, inner)
-        around = (border, border) if uneven else (border + conv.top, border + conv.left)
-        bias = None if layer.bias is None else uploaded(layer.bias.reshape(1, -1, 1, 1)).flatten()
-        terms = {"stride": conv.strides, "padding": around, "dilation": conv.dilation, "groups": conv.groups}
-        operands.append((uploaded(inner), uploaded(layer.w), bias, terms, conv.relu))
+    conv, border = layer.conv, 0 if padded else layer.conv.pad
+    inner = layer.x[:N, :, border : conv.H - border, border : conv.W - border]
+    if uneven := conv.padding[::2] != conv.padding[1::2]:  # torch has the same on both sides
+        inner = with_border(conv, inner)
+    around = (border, border) if uneven else (border + conv.top, border + conv.left)
+    bias = None if layer.bias is None else uploaded(layer.bias.reshape(1, -1, 1, 1)).flatten()
+    return Operands(uploaded(inner), uploaded(layer.w), bias, conv, around)
 
-    def enqueue() -> list[Any]:
-        conv2d = torch.nn.functional.conv2d
-        outputs = [(conv2d(x, w, bias, **terms), relu) for x, w, bias, terms, relu in operands]
-        return [y.relu_() if relu else y for y, relu in outputs]
 
-    def check(outputs: list[Any]) -> tuple[MaxError, float]:
-        pairs = zip(layers, outputs, strict=True)
-        return worst([layer.check(output.cpu().numpy(), precision) for layer, output in pairs])
-
-    return Work(enqueue, check)
+def check_of(layers: Sequence[Layer], precision: str, outputs: list[Any]) -> tuple[MaxError, float]:
+    """The worst error of the layers' outputs, and its tolerance."""
+    pairs = zip(layers, outputs, strict=True)
+    return worst([layer.check(output.cpu().numpy(), precision) for layer, output in pairs])
 
 
 def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:
@@ -277,19 +330,19 @@ def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:
 
 @contextmanager
 def chosen_engines(torch: Any, precision: str) -> Iterator[None]:
-    """cuDNN benchmarks its engines, and fp32 stays fp32 unless the precision is another; then all is as it was.
+    """cuDNN benchmarks all its engines, and fp32 stays fp32 unless the precision is another; then all is as it was.
 
     A capture keeps what it was made with, so replays need none of this.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision
+    before = cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision
     try:
-        cudnn.benchmark = True
+        cudnn.benchmark, cudnn.benchmark_limit = True, ALL_ENGINES
         cudnn.conv.fp32_precision = FP32_PRECISION[precision]
         matmul.fp32_precision = "ieee"
         yield
     finally:
-        cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision = before
+        cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision = before
 
 
 def rank(facts: Record) -> tuple[bool, float]:

@@ -105,18 +105,15 @@ class Instruction:
 @cache
 def find_nvdisasm() -> str:
     """nvdisasm on the PATH, beside nvcc, or of the wheel nvidia-cuda-nvdisasm; raises MissingTool."""
-    found = shutil.which("nvdisasm")
-    if not found:
-        try:
-            beside = Path(find_nvcc()).resolve().parent / "nvdisasm"
-        except MissingTool:
-            beside = Path("nvdisasm")
-        found = shutil.which(beside) or program_of_wheel(NVDISASM_WHEEL, "nvdisasm")
-    if not found:
-        raise MissingTool(
-            "nvdisasm is not on this machine: pip install 'alexconv[predict]', or install the CUDA toolkit's"
-        )
-    return str(found)
+    if found := shutil.which("nvdisasm"):
+        return found
+    try:
+        beside = shutil.which(str(Path(find_nvcc()).resolve().parent / "nvdisasm"))
+    except MissingTool:
+        beside = None
+    if found := beside or program_of_wheel(NVDISASM_WHEEL, "nvdisasm"):
+        return str(found)
+    raise MissingTool("nvdisasm is not on this machine: pip install 'alexconv[predict]', or install the CUDA toolkit's")
 
 
 def disassembled(cubin: bytes) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.measuring import torch_peers
+from alexconv.measuring import cudnn_peers, torch_peers
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.points import Point
 from alexconv.records.names import SEQUENCE_SUFFIX
@@ -37,6 +37,31 @@ def test_a_peer_is_right_and_timed(runner, point):
     assert record["status"] == "ok", record["reason"]
     assert {"kernel", "kernel_cold"} == set(record["samples"])
     assert all(min(values) > 0 for values in record["samples"].values())
+    assert record["peer"]["kernels"]
+    assert record["peer"]["workspace_bytes"] >= 0
+    assert 100 < record["under_load"]["clock_mhz"] < 4000
+    assert record["health"][0].keys() >= {"power_w", "temperature_c"}
+
+
+def test_every_plan_of_cudnns_is_tried_and_the_fastest_is_right(cuda):
+    pytest.importorskip("cudnn")
+    modules = cudnn_peers.import_cudnn(cuda)
+    for point in cudnn_peers.peer_points(POINTS[2:3]):
+        record = cudnn_peers.CudnnRunner(modules, cuda, Runner(cuda, POINTS, Settings(seconds=0.0))).record(point)
+        assert record["status"] == "ok", record["reason"]
+        assert record["peer"]["plans"][0]["tried"] > 1
+        assert record["peer"]["kernels"]
+
+
+def test_sustained_times_are_a_figure_of_rungs_and_peers(cuda, runner, monkeypatch):
+    monkeypatch.setattr(cuda, "sustained", 0.05)
+    rung = Runner(cuda, POINTS, Settings(seconds=0.0, baseline=False)).record(POINTS[2])
+    peer = runner.record(torch_peers.peer_points(POINTS[2:3])[0])
+    assert rung["audit"]["sustained"]["power_w"] > 0
+    assert peer["under_load"]["sustained"]["power_w"] > 0
+    for record in (rung, peer):
+        hot, sustained = (min(record["samples"][name]) for name in ("kernel", "kernel_sustained"))
+        assert hot / 2 < sustained < 2 * hot + 0.1
 
 
 @pytest.mark.parametrize("joint", torch_peers.peer_sequences(POINTS), ids=lambda joint: joint.rung)

@@ -15,7 +15,7 @@ from report_records import record, write
 from alexconv import compare, run
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import MissingTool, UsageError
-from alexconv.executors.cuda.buffers import CLOCK_MS, time_on_device
+from alexconv.executors.cuda.buffers import CLOCK_MS, SUSTAINED_SAMPLES, time_on_device, time_sustained
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import torch_peers
 from alexconv.measuring.jobs import Job, with_peers
@@ -77,7 +77,7 @@ class Torch:
 
     def __init__(self) -> None:
         self.captured: list | None = None
-        self.seen: list[tuple[bool, str, str]] = []  # flags, as each operation finds them
+        self.seen: list[tuple[bool, int, str, str]] = []  # flags, as each operation finds them
         self.paddings: list[int] = []
         self.spoil = 0.0
         self.backends = SimpleNamespace(
@@ -85,6 +85,7 @@ class Torch:
                 is_available=lambda: True,
                 version=lambda: 91900,
                 benchmark=False,
+                benchmark_limit=10,
                 conv=SimpleNamespace(fp32_precision="none"),
             ),
             cuda=SimpleNamespace(matmul=SimpleNamespace(fp32_precision="none")),
@@ -99,12 +100,21 @@ class Torch:
             device=lambda number: nullcontext(),
             stream=lambda stream: nullcontext(),
             CUDAGraph=self.Graph,
+            synchronize=lambda: None,
+            reset_peak_memory_stats=lambda: None,
+            max_memory_allocated=lambda: 1000,
+            memory_allocated=lambda: 600,
             graph=self.graph,
         )
 
     class Graph:
-        def __init__(self) -> None:
+        def __init__(self, *, keep_graph: bool) -> None:
+            assert keep_graph
             self.operations: list = []
+            self.instantiate = lambda: None
+
+        def raw_cuda_graph(self) -> int:
+            return len(self.operations)
 
         def replay(self) -> None:
             for operation in self.operations:
@@ -119,9 +129,9 @@ class Torch:
         yield
         self.captured = None
 
-    def flags(self) -> tuple[bool, str, str]:
+    def flags(self) -> tuple[bool, int, str, str]:
         cudnn, matmul = self.backends.cudnn, self.backends.cuda.matmul
-        return cudnn.benchmark, cudnn.conv.fp32_precision, matmul.fp32_precision
+        return cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision
 
     def _enqueue(self, shape: tuple[int, ...], values) -> Tensor:
         self.seen.append(self.flags())
@@ -199,6 +209,9 @@ class Executor:
     def health(self) -> dict:
         return {"sm_clock_mhz": 1980}
 
+    def under_load(self, pieces: list, samples: dict) -> dict:
+        return {"clock_mhz": 1500.0}
+
     def header(self) -> dict:
         return {"backend": "cuda", "name": "GPU"}
 
@@ -207,7 +220,8 @@ class Executor:
 
 
 @pytest.fixture
-def torch() -> Torch:
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    monkeypatch.setattr(torch_peers, "kernel_names", lambda graph: [f"kernel {i}" for i in range(graph)])
     return Torch()
 
 
@@ -251,13 +265,15 @@ def test_a_convolution_is_checked_timed_and_recorded_as_a_rung_is(torch, rung, p
     assert found["point"] == asked.axes()
     assert set(found["samples"]) == {"kernel", "kernel_cold"}
     assert found["error"]["scaled"] <= found["error"]["tolerance"]
-    versions = {"torch": "2.11.0+test", "cudnn": "9.19.0", "cuda": "13.0"}
+    versions = {"torch": "2.11.0+test", "cudnn": "9.19.0", "cuda": "13.0", "engines": "all"}
     assert found["peer"].items() >= versions.items()
+    assert (found["peer"]["kernels"], found["peer"]["workspace_bytes"]) == (["kernel 0"], 400)
+    assert found["under_load"] == {"clock_mhz": 1500.0}
     borders = {0, WORKLOADS["alexnet"].layer(layer).pad}
     assert set(torch.paddings) == borders
     assert len(found["peer"]["variants"]) == len(borders)
-    assert set(torch.seen) == {(True, conv, "ieee")}
-    assert torch.flags() == (False, "none", "none")
+    assert set(torch.seen) == {(True, 0, conv, "ieee")}
+    assert torch.flags() == (False, 10, "none", "none")
     json.dumps(found)
 
 
@@ -295,7 +311,7 @@ def test_layers_together_are_recorded_as_one(torch):
     found = runner_of(torch, *joint.points()).record(joint)
     assert found["status"] == "ok"
     assert found["point"]["layer"] == "3,5"
-    assert len(torch.paddings) == 2 * 2 * (torch_peers.WARM_UPS + 1)
+    assert len(torch.paddings) == 2 * 2 * (torch_peers.WARM_UPS + 2)
 
 
 def test_verify_only_times_nothing_and_what_does_not_fit_is_skipped(torch):
@@ -316,7 +332,7 @@ def test_a_fault_of_torch_is_a_status_in_one_line(torch, monkeypatch, error, sta
     monkeypatch.setattr(torch.nn.functional, "conv2d", fails)
     found = runner_of(torch, point()).record(point())
     assert (found["status"], found["reason"]) == (status, "torch-nchw-fp32: no engine")
-    assert torch.flags() == (False, "none", "none")
+    assert torch.flags() == (False, 10, "none", "none")
 
 
 def test_the_key_knows_the_versions_and_the_settings(torch):
@@ -420,3 +436,12 @@ def test_reports_leave_layers_together_out_and_compare_reads_them(tmp_path, caps
     assert {each.series.rung for each in measurements(read([file])).points} == {"direct", "torch-nchw-fp32"}
     assert compare.main([str(file), str(file)]) == 0
     assert "alexnet layer 1-3 N=1 torch-nchw-fp32-together" in capsys.readouterr().out
+
+
+def test_sustained_samples_follow_the_time_under_load_and_have_no_rests():
+    executor, runs = Executor(), []
+    samples, health = time_sustained(executor, [lambda: runs.append(executor.now)], seconds=0.01, expected=1.0)
+    assert samples == [0.5] * SUSTAINED_SAMPLES  # the clock ticks between samples of two runs
+    assert runs.count(0.0) == 10  # ms of load, of one each
+    assert len(runs) == 10 + 2 * SUSTAINED_SAMPLES
+    assert health == executor.health()

@@ -11,6 +11,7 @@ and the host's clock must agree with the events.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import pairwise
 from statistics import median
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed after 
 LATE_MS, LATE_SHARE = 0.2, 0.1  # for which a device may seem to work on: so much, and so much of a run
 CLOCK_MS, MOST_RUNS = 5.0, 200  # the second clock is read over so long, and so many runs
 WARM_MS = 2.0  # of runs before the clock under their load is read
+SUSTAINED_SAMPLES, SUSTAINED_MS = 20, 2.0  # of runs in a row, and how long each should take
 CLOCKS_DIFFER, LAUNCH_MS = 2.0, 0.1  # by which factor, and what the host may take for launching a piece
 GUARD_BYTES, CANARY = 4096, 0xA5  # before and after each array, and what is in them
 PAGE = 4096  # bytes; the host's pages, by which unified memory moves
@@ -124,6 +126,26 @@ def host_ms(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], expe
             enqueue()
     executor.wait()
     return (executor.host_ms() - begin) / runs
+
+
+def time_sustained(
+    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float, expected: float
+) -> tuple[list[float], Record]:
+    """Samples, ms, of runs in a row with nothing between them, after ``seconds`` of such runs, each expected to take so
+    many ms; and the device's health under this load.
+    """
+    runs, marks = runs_in(SUSTAINED_MS, expected), []
+    before = max(1, round(1e3 * seconds / (runs * expected)))
+    for sample in range(before + SUSTAINED_SAMPLES):
+        if sample >= before:
+            marks.append(executor.mark(executor.stream))
+        for _ in range(runs):
+            for enqueue in pieces:
+                enqueue()
+    marks.append(executor.mark(executor.stream))
+    health = executor.health()
+    executor.stream.synchronize()
+    return [float(end.time_since(start)) / runs for start, end in pairwise(marks)], health
 
 
 class CudaBuffers:
@@ -222,9 +244,8 @@ class CudaBuffers:
             }
             pieces = [graphs[last - first] for first, last in self.plan.pieces]
             samples = time_on_device(self.executor, pieces, seconds, audit)
-            for _ in range(runs_in(WARM_MS, median(samples["kernel"]))):
-                pieces[-1]()
-            self._findings = {"clock_mhz": round(self.executor.audit_kernels.clock_mhz(), 1), **audit.finish()}
+            facts = self.executor.under_load(pieces, samples)
+            self._findings = {**facts, **audit.finish()}
             self._audit = audit, self.plan.pieces[piece][0]
             if self.program.bound.rung.prepare:
                 preparation = stack.enter_context(self.executor.recorded(partial(self.program.prepare, pointers)))

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
+from statistics import median
 from time import monotonic_ns
 from typing import Any, ClassVar, SupportsInt
 
@@ -15,11 +16,14 @@ from alexconv.compiling import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.cuda.bindings import PDL_SINCE, import_bindings
 from alexconv.executors.cuda.buffers import (
+    WARM_MS,
     CopiedBuffers,
     ManagedBuffers,
     Pipeline,
     StreamedBuffers,
+    runs_in,
     time_on_device,
+    time_sustained,
 )
 from alexconv.executors.cuda.context import PrimaryContext
 from alexconv.executors.cuda.graphs import Graph
@@ -66,6 +70,7 @@ class CudaExecutor:
     measures = True
     usual_batch = 128
     time_limit = TIME_LIMIT
+    sustained = 0.0
     opens: ClassVar[Mapping[str, Opener]] = {
         "pageable": CopiedBuffers,
         "pinned": CopiedBuffers,
@@ -250,6 +255,19 @@ class CudaExecutor:
         """Cold and hot samples, ms, of what the pieces of a batch enqueue on the executor's stream."""
         return time_on_device(self, pieces, seconds)
 
+    def under_load(self, pieces: Sequence[Callable[[], None]], samples: Samples) -> Record:
+        """What the device says of itself right after runs of what was timed: its clock in MHz, read inside of a kernel.
+
+        Where the executor is told to time what is ``sustained``, adds a figure of that name, and the health after it.
+        """
+        expected, facts = median(samples["kernel"]), {}
+        if self.sustained:
+            samples["kernel_sustained"], facts["sustained"] = time_sustained(self, pieces, self.sustained, expected)
+        for _ in range(runs_in(WARM_MS, expected)):
+            for enqueue in pieces:
+                enqueue()
+        return {"clock_mhz": round(self.audit_kernels.clock_mhz(), 1), **facts}
+
     def pipeline(self, batches: Sequence[StreamedBuffers], order: Sequence[tuple[int, int]], streams: int) -> Pipeline:
         """The pieces of several batches on several streams; see Pipeline."""
         return Pipeline(self, batches, order, streams)
@@ -294,18 +312,23 @@ class CudaExecutor:
         return found
 
     def health(self) -> Record:
-        """SM clock in MHz and NVML's bit mask of reasons that hold the clocks down."""
+        """SM clock in MHz, NVML's bit mask of reasons that hold the clocks down, power in W and temperature in °C."""
         import pynvml
 
         if self._management is None:
             return {}
+        gpu = self._management
         try:
-            return {
-                "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(self._management, pynvml.NVML_CLOCK_SM),
-                "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._management),
+            found = {
+                "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+                "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
             }
         except pynvml.NVMLError as error:
             return {"nvml": str(error)}
+        with suppress(pynvml.NVMLError):  # not every device knows them
+            found["power_w"] = pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3
+            found["temperature_c"] = pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
+        return found
 
     def lost(self) -> bool:
         """Whether a fault has left the context unusable, as a bad address in a kernel does."""

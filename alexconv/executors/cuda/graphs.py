@@ -6,6 +6,22 @@ from typing import Any
 from alexconv.executors.cuda.bindings import answer, require_bindings
 
 
+def kernel_names(graph: int) -> list[str]:
+    """Names of the kernels of a recording by its handle, in the order of its nodes; raises LaunchError."""
+    driver = require_bindings("a CUDA graph")
+    status, _, count = driver.cuGraphGetNodes(graph, 0)
+    status, nodes, _ = driver.cuGraphGetNodes(graph, count)
+    answer((status,), "nodes of a graph")
+    names = []
+    for node in nodes:
+        kind = answer(driver.cuGraphNodeGetType(node), "a node of a graph")
+        if kind == driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL:
+            launch = answer(driver.cuGraphKernelNodeGetParams(node), "a kernel of a graph")
+            named = driver.cuFuncGetName(launch.func) if int(launch.func) else driver.cuKernelGetName(launch.kern)
+            names.append(answer(named, "a kernel's name").decode())
+    return names
+
+
 class Graph:
     """A recording of what ``enqueue`` puts on a stream, which nothing else may use meanwhile; raises LaunchError."""
 

@@ -29,6 +29,7 @@ class HostExecutor:
     measures = False
     usual_batch = 1
     time_limit = inf  # a CPU may need hours for a large point, and can be interrupted
+    sustained = 0.0
     device = H200
     opens: ClassVar[Mapping[str, Opener]] = {"pageable": HostBuffers}  # a copy in host memory
     most_flops = inf

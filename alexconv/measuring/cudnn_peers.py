@@ -1,0 +1,163 @@
+"""cuDNN as a peer by NVIDIA's cudnn-frontend: a second opinion on the engine that torch's benchmark finds.
+
+``cudnn-LAYOUT-PRECISION`` is the fastest of all execution plans that cuDNN's heuristics and its fallback list for the
+convolution: each is built, recorded as a graph and timed.  The plan that wins is timed again, on other samples, as
+every peer is.  A record names it, with the bytes of its workspace, and says how many were tried.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from alexconv.errors import LaunchError, MissingTool
+from alexconv.executors.interface import Executor
+from alexconv.measuring import torch_peers
+from alexconv.measuring.runner import Layer, Skip
+from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, import_torch, operands_of
+from alexconv.planning.points import GEMM, LayerSequence, Point
+from alexconv.records.store import Record
+
+WARM_UPS, RUNS, TRIES = 2, 5, 3  # of a plan that is tried: the fastest of some tries of some runs each counts
+_TORCH, _CUDNN = "torch-", "cudnn-"
+
+
+def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
+    """As torch's, but for the product of matrices, which cuDNN has not."""
+    found = torch_peers.peer_points(points, precisions)
+    return [replace(each, rung=own_name(each.rung)) for each in found if each.rung != GEMM]
+
+
+def peer_sequences(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[LayerSequence]:
+    """As torch's."""
+    return [replace(each, rung=own_name(each.rung)) for each in torch_peers.peer_sequences(points, precisions)]
+
+
+def own_name(name: str) -> str:
+    """The name of the peer that is torch's by this one."""
+    return _CUDNN + name.removeprefix(_TORCH)
+
+
+def import_cudnn(executor: Executor) -> tuple[Any, Any]:
+    """torch, whose tensors and cuDNN are used, and the frontend.  Raises UsageError and MissingTool."""
+    torch = import_torch(executor)
+    try:
+        import cudnn
+    except ImportError as error:
+        raise MissingTool(f"--peers cudnn needs cudnn-frontend: pip install 'alexconv[peers]' ({error})") from None
+    return torch, cudnn
+
+
+class CudnnRunner(TorchRunner):
+    """Turns the frontend's points into records on a GPU."""
+
+    def __init__(self, modules: tuple[Any, Any], executor: Any, runner: Any) -> None:
+        torch, self._cudnn = modules
+        super().__init__(torch, executor, runner)
+        self._handle = self._cudnn.create_handle()
+        self._cudnn.set_stream(handle=self._handle, stream=executor.stream.handle)
+
+    def versions(self) -> Record:
+        """Torch's, and the frontend's."""
+        return {**super().versions(), "frontend": str(self._cudnn.__version__)}
+
+    def _work(self, point: Point | LayerSequence, layers: Sequence[Layer], padded: bool) -> Work:
+        layout = point.rung.split("-")[1]
+        if any(layer.conv.groups > 1 or layer.conv.relu or layer.bias is not None for layer in layers):
+            raise Skip("this peer has neither groups nor bias nor ReLU")
+        plans: list[Plan] = []
+        for layer in layers:
+            operands = operands_of(self._torch, layer, point.N, layout, point.precision, padded=padded)
+            plans.append(self._fastest(layer, operands, point.precision))
+        about: Record = {"plans": [{"engine": plan.name, "tried": plan.tried, "ms": plan.ms} for plan in plans]}
+        about["workspace_bytes"] = max(plan.workspace_bytes for plan in plans)
+        return Work(lambda: [plan.run() for plan in plans], partial(check_of, layers, point.precision), about)
+
+    def _fastest(self, layer: Layer, operands: Operands, precision: str) -> "Plan":
+        """The fastest plan of a layer; raises LaunchError where none runs."""
+        best, tried = None, 0
+        for plan in plans_of(self._torch, self._cudnn, self._handle, layer, operands, precision):
+            tried += 1
+            plan.ms = self._tried(plan)
+            if best is None or plan.ms < best.ms:
+                best = plan
+        if best is None:
+            raise LaunchError("cuDNN has no plan for this convolution")
+        best.tried = tried
+        return best
+
+    def _tried(self, plan: "Plan") -> float:
+        """Milliseconds of a run of a plan."""
+        torch, graph = self._torch, self._torch.cuda.CUDAGraph()
+        plan.run()
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="relaxed"):
+            plan.run()
+        for _ in range(WARM_UPS):
+            graph.replay()
+        found = []
+        for _ in range(TRIES):
+            start = self.executor.mark(self.executor.stream)
+            for _ in range(RUNS):
+                graph.replay()
+            end = self.executor.mark(self.executor.stream)
+            self.executor.stream.synchronize()
+            found.append(float(end.time_since(start)) / RUNS)
+        graph.reset()
+        return min(found)
+
+
+class Plan:
+    """One plan of cuDNN's for a convolution; ``tried`` and ``ms`` are what a comparison with others found."""
+
+    def __init__(self, torch: Any, graph: Any, index: int, buffers: dict[Any, Any], y: Any, handle: Any) -> None:
+        self._graph, self._index, self._buffers, self._y, self._handle = graph, index, buffers, y, handle
+        self.name = str(graph.get_plan_name_at_index(index))
+        self.workspace_bytes = int(graph.get_workspace_size_plan_at_index(index))
+        self._workspace = torch.empty(max(1, self.workspace_bytes), dtype=torch.uint8, device="cuda")
+        self.tried, self.ms = 0, 0.0
+
+    def run(self) -> Any:
+        """Enqueues the convolution; returns its output, which the next run overwrites."""
+        self._graph.execute_plan_at_index(self._buffers, self._workspace, self._index, handle=self._handle)
+        return self._y
+
+
+def plans_of(torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, precision: str) -> Iterator[Plan]:
+    """Every plan that cuDNN can build for a convolution in a precision, one at a time."""
+    conv, kind = layer.conv, cudnn.data_type.HALF if precision == "fp16" else cudnn.data_type.FLOAT
+    memory = torch.channels_last if operands.x.is_contiguous(memory_format=torch.channels_last) else None
+    shape = operands.x.shape[0], conv.M, conv.E, conv.F
+    y = torch.empty(shape, dtype=operands.x.dtype, device="cuda", memory_format=memory or torch.contiguous_format)
+    graph = cudnn.pygraph(
+        handle=handle,
+        io_data_type=kind,
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+    )
+    x_of, w_of = (
+        graph.tensor(dim=list(each.shape), stride=list(each.stride()), data_type=kind)
+        for each in (operands.x, operands.w)
+    )
+    y_of = graph.conv_fprop(
+        image=x_of,
+        weight=w_of,
+        pre_padding=list(operands.around),
+        post_padding=list(operands.around),
+        stride=list(conv.strides),
+        dilation=list(conv.dilation),
+        compute_data_type=cudnn.data_type.FLOAT,
+    )
+    y_of.set_output(True).set_data_type(kind).set_dim(list(y.shape)).set_stride(list(y.stride()))
+    graph.validate()
+    graph.build_operation_graph()
+    modes = cudnn.heur_mode
+    graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
+    notes = cudnn.numerical_note
+    graph.deselect_numeric_notes([notes.DOWN_CONVERT_INPUTS, *([notes.TENSOR_CORE] if precision == "fp32" else [])])
+    buffers = {x_of: operands.x, w_of: operands.w, y_of: y}
+    for index in range(graph.get_execution_plan_count()):
+        try:
+            graph.build_plan_at_index(index)
+            yield Plan(torch, graph, index, buffers, y, handle)
+        except cudnn.cudnnGraphNotSupportedError:
+            continue  # it is listed and does not serve this shape here

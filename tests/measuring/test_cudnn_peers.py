@@ -1,0 +1,185 @@
+"""cuDNN's own frontend as a peer, with small stand-ins for it and for torch."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from test_peers import Executor, Tensor, Torch
+
+from alexconv.errors import MissingTool
+from alexconv.measuring import cudnn_peers, torch_peers
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.planning.points import Point
+
+COSTS = (4.0, 1.0, 2.0)  # ms of the plans that there are
+UNBUILT = 1  # the fastest on paper, which cannot be built
+
+
+class Refused(Exception):
+    pass
+
+
+class OnDevice(Tensor):
+    """A tensor with what the frontend asks of it."""
+
+    dtype = "float32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(step // 4 for step in self.values.strides)
+
+    def is_contiguous(self, *, memory_format: str) -> bool:
+        return False
+
+
+class Graph:
+    """As much of a graph of the frontend as peers use: its plans compute nothing but what torch's convolution does."""
+
+    def __init__(self, cudnn: "Cudnn", **types: object) -> None:
+        self.cudnn = cudnn
+
+    def tensor(self, *, dim: list, stride: list, data_type: str) -> tuple:
+        return "tensor", tuple(dim), tuple(stride)
+
+    def conv_fprop(self, **options: object) -> "Output":
+        self.options = options
+        return Output()
+
+    def validate(self) -> None:
+        pass
+
+    build_operation_graph = validate
+
+    def create_execution_plans(self, modes: list) -> None:
+        assert modes == ["A", "B", "FALLBACK"]
+
+    def deselect_numeric_notes(self, notes: list) -> None:
+        self.cudnn.notes.append(notes)
+
+    def get_execution_plan_count(self) -> int:
+        return len(self.cudnn.costs)
+
+    def build_plan_at_index(self, index: int) -> None:
+        if index in self.cudnn.unbuilt:
+            raise Refused
+
+    def get_plan_name_at_index(self, index: int) -> str:
+        return f"eng{index}"
+
+    def get_workspace_size_plan_at_index(self, index: int) -> int:
+        return 100 * index
+
+    def execute_plan_at_index(self, buffers: dict, workspace: Tensor, index: int, *, handle: str) -> None:
+        x, w, y = buffers.values()
+        (before, after) = self.options["pre_padding"], self.options["post_padding"]
+        assert before == after
+        self.cudnn.run(x, w, y, self.options["stride"][0], before[0], self.cudnn.costs[index])
+
+
+class Output:
+    def set_output(self, value: object) -> "Output":
+        return self
+
+    set_data_type = set_dim = set_stride = set_output
+
+
+class Cudnn:
+    """As much of cudnn-frontend as peers use."""
+
+    __version__ = "1.14.1"
+    data_type = SimpleNamespace(HALF="half", FLOAT="float")
+    heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
+    numerical_note = SimpleNamespace(TENSOR_CORE="tensor cores", DOWN_CONVERT_INPUTS="down")
+    cudnnGraphNotSupportedError = Refused
+    create_handle = staticmethod(lambda: "handle")
+
+    def __init__(self, torch: Torch, executor: Executor) -> None:
+        self.torch, self.executor, self.notes = torch, executor, []
+        self.costs, self.unbuilt = COSTS, {UNBUILT}
+        self.set_stream = lambda *, handle, stream: None
+
+    def pygraph(self, **types: object) -> Graph:
+        return Graph(self, **types)
+
+    def run(self, x: Tensor, w: Tensor, y: Tensor, stride: int, border: int, cost: float) -> None:
+        captured = self.torch.captured
+        self.torch.captured = mine = []
+        found = self.torch.conv2d(x, w, stride=stride, padding=border)
+        self.torch.captured = captured
+
+        def operation() -> None:
+            self.executor.now += cost
+            for each in mine:
+                each()
+            y.values[:] = found.values
+
+        operation() if captured is None else captured.append(operation)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    made = Torch()
+    made.uint8 = "uint8"
+    made.from_numpy = OnDevice
+    made.empty = lambda shape, **options: OnDevice(np.zeros(shape, np.float32))
+    make = made.cuda.CUDAGraph
+    made.cuda.CUDAGraph = lambda *, keep_graph=True: make(keep_graph=True)
+    monkeypatch.setattr(torch_peers, "kernel_names", lambda graph: ["kernel"])
+    return made
+
+
+def runner_of(torch: Torch, point: Point) -> cudnn_peers.CudnnRunner:
+    executor = Executor()
+    modules = torch, Cudnn(torch, executor)
+    return cudnn_peers.CudnnRunner(modules, executor, Runner(executor, [point], Settings(seconds=0.0)))
+
+
+def point(precision: str = "fp32", layer: int = 1) -> Point:
+    return Point("alexnet", layer, 1, f"cudnn-nchw-{precision}", "pageable", precision, {})
+
+
+def test_the_fastest_plan_that_can_be_built_is_taken_and_timed_anew(torch: Torch) -> None:
+    found = runner_of(torch, point()).record(point())
+    assert (found["status"], found["reason"]) == ("ok", None)
+    (plan,) = found["peer"]["plans"]
+    assert (plan["engine"], plan["tried"]) == ("eng2", len(COSTS) - 1)
+    assert found["peer"]["workspace_bytes"] == 200
+    assert found["peer"]["frontend"] == "1.14.1"
+    assert min(found["samples"]["kernel"]) > plan["ms"]  # an event's tick more
+
+
+@pytest.mark.parametrize(("precision", "notes"), [("fp32", ["down", "tensor cores"]), ("tf32", ["down"])])
+def test_a_precision_leaves_out_the_plans_that_round_more(torch: Torch, precision: str, notes: list[str]) -> None:
+    runner = runner_of(torch, point(precision))
+    assert runner.record(point(precision))["status"] == "ok"
+    assert runner._cudnn.notes == [notes]
+
+
+def test_both_paddings_are_tried(torch: Torch) -> None:
+    found = runner_of(torch, point(layer=3)).record(point(layer=3))
+    assert [variant["padded_input"] for variant in found["peer"]["variants"]] == [True, False]
+
+
+def test_without_a_plan_the_point_fails_in_one_line(torch: Torch) -> None:
+    runner = runner_of(torch, point())
+    runner._cudnn.unbuilt = set(range(len(COSTS)))
+    found = runner.record(point())
+    assert (found["status"], found["reason"]) == ("launch-error", "cuDNN has no plan for this convolution")
+
+
+def test_its_points_are_torchs_but_the_product() -> None:
+    points = [Point("alexnet", layer, 8, "direct", "pageable", "fp32", {}) for layer in (1, 2)]
+    found = cudnn_peers.peer_points(points)
+    assert len(found) == 2 * 6
+    assert {each.rung.partition("-")[0] for each in [*found, *cudnn_peers.peer_sequences(points)]} == {"cudnn"}
+
+
+def test_without_the_frontend_one_line_says_what_to_install(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cudnn_peers, "import_torch", lambda executor: torch)
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    with pytest.raises(MissingTool, match=r"pip install 'alexconv\[peers\]'"):
+        cudnn_peers.import_cudnn(Executor())
