@@ -111,8 +111,8 @@ def find_nvdisasm() -> str:
         beside = shutil.which(str(Path(find_nvcc()).resolve().parent / "nvdisasm"))
     except MissingTool:
         beside = None
-    if found := beside or program_of_wheel(NVDISASM_WHEEL, "nvdisasm"):
-        return str(found)
+    if program := beside or program_of_wheel(NVDISASM_WHEEL, "nvdisasm"):
+        return str(program)
     raise MissingTool("nvdisasm is not on this machine: pip install 'alexconv[predict]', or install the CUDA toolkit's")
 
 

@@ -75,9 +75,10 @@ class Graph:
 
     def execute_plan_at_index(self, buffers: dict, workspace: Tensor, index: int, *, handle: str) -> None:
         x, w, y = buffers.values()
-        (before, after) = self.options["pre_padding"], self.options["post_padding"]
-        assert before == after
-        self.cudnn.run(x, w, y, self.options["stride"][0], before[0], self.cudnn.costs[index])
+        terms = {name: tuple(self.options[name]) for name in ("stride", "dilation", "pre_padding", "post_padding")}
+        assert terms["pre_padding"] == terms.pop("post_padding")
+        terms["padding"] = terms.pop("pre_padding")
+        self.cudnn.run(x, w, y, terms, self.cudnn.costs[index])
 
 
 class Output:
@@ -105,10 +106,10 @@ class Cudnn:
     def pygraph(self, **types: object) -> Graph:
         return Graph(self, **types)
 
-    def run(self, x: Tensor, w: Tensor, y: Tensor, stride: int, border: int, cost: float) -> None:
+    def run(self, x: Tensor, w: Tensor, y: Tensor, terms: dict, cost: float) -> None:
         captured = self.torch.captured
         self.torch.captured = mine = []
-        found = self.torch.conv2d(x, w, stride=stride, padding=border)
+        found = self.torch.conv2d(x, w, None, **terms, groups=1)
         self.torch.captured = captured
 
         def operation() -> None:
