@@ -25,8 +25,9 @@ FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep FEW_WARP
 
 def spread_pitch(conv: Conv) -> int:
     """Words from a row of inputs to the next; ``mma_planes.cuh``."""
-    spread = conv.U > 1 or 12 <= conv.W % 32 <= 20
-    return conv.W if spread else conv.W + (44 - conv.W % 32) % 32
+    columns = conv.padded[1]
+    spread = conv.strides[1] > 1 or 12 <= columns % 32 <= 20
+    return columns if spread else columns + (44 - columns % 32) % 32
 
 
 def in_floats(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
@@ -36,7 +37,7 @@ def in_floats(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
 
 def share_columns(conv: Conv) -> bool:
     """Whether two columns share a word of fp16 values, instead of two channels; ``mma_pairs.cuh``."""
-    return conv.C % 2 == 1 and conv.U % 2 == 0
+    return conv.C % 2 == 1 and conv.strides[1] % 2 == 0 and conv.dilation_columns == 1
 
 
 def in_pairs(terms: int) -> Callable[[Conv, int, int], tuple[int, int]]:
@@ -44,7 +45,7 @@ def in_pairs(terms: int) -> Callable[[Conv, int, int], tuple[int, int]]:
 
     def words(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
         if share_columns(conv):
-            return channels * conv.R * ceil(conv.S / 2), channels * rows * ceil(conv.W / 2) * terms
+            return channels * conv.R * ceil(conv.S / 2), channels * rows * ceil(conv.padded[1] / 2) * terms
         planes = ceil(channels / 2)
         return planes * conv.R * conv.S, planes * rows * spread_pitch(conv) * terms
 
@@ -56,7 +57,7 @@ def in_fp16(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
     words = ceil(channels / 2)
     vectors = conv.C % 8 == 0 and channels % 8 == 0
     pitch = words + 4 if vectors and words // 4 % 2 == 0 else words
-    return words * conv.R * conv.S, rows * conv.W * pitch
+    return words * conv.R * conv.S, rows * conv.padded[1] * pitch
 
 
 def rows_of_pixels(pixels: int, filters: int) -> int:
@@ -139,7 +140,7 @@ class Tile:
     def input_rows(self, conv: Conv, pixels: int) -> int:
         """Rows that a tile's pixels and their windows lie in."""
         output_rows = min(conv.E, (pixels + conv.F - 2) // conv.F + 1)
-        return (output_rows - 1) * conv.U + conv.R
+        return (output_rows - 1) * conv.U + conv.filter_rows
 
     def input_words(self, conv: Conv, channels: int, pixels: int) -> int:
         """Places of a K tile's input rows."""
@@ -147,7 +148,7 @@ class Tile:
 
     def flags(self, conv: Conv, pixels: int) -> int:
         """Words of flags: two bytes for each pixel, and one more where an odd number of columns shares words."""
-        width = round_up(conv.W, 2) if share_columns(conv) else conv.W
+        width = round_up(conv.padded[1], 2) if share_columns(conv) else conv.padded[1]
         return 2 * ceil(self.input_rows(conv, pixels) * width / WORD) if self.scaled else 0
 
     def k_tiles(self, p: Problem) -> int:
@@ -271,7 +272,7 @@ def rung(
         family="mma",
         parent=parent,
         file=f"mma/{entry}.cu",
-        launches=(Launch(entry, arrays, tile.grid, tile.block, tile.shared_bytes, pdl=True),),
+        launches=(Launch(entry, arrays, tile.grid, tile.block, tile.shared_bytes, pdl=True, stores=True),),
         constants=tile.constants(),
         scratch=tile.scratch(),
         refuses=tile.refuses,
@@ -283,6 +284,7 @@ def rung(
         min_capability=AMPERE,
         tensor_factors=factors,
         products=PRODUCTS_OF_TERMS[tile.terms],
+        takes=("padding", "stride pairs", "dilation", "bias", "ReLU"),
     )
 
 

@@ -21,7 +21,7 @@ struct Pixels {
     // Words from a pixel to the next: for vectors an odd number of them, so that the lanes' pixels have no bank
     // conflicts.
     static constexpr int PITCH = VECTORS ? CHANNEL_WORDS / 4 % 2 ? CHANNEL_WORDS : CHANNEL_WORDS + 4 : CHANNEL_WORDS;
-    static constexpr int INPUT_WORDS = INPUT_ROWS * W * PITCH;
+    static constexpr int INPUT_PIXELS = INPUT_ROWS * PADDED_W, INPUT_WORDS = INPUT_PIXELS * PITCH;
     static constexpr int FLAGS = 0, FACTORS = 0;  // of scaled operands
     static constexpr bool CARRIES_INFINITY = true;
 
@@ -29,17 +29,17 @@ struct Pixels {
     // stores.
     static constexpr int TILE_PITCH = TILE_FILTERS + 4, TILE_WORDS = TILE_PIXELS * TILE_PITCH;
 
-    // Word k of a K tile's depth is tap (r, s) of two channels, its inputs lie [INPUT_ROWS][W][PITCH].
+    // Word k of a K tile's depth is tap (r, s) of two channels, its inputs lie [INPUT_ROWS][PADDED_W][PITCH].
     static __device__ __forceinline__ int word(int k)
     {
         const int tap = k / CHANNEL_WORDS;
-        return (tap / S * W + tap % S) * PITCH + k % CHANNEL_WORDS;
+        return (tap / S * DILATION_ROWS * PADDED_W + tap % S * DILATION_COLUMNS) * PITCH + k % CHANNEL_WORDS;
     }
 
     // The first input of a pixel's window, in the tile's `row` of outputs.
     static __device__ __forceinline__ int pixel(int row, int column)
     {
-        return (row * U * W + column * U) * PITCH;
+        return (row * U * PADDED_W + column * V) * PITCH;
     }
 
     // Two fp16 values as a word.
@@ -58,7 +58,20 @@ struct Pixels {
         return pair(half(first), half(first + 1));
     }
 
-    // Copies the rows from `row` on, asynchronously where alignment permits; zeros beyond the last row or channel.
+    // With padding: elements from the place of a row's first pixel to that of the i-th from there on.
+    static __device__ __forceinline__ int place(int i)
+    {
+        return (i / PADDED_W * W + i % PADDED_W) * C;
+    }
+
+    // Whether that pixel is in memory, given that it is above the padding at the bottom.
+    static __device__ __forceinline__ bool is_input(int i, int row)
+    {
+        return !HAS_PADDING || clear_of_border(row + i / PADDED_W, i % PADDED_W);
+    }
+
+    // Copies the rows from `row` on, asynchronously where alignment permits; zeros beyond the last row or channel, and
+    // in the padding.
     static __device__ __forceinline__ void copy(unsigned* to, const __half* x, int row, int k_tile)  // x [H][W][C]
     {
         constexpr int COPIED = VECTORS ? 4 : 1, COPIES = CHANNEL_WORDS / COPIED;  // words of a copy; of a pixel
@@ -67,35 +80,39 @@ struct Pixels {
         if (first >= TOGETHER) return;
         for (int copied = threadIdx.x % COPIES; copied < COPIES; copied += THREADS) {
             const int channel = copied * COPIED * 2, c = k_tile * CHANNELS + channel;
-            const int valid = c < C ? (H - row) * W - first : 0;
-            const __half* const from = x + ((size_t)row * W + first) * C + c;
+            // Pixels that are not below the plane; those of the padded plane where there is padding.
+            const int valid = c < C ? (H + TOP - row) * PADDED_W - first : 0;
+            const __half* const from = x + ((size_t)row * W + (HAS_PADDING ? 0 : first)) * C + c - (TOP * W + LEFT) * C;
             unsigned* const words = to + first * PITCH + copied * COPIED;
             const bool second = channel + 1 < CHANNELS && c + 1 < C;
+            const auto at = [=](int i) { return HAS_PADDING ? place(first + i) : i * C; };
             if constexpr (VECTORS || PAIRS) {
 #pragma unroll UNROLLED_COPIES
-                for (int i = 0; i < INPUT_ROWS * W; i += TOGETHER) {
-                    if (i + TOGETHER > INPUT_ROWS * W && i + first >= INPUT_ROWS * W) break;
+                for (int i = 0; i < INPUT_PIXELS; i += TOGETHER) {
+                    if (i + TOGETHER > INPUT_PIXELS && i + first >= INPUT_PIXELS) break;
+                    const bool there = i < valid && is_input(first + i, row);
                     if constexpr (VECTORS)
-                        copy_async_16(words + i * PITCH, from + i * C, i < valid);
+                        copy_async_16(words + i * PITCH, from + at(i), there);
                     else
-                        copy_async_4(words + i * PITCH, from + i * C, i < valid);
+                        copy_async_4(words + i * PITCH, from + at(i), there);
                 }
             } else {
                 // All loads of a batch are in flight before the first is used.
-                constexpr int LOADS = divide_up(INPUT_ROWS * W, TOGETHER), MOST = 3 * UNROLLED_COPIES;
+                constexpr int LOADS = divide_up(INPUT_PIXELS, TOGETHER), MOST = 3 * UNROLLED_COPIES;
                 constexpr int BATCH = divide_up(LOADS, divide_up(LOADS, MOST));
-                for (int start = 0; start < INPUT_ROWS * W; start += BATCH * TOGETHER) {
+                for (int start = 0; start < INPUT_PIXELS; start += BATCH * TOGETHER) {
                     __half low[BATCH], high[BATCH];
 #pragma unroll
                     for (int j = 0; j < BATCH; ++j) {
                         const int i = start + j * TOGETHER;
-                        low[j] = i < valid ? __ldg(from + i * C) : __float2half(0);
-                        high[j] = i < valid && second ? __ldg(from + i * C + 1) : __float2half(0);
+                        const bool there = i < valid && is_input(first + i, row);
+                        low[j] = there ? __ldg(from + at(i)) : __float2half(0);
+                        high[j] = there && second ? __ldg(from + at(i) + 1) : __float2half(0);
                     }
 #pragma unroll
                     for (int j = 0; j < BATCH; ++j) {
                         const int i = start + j * TOGETHER;
-                        if (i + first < INPUT_ROWS * W) words[i * PITCH] = pair(low[j], high[j]);
+                        if (i + first < INPUT_PIXELS) words[i * PITCH] = pair(low[j], high[j]);
                     }
                 }
             }
@@ -129,11 +146,15 @@ struct Pixels {
 
     // Stores four filters of a pixel, in one access where the number of filters aligns them.
     static __device__ __forceinline__ void store(__half* y,  // [N][PIXELS][M]
-                                                 int n, int m, int pixel, float4 outputs)
+                                                 int n, int m, int pixel, float4 outputs,
+                                                 const __half* bias)  // [M]
     {
         if (pixel >= PIXELS) return;
         y += ((size_t)n * PIXELS + pixel) * M + m;
-        const float values[4] = {outputs.x, outputs.y, outputs.z, outputs.w};
+        float values[4] = {outputs.x, outputs.y, outputs.z, outputs.w};
+        if constexpr (HAS_BIAS || HAS_RELU)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) values[i] = with_bias_and_relu(values[i], bias, min(m + i, M - 1));
         if constexpr (M % 4 == 0) {
             if (m < M)
                 *reinterpret_cast<uint2*>(y) =
@@ -160,9 +181,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              const unsigned* __restrict__ fragments,  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
              float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
              unsigned* arrived,                       // [tiles][WARPS]
-             __half* __restrict__ y)                  // [N][E][F][M]
+             __half* __restrict__ y                   // [N][E][F][M]
+             BIAS_PARAMETER(__half))                  // [M]
 {
-    compute_tile<Pixels, Fp16>(x, fragments, partial, arrived, y, Unscaled());
+    compute_tile<Pixels, Fp16>(x, fragments, partial, arrived, y, Unscaled(), BIAS);
 }
 
 using Geometry = Sizes<Pixels, Fp16>;

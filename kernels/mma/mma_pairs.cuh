@@ -32,10 +32,10 @@ __device__ __forceinline__ unsigned pair_of_fp16(float2 values, int term)
 template <int terms>
 struct Pairs : PlaneOutput {
     using Value = float;
-    static constexpr bool COLUMNS = C % 2 == 1 && U % 2 == 0;  // that share a word, instead of channels
+    static constexpr bool COLUMNS = C % 2 == 1 && V % 2 == 0 && DILATION_COLUMNS == 1;  // that share a word, instead of channels
 
     // Words of a window's row, pairs in a row of inputs, and planes of pairs.
-    static constexpr int WINDOW = COLUMNS ? divide_up(S, 2) : S, WIDTH = COLUMNS ? divide_up(W, 2) : W;
+    static constexpr int WINDOW = COLUMNS ? divide_up(S, 2) : S, WIDTH = COLUMNS ? divide_up(PADDED_W, 2) : PADDED_W;
     static constexpr int PAIR_PLANES = COLUMNS ? CHANNELS : divide_up(CHANNELS, 2), WORDS = PAIR_PLANES * R * WINDOW;
 
     // Words from a pair to the next of its row, whose terms are read together, to the next row and to the next plane.
@@ -57,13 +57,14 @@ struct Pairs : PlaneOutput {
     // Word k of a K tile's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
     static __device__ __forceinline__ int word(int k)
     {
-        return k / (R * WINDOW) * PLANE + k / WINDOW % R * PITCH + k % WINDOW * NEXT;
+        return k / (R * WINDOW) * PLANE + k / WINDOW % R * DILATION_ROWS * PITCH +
+               k % WINDOW * DILATION_COLUMNS * NEXT;
     }
 
     // The first input of a pixel's window, in the tile's `row` of outputs.
     static __device__ __forceinline__ int pixel(int row, int column)
     {
-        return row * U * PITCH + column * (COLUMNS ? U / 2 : U) * NEXT;
+        return row * U * PITCH + column * (COLUMNS ? V / 2 : V) * NEXT;
     }
 
     static __device__ __forceinline__ float2 filters(const float* w, int m, int k_tile, int k)  // w [M][C][R][S]
@@ -77,16 +78,20 @@ struct Pairs : PlaneOutput {
                        : make_float2(tap(2 * plane, column), tap(2 * plane + 1, column));
     }
 
-    // The input pair in a plane of the K tile, zeros beyond the last row, column or channel.
+    // The input pair in a plane of the K tile, zeros beyond the last row, column or channel, and in the padding.
     static __device__ __forceinline__ float2 input(const float* __restrict__ x,  // [C][H][W], of the K tile and row
-                                                   int rows, int channels, int plane, int row, int column)
+                                                   int first_row, int channels, int plane, int row, int column)
     {
-        const int c = COLUMNS ? plane : 2 * plane;
+        const int c = COLUMNS ? plane : 2 * plane, rows = H + TOP - first_row;
         const float* const first = x + (c * H + row) * W + column * (COLUMNS ? 2 : 1);
-        const bool there = row < rows && (C % CHANNELS == 0 || c < channels);
-        const bool second_there = COLUMNS ? there && 2 * column + 1 < W
-                                          : row < rows && (CHANNELS % 2 == 0 || c + 1 < CHANNELS) &&
-                                                (C % CHANNELS == 0 || c + 1 < channels);
+        bool there = row < rows && (C % CHANNELS == 0 || c < channels);
+        bool second_there = COLUMNS ? there && 2 * column + 1 < LEFT + W
+                                    : row < rows && (CHANNELS % 2 == 0 || c + 1 < CHANNELS) &&
+                                          (C % CHANNELS == 0 || c + 1 < channels);
+        if constexpr (HAS_PADDING) {
+            there = there && clear_of_border(first_row + row, column * (COLUMNS ? 2 : 1));
+            second_there = second_there && clear_of_border(first_row + row, column * (COLUMNS ? 2 : 1) + COLUMNS);
+        }
         return make_float2(there ? __ldg(first) : 0, second_there ? __ldg(first + (COLUMNS ? 1 : H * W)) : 0);
     }
 
@@ -111,11 +116,12 @@ struct Pairs : PlaneOutput {
     static __device__ __forceinline__ Range load(unsigned* to, const float* __restrict__ x,  // x [C][H][W]
                                                  int first_row, int k_tile, float power)
     {
-        const int channels = C - k_tile * CHANNELS, rows = H - first_row;
+        const int channels = C - k_tile * CHANNELS;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
+        x -= TOP * W + LEFT;
         Range range;
         const auto load_pair = [=](int plane, int row, int column) {
-            return input(x, rows, channels, plane, row, column);
+            return input(x, first_row, channels, plane, row, column);
         };
         const auto put_pair = [=, &range](int plane, int row, int column, float2 values) {
             const unsigned first = magnitude(values.x), second = magnitude(values.y);
@@ -171,15 +177,16 @@ struct Pairs : PlaneOutput {
     static __device__ __forceinline__ void set_flags_of_floats(unsigned* flags, const float* __restrict__ x,
                                                                int first_row, int k_tile)
     {
-        const int channels = C - k_tile * CHANNELS, rows = H - first_row;
+        const int channels = C - k_tile * CHANNELS;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
+        x -= TOP * W + LEFT;
         using Mine = WarpRows<PAIR_PLANES, WIDTH>;
         const Mine mine;
         for (int run = threadIdx.x / WARP; run < Mine::RUNS; run += WARPS)
 #pragma unroll 1
             for (int pass = 0; pass < Mine::PASSES; ++pass)
                 mine.at(run, pass, [&](int plane, int row, int column) {
-                    const float2 values = input(x, rows, channels, plane, row, column);
+                    const float2 values = input(x, first_row, channels, plane, row, column);
                     const int word = row * WIDTH + column;
                     set_flags(flags, COLUMNS ? 2 * word : word, values.x != 0);
                     set_flags(flags, COLUMNS ? 2 * word + 1 : word, values.y != 0);
@@ -197,13 +204,16 @@ struct Pairs : PlaneOutput {
 
     // Whether one of this thread's squares of U x U pixels has no strong one, in the rows that the image has.  Every
     // patch has whole squares, unless the stride is 1 or a square has so many values that their errors would count.
-    static __device__ __forceinline__ bool has_weak_square(const unsigned* flags, int rows)
+    // Squares that reach into the padding do not count.
+    static __device__ __forceinline__ bool has_weak_square(const unsigned* flags, int first_row)
     {
-        constexpr int ACROSS = W / U, PIXELS_ACROSS = WIDTH * (COLUMNS ? 2 : 1);
-        if constexpr (U == 1 || R < U || S < U || C * U * U > 64) return true;
+        constexpr int ACROSS = (LEFT + W) / U, PIXELS_ACROSS = WIDTH * (COLUMNS ? 2 : 1);
+        if constexpr (U == 1 || !PATCHES_HAVE_SQUARES || C * U * U > 64) return true;
         const unsigned char* const strong = reinterpret_cast<const unsigned char*>(flags);
         bool weak = false;
+        const int rows = H + TOP - first_row;
         for (int i = threadIdx.x; i < min(INPUT_ROWS, rows) / U * ACROSS; i += THREADS) {
+            if (HAS_PADDING && !clear_of_border(first_row + i / ACROSS * U, i % ACROSS * U)) continue;
             bool any = false;
             for (int j = 0; j < U * U; ++j)
                 any |= strong[(i / ACROSS * U + j / U) * PIXELS_ACROSS + i % ACROSS * U + j % U] != 0;
@@ -304,7 +314,7 @@ struct Scaled {
         __syncthreads();  // all flags are set
         if (lost || !flagged) return lost;
         if (!__syncthreads_or(Layout::has_faint_pixel(flags))) return false;
-        return __syncthreads_or(Layout::has_weak_square(flags, H - first_row));
+        return __syncthreads_or(Layout::has_weak_square(flags, first_row));
     }
 
     // Removes the scaling from the thread's sums, or computes them again if operands did not carry their filter, or
@@ -339,27 +349,36 @@ struct Scaled {
     __device__ __forceinline__ void compute_in_full_range(float4 (&sums)[THREAD_VECTORS], const SplitKSlice& slice,
                                                           const float* x) const  // [C][H][W]
     {
-        int windows[THREAD_VECTORS][VECTOR];  // where they begin in a channel
+        // Where they begin in a channel; with padding, as row and column, 16 bits each.
+        int windows[THREAD_VECTORS][VECTOR];
 #pragma unroll
         for (int i = 0; i < THREAD_VECTORS; ++i) {
             sums[i] = make_float4(0, 0, 0, 0);
 #pragma unroll
             for (int j = 0; j < VECTOR; ++j) {
                 const int pixel = min(slice.pixel + Layout::pixel_of(vector_start(i)) + j, PIXELS - 1);
-                windows[i][j] = pixel / F * U * W + pixel % F * U;
+                const int row = pixel / F * U, column = pixel % F * V;
+                windows[i][j] = HAS_PADDING ? row << 16 | column : row * W + column;
             }
         }
         const int first = slice.first_k_tile * CHANNELS * R * S, end = min(slice.end_k_tile * CHANNELS, C) * R * S;
 #pragma unroll 1
         for (int tap = first; tap < end; ++tap) {
-            const float* const in = x + ((size_t)(tap / (R * S)) * H + tap / S % R) * W + tap % S;
+            const int r = tap / S % R * DILATION_ROWS, s = tap % S * DILATION_COLUMNS;
+            const float* const in = x + ((size_t)(tap / (R * S)) * H + r) * W + s - (TOP * W + LEFT);
+            const auto under = [=](int window) {
+                if constexpr (!HAS_PADDING) return in[window];
+                const int row = window >> 16, column = window & 0xffff;
+                const bool there = row + r < H + TOP && clear_of_border(row + r, column + s);
+                return there ? in[row * W + column] : 0;
+            };
 #pragma unroll
             for (int i = 0; i < THREAD_VECTORS; ++i) {
                 const float filter = full_filters[(size_t)tap * M + filter_of<Layout>(slice, i)];
-                sums[i].x += filter * in[windows[i][0]];
-                sums[i].y += filter * in[windows[i][1]];
-                sums[i].z += filter * in[windows[i][2]];
-                sums[i].w += filter * in[windows[i][3]];
+                sums[i].x += filter * under(windows[i][0]);
+                sums[i].y += filter * under(windows[i][1]);
+                sums[i].z += filter * under(windows[i][2]);
+                sums[i].w += filter * under(windows[i][3]);
             }
         }
     }

@@ -34,19 +34,21 @@ struct PlaneOutput {
     }
 
     // Stores four pixels of a filter, one by one: odd planes do not align vectors.
-    static __device__ __forceinline__ void store(float* y, int n, int m, int pixel, float4 outputs)  // y [N][M][PIXELS]
+    static __device__ __forceinline__ void store(float* y, int n, int m, int pixel, float4 outputs,  // y [N][M][PIXELS]
+                                                 const float* bias)                                  // [M]
     {
         if (m >= M) return;
         y += ((size_t)n * M + m) * PIXELS + pixel;
         const float values[4] = {outputs.x, outputs.y, outputs.z, outputs.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (pixel + i < PIXELS) y[i] = values[i];
+            if (pixel + i < PIXELS) y[i] = with_bias_and_relu(values[i], bias, m);
     }
 };
 
 // Words from a row of inputs to the next: with stride 1 padded so that 8 pixels and 4 taps have no bank conflicts.
-constexpr int SPREAD_PITCH = U > 1 || (W % 32 >= 12 && W % 32 <= 20) ? W : W + (44 - W % 32) % 32;
+constexpr int SPREAD_PITCH =
+    V > 1 || (PADDED_W % 32 >= 12 && PADDED_W % 32 <= 20) ? PADDED_W : PADDED_W + (44 - PADDED_W % 32) % 32;
 
 // How [planes][INPUT_ROWS][columns] inputs are divided among the threads: a warp takes several rows of a plane at a
 // time where they are short, otherwise a segment of a row.
@@ -122,13 +124,13 @@ struct Planes : PlaneOutput {
     // Word k of a K tile's depth is tap (c, r, s), its inputs lie [CHANNELS][INPUT_ROWS][PITCH].
     static __device__ __forceinline__ int word(int k)
     {
-        return k / (R * S) * PLANE + k / S % R * PITCH + k % S;
+        return k / (R * S) * PLANE + k / S % R * DILATION_ROWS * PITCH + k % S * DILATION_COLUMNS;
     }
 
     // The first input of a pixel's window, in the tile's `row` of outputs.
     static __device__ __forceinline__ int pixel(int row, int column)
     {
-        return row * U * PITCH + column * U;
+        return row * U * PITCH + column * V;
     }
 
     static __device__ __forceinline__ float filter(const float* w, int m, int k_tile, int k)  // w [M][C][R][S]
@@ -137,21 +139,26 @@ struct Planes : PlaneOutput {
         return c < C ? w[((size_t)m * C + c) * R * S + k % (R * S)] : 0;
     }
 
-    // Issues the copies of the rows from `first_row` on; zeros beyond the last row or channel.
+    // Issues the copies of the rows from `first_row` on; zeros beyond the last row or channel, and in the padding.
     static __device__ __forceinline__ void copy(unsigned* to, const float* x, int first_row, int k_tile)  // x [C][H][W]
     {
-        const int channels = C - k_tile * CHANNELS, rows = H - first_row;
+        const int channels = C - k_tile * CHANNELS, rows = H + TOP - first_row;
         x += ((size_t)k_tile * CHANNELS * H + first_row) * W;
-        for_inputs<CHANNELS, W>([=](int c, int row, int column) {
-            copy_async_4(to + c * PLANE + row * PITCH + column, x + (c * H + row) * W + column,
-                         c < channels && row < rows);
+        x -= TOP * W + LEFT;
+        for_inputs<CHANNELS, PADDED_W>([=](int c, int row, int column) {
+            if constexpr (HAS_PADDING)
+                copy_async_4(to + c * PLANE + row * PITCH + column, x + (c * H + row) * W + column,
+                             c < channels && row < rows && clear_of_border(first_row + row, column));
+            else
+                copy_async_4(to + c * PLANE + row * PITCH + column, x + (c * H + row) * W + column,
+                             c < channels && row < rows);
         });
     }
 
     // Rounds the inputs that this thread has copied.
     static __device__ __forceinline__ void round(unsigned* inputs)
     {
-        for_inputs<CHANNELS, W>([=](int c, int row, int column) {
+        for_inputs<CHANNELS, PADDED_W>([=](int c, int row, int column) {
             unsigned* const at = inputs + c * PLANE + row * PITCH + column;
             *at = to_tf32(__uint_as_float(*at));
         });

@@ -60,9 +60,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               const float* __restrict__ full_filters,    // [C * R * S][M]
               float* partial,                           // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
               unsigned* arrived,                        // [tiles][WARPS]
-              float* __restrict__ y)                    // [N][M][PIXELS]
+              float* __restrict__ y                     // [N][M][PIXELS]
+              BIAS_PARAMETER(float))                    // [M]
 {
-    compute_tile<Pairs<2>, SplitFp16>(x, fragments, partial, arrived, y, Scaled{full_filters, filter_exponents});
+    compute_tile<Pairs<2>, SplitFp16>(x, fragments, partial, arrived, y, Scaled{full_filters, filter_exponents},
+                 BIAS);
 }
 
 using Geometry = Sizes<Pairs<2>, SplitFp16>;

@@ -41,9 +41,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
              const unsigned* __restrict__ fragments,  // [FILTER_TILES][K_TILES][STEPS][FILTERS]
              float* partial,                          // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
              unsigned* arrived,                       // [tiles][WARPS]
-             float* __restrict__ y)                   // [N][M][PIXELS]
+             float* __restrict__ y                    // [N][M][PIXELS]
+             BIAS_PARAMETER(float))                   // [M]
 {
-    compute_tile<Planes, Tf32>(x, fragments, partial, arrived, y, Unscaled());
+    compute_tile<Planes, Tf32>(x, fragments, partial, arrived, y, Unscaled(), BIAS);
 }
 
 using Geometry = Sizes<Planes, Tf32>;

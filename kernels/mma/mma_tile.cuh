@@ -20,7 +20,7 @@
 // With programmatic dependent launch a block copies its first filters while the launch before it still runs.  Until
 // that has ended it touches prepared arrays only.
 //
-//     compute_tile<Layout, Arithmetic>(x, fragments, partial, arrived, y, range);
+//     compute_tile<Layout, Arithmetic>(x, fragments, partial, arrived, y, range, bias);
 //
 // Layout: how operands and outputs lie (WORDS of K per K tile, INPUT_WORDS of a K tile's input rows, offsets of words
 // and pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
@@ -32,6 +32,8 @@
 #pragma once
 #include "../arch/ampere.cuh"
 #include "../arch/dependent_launch.cuh"
+#include "../common/bias.cuh"
+#include "../common/padding.cuh"
 #include "../common/product.cuh"
 
 constexpr int WARP = 32, THREADS = WARPS * WARP;
@@ -69,7 +71,7 @@ constexpr int VECTOR = 4;  // outputs that a thread handles together
 constexpr int THREAD_VECTORS = divide_up(TILE_ELEMENTS, THREADS * VECTOR);
 
 // Rows that a tile's pixels and their windows lie in.
-constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + R;
+constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + FILTER_ROWS;
 
 constexpr int IMAGE_TILES = FILTER_TILES * PIXEL_TILES;
 // Elements of the split-K arrays for one image; one where a tile has one block.
@@ -375,7 +377,8 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
                                              float* partial,
                                              unsigned* arrived,                             // [tiles][WARPS]
                                              typename Layout::Value* __restrict__ y,        // in the layout's order
-                                             Range range)
+                                             Range range,
+                                             const typename Layout::Value* __restrict__ bias)  // [M]
 {
     using Sizes = Sizes<Layout, Arithmetic>;
     DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], offsets of taps, filters; in the end the warps' sums
@@ -448,6 +451,6 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
     for (int i = 0; i < THREAD_VECTORS; ++i) {
         const int output = vector_start(i);
         const int m = slice.filter_tile * TILE_FILTERS + Layout::filter_of(output);
-        if (has_vector(i)) Layout::store(y, slice.n, m, slice.pixel + Layout::pixel_of(output), outputs[i]);
+        if (has_vector(i)) Layout::store(y, slice.n, m, slice.pixel + Layout::pixel_of(output), outputs[i], bias);
     }
 }
