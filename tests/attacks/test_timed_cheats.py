@@ -9,7 +9,7 @@ from attacks import cases, shows
 
 from alexconv.errors import Untrusted
 from alexconv.executors.cuda.audit import Audit
-from alexconv.executors.cuda.buffers import time_on_device
+from alexconv.executors.cuda.buffers import clocks_agree, time_on_device
 from alexconv.measuring.runner import refuse_impossible
 
 IMAGES, VALUES, FILTERS = 32, 24, 10
@@ -247,6 +247,21 @@ def test_honest_programs_are_trusted(launch, exact):
 
 def test_an_order_that_should_not_change_is_checked_and_no_fault():
     assert timed(changes_order)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("by_events", "on_host", "pieces", "agree"),
+    [
+        (0.0058, 0.0028, 1, True),  # as on a host where two events add 4 us
+        (0.0340, 0.0320, 1, True),
+        (0.0340, 0.0120, 1, False),
+        (2.0, 0.1, 1, False),
+        (2.0, 0.99, 8, True),
+        (1.0, 2.2, 1, False),
+    ],
+)
+def test_clocks_agree_within_a_factor_and_what_events_add(by_events, on_host, pieces, agree):
+    assert clocks_agree(by_events, on_host, pieces) == agree
 
 
 @shows("replays an output by content")
