@@ -1,0 +1,62 @@
+"""The script that compares compute-sanitizer's tools with the check on a CPU: its sample, and how it reads the tools."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+planted = importlib.import_module("hazard_mutants")
+sanitizers = importlib.import_module("hazard_sanitizers")
+sys.path.remove(str(SCRIPTS))
+
+
+def test_the_sample_has_every_kind_of_bug():
+    found = sanitizers.sample()
+    assert len({mutant.name for mutant in found}) == len(sanitizers.SAMPLE)
+    every = {mutant.operator for mutant in planted.mutants()}
+    assert {mutant.operator for mutant in found} == every
+
+
+TOOL_LINES = """========= COMPUTE-SANITIZER
+========= Error: Potential WAR hazard detected at __shared__ 0x0 in block (0,0,0) :
+=========     Write Thread (32,0,0) at igemm+0x6d0 in igemm.cu:44
+=========     Current Value : 0
+""".splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (TOOL_LINES, "Error: Potential WAR hazard detected at __shared__ 0x0 in block (0,0,0) : (igemm.cu:44)"),
+        (TOOL_LINES[:1], ""),
+        (["a hazard that a kernel prints\n"], ""),
+    ],
+)
+def test_a_tool_s_first_finding_and_its_place(lines, expected):
+    assert sanitizers._first(lines) == expected
+
+
+def test_the_table_has_a_row_for_each_mutant_and_counts_findings():
+    mutants = sanitizers.sample()
+    ways = [sanitizers.Way(tool, Path(), "host", 0.0) for tool in (sanitizers.ALONE, *sanitizers.TOOLS)]
+    for way in ways:
+        way.found = dict.fromkeys(range(len(mutants)), "")  # the last mutant is not reached
+        way.numbers = dict.fromkeys(range(len(mutants)), "right")
+    ways[2].found[1] = "Error: Race reported"
+    ways[2].found[2] = "hangs"
+    record = {"device": "a GPU", "sanitizer": "Version 1", "images": 3, "rows": sanitizers.rows_of(ways, mutants)}
+    record = json.loads(json.dumps(record))
+    page = f"before\n{sanitizers.BEGIN}old\n{sanitizers.END}after\n"
+    written = sanitizers.with_table(page, record, {mutants[0].name: "x; missing: a barrier (igemm, block 0, thread 1)"})
+    assert written.startswith("before\n")
+    assert written.endswith("after\n")
+    assert "goes wrong or hangs for 0; `alexconv check` finds 1; memcheck 0, racecheck 1, initcheck 0" in written
+    rows = [line for line in written.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(mutants) + 1
+    assert "| a barrier |" in rows[1]
+    assert "Race reported" in rows[1]
+    assert rows[-1].count("no time left") == 5
