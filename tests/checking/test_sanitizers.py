@@ -1,4 +1,4 @@
-"""The script that compares compute-sanitizer's tools with the check on a CPU: its sample, and how it reads the tools."""
+"""The script that holds compute-sanitizer's tools against the check on a CPU: its sample, how it reads the tools."""
 
 import importlib
 import json
