@@ -53,6 +53,7 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
 	$(BIN)/python -m alexconv.reports.frontier results/*.jsonl docs/frontier.md
 	$(BIN)/python scripts/predict_page.py
+	$(BIN)/python scripts/course_page.py
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
 	$(BIN)/python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md
 
@@ -78,6 +79,7 @@ attack: $(READY) tools
 		$(BIN)/python -m pytest -q tests/attacks -m "not gpu" --timeout 7200
 	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl
 	$(BIN)/python scripts/trust_tables.py
+	$(BIN)/python scripts/course_submissions.py
 
 dist: $(READY)
 	$(BIN)/python scripts/dist.py dist

@@ -19,6 +19,8 @@ COMMANDS = {
     "predict": "alexconv.predict",
     "check": "alexconv.check",
     "new": "alexconv.new",
+    "assignment": "alexconv.assignment",
+    "grade": "alexconv.grade",
     "compare": "alexconv.compare",
     "report": "alexconv.reports.__main__",
     "reference": "alexconv.reference",

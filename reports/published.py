@@ -1,16 +1,14 @@
 """The figures that the studies published, found by the names this project uses."""
 
-import csv
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from alexconv.kernels.ladder import RUNGS, TRANSFER_ALIASES
+from alexconv.records.published import Figure as Figure
+from alexconv.records.published import figures as figures
 from alexconv.shapes import WORKLOADS
 
-DATA = Path(__file__).parent / "data" / "published.csv"
 ALEXNET_STUDY, ALEXNET_GPU = "purdue-2020", "GV100"
 STUDY_TRANSFER = "pageable"  # cudaMemcpy from and to ordinary memory
 COALESCED = {"noncoalesced": 0, "coalesced": 1}
@@ -26,47 +24,6 @@ class Series(NamedTuple):
     def label(self) -> str:
         """The rung's name, and the transfer unless it is the usual one."""
         return self.rung if self.transfer == STUDY_TRANSFER else f"{self.rung} ({self.transfer})"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One published figure; ``layer`` None is all layers."""
-
-    study: str
-    gpu: str
-    workload: str
-    layer: int | None
-    N: int
-    variant: str
-    quantity: str
-    unit: str
-    value: float
-    where: str
-    note: str
-
-
-@cache
-def figures() -> tuple[Figure, ...]:
-    """Every published figure, in the order of the file."""
-    with DATA.open(newline="") as file:
-        return tuple(map(figure, csv.DictReader(file)))
-
-
-def figure(row: dict[str, str]) -> Figure:
-    """One line of the file."""
-    return Figure(
-        study=row["study"],
-        gpu=row["gpu"],
-        workload=row["workload"],
-        layer=None if row["layer"] == "all" else int(row["layer"]),
-        N=int(row["N"]),
-        variant=row["variant"],
-        quantity=row["quantity"],
-        unit=row["unit"],
-        value=float(row["value"]),
-        where=row["where"],
-        note=row["note"],
-    )
 
 
 def variant_of(series: Series) -> str | None:

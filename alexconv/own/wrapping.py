@@ -13,22 +13,26 @@ import hashlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from alexconv.errors import UsageError
 from alexconv.executors.host.runtime import HostRuntime
+from alexconv.files import contents
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Dims, Launch, Rung
 from alexconv.paths import cache_dir
 from alexconv.shapes import Conv
 
-SIGNATURES = {"ece408": "conv_forward(y, x, w, B, M, C, H, W, K, S)"}
+SIGNATURE = "ece408"  # the one there is
+SIGNATURES = {SIGNATURE: "conv_forward(y, x, w, B, M, C, H, W, K, S)"}
 FUNCTION = "conv_forward"
 SECONDS = 20  # that the launch code may take
 OUTPUT_BYTES = 1 << 20  # that it may print
+MOST_LAUNCHES = 64
 PROBE = Conv(C=3, H=12, W=12, M=5, R=3, S=3)  # a shape with one launch's arguments all over
 POINTERS = {1 << 32: "y", 2 << 32: "x", 3 << 32: "w"}
 HEADER = Path(__file__).with_name("course.h")
@@ -39,6 +43,12 @@ _BOUNDS = re.compile(r"__launch_bounds__\s*\([^)]*\)")
 _DYNAMIC = re.compile(r"\bextern\s+__shared__\s+([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
 _SHADOWS = re.compile(r"\bdim3\s+(?:\w+\s*(?:\([^()]*\))?\s*,\s*)*(gridDim|blockDim|threadIdx|blockIdx)\b")
 _ONLY_HOST = re.compile(r'^\s*#\s*include\s*[<"](?:cuda_runtime\.h|cuda\.h|gpu-new-forward\.h|gpu-utils\.h)[>"]', re.M)
+
+# What course.h writes.
+_LAUNCH_LINE = re.compile(r"launch (\w+)((?: \d{1,18}){7})((?: (?:i-?\d{1,19}|p\d{1,20}|f[-+.\w]{1,30}))*)", re.ASCII)
+_ALLOCATE_LINE = re.compile(r"allocate (\d{1,20}) (\d{1,18})", re.ASCII)
+_SYMBOL_LINE = re.compile(r"symbol (\w+) (\d{1,20}) \d{1,18}", re.ASCII)
+_UNSUPPORTED_LINE = re.compile(r"unsupported (\w+)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -67,25 +77,39 @@ def wrapped(file: Path, signature: str) -> Rung:
         raise UsageError(f"--signature is one of {', '.join(SIGNATURES)}, not {signature}")
     if not file.is_file():
         raise UsageError(f"--kernel: no file {file}")
-    name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "kernel"
     text = file.read_text(errors="replace")
-    if not re.search(rf"\b{FUNCTION}\s*\(", text):
-        raise UsageError(f"{file}: no function {SIGNATURES[signature]}")
-    translated = translate(text, file)
-    folder = cache_dir("own") / hashlib.sha256(translated.encode()).hexdigest()[:16]
-    folder.mkdir(exist_ok=True)
-    recording = folder / file.name
-    _write(recording, translated + RECORDING)
-    library = HostRuntime().compile(recording, {}, ()).path
+    library = launch_code(text, file)
 
     @cache
     def told(conv: Conv, images: int) -> Told:
-        return tell(library, conv, images, file)
+        return understood(tell(library, [(conv, images)], file)[0], file)
 
-    first = told(PROBE, 1)
-    source = folder / f"{file.stem}-rung.cu"
-    _write(source, translated + entry_points(file, told(PROBE, 1), told(PROBE, 2), parameters(text)))
+    return rung_of(text, file, told)
+
+
+def launch_code(text: str, file: Path) -> Path:
+    """The library that tells which launches a file's code makes, compiled and not loaded; raises UsageError."""
+    if not re.search(rf"\b{FUNCTION}\s*\(", text):
+        raise UsageError(f"{file}: no function {SIGNATURES[SIGNATURE]}")
+    translated = translate(text, file)
+    recording = _folder(translated) / file.name
+    _write(recording, translated + RECORDING)
+    return HostRuntime().library(recording, {}, ())
+
+
+def rung_of(text: str, file: Path, told: Callable[[Conv, int], Told]) -> Rung:
+    """The rung of a file whose launch code tells so of a shape and a number of images; raises UsageError."""
+    name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "kernel"
+    translated, first = translate(text, file), told(PROBE, 1)
+    source = _folder(translated) / f"{file.stem}-rung.cu"
+    _write(source, translated + entry_points(file, first, told(PROBE, 2), parameters(text)))
     return _rung(name, source, told, first, file)
+
+
+def _folder(translated: str) -> Path:
+    folder = cache_dir("own") / hashlib.sha256(translated.encode()).hexdigest()[:16]
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _write(path: Path, text: str) -> None:
@@ -147,26 +171,40 @@ def parameters(text: str) -> dict[str, list[str]]:
     }
 
 
-def tell(library: Path, conv: Conv, images: int, file: Path) -> Told:
-    """Runs the launch code for a shape, in a process of its own; raises UsageError."""
-    sizes = [images, conv.M, conv.C, conv.H, conv.W, conv.R, conv.U]
-    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).alexconv_record(*map(int, sys.argv[2:]))"
-    words = [sys.executable, "-I", "-S", "-c", code, str(library), *map(str, sizes)]
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UsageError(f"{file}: {FUNCTION} has not returned after {SECONDS} s") from None
-    lines = done.stdout[:OUTPUT_BYTES].decode(errors="replace").splitlines()
-    if done.returncode or "done" not in lines:
+TELLING = """
+import ctypes, os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+record = ctypes.CDLL(sys.argv[1]).alexconv_record
+for number, sizes in enumerate(sys.argv[2:]):
+    os.dup2(os.open(str(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    record(*map(int, sizes.split(",")))
+"""  # each call's output goes to a file of its own, of at most OUTPUT_BYTES
+
+
+def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[list[str]]:
+    """What the launch code prints for each shape and number of images, run in a process of its own; UsageError."""
+    sizes = [(images, conv.M, conv.C, conv.H, conv.W, conv.R, conv.U) for conv, images in asked]
+    words = [sys.executable, "-I", "-S", "-c", TELLING, str(library), *(",".join(map(str, each)) for each in sizes)]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                words,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"{file}: {FUNCTION} has not returned after {SECONDS} s") from None
+        said = []
+        for number in range(len(asked)):
+            text = (contents(Path(folder) / str(number)) or b"")[:OUTPUT_BYTES].decode(errors="replace")
+            said.append(text.splitlines())
+    if done.returncode or not all("done" in lines for lines in said):
         raise UsageError(f"{file}: {FUNCTION} ends with status {done.returncode} before it returns")
-    return understood(lines, file)
+    return said
 
 
 def understood(lines: list[str], file: Path) -> Told:
@@ -175,19 +213,20 @@ def understood(lines: list[str], file: Path) -> Told:
     allocations: list[tuple[int, int]] = []
     symbol = None
     for line in lines:
-        words = line.split()
-        if line.startswith("launch ") and len(words) >= 9:
-            numbers = [int(word) for word in words[2:9]]
+        if match := _LAUNCH_LINE.fullmatch(line):
+            numbers = [int(word) for word in match[2].split()]
             grid, block = tuple(numbers[:3]), tuple(numbers[3:6])
-            launches.append(Made(words[1], grid, block, numbers[6], tuple(words[9:])))  # type: ignore[arg-type]
-        elif line.startswith("allocate "):
-            allocations.append((int(words[1]), int(words[2])))
-        elif line.startswith("symbol "):
-            symbol = words[1]
-            if POINTERS.get(int(words[2])) != "w":
+            launches.append(Made(match[1], grid, block, numbers[6], tuple(match[3].split())))  # type: ignore[arg-type]
+        elif match := _ALLOCATE_LINE.fullmatch(line):
+            allocations.append((int(match[1]), int(match[2])))
+        elif match := _SYMBOL_LINE.fullmatch(line):
+            symbol = match[1]
+            if POINTERS.get(int(match[2])) != "w":
                 raise UsageError(f"{file}: cudaMemcpyToSymbol({symbol}, ...) copies something else than the filters")
-        elif line.startswith("unsupported "):
-            raise UsageError(f"{file}: {FUNCTION} calls {words[1]}, which a wrapped kernel may not")
+        elif match := _UNSUPPORTED_LINE.fullmatch(line):
+            raise UsageError(f"{file}: {FUNCTION} calls {match[1]}, which a wrapped kernel may not")
+    if len(launches) > MOST_LAUNCHES:
+        raise UsageError(f"{file}: {FUNCTION} launches {len(launches)} kernels; a wrapped one {MOST_LAUNCHES} at most")
     if not launches:
         raise UsageError(f"{file}: {FUNCTION} launches no kernel")
     return Told(tuple(launches), tuple(allocations), symbol)

@@ -18,7 +18,7 @@ FOLDERS = {
 # A folder of the package is a part with all that it holds; the modules beside the folders are in two parts.
 BASICS = ["data", "errors", "files", "machine", "messages", "options", "paths", "shapes"]
 COMMANDS = ["accuracy", "ceilings", "check", "compare", "new", "predict", "profile", "reference", "run", "tune"]
-COMMANDS.append("__main__")
+COMMANDS += ["assignment", "grade", "__main__"]
 
 # Besides itself, basics, and the package's version.
 MAY_IMPORT = {
@@ -34,13 +34,14 @@ MAY_IMPORT = {
     "profiling": "kernels records planning executors measuring",
     "own": "kernels executors",
     "checking": "kernels cpu_reference planning executors measuring profiling own",
+    "course": "kernels compiling cpu_reference records planning executors measuring own checking",
     "prediction": "kernels compiling planning records",
     "library": "kernels compiling planning executors tuning",
     "digits": "cpu_reference",
     "cli": "kernels records planning measuring tuning profiling prediction",
     "commands": (
         "kernels compiling cpu_reference records planning executors measuring tuning profiling prediction own checking"
-        " digits cli"
+        " course digits cli"
     ),
     "reports": "kernels records planning own",
 }

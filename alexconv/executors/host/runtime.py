@@ -271,6 +271,12 @@ class HostRuntime:
 
         May be called from several threads and processes at once.  Raises CompileError with the compiler's first error.
         """
+        path = self.library(source, defines, entries)
+        start = self._launcher() if self._apart else None
+        return HostModule(path, source.name, entries, self.order, self.workers, start)
+
+    def library(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> Path:
+        """The same as a file that is not loaded: loading it would run its static constructors in this process."""
         source = source.resolve()
         key = self.key(source, defines, entries)
 
@@ -288,8 +294,7 @@ class HostRuntime:
 
         path = cache_dir("host") / f"{source.stem}-{key}.so"
         compiled(path, build)
-        start = self._launcher() if self._apart else None
-        return HostModule(path, source.name, entries, self.order, self.workers, start)
+        return path
 
     def allocate(self, nbytes: int, name: str = "an array") -> HostBuffer:
         """Memory for a kernel's arguments, with a name for messages; raises OutOfMemory."""

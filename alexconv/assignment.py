@@ -1,0 +1,55 @@
+"""Writes a course's assignment: a handout for students, and a grader's file with what they do not know.
+
+alexconv assignment hw3 --study ece408-2019
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from alexconv.course import assignment
+from alexconv.course.assignment import CONFIG, GRADER, HANDOUT
+from alexconv.errors import UsageError
+from alexconv.kernels.studies import STUDY_WORKLOADS
+from alexconv.options import exits_cleanly, natural, positive, program
+
+MODULE = "alexconv.assignment"
+STUDY = "ece408-2019"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("folder", type=Path, help="what to write; its name is the assignment's")
+    add("--study", default=STUDY, help=f"layers and op times: {', '.join(STUDY_WORKLOADS)} (default: {STUDY})")
+    add("--N", type=natural, help="images of the timed batch (default: the study's largest, up to 10000)")
+    add(
+        "--scale",
+        type=positive,
+        default=1.0,
+        help="of the study's op times, for another GPU (default: 1)",
+    )
+    add("--seed", type=natural, help="of hidden shapes and data (default: one that nobody knows)")
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the folder; raises UsageError where it exists."""
+    options = parser().parse_args(arguments)
+    folder: Path = options.folder
+    name = folder.name
+    if not name or not name.isprintable():
+        raise UsageError(f"the folder's name is the assignment's, not {name!r}")
+    made = assignment.new(name, options.study, options.N, options.scale, options.seed)
+    assignment.write(made, folder)
+    print(f"{folder / HANDOUT}: for students: conv.cu, README.md, Makefile, shapes.json")
+    print(f"{folder / GRADER / CONFIG}: for you alone: hidden shapes, seed, points, limits")
+    print(f"next: alexconv grade {folder} SUBMISSIONS -o SCORES")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

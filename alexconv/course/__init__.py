@@ -1,0 +1,1 @@
+"""A course's assignment: the handout, and the grader that runs untrusted submissions in a sandbox."""

@@ -1,0 +1,41 @@
+"""Inputs of a submission's runs, the same inside and outside of the sandbox, and what its outputs have to be."""
+
+import numpy as np
+
+from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.data import uniform
+from alexconv.executors.interface import Values
+from alexconv.planning.checks import PRECISIONS, Bound, MaxError, exact_inputs
+from alexconv.shapes import Conv
+
+UNIFORM, INTEGERS = "uniform", "integers"
+PRECISION = PRECISIONS["fp32"]  # of every submission
+
+
+def inputs(conv: Conv, images: int, data: str, seed: int) -> tuple[Values, Values]:
+    """Input ``[N][C][H][W]`` and filters ``[M][C][R][S]``, float32: uniform in [-1, 1], or integers of exact sums."""
+    if data == INTEGERS:
+        return exact_inputs(conv, images, PRECISION, seed)
+    generator = np.random.default_rng([seed, *conv.sizes().values(), images])
+    return uniform(generator, conv.x_shape(images)), uniform(generator, conv.w_shape())
+
+
+def fault(conv: Conv, x: Values, w: Values, y: Values, data: str) -> str | None:
+    """What is wrong with outputs ``[N][M][E][F]``, in words, or None."""
+    expected = reference(conv, x, w)
+    if data == INTEGERS:
+        wrong = y != expected
+        if not wrong.any():
+            return None
+        n, m, e, f = np.argwhere(wrong)[0]
+        first = f"y[{n}][{m}][{e}][{f}] is {y[n, m, e, f]:g} and not {expected[n, m, e, f]:g}"
+        return f"{wrong.sum()} of {y.size} outputs are wrong on integers; the first, {first}"
+    error, tolerance = MaxError(), PRECISION.tolerance(conv.K)
+    with np.errstate(all="ignore"):
+        error.add(y, expected, patch_norms(conv, x), filter_norms(w), Bound(tolerance))
+    if error.scaled <= tolerance:
+        return None
+    unwritten = int(np.isnan(y).sum())
+    if unwritten:
+        return f"{unwritten} of {y.size} outputs are NaN or not written"
+    return f"the max error is {error.scaled:.1e}, the tolerance {tolerance:.1e}"

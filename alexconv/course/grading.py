@@ -1,0 +1,345 @@
+"""Grades submissions: each is read, screened, run in sandboxes and compared outside of them."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from alexconv.checking.hazards import BUILD
+from alexconv.checking.kinds import ORDERS
+from alexconv.course import sandbox
+from alexconv.course.assignment import FILE, SOURCE_BYTES, Assignment, Shape
+from alexconv.course.data import INTEGERS, UNIFORM, fault, inputs
+from alexconv.course.sandbox import Ended
+from alexconv.course.screen import problems
+from alexconv.errors import MissingTool, UsageError
+from alexconv.executors.host.runtime import missing_environment
+from alexconv.own.wrapping import PROBE, understood
+from alexconv.paths import CACHE_VARIABLE, cache_dir
+from alexconv.shapes import Conv
+
+CHECKS = {"addresses": "asan", "races": "trace", "async": BUILD}  # kind of check: build of the host executor
+BUILDS = ("fast", *CHECKS.values())
+HAZARD_SHAPES = 2  # of the hidden ones, which the checks take
+HAZARD_IMAGES = 3  # of alexconv.checking.kinds
+MOST_LINES = 5  # of feedback for a check
+LINE_LENGTH = 300
+HEADER_BYTES = 1 << 12  # of a run's line before its outputs
+TABLE_BYTES = 1 << 22  # of what the launch code prints
+CUBIN_BYTES = 1 << 24  # of machine code
+GRADED, REFUSED, FAILED = "graded", "refused", "does not run"
+
+
+@dataclass
+class Grade:
+    """A submission's grade: points and feedback of each check; ``outcome`` in a word, and the seconds it took."""
+
+    submission: str
+    outcome: str = GRADED
+    points: dict[str, float] = field(default_factory=dict)
+    feedback: dict[str, list[str]] = field(default_factory=dict)
+    op_time: float | None = None  # ms
+    seconds: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The sum of its points."""
+        return round(sum(self.points.values()), 2)
+
+    def say(self, check: str, lines: Iterable[str]) -> None:
+        """Adds feedback, a few short lines of it."""
+        said = self.feedback.setdefault(check, [])
+        for line in lines:
+            if line not in said:
+                said.append(line)
+        if len(said) > MOST_LINES:
+            more = len(said) - MOST_LINES
+            self.feedback[check] = [*said[:MOST_LINES], f"and {more} more"]
+
+
+class Failed(Exception):
+    """What a sandbox answers is no answer; the text says why, for the student."""
+
+
+@dataclass(frozen=True)
+class Grader:
+    """Grades submissions of an assignment in sandboxes of a kind.  ``hidden`` are folders that they never see."""
+
+    assignment: Assignment
+    kind: str
+    prepared: Path
+    hidden: tuple[Path, ...]
+    timed: Callable[["Grader", "Source"], float] | None = None  # the op time in ms, where there is a GPU
+
+    def grade(self, submission: "Submission") -> Grade:
+        """The grade of a submission, whatever it does."""
+        start = monotonic()
+        found = Grade(submission.name)
+        try:
+            self._grade(found, submission.read())
+        except UsageError as error:
+            found.outcome = REFUSED
+            found.say("file", [str(error)])
+        except Failed as error:
+            found.outcome = FAILED
+            found.say("file", [str(error)])
+        found.seconds = round(monotonic() - start, 2)
+        return found
+
+    def _grade(self, found: Grade, source: "Source") -> None:
+        if self.assignment.screen and (refused := list(problems(source.text, source.file))):
+            found.outcome = REFUSED
+            found.say("file", refused)
+            return
+        told = self.told(source)
+        if stopped := self._outputs(found, source, told):
+            for check in CHECKS:
+                found.points[check] = 0.0
+                found.say(check, [f"not checked: {stopped}"])
+            return
+        for check in CHECKS:
+            self._check(found, check, source, told)
+        if self.timed and found.points["correct"] == self.assignment.points["correct"]:
+            try:
+                found.op_time = self.timed(self, source)
+                share = self.assignment.share(found.op_time)
+                found.points["op time"] = self.assignment.points["op time"] * share
+                slower = [limit for limit in self.assignment.times if found.op_time > limit.ms]
+                for limit in slower[-1:] if share < 1 else []:
+                    found.say("op time", [f"{found.op_time:.3f} ms; {limit.ms:g} ms would be {limit.share:.0%}"])
+            except Failed as error:
+                found.say("op time", [str(error)])
+
+    def told(self, source: "Source") -> list[Any]:
+        """What the launch code does for every shape and number of images that a check may take."""
+        asked = self.probes()
+        for shape in self.assignment.shapes:
+            asked += [(shape.conv, images) for images in range(1, max(shape.images, HAZARD_IMAGES) + 1)]
+        return self.ask(source, asked)
+
+    @staticmethod
+    def probes() -> list[tuple[Conv, int]]:
+        """What every table of launches has to have."""
+        return [(PROBE, 1), (PROBE, 2)]
+
+    def ask(self, source: "Source", asked: Sequence[tuple[Conv, int]]) -> list[Any]:
+        """What the launch code prints for shapes and numbers of images; raises Failed and UsageError."""
+        asked = list(dict.fromkeys(asked))
+        sizes = [(sizes_of(conv), images) for conv, images in asked]
+        found = self.answered({"kind": "tell", "asked": sizes}, source, "fast", TABLE_BYTES)
+        said = found.get("said")
+        if not isinstance(said, list) or len(said) != len(asked):
+            raise Failed(f"{source.file}: {line_of(found.get('problem'))}")
+        for lines in said:
+            understood([str(line) for line in lines], Path(source.file))
+        return [[*size, lines] for size, lines in zip(sizes, said, strict=True)]
+
+    def _outputs(self, found: Grade, source: "Source", told: Sequence[Any]) -> str | None:
+        """Points of ``correct`` and ``exact``, for outputs that are compared here; why it was stopped, if it was."""
+        shapes, seed = self.assignment.shapes, self.assignment.seed
+        runs = [(shape, UNIFORM, 0) for shape in shapes]
+        runs += [(shape, INTEGERS, order) for shape in shapes for order in ORDERS]
+        asked = [(sizes_of(shape.conv), shape.images, data, order) for shape, data, order in runs]
+        expected = sum(HEADER_BYTES + _bytes(shape) for shape, _, _ in runs)
+        job = {"kind": "outputs", "told": told, "runs": asked, "seed": seed}
+        ended = self._run(job, source, "fast", expected)
+        right: dict[tuple[str, int], bool] = {}
+        answers = parts(ended, [_bytes(shape) for shape, _, _ in runs])
+        for (shape, data, order), answer in zip(runs, answers, strict=True):
+            number = shapes.index(shape)
+            check = "correct" if data == UNIFORM else "exact"
+            problem = answer if isinstance(answer, str) else self._compared(shape, data, answer)
+            if problem and right.get((check, number), True):
+                found.say(check, [f"hidden shape {number + 1}: {line_of(problem)}{f' (order {order})' * (order > 0)}"])
+            right[check, number] = right.get((check, number), True) and problem is None
+        for check in ("correct", "exact"):
+            share = sum(right[check, number] for number in range(len(shapes))) / len(shapes)
+            found.points[check] = self.assignment.points[check] * share
+        return ended.stopped
+
+    def _compared(self, shape: Shape, data: str, answer: bytes) -> str | None:
+        x, w = inputs(shape.conv, shape.images, data, self.assignment.seed)
+        y = np.frombuffer(answer, np.float32).reshape(shape.conv.y_shape(shape.images))
+        return fault(shape.conv, x, w, y, data)
+
+    def _check(self, found: Grade, check: str, source: "Source", told: Sequence[Any]) -> None:
+        """Points of a check for hazards; a submission that computes nothing right has none."""
+        shapes = [sizes_of(shape.conv) for shape in self.assignment.shapes[:HAZARD_SHAPES]]
+        job = {"kind": check, "told": told, "shapes": shapes, "most": 4 * MOST_LINES}
+        try:
+            answer = self.answered(job, source, CHECKS[check], TABLE_BYTES)
+            lines = answer.get("problems")
+            if not isinstance(lines, list):
+                raise Failed(f"{check}: no answer")
+            said = [self._anonymous(line_of(line)) for line in lines]
+        except Failed as error:
+            said = [str(error)]
+        found.say(check, said)
+        worth = self.assignment.points[check] if found.points["correct"] else 0.0
+        found.points[check] = 0.0 if said else worth
+
+    def _anonymous(self, line: str) -> str:
+        """A line without the sizes of a hidden shape."""
+        for number, shape in enumerate(self.assignment.shapes, 1):
+            sizes = " ".join(f"{letter}={size}" for letter, size in shape.conv.sizes().items())
+            line = line.replace(sizes, f"hidden shape {number}")
+        return line
+
+    def answered(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> dict[str, Any]:
+        """The JSON that a job answers with; raises Failed."""
+        ended = self._run(job, source, build, most)
+        try:
+            found = json.loads(ended.answer)
+        except ValueError:
+            raise Failed(ended.problem or "its process ends without an answer") from None
+        if not isinstance(found, dict):
+            raise Failed("its process ends without an answer")
+        return found
+
+    def _run(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> Ended:
+        """Runs a job of a worker in a sandbox of its own; raises MissingTool where there is none."""
+        needed = {**environment(), **missing_environment(build)}
+        shared = {"file": source.file, "text": source.text, "prepared": str(self.prepared)}
+        return sandbox.run(
+            [sys.executable, "-P", "-m", "alexconv.course.worker"],
+            json.dumps({**shared, **job}).encode(),
+            replace(self.assignment.limits, answer=most),
+            needed,
+            chosen=self.kind,
+            shown=[self.prepared],
+            hidden=self.hidden,
+            address_space=build != CHECKS["addresses"],
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A submission's text, and the name that messages call its file."""
+
+    text: str
+    file: str = FILE
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A student's file."""
+
+    name: str
+    path: Path
+
+    def read(self) -> Source:
+        """Its text; raises UsageError for a link, something else than a file, and a file that is too large."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            link = self.path.is_symlink()
+            raise UsageError(
+                f"{self.path.name} {'is a link' if link else f'cannot be read: {error.strerror}'}"
+            ) from None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise UsageError(f"{self.path.name} is no file")
+        with os.fdopen(descriptor, "rb") as file:
+            content = file.read(SOURCE_BYTES + 1)
+        if len(content) > SOURCE_BYTES:
+            raise UsageError(f"{self.path.name} is larger than {SOURCE_BYTES >> 10} KiB")
+        return Source(content.decode(errors="replace").replace("\r\n", "\n"))
+
+
+def submissions(folder: Path) -> list[Submission]:
+    """What is in a folder: files NAME.cu, and folders NAME with a file *.cu; raises UsageError if there is nothing."""
+    if not folder.is_dir():
+        raise UsageError(f"no folder {folder}")
+    found: list[Submission] = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            files = sorted(path.glob("*.cu"))
+            preferred = [file for file in files if file.name == FILE] or files
+            found.append(Submission(path.name, preferred[0] if len(preferred) == 1 else path / FILE))
+        elif path.suffix == ".cu":
+            found.append(Submission(path.stem, path))
+    names = [submission.name for submission in found]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise UsageError(f"{folder} has two submissions called {', '.join(sorted(twice))}")
+    if not found:
+        raise UsageError(f"{folder} has no submissions: files NAME.cu, or folders NAME with {FILE}")
+    return found
+
+
+def parts(ended: Ended, sizes: Sequence[int]) -> Iterator[bytes | str]:
+    """For each run its outputs, of exactly so many bytes, or what went wrong."""
+    answer, place = ended.answer, 0
+    for size in sizes:
+        line_end = answer.find(b"\n", place, place + HEADER_BYTES)
+        header: Any = None
+        if line_end >= 0:
+            with suppress(ValueError):
+                header = json.loads(answer[place:line_end])
+        if not isinstance(header, dict):
+            place = len(answer)
+            yield ended.problem or "its process ends before its outputs are complete"
+            continue
+        place = line_end + 1
+        if header.get("problem") is not None:
+            yield str(header["problem"])
+        elif len(answer) - place < size:
+            place = len(answer)
+            yield ended.problem or "its process ends before its outputs are complete"
+        else:
+            yield answer[place : place + size]
+            place += size
+
+
+def environment() -> dict[str, str]:
+    """The variables of a worker: what finds the compilers and the project, and nothing else of this process's."""
+    passed = ("PATH", "PYTHONPATH", "CXX", "NVCC", "CUDA_HOME", "LD_LIBRARY_PATH")
+    fixed = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**{name: os.environ[name] for name in passed if name in os.environ}, **fixed, **threads}
+
+
+def prepare() -> Path:
+    """Compiles what all submissions need of the host executor; returns its folder, which sandboxes may read.
+
+    Raises MissingTool.
+    """
+    folder = cache_dir("sandbox")
+    words = [sys.executable, "-P", "-m", "alexconv.course.worker"]
+
+    def one(build: str) -> None:
+        variables = {**os.environ, CACHE_VARIABLE: str(folder), **missing_environment(build)}
+        done = subprocess.run([*words, build], env=variables, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise MissingTool((done.stderr.strip().splitlines() or [f"{build}: status {done.returncode}"])[-1])
+
+    with ThreadPoolExecutor(len(BUILDS)) as pool:
+        list(pool.map(one, BUILDS))
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(path.stat().st_mode | stat.S_IRGRP | stat.S_IROTH | (stat.S_IXOTH if path.is_dir() else 0))
+    return folder
+
+
+def sizes_of(conv: Conv) -> dict[str, int]:
+    """A shape's sizes by letter, of which it is made again."""
+    return {letter: size for letter, size in conv.sizes().items() if letter not in "EF"}
+
+
+def _bytes(shape: Shape) -> int:
+    return 4 * prod(shape.conv.y_shape(shape.images))
+
+
+def line_of(text: object) -> str:
+    """Untrusted text as one line without control characters."""
+    words = " ".join(str(text).split())
+    return "".join(letter if letter.isprintable() else "?" for letter in words)[:LINE_LENGTH]

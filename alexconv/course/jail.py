@@ -1,0 +1,297 @@
+"""The inside of the sandbox: run as a script, before any code of the project; the standard library alone.
+
+    python -I -S jail.py SPEC        SPEC is JSON, made by sandbox.py
+
+With namespaces: a process in new user, mount, PID, network, IPC and UTS namespaces whose file system holds the folders
+that SPEC names, read-only, a new /proc, a few devices and one folder for temporary files.  The command runs in it as an
+ordinary user without capabilities, as a child of the namespace's first process, with whose end the kernel ends all
+others.  Without: a process in a session of its own, with limits, whose descendants are killed at the end.
+
+The exit status is the command's; 128 and its number for a signal; SETUP_FAILED where the sandbox cannot be made.  Only
+then is there a line on standard error: the command's own goes nowhere.
+"""
+
+import ctypes
+import json
+import os
+import platform
+import resource
+import signal
+import sys
+from contextlib import suppress
+
+SETUP_FAILED = 250
+NOBODY = 65534
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
+SYS_MOUNT_SETATTR = 442  # on every architecture
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}.get(platform.machine(), 0)
+DEVICES = ("null", "zero", "full", "random", "urandom")
+
+libc = ctypes.CDLL(None, use_errno=True)
+said = os.dup(2)  # for this script's messages; the command has no standard error
+
+
+class Attributes(ctypes.Structure):
+    """``struct mount_attr``."""
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "namespace"))
+
+
+def checked(result: int, what: str) -> None:
+    """Raises OSError for a system call that failed."""
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2)."""
+    words = [None if word is None else word.encode() for word in (source, target, kind, data)]
+    checked(libc.mount(*words[:3], ctypes.c_ulong(flags), words[3]), f"mount {target}")
+
+
+def seal(target: str) -> None:
+    """Makes a mount and all below it read-only, without set-user-ID programs."""
+    wanted = Attributes(set=MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID)
+    path = ctypes.c_char_p(target.encode())
+    size = ctypes.c_size_t(ctypes.sizeof(wanted))
+    result = libc.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, path, AT_RECURSIVE, ctypes.byref(wanted), size)
+    checked(result, f"mount_setattr {target}")
+
+
+def show(path: str, root: str) -> None:
+    """Makes a file, folder or link of the outside visible under the new root, at the same path."""
+    target = root + path
+    if os.path.lexists(target):
+        return
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.islink(path):
+        os.symlink(os.readlink(path), target)
+        return
+    if os.path.isdir(path):
+        os.mkdir(target)
+    else:
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
+    mount(path, target, None, MS_BIND | MS_REC)
+
+
+def furnish(spec: dict) -> None:
+    """Builds the file system and makes it the root."""
+    root = spec["root"]
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,mode=755")
+    for path in spec["shown"]:
+        show(path, root)
+        if not os.path.islink(path):
+            seal(root + path)
+    for path in spec["hidden"]:  # what lies inside of a folder that is shown
+        if os.path.isdir(root + path):
+            mount("tmpfs", root + path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k")
+    for path in [f"/dev/{name}" for name in DEVICES]:
+        show(path, root)
+    os.makedirs(root + "/proc")
+    mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    with suppress(OSError), open(root + "/proc/sys/user/max_user_namespaces", "w") as limit:
+        limit.write("0")
+    scratch = root + spec["scratch"]
+    os.makedirs(scratch)
+    size = f"size={spec['folder_bytes']},nr_inodes=20000,mode=1777"
+    mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, size)
+    mount(None, root, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    os.chdir(root)
+    if SYS_PIVOT_ROOT:
+        checked(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
+        checked(libc.umount2(b".", MNT_DETACH), "umount2")
+    else:
+        os.chroot(".")
+    os.chdir(spec["scratch"])
+
+
+def limit(spec: dict) -> None:
+    """Sets the limits of this process and its children."""
+    limits = {
+        "RLIMIT_CPU": spec["cpu_seconds"],
+        "RLIMIT_FSIZE": spec["file_bytes"],
+        "RLIMIT_NPROC": spec["processes"],
+        "RLIMIT_NOFILE": 256,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_MEMLOCK": 1 << 16,
+    }
+    if spec["address_bytes"]:
+        limits["RLIMIT_AS"] = spec["address_bytes"]
+    for name, value in limits.items():
+        number = getattr(resource, name)
+        most = resource.getrlimit(number)[1]
+        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(number, (value, value))
+
+
+def start(spec: dict, as_nobody: bool) -> int:
+    """Starts the command in a session of its own; returns its process."""
+    child = os.fork()
+    if child:
+        return child
+    with guarded():
+        os.setsid()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if as_nobody:
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+        limit(spec)
+        libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        os.execve(spec["command"][0], spec["command"], spec["environment"])
+    return 0
+
+
+class guarded:
+    """Ends a child process at the end of the block, with a line where it fails."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is not None:
+            os.write(said, f"{error}\n".encode(errors="replace"))
+        os._exit(SETUP_FAILED)
+
+
+def status_of(child: int, status: int) -> int:
+    """A process's end as an exit status."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def reap(child: int) -> int:
+    """Waits for this child and whatever else ends before it; returns its exit status."""
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            return status_of(child, status)
+
+
+def first_process(spec: dict, as_nobody: bool) -> int:
+    """The namespace's first process: with its end all others end."""
+    child = os.fork()
+    if child:
+        return child
+    with guarded():
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        furnish(spec)
+        os._exit(reap(start(spec, as_nobody)))
+    return 0
+
+
+def mapped(as_root: bool, told: int, wait: int) -> None:
+    """Enters the namespaces; their users are mapped by the parent where it is root, else by this process."""
+    user, group = os.geteuid(), os.getegid()
+    checked(libc.unshare(NAMESPACES), "unshare")
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if as_root:
+        os.write(told, b"!")
+        if os.read(wait, 1) != b"!":
+            os._exit(SETUP_FAILED)
+        return
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def isolated(spec: dict) -> int:
+    """Runs the command in namespaces of its own."""
+    as_root = os.geteuid() == 0
+    wait_map, tell_map = os.pipe()
+    wait_new, tell_new = os.pipe()
+    child = os.fork()
+    if not child:
+        with guarded():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            mapped(as_root, tell_new, wait_map)
+            for end in (wait_map, tell_map, wait_new, tell_new):
+                os.close(end)
+            os._exit(reap(first_process(spec, as_root)))
+    ends_on_request(child)
+    os.close(tell_new)
+    if as_root and os.read(wait_new, 1):
+        for name in ("uid_map", "gid_map"):
+            with open(f"/proc/{child}/{name}", "w") as file:
+                file.write(f"0 0 1\n{NOBODY} {NOBODY} 1\n")
+        os.write(tell_map, b"!")
+    status = reap(child)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()  # the namespace's first process, where the one before it was killed
+    return status
+
+
+def ends_on_request(child: int) -> None:
+    """SIGTERM kills the child."""
+
+    def kill(*_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, kill)
+
+
+def tasks_of(user: int) -> int:
+    """Threads that the user has now: the limit of processes counts them all."""
+    count = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid == user:
+                count += len(os.listdir(f"/proc/{name}/task"))
+    return count
+
+
+def descendants() -> list[int]:
+    """Children of this process, and theirs."""
+    found, todo = [], [os.getpid()]
+    while todo:
+        parent = todo.pop()
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{task}/children") as file:
+                    children = [int(word) for word in file.read().split()]
+                found += children
+                todo += children
+    return found
+
+
+def apart(spec: dict) -> int:
+    """Runs the command in a session of its own, and kills whatever it has started when it ends."""
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    child = start({**spec, "processes": spec["processes"] + tasks_of(os.getuid())}, False)
+    ends_on_request(child)
+    status = reap(child)
+    with suppress(ChildProcessError):
+        while True:
+            for each in descendants():
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            os.wait()
+    return status
+
+
+def main() -> int:
+    """Runs what SPEC says; returns the exit status."""
+    spec = json.loads(sys.argv[1])
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        return isolated(spec) if spec["isolated"] else apart(spec)
+    except OSError as error:
+        os.write(said, f"{error}\n".encode(errors="replace"))
+        return SETUP_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Grades a course's submissions: each in a sandbox, on the CPU for correctness and hazards, on a GPU for op time.
+
+alexconv grade hw3 submissions -o scores
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from alexconv.cli import display
+from alexconv.course import assignment, sandbox, scores, timing
+from alexconv.course.grading import Grade, Grader, prepare, submissions
+from alexconv.errors import UsageError
+from alexconv.machine import cores
+from alexconv.options import exits_cleanly, natural, program
+
+MODULE = "alexconv.grade"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    add = options.add_argument
+    add("assignment", type=Path, help="a folder that alexconv assignment has written")
+    add("submissions", type=Path, help="a folder with files NAME.cu, or folders NAME with conv.cu")
+    add("-o", "--out", type=Path, required=True, metavar="FOLDER", help="for scores.csv, scores.html and feedback/")
+    add("--backend", default="auto", choices=("auto", "cuda", "host"), help="host: no op times (default: a GPU if any)")
+    add("--jobs", type=natural, default=0, help="submissions at a time (default: as many as there are cores)")
+    add("--only", action="append", metavar="NAME", help="this submission alone; repeatable")
+    add("--weak-sandbox", action="store_true", help="go on where the system gives no namespaces: read docs/course.md")
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Grades and writes the scores, again after every submission; raises UsageError and MissingTool."""
+    options = parser().parse_args(arguments)
+    say = display.console()
+    given = assignment.read(options.assignment)
+    found = submissions(options.submissions)
+    if options.only:
+        if unknown := set(options.only) - {each.name for each in found}:
+            raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")
+        found = [each for each in found if each.name in options.only]
+    kind = sandbox.kind()
+    note = sandbox.protections(kind)
+    say.print(note, soft_wrap=True, markup=False)
+    if kind != sandbox.NAMESPACES and not options.weak_sandbox:
+        raise UsageError("submissions are a stranger's code: grade on a system with user namespaces, or --weak-sandbox")
+    gpu = timing.gpu(options.backend)
+    say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}", markup=False)
+    hidden = tuple(path.resolve() for path in (options.assignment, options.submissions, options.out))
+    grader = Grader(given, kind, prepare(), hidden, gpu.time if gpu else None)
+    grades: dict[str, Grade] = {}
+
+    def write() -> None:
+        done = [grades[each.name] for each in found if each.name in grades]
+        scores.write(done, given, options.out, gpu is not None, note)
+
+    with ThreadPoolExecutor(options.jobs or cores()) as pool:
+        try:
+            for number, grade in enumerate(pool.map(grader.grade, found), 1):
+                grades[grade.submission] = grade
+                write()
+                line = f"[{number}/{len(found)}] {grade.submission!r}: {grade.total:g} ({grade.outcome})"
+                say.print(line, soft_wrap=True, markup=False)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    say.print(f"scores: {options.out / scores.CSV}, {options.out / scores.PAGE}", soft_wrap=True, markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

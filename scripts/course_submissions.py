@@ -1,0 +1,421 @@
+"""Makes submissions of many kinds for a course's assignment, grades them, and says which grade is not as expected.
+
+    python scripts/course_submissions.py                      200 of them, into results/course/submissions.json
+    python scripts/course_submissions.py --count 40 --out F   fewer, into another file
+
+Kinds are right, wrong and malicious; the last try what a grader has to expect.  Each knows the points that it must have
+where nothing helps it: a malicious one that reads a hidden file, or gets out of its sandbox, spoils its own outputs,
+which shows as lost points.  Files outside, other submissions' grades and processes are looked at, too.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from alexconv import grade
+from alexconv.course import assignment, sandbox
+from alexconv.course.sandbox import Limits
+from alexconv.machine import cores, cpu_model
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+RIGHT = (CHECKOUT / "tests" / "sources" / "course.cu").read_text()
+OUT = CHECKOUT / "results" / "course" / "submissions.json"
+ALL, NONE = 85.0, 0.0  # points without op time
+LIMITS = Limits(seconds=20.0, cpu_seconds=20, memory=1 << 30, processes=64, file=64 << 20, folder=192 << 20)
+SEED = 408
+MOST_FEEDBACK = 3000  # letters of a row
+
+SYSTEM = """#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static int spoiled = 0;  // set where an attack succeeds: then outputs are wrong
+"""
+STORE = "y4d(b, m, h, v) = acc;"
+FIRST = "if (h >= H_out || v >= W_out) return;"
+LAUNCH = "dim3 blockDim("
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of submission: its text, the points that it must have, at least and at most, and words of its feedback."""
+
+    name: str
+    text: str
+    least: float
+    most: float
+    says: str = ""
+
+
+def edited(*edits: tuple[str, str], text: str = RIGHT) -> str:
+    """The right submission with other parts."""
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def on_load(code: str) -> str:
+    """A submission that does this when its library is loaded, and otherwise computes, rightly unless it has spoiled."""
+    attack = f"{SYSTEM}__attribute__((constructor)) static void attack() {{ {code} }}\n"
+    return attack + edited((STORE, "y4d(b, m, h, v) = spoiled ? -1.0f : acc;"))
+
+
+def in_launch(code: str) -> str:
+    """A submission whose launch code does this first."""
+    return SYSTEM + edited((LAUNCH, f"{code}\n    {LAUNCH}"))
+
+
+def in_kernel(code: str) -> str:
+    """A submission whose kernel does this in a thread."""
+    return SYSTEM + edited(
+        (FIRST, f"if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) {{ {code} }}\n    {FIRST}")
+    )
+
+
+def right() -> Iterator[Kind]:
+    """Submissions that compute rightly."""
+    for tile in (4, 8, 12, 16):
+        yield Kind(f"right-tile-{tile}", edited(("#define TILE_WIDTH 8", f"#define TILE_WIDTH {tile}")), ALL, ALL)
+    yield Kind("right-with-windows-lines", RIGHT.replace("\n", "\r\n"), ALL, ALL)
+    naive = re.sub(r"    extern __shared__.*?__syncthreads\(\);\n", NAIVE, RIGHT, flags=re.DOTALL)
+    naive = edited(
+        ("x4d(b, c, threadIdx.y * S + p, threadIdx.x * S + q)", "x[((b * C + c) * H + h * S + p) * W + v * S + q]"),
+        text=naive,
+    )
+    yield Kind("right-naive", edited((", C * X_tile * X_tile * sizeof(float)>>>", ">>>"), text=naive), ALL, ALL)
+
+
+NAIVE = """    const int H_out = (H - K) / S + 1, W_out = (W - K) / S + 1;
+    const int W_size = (W_out + TILE_WIDTH - 1) / TILE_WIDTH;
+    const int m = blockIdx.x, b = blockIdx.z;
+    const int h0 = blockIdx.y / W_size * TILE_WIDTH, w0 = blockIdx.y % W_size * TILE_WIDTH;
+"""
+
+
+def wrong() -> Iterator[Kind]:
+    """Submissions with honest mistakes."""
+    yield Kind("wrong-no-barrier", edited(("    __syncthreads();\n", "")), NONE, 40, "conv.cu:")
+    yield Kind("wrong-no-border-test", edited((FIRST, "")), NONE, 75, "conv.cu:")
+    yield Kind("wrong-outside", edited((STORE, "y4d(b, m, h, v + 1) = acc;")), NONE, 60)
+    yield Kind("wrong-stride", edited(("threadIdx.y * S + p", "threadIdx.y + p")), 30, 80, "hidden shape")
+    yield Kind("wrong-sum", edited(("float acc = 0.0f;", "float acc = 0.001f;")), NONE, 40, "integers")
+    yield Kind("wrong-size", edited(("for (int p = 0; p < K; p++)", "for (int p = 0; p < 5; p++)")), NONE, 80)
+    yield Kind("wrong-race-on-output", edited((STORE, "y[0] = acc; " + STORE)), NONE, 75)
+    yield Kind("wrong-syntax", edited(("float acc = 0.0f;", "float acc = 0.0f")), NONE, NONE, "conv.cu:")
+    yield Kind("wrong-name", edited(("void conv_forward(", "void forward(")), NONE, NONE, "no function conv_forward")
+    yield Kind("wrong-nothing", "", NONE, NONE, "no function conv_forward")
+    yield Kind("wrong-bytes", "\0\xff\xfe" * 1000, NONE, NONE)
+    yield Kind("wrong-large", "// " + "x" * (300 << 10), NONE, NONE, "larger than")
+    yield Kind("wrong-too-many-threads", edited(("#define TILE_WIDTH 8", "#define TILE_WIDTH 40")), NONE, NONE)
+
+
+def harmless(secret: Path, others: Path, port: int) -> dict[str, str]:
+    """Attacks that come to nothing, so that the outputs stay right: what each does when it is loaded."""
+
+    def opens(*paths: Path) -> str:
+        return " ".join(f'if (open("{path}", O_RDONLY) >= 0) spoiled = 1;' for path in paths)
+
+    places = (secret.with_name("x"), others / "x", CHECKOUT / "kernels" / "x", Path("/usr/x"), Path("/x"))
+    return {
+        "reads-hidden-shapes": opens(secret, secret.parent),
+        "reads-others": opens(others, *(others / f"{number:03d}-right-tile-4.cu" for number in range(9))),
+        "reads-home": opens(Path.home() / ".ssh", Path.home() / ".cache", CHECKOUT / "results", CHECKOUT / ".git"),
+        "writes-outside": " ".join(
+            f'if (open("{path}", O_CREAT | O_WRONLY, 0600) >= 0) spoiled = 1;' for path in places
+        ),
+        "connects": (
+            f"sockaddr_in a = {{}}; a.sin_family = AF_INET; a.sin_port = htons({port});"
+            " a.sin_addr.s_addr = htonl(0x7f000001); int s = socket(AF_INET, SOCK_STREAM, 0);"
+            " if (s >= 0 && connect(s, (sockaddr*)&a, sizeof a) == 0) spoiled = 1;"
+        ),
+        "mounts": ('if (mount("none", "/usr", "tmpfs", 0, 0) == 0 || chroot("/") == 0 || setuid(0) == 0) spoiled = 1;'),
+        "traces-the-first-process": "if (ptrace(PTRACE_ATTACH, 1, 0, 0) == 0) spoiled = 1;",
+        "kills-the-first-process": "kill(1, SIGKILL); kill(1, SIGSTOP);",
+        "environment": 'if (getenv("SECRET_OF_THE_GRADER")) spoiled = 1;',
+    }
+
+
+def malicious(secret: Path, others: Path, port: int) -> Iterator[Kind]:
+    """Submissions that try to read, write, take or break what is not theirs."""
+    for name, code in harmless(secret, others, port).items():
+        yield Kind(name, on_load(code), ALL, ALL)
+    yield Kind("includes-hidden", f'#include "{secret}"\n' + RIGHT, NONE, NONE, "No such file")
+    yield Kind("assembles-hidden", on_load("") + f'__asm__(".incbin \\"{secret}\\"");\n', NONE, NONE)
+    yield Kind(
+        "links",
+        on_load(f'symlink("{secret}", "answer"); symlink("/", "root"); mkdir("d", 0); chmod(".", 0);'),
+        NONE,
+        ALL,
+    )
+    yield Kind("kills-parent", on_load("kill(getppid(), SIGKILL); kill(1, SIGKILL);"), NONE, ALL)
+    yield Kind("kills-all", on_load("kill(-1, SIGKILL);"), NONE, ALL)
+    yield Kind("stops-all", on_load("kill(-1, SIGSTOP); kill(getppid(), SIGSTOP);"), NONE, ALL)
+    yield Kind(
+        "stays-behind",
+        on_load("if (fork() == 0) { setsid(); if (fork() == 0) for (;;) sleep(1); _exit(0); }"),
+        NONE,
+        ALL,
+    )
+    yield Kind("fork-bomb", on_load("for (;;) fork();"), NONE, NONE)
+    yield Kind(
+        "takes-memory",
+        on_load("for (;;) if (char* p = (char*)malloc(1 << 24)) memset(p, 1, 1 << 24); else sleep(1);"),
+        NONE,
+        NONE,
+    )
+    yield Kind(
+        "takes-memory-in-children",
+        on_load(
+            "for (int i = 0; i < 8; ++i) if (fork() == 0) { char* p = (char*)malloc(1 << 29);"
+            " if (p) memset(p, 1, 1 << 29); for (;;) sleep(1); } for (;;) sleep(1);"
+        ),
+        NONE,
+        NONE,
+    )
+    yield Kind(
+        "fills-disk",
+        on_load(
+            'char n[16], b[65536] = {1}; for (int i = 0; i < 50; ++i) { snprintf(n, 16, "f%d", i);'
+            " int f = open(n, O_CREAT | O_WRONLY, 0600);"
+            " for (int k = 0; k < 4096; ++k) if (write(f, b, sizeof b) <= 0) break; close(f); }"
+        ),
+        NONE,
+        ALL,
+    )
+    yield Kind(
+        "prints-a-gigabyte", in_launch('for (int i = 0; i < 1 << 24; ++i) puts("' + "x" * 63 + '");'), NONE, NONE
+    )
+    yield Kind("prints-in-kernel", in_kernel('for (int i = 0; i < 1 << 20; ++i) puts("' + "x" * 63 + '");'), NONE, ALL)
+    yield Kind(
+        "writes-to-all-files",
+        on_load(
+            'for (int i = 3; i < 256; ++i) for (int k = 0; k < 1 << 16; ++k) if (write(i, "{\\"problem\\": null}\\n'
+            + "x" * 500
+            + '", 500) < 0) break;'
+        ),
+        NONE,
+        ALL,
+    )
+    yield Kind(
+        "forges-an-answer",
+        on_load('for (int i = 3; i < 64; ++i) if (write(i, "{\\"problems\\": []}", 16)) {} _exit(0);'),
+        NONE,
+        NONE,
+    )
+    yield Kind(
+        "forges-launches",
+        in_launch(
+            'puts("launch x 0 0 0 0 0 0 0"); puts("launch a b c d e f g h"); puts("symbol y 1 1"); puts("done");'
+        ),
+        NONE,
+        NONE,
+    )
+    yield Kind("hangs-in-kernel", in_kernel("for (volatile int i = 0; i < 1; i = 0);"), NONE, NONE, "no answer")
+    yield Kind("hangs-in-launch", in_launch("for (volatile int i = 0; i < 1; i = 0);"), NONE, NONE, "has not returned")
+    yield Kind("hangs-on-load", on_load("for (;;) sleep(1);"), NONE, NONE)
+    yield Kind("exits", on_load("_exit(0);"), NONE, NONE)
+    yield Kind("exits-as-a-failed-sandbox", on_load("_exit(250);"), NONE, NONE)
+    yield Kind("signals-itself", in_kernel("raise(SIGKILL);"), NONE, 60)
+    yield Kind("faults", in_kernel("*(volatile int*)0 = 1;"), NONE, 60)
+    yield Kind(
+        "overflows-stack",
+        in_kernel("volatile char a[1 << 26]; for (int i = 0; i < 1 << 26; i += 4096) a[i] = 1;"),
+        NONE,
+        60,
+    )
+    yield Kind("changes-x", edited((STORE, "((float*)x)[0] = 0; " + STORE)), NONE, 40)
+    yield Kind("changes-w", edited((STORE, "((float*)w)[0] = 0; " + STORE)), NONE, 40)
+    yield Kind("before-the-array", edited((STORE, STORE + " y[-1] = 0;")), NONE, 60)
+    yield Kind("far-from-arrays", edited((STORE, STORE + " y[1 << 28] = 0;")), NONE, 60)
+    skips = "static int runs = 0; if (runs++ > 100000) return;"
+    yield Kind("computes-at-first-only", in_kernel(skips), NONE, ALL)
+    yield Kind("includes-itself", '#include "conv.cu"\n' * 3 + RIGHT, NONE, NONE)
+    laughs = "".join(
+        f"#define L{i} L{i - 1} L{i - 1} L{i - 1} L{i - 1} L{i - 1} L{i - 1} L{i - 1} L{i - 1}\n" for i in range(1, 12)
+    )
+    yield Kind("a-billion-laughs", f"#define L0 int x;\n{laughs}void f() {{ L11 }}\n" + RIGHT, NONE, NONE)
+    deep = "template <int N> struct D { static constexpr long v = D<N - 1>::v + D<N + 1>::v; };\nlong d = D<1>::v;\n"
+    yield Kind("endless-templates", deep + RIGHT, NONE, NONE)
+    yield Kind("reads-a-device", '#include "/dev/zero"\n' + RIGHT, NONE, NONE)
+
+
+NAMES = ("<script>alert(1)<", "=HYPERLINK(1)", "a name", "ünïcode", "new\nline", "-rf", "..dots", "'; drop table --")
+
+
+def kinds(secret: Path, others: Path, port: int) -> list[Kind]:
+    """Every kind once."""
+    return [*right(), *wrong(), *malicious(secret, others, port)]
+
+
+def write_submissions(folder: Path, count: int, every: Sequence[Kind]) -> dict[str, Kind]:
+    """Submissions of all kinds in turn, by name; some have names of their own, and some are no files at all."""
+    found: dict[str, Kind] = {}
+    for number in range(count):
+        kind = every[number % len(every)]
+        odd = NAMES[number // 7 % len(NAMES)] if number % 7 == 3 else ""
+        name = f"{number:03d}-{odd or kind.name}".replace("/", "_")
+        text = kind.text.replace("float acc = 0.0f;", f"float acc = 0.0f; /* {number} */", 1)
+        if number % 3:
+            (folder / f"{name}.cu").write_text(text, errors="surrogateescape")
+        else:
+            (folder / name).mkdir()
+            (folder / name / "conv.cu").write_text(text, errors="surrogateescape")
+        found[name] = kind
+    return found
+
+
+def write_oddities(folder: Path, secret: Path) -> dict[str, Kind]:
+    """Submissions that are no plain files."""
+    (folder / "link.cu").symlink_to(secret)
+    os.mkfifo(folder / "pipe.cu")
+    (folder / "empty-folder").mkdir()
+    (folder / "folder" / "conv.cu").mkdir(parents=True)
+    (folder / "linked").symlink_to(secret.parent)  # a link to a folder is no submission
+    names = {"link": "is a link", "pipe": "is no file", "empty-folder": "cannot be read", "folder": "is no file"}
+    return {name: Kind(name, "", NONE, NONE, says) for name, says in names.items()}
+
+
+@contextmanager
+def listening() -> Iterator[tuple[int, list[str]]]:
+    """A port of this machine, and who has connected to it."""
+    heard: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def listen() -> None:
+            while True:
+                try:
+                    heard.append(str(server.accept()[1]))
+                except OSError:
+                    return
+
+        threading.Thread(target=listen, daemon=True).start()
+        yield server.getsockname()[1], heard
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def state_of(folders: Sequence[Path]) -> str:
+    """A digest of names, kinds and contents of all that is in folders."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            digest.update(f"{path} {path.lstat().st_mode}".encode(errors="replace"))
+            if path.is_file() and not path.is_symlink():
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def processes() -> set[str]:
+    """Command lines of workers and of what they have started."""
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return {line for line in listed.splitlines() if "alexconv.course" in line or "jail.py" in line}
+
+
+def graded(
+    count: int, folder: Path, every: Sequence[str] = (), limits: Limits = LIMITS, jobs: int = 0
+) -> dict[str, object]:
+    """Makes submissions, grades them in one run, and says what came of each, and what was not as expected."""
+    home = folder / "hw"
+    made = replace(assignment.new("hw", "ece408-2019", None, 1.0, SEED), screen=False, limits=limits)
+    assignment.write(made, home)
+    given, secret = folder / "submissions", home / assignment.GRADER / assignment.CONFIG
+    given.mkdir()
+    os.environ["SECRET_OF_THE_GRADER"] = "1"
+    with listening() as (port, heard):
+        chosen = [kind for kind in kinds(secret, given, port) if not every or kind.name in every]
+        expected = write_submissions(given, count, chosen) | write_oddities(given, secret)
+        watched = (home, given, CHECKOUT / "kernels", CHECKOUT / "alexconv" / "course")
+        before, running, start = state_of(watched), processes(), monotonic()
+        status = grade.main(
+            [str(home), str(given), "-o", str(folder / "scores"), "--backend", "host", "--jobs", str(jobs)]
+        )
+        seconds = monotonic() - start
+    left = processes() - running
+    unexpected = [f"exit status {status}"] * (status != 0)
+    unexpected += ["files have changed"] * (state_of(watched) != before)
+    unexpected += [f"left behind: {line}" for line in left]
+    unexpected += [f"connected: {line}" for line in heard]
+    rows = rows_of(folder / "scores", expected)
+    unexpected += [row["unexpected"] for row in rows if row["unexpected"]]
+    return {"status": status, "seconds": round(seconds, 1), "unexpected": unexpected, "rows": rows}
+
+
+def rows_of(scores: Path, expected: Mapping[str, Kind]) -> list[dict[str, str]]:
+    """A row for each submission: its kind, points and feedback, and what is not as expected."""
+    import csv
+
+    with (scores / "scores.csv").open(newline="") as file:
+        found = {row["submission"].removeprefix("'"): row for row in csv.DictReader(file)}
+    rows = []
+    for name, kind in expected.items():
+        row = found.get(name)
+        if row is None:
+            rows.append({"name": name, "kind": kind.name, "unexpected": f"{name}: no grade"})
+            continue
+        total, problem = float(row["total"]), ""
+        if not kind.least <= total <= kind.most:
+            problem = f"{name}: {total:g} points, expected {kind.least:g} to {kind.most:g}: {row['feedback'][:200]}"
+        elif kind.says not in row["feedback"]:
+            problem = f"{name}: feedback lacks {kind.says!r}: {row['feedback'][:200]}"
+        said = row["feedback"][:MOST_FEEDBACK]
+        rows.append(
+            {
+                "name": name,
+                "kind": kind.name,
+                "total": row["total"],
+                "outcome": row["outcome"],
+                "feedback": said,
+                "unexpected": problem,
+            }
+        )
+    return rows
+
+
+def main() -> int:
+    """Parses the command line and grades; the exit status is 1 if anything is not as expected."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--count", type=int, default=200)
+    options.add_argument("--out", type=Path, default=OUT)
+    options.add_argument("--jobs", type=int, default=0)
+    options.add_argument("--only", default="", help="kinds, with commas between them")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = graded(chosen.count, Path(folder), [word for word in chosen.only.split(",") if word], jobs=chosen.jobs)
+    facts = {
+        "command": f"python scripts/course_submissions.py --count {chosen.count}",
+        "machine": f"{cpu_model()}, {cores()} cores, {platform.system()} {platform.release().partition('-')[0]}",
+        "sandbox": sandbox.kind(),
+        "submissions": len(found["rows"]),  # type: ignore[arg-type]
+    }
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text(json.dumps({**facts, **found}, indent=1) + "\n")
+    print(f"{len(found['unexpected'])} not as expected")  # type: ignore[arg-type]
+    for line in found["unexpected"]:  # type: ignore[attr-defined]
+        print(line)
+    return 1 if found["unexpected"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+"""Assignments, screens, answers and scores; a few submissions graded whole."""
+
+import csv
+import importlib
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from compilers import needs_gcc
+
+from alexconv import assignment as command
+from alexconv import grade
+from alexconv.course import assignment, grading, sandbox, scores, timing
+from alexconv.course.grading import Grade, parts
+from alexconv.course.sandbox import Ended
+from alexconv.course.screen import problems
+from alexconv.errors import UsageError
+from alexconv.reports.generated import updated
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+submissions = importlib.import_module("course_submissions")
+sys.path.remove(str(SCRIPTS))
+
+MADE = assignment.new("hw", "ece408-2019", None, 1.0, seed=7)
+
+
+# ---- Assignments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("study", ["ece408-2018", "ece408-2019", "ece408-2023", "ece408-2024"])
+def test_limits_are_the_studies_op_times(study, tmp_path):
+    assert command.main([str(tmp_path / "hw"), "--study", study, "--seed", "1"]) == 0
+    made = assignment.read(tmp_path / "hw")
+    slow, middle, fast = (limit.ms for limit in made.times)
+    assert slow > middle > fast
+    expected = {"ece408-2018": (195.446, 113.519), "ece408-2019": (115.302, 65.626)}
+    if study in expected:
+        assert (slow, fast) == expected[study]
+    assert [made.share(ms) for ms in (slow * 1.01, slow, middle, fast, fast / 2)] == [0, 0.5, 0.75, 1, 1]
+
+
+def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
+    assert command.main([str(tmp_path / "hw"), "--seed", "3"]) == 0
+    handout, made = tmp_path / "hw" / "handout", assignment.read(tmp_path / "hw")
+    assert sorted(path.name for path in handout.iterdir()) == ["Makefile", "README.md", "conv.cu", "shapes.json"]
+    assert list(problems((handout / "conv.cu").read_text(), "conv.cu")) == []
+    told = "".join(path.read_text() for path in handout.iterdir())
+    assert "TODO" in told
+    assert str(made.seed) not in told.split()
+    assert "$" not in (handout / "README.md").read_text()
+    public = {tuple(sizes.values()) for sizes in json.loads((handout / "shapes.json").read_text())}
+    assert not public & {tuple(shape.sizes().values()) for shape in made.shapes}
+    assert (tmp_path / "hw" / "grader" / "grader.json").stat().st_mode & 0o077 == 0
+    assert command.main([str(tmp_path / "hw")]) == 2  # it is there already
+
+
+def test_hidden_shapes_differ_from_assignment_to_assignment():
+    found = [assignment.new("hw", "ece408-2019", None, 1.0, None) for _ in range(3)]
+    assert len({made.shapes for made in found}) == 3
+    assert len({made.seed for made in found}) == 3
+
+
+BAD = {
+    "no JSON": (lambda text: text[:50], "JSONDecodeError"),
+    "another version": (lambda text: text.replace('"schema": 1', '"schema": 9'), "another version"),
+    "an unknown key": (lambda text: text.replace('"seed"', '"sead"'), "sead"),
+    "a shape without a size": (lambda text: text.replace('"C"', '"D"', 1), "a shape has the whole numbers"),
+    "an impossible shape": (lambda text: text.replace('"U": 1', '"U": 0', 1), "at least 1"),
+    "a word for a number": (lambda text: text.replace('"correct": 45.0', '"correct": "45"'), "numbers from 0"),
+    "an unknown workload": (lambda text: text.replace("lenet-70-k5", "lenet"), "no workload lenet"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_wrong_with_a_grader_s_file_is_one_line(bad, tmp_path):
+    assignment.write(MADE, tmp_path / "hw")
+    path = tmp_path / "hw" / "grader" / "grader.json"
+    change, expected = BAD[bad]
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UsageError, match=expected) as raised:
+        assignment.read(tmp_path / "hw")
+    assert "\n" not in str(raised.value)
+
+
+# ---- Before anything runs --------------------------------------------------------------------------------------------
+
+SCREENED = {
+    '#include "/etc/passwd"': "includes",
+    "#  include __FILE__": "includes",
+    "%:include <fstream>": "includes",
+    '#inc\\\nlude "x"': "includes",
+    'asm("nop");': "asm",
+    'as\\\nm("nop");': "asm",
+    "__attribute__((constructor)) void f();": "__attribute__",
+    "#ifdef __CUDA_ARCH__": "asks for",
+    "#if defined(HOST_CUDA)": "asks for",
+    "if (!fork()) return;": "fork",
+    'system("ls");': "system",
+}
+
+
+@pytest.mark.parametrize("line", SCREENED)
+def test_words_that_a_convolution_does_not_need_are_refused_with_their_line(line):
+    found = list(problems(f'int a;\n// fork(); asm\nconst char* s = "system"; /* fork() */\n{line}\n', "conv.cu"))
+    assert len(found) == 1
+    assert found[0].startswith("conv.cu:4: ")
+    assert SCREENED[line] in found[0]
+
+
+def test_submissions_are_files_and_folders_and_no_links(tmp_path):
+    expected = submissions.write_oddities(tmp_path, tmp_path / "secret")
+    (tmp_path / "anna.cu").write_text("text")
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "mine.cu").write_text("text")
+    found = {each.name: each for each in grading.submissions(tmp_path)}
+    assert found.keys() == {*expected, "anna", "bert"}
+    assert found["bert"].read().text == "text"
+    for name, kind in expected.items():
+        with pytest.raises(UsageError, match=kind.says):
+            found[name].read()
+    (tmp_path / "bert.cu").write_text("text")
+    with pytest.raises(UsageError, match="two submissions called bert"):
+        grading.submissions(tmp_path)
+    with pytest.raises(UsageError, match="no folder"):
+        grading.submissions(tmp_path / "nothing")
+
+
+# ---- Answers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b'{"problem": null}\n1234{"problem": "bad"}\n{"problem": null}\n5678', [b"1234", "bad", b"5678"]),
+        (b'{"problem": null}\n1234', [b"1234", "stopped", "stopped"]),
+        (b'{"problem": null}\n12', ["stopped"] * 3),
+        (b"", ["stopped"] * 3),
+        (b"x" * 10000, ["stopped"] * 3),
+        (b'[1]\n{"problem": null}\n1234', ["stopped"] * 3),
+    ],
+)
+def test_outputs_that_are_cut_or_forged_are_none(answer, expected):
+    assert list(parts(Ended(answer, 0, "stopped"), [4, 4, 4])) == expected
+
+
+def test_feedback_is_short_and_names_no_hidden_size():
+    grader = grading.Grader(MADE, sandbox.NAMESPACES, Path(), ())
+    sizes = " ".join(f"{letter}={size}" for letter, size in MADE.shapes[1].conv.sizes().items())
+    assert grader._anonymous(f"{sizes}, uniform data: bad") == "hidden shape 2, uniform data: bad"
+    found = Grade("x")
+    found.say("races", [f"line {number}" for number in range(50)])
+    assert len(found.feedback["races"]) == grading.MOST_LINES + 1
+    assert grading.line_of("a\nb\x1b[31m\u202e" + "c" * 1000) == ("a b?[31m?" + "c" * 1000)[: grading.LINE_LENGTH]
+
+
+class Tags(HTMLParser):
+    """The tags of a page, and its text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text = set(), ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_scores_are_inert_whatever_a_submission_is_called(tmp_path):
+    name = '=1+1<script>alert("x")</script>'
+    bad = Grade(name, grading.FAILED, {"correct": 1.0}, {"file": ["@SUM(A1)<img src=x>"]})
+    good = Grade("../up", points={"correct": 45.0}, op_time=1.5)
+    scores.write([bad, good], MADE, tmp_path, True, "note & note")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / scores.CSV).read_text())))
+    assert [row["submission"] for row in rows] == [f"'{name}", "../up"]
+    assert rows[1]["op time (ms)"] == "1.5000"
+    assert rows[0]["total"] == "1"
+    page = Tags((tmp_path / scores.PAGE).read_text())
+    assert not page.tags & {"script", "img"}
+    assert name in page.text
+    assert "@SUM(A1)<img src=x>" in page.text
+    files = sorted(path.name for path in (tmp_path / scores.FEEDBACK).iterdir())
+    assert len(files) == 2
+    assert all(re.fullmatch(r"[\w-][\w.-]*", file) for file in files)
+    assert "1 of 100 points" in (tmp_path / scores.FEEDBACK / f"{scores.file_name(name)}.txt").read_text()
+
+
+# ---- Whole submissions -----------------------------------------------------------------------------------------------
+
+KINDS = submissions.kinds
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """A few submissions graded in one run, in small: two shapes, and one with all attacks that must come to nothing."""
+    if sandbox.kind() != sandbox.NAMESPACES:
+        pytest.skip("the system gives no user namespaces")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submissions, "kinds", few)
+        patch.setattr(assignment, "hidden_shapes", lambda generator: MADE.shapes[1:3])
+        patch.setattr(grading, "HAZARD_SHAPES", 1)
+        limits = replace(submissions.LIMITS, seconds=12.0)
+        yield submissions.graded(4, tmp_path_factory.mktemp("course"), limits=limits)
+
+
+def few(secret, others, port):
+    """Four kinds: harmless attacks in one, a race, a forged answer, and a bomb."""
+    every = {kind.name: kind for kind in KINDS(secret, others, port)}
+    code = " ".join(f"{{ {each} }}" for each in submissions.harmless(secret, others, port).values())
+    together = replace(every["connects"], name="harmless", text=submissions.on_load(code))
+    return [together, every["wrong-no-barrier"], every["forges-an-answer"], every["fork-bomb"]]
+
+
+@needs_gcc
+def test_grades_are_as_expected_and_nothing_is_harmed(graded):
+    assert graded["unexpected"] == []
+    totals = {row["kind"]: row.get("total") for row in graded["rows"]}
+    assert totals["harmless"] == "85"
+    assert totals["fork-bomb"] == "0"
+    assert len(totals) == 8
+
+
+@needs_gcc
+def test_feedback_names_the_student_s_line(graded):
+    (row,) = [row for row in graded["rows"] if row["kind"] == "wrong-no-barrier"]
+    assert float(row["total"]) == 0
+    line = 1 + submissions.RIGHT[: submissions.RIGHT.index("acc += x4d")].count("\n")
+    assert f"conv.cu:{line - 1}" in row["feedback"]
+
+
+def test_op_times_need_a_gpu(monkeypatch):
+    monkeypatch.setattr(timing, "choose_executor", lambda backend: type("Host", (), {"measures": False})())
+    assert timing.gpu("auto") is None
+    assert timing.asked(10)[-1] == 10
+    assert set(range(1, 4)) <= set(timing.asked(10000))
+
+
+def test_submissions_that_are_not_there_and_weak_sandboxes_are_refused(tmp_path, monkeypatch, capsys):
+    assignment.write(MADE, tmp_path / "hw")
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "anna.cu").write_text("")
+    words = [str(tmp_path / "hw"), str(tmp_path / "given"), "-o", str(tmp_path / "scores"), "--backend", "host"]
+    assert grade.main([*words, "--only", "bert"]) == 2
+    assert "no submission bert" in capsys.readouterr().err
+    monkeypatch.setattr(sandbox, "kind", lambda: sandbox.SESSION)
+    assert grade.main(words) == 2
+    said = capsys.readouterr()
+    assert "WEAK" in said.out
+    assert "--weak-sandbox" in said.err
+    assert not (tmp_path / "scores").exists()
+
+
+def test_the_page_for_lecturers_shows_the_limits_and_the_record(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    page = importlib.import_module("course_page")
+    parts = {"studies": page.studies(), "graded": page.graded()}
+    assert updated(page.PAGE.read_text(), parts) == page.PAGE.read_text(), "run scripts/course_page.py"
+    if page.RECORD.exists():
+        record = json.loads(page.RECORD.read_text())
+        assert record["unexpected"] == []
+        assert record["sandbox"] == sandbox.NAMESPACES

@@ -1,0 +1,192 @@
+"""What a command in the sandbox cannot do, tried with small commands."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from alexconv.course import sandbox
+from alexconv.course.sandbox import NAMESPACES, SESSION, Limits
+from alexconv.errors import MissingTool
+
+LIMITS = Limits(seconds=20.0, memory=256 << 20, processes=20, folder=8 << 20, file=4 << 20, answer=1 << 16)
+KINDS = pytest.mark.parametrize("kind", [NAMESPACES, SESSION])
+MARK = "alexconv_sandbox_test"  # in command lines, to find what is left
+
+
+def ran(code, kind=NAMESPACES, limits=LIMITS, given=b"", hidden=()):
+    """What a Python program in the sandbox comes to."""
+    if kind == NAMESPACES and sandbox.kind() != NAMESPACES:
+        pytest.skip("the system gives no user namespaces")
+    words = [sys.executable, "-I", "-S", "-c", f"import os, signal, sys, time  # {MARK}\n{code}"]
+    return sandbox.run(words, given, limits, {"PATH": "/usr/bin:/bin"}, chosen=kind, hidden=hidden)
+
+
+def left():
+    """Processes of these tests."""
+    return subprocess.run(["pgrep", "-f", MARK], capture_output=True, text=True, check=False).stdout
+
+
+@KINDS
+def test_a_command_reads_answers_and_ends_with_its_status(kind):
+    ended = ran("sys.stdout.write(sys.stdin.read() * 2); sys.exit(3)", kind, given=b"abc" * 5000)
+    assert (ended.answer, ended.status, ended.stopped) == (b"abc" * 10000, 3, None)
+    assert ended.problem == "its process ends with status 3"
+    assert ran("os.kill(os.getpid(), signal.SIGABRT)", kind).problem == "its process ends with SIGABRT"
+    assert ran("os._exit(250)", kind).problem == "its process ends with status 250"
+
+
+def test_files_outside_are_not_there(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    paths = [
+        str(path) for path in (tmp_path, tmp_path / "secret", Path(__file__), Path.home() / ".ssh", Path.cwd() / "docs")
+    ]
+    assert ran(f"print(any(map(os.path.exists, {paths!r})))").answer.strip() == b"False"
+
+
+def test_a_folder_inside_of_what_is_shown_can_be_hidden():
+    package = Path(sandbox.__file__).parent
+    code = f"print(len(os.listdir({str(package)!r})))"
+    assert int(ran(code).answer) > 5
+    assert ran(code, hidden=[package]).answer.strip() == b"0"
+
+
+def test_nothing_outside_of_the_scratch_folder_can_be_written():
+    places = ["/", "/usr", "/proc", "/dev", str(Path(sandbox.__file__).parent), sys.prefix]
+    code = f"""
+for folder in {places!r}:
+    try:
+        open(folder + "/alexconv-x", "w")
+        print("wrote to", folder)
+    except OSError:
+        pass
+open("x", "w").write("x")
+print(os.getcwd())
+"""
+    assert ran(code).answer.strip() == sandbox.SCRATCH.encode()
+
+
+def test_there_is_no_network_and_no_other_process():
+    code = """
+import socket
+try:
+    socket.create_connection(("127.0.0.1", 22), 1)
+    print("connected")
+except OSError as error:
+    print(error.errno)
+print(sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
+print([line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")])
+"""
+    number, processes, capabilities = ran(code).answer.decode().splitlines()
+    assert number == "101"  # ENETUNREACH: the loopback device is down
+    assert processes == "[1, 2]"
+    assert int(capabilities.strip("[]'"), 16) == 0
+
+
+def test_a_command_gets_no_more_rights():
+    code = """
+import ctypes
+libc = ctypes.CDLL(None)
+print(libc.setuid(0) if os.getuid() else -1, libc.unshare(0x10000000), libc.chroot(b"/"))
+print(libc.mount(b"x", b"/usr", b"tmpfs", 0, 0), libc.ptrace(16, 1, 0, 0))
+"""
+    assert ran(code).answer.split() == [b"-1"] * 5
+
+
+@KINDS
+def test_time_is_limited(kind):
+    start = time.monotonic()
+    ended = ran("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", kind, Limits(seconds=0.7))
+    assert "no answer after 0.7 s" in str(ended.stopped)
+    assert time.monotonic() - start < 30
+    assert not left()
+
+
+@KINDS
+def test_what_a_command_has_started_ends_with_it(kind):
+    code = """
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(60)
+        os._exit(0)
+"""
+    assert ran(code, kind).status == 0
+    assert not left()
+
+
+@KINDS
+def test_memory_of_all_processes_together_is_limited(kind):
+    code = """
+for _ in range(4):
+    if os.fork() == 0:
+        x = b"x" * (100 << 20)
+        time.sleep(60)
+time.sleep(60)
+"""
+    assert "more than 256 MiB of memory" in str(ran(code, kind).stopped)
+    assert not left()
+
+
+def test_processes_files_and_what_is_said_are_limited():
+    forks = """
+n = 0
+try:
+    while n < 100:
+        n += 1
+        if os.fork() == 0:
+            time.sleep(60)
+except OSError:
+    print(n)
+"""
+    assert int(ran(forks).answer) <= LIMITS.processes
+    fills = """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+written = 0
+try:
+    for number in range(10):
+        with open(str(number), "wb", buffering=0) as file:
+            for _ in range(100):
+                try:
+                    written += file.write(b"x" * (1 << 16))
+                except OSError as error:
+                    if error.errno == 28:
+                        raise
+                    break
+except OSError:
+    pass
+print(written)
+"""
+    assert int(ran(fills).answer) <= LIMITS.folder
+    ended = ran("while True: os.write(1, b'x' * 65536)")
+    assert "says more than" in str(ended.stopped)
+    assert len(ended.answer) <= LIMITS.answer
+
+
+def test_no_signal_reaches_the_first_process_of_a_namespace():
+    code = """
+for process, number in ((1, 9), (1, 15), (1, 19), (-1, 9)):
+    try:
+        os.kill(process, number)
+    except OSError:
+        pass
+print("on")
+"""
+    assert ran(code).answer.strip() == b"on"
+
+
+def test_a_command_that_stops_its_watch_ends_in_time():
+    start = time.monotonic()
+    assert ran("os.kill(os.getppid(), signal.SIGSTOP)", SESSION, Limits(seconds=0.7)).stopped
+    assert time.monotonic() - start < sandbox.GRACE_SECONDS
+    assert not left()
+
+
+def test_a_sandbox_that_cannot_be_made_is_one_line(monkeypatch):
+    monkeypatch.setattr(sandbox, "visible", lambda shown: [Path("/no such folder")])
+    with pytest.raises(MissingTool, match=r"no sandbox: .*/no such folder"):
+        ran("print(1)")
