@@ -40,8 +40,8 @@ def graded() -> str:
     for row in record["rows"]:
         totals[row["kind"]][row.get("total", "none")] += 1
     lines = [
-        f"`{record['command']}` ({record['machine']}): {record['submissions']} submissions of {len(totals)} kinds in one"
-        f" run of {record['seconds'] / 60:.0f} min; not as expected: {len(record['unexpected'])}.  Points, of 85"
+        f"`{record['command']}` ({record['machine']}): {record['submissions']} submissions of {len(totals)} kinds in"
+        f" one run of {record['seconds'] / 60:.0f} min; not as expected: {len(record['unexpected'])}.  Points, of 85"
         " without op time:",
         "",
         "| kind | submissions | points |",
