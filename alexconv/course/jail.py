@@ -19,6 +19,7 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from typing import Any
 
 SETUP_FAILED = 250
 NOBODY = 65534
@@ -35,6 +36,7 @@ SYS_MOUNT_SETATTR = 442  # on every architecture
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}.get(platform.machine(), 0)
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
+Spec = dict[str, Any]
 libc = ctypes.CDLL(None, use_errno=True)
 said = os.dup(2)  # for this script's messages; the command has no standard error
 
@@ -83,7 +85,7 @@ def show(path: str, root: str) -> None:
     mount(path, target, None, MS_BIND | MS_REC)
 
 
-def furnish(spec: dict) -> None:
+def furnish(spec: Spec) -> None:
     """Builds the file system and makes it the root."""
     root = spec["root"]
     mount(None, "/", None, MS_REC | MS_PRIVATE)
@@ -115,7 +117,7 @@ def furnish(spec: dict) -> None:
     os.chdir(spec["scratch"])
 
 
-def limit(spec: dict) -> None:
+def limit(spec: Spec) -> None:
     """Sets the limits of this process and its children."""
     limits = {
         "RLIMIT_CPU": spec["cpu_seconds"],
@@ -134,24 +136,23 @@ def limit(spec: dict) -> None:
         resource.setrlimit(number, (value, value))
 
 
-def start(spec: dict, as_nobody: bool) -> int:
+def start(spec: Spec, as_nobody: bool) -> int:
     """Starts the command in a session of its own; returns its process."""
     child = os.fork()
-    if child:
-        return child
-    with guarded():
-        os.setsid()
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if as_nobody:
-            os.setgroups([])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-        limit(spec)
-        libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.execve(spec["command"][0], spec["command"], spec["environment"])
-    return 0
+    if not child:
+        with guarded():
+            os.setsid()
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if as_nobody:
+                os.setgroups([])
+                os.setresgid(NOBODY, NOBODY, NOBODY)
+                os.setresuid(NOBODY, NOBODY, NOBODY)
+            limit(spec)
+            libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            os.execve(spec["command"][0], spec["command"], spec["environment"])
+    return child
 
 
 class guarded:
@@ -179,16 +180,15 @@ def reap(child: int) -> int:
             return status_of(child, status)
 
 
-def first_process(spec: dict, as_nobody: bool) -> int:
+def first_process(spec: Spec, as_nobody: bool) -> int:
     """The namespace's first process: with its end all others end."""
     child = os.fork()
-    if child:
-        return child
-    with guarded():
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        furnish(spec)
-        os._exit(reap(start(spec, as_nobody)))
-    return 0
+    if not child:
+        with guarded():
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            furnish(spec)
+            os._exit(reap(start(spec, as_nobody)))
+    return child
 
 
 def mapped(as_root: bool, told: int, wait: int) -> None:
@@ -206,7 +206,7 @@ def mapped(as_root: bool, told: int, wait: int) -> None:
             file.write(text)
 
 
-def isolated(spec: dict) -> int:
+def isolated(spec: Spec) -> int:
     """Runs the command in namespaces of its own."""
     as_root = os.geteuid() == 0
     wait_map, tell_map = os.pipe()
@@ -267,7 +267,7 @@ def descendants() -> list[int]:
     return found
 
 
-def apart(spec: dict) -> int:
+def apart(spec: Spec) -> int:
     """Runs the command in a session of its own, and kills whatever it has started when it ends."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     child = start({**spec, "processes": spec["processes"] + tasks_of(os.getuid())}, False)

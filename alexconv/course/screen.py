@@ -7,19 +7,9 @@ checks it from the one that times it.
 import re
 from collections.abc import Iterator
 
-HEADERS = (
-    "cmath",
-    "math.h",
-    "cstdio",
-    "stdio.h",
-    "iostream",
-    "cstdlib",
-    "stdlib.h",
-    "algorithm",
-    "cassert",
-    "assert.h",
-)
-HEADERS += ("cuda_runtime.h", "cuda.h", "gpu-new-forward.h", "gpu-utils.h", "cuda_fp16.h", "mma.h")
+CPLUSPLUS = ("cmath", "math.h", "cstdio", "stdio.h", "iostream", "cstdlib", "stdlib.h", "algorithm", "cassert")
+CUDA = ("cuda_runtime.h", "cuda.h", "gpu-new-forward.h", "gpu-utils.h", "cuda_fp16.h", "mma.h")
+HEADERS = (*CPLUSPLUS, *CUDA)
 _INCLUDE = re.compile(r"\s*(?:#|%:|\?\?=)\s*(include\w*|embed|import)\b\s*(.*)")
 _NAME = re.compile(r'[<"]([^<>"]*)[>"]')
 _CONDITION = re.compile(r"\s*(?:#|%:|\?\?=)\s*(?:ifn?def|if|elif)\b.*\b(__\w+|NVCC|HOST_\w+)")
