@@ -19,7 +19,7 @@ import numpy as np
 from alexconv.checking.hazards import BUILD
 from alexconv.checking.kinds import ORDERS
 from alexconv.course import sandbox
-from alexconv.course.assignment import FILE, SOURCE_BYTES, Assignment, Shape
+from alexconv.course.assignment import FILE, LETTERS, SOURCE_BYTES, Assignment, Shape
 from alexconv.course.data import INTEGERS, UNIFORM, fault, inputs
 from alexconv.course.sandbox import Ended
 from alexconv.course.screen import problems
@@ -332,7 +332,7 @@ def prepare() -> Path:
 
 def sizes_of(conv: Conv) -> dict[str, int]:
     """A shape's sizes by letter, of which it is made again."""
-    return {letter: size for letter, size in conv.sizes().items() if letter not in "EF"}
+    return {letter: getattr(conv, letter) for letter in LETTERS}
 
 
 def _bytes(shape: Shape) -> int:

@@ -282,7 +282,7 @@ def apart(spec: Spec) -> int:
     return status
 
 
-def main() -> int:
+def confine() -> int:
     """Runs what SPEC says; returns the exit status."""
     spec = json.loads(sys.argv[1])
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -294,4 +294,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(confine())

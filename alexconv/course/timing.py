@@ -145,7 +145,7 @@ def timed(job: dict[str, Any]) -> dict[str, Any]:
     return {"ms": total}
 
 
-def main() -> int:
+def run_one() -> int:
     """Times the submission of the job on standard input."""
     job = json.loads(sys.stdin.buffer.read())
     print(json.dumps(timed(job)))
@@ -153,4 +153,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_one())

@@ -132,7 +132,7 @@ def prepare(build: str) -> None:
     HostRuntime(build=build).compile(rung.path, bound.macros, bound.entries())
 
 
-def main() -> int:
+def run_one() -> int:
     """Does one job, or prepares a build."""
     if len(sys.argv) > 1:
         prepare(sys.argv[1])
@@ -149,4 +149,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_one())
