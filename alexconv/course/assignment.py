@@ -185,8 +185,8 @@ def write(assignment: Assignment, folder: Path) -> None:
         "values": f"{sum(prod(conv.y_shape(assignment.N)) for conv in layers) / 1e6:.0f}",
     }
     templates = resources.files("alexconv.course") / "templates"
-    for file in (FILE, "README.md", "Makefile"):
-        (handout / file).write_text(Template((templates / file).read_text()).substitute(words))
+    for file, template in ((FILE, FILE), ("README.md", "handout.md"), ("Makefile", "Makefile")):
+        (handout / file).write_text(Template((templates / template).read_text()).substitute(words))
     shapes = [Shape(conv, assignment.N).sizes() for conv in layers]
     (handout / "shapes.json").write_text(json.dumps(shapes, indent=1) + "\n")
     (grader / CONFIG).write_text(json.dumps(as_json(assignment), indent=1) + "\n")
