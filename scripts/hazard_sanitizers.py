@@ -5,23 +5,20 @@
     python scripts/hazard_sanitizers.py --page           write the recorded table into docs/hazards.md
 
 Needs an NVIDIA GPU, nvcc and compute-sanitizer.  The sample has every kind of bug.  The five ways to run them share the
-GPU, each in a process that is started again after a mutant that hangs.  Mutants for which the time does not suffice say
-so.
+GPU, each mutant in a process of its own.  Mutants for which the time does not suffice say so.
 """
 
 import argparse
 import json
 import os
-import queue
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,15 +42,19 @@ from alexconv.planning.transfers import TRANSFERS
 RECORDS = planted.CHECKOUT / "results" / "hazard-sanitizers.json"
 ALONE = "alone"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+WAYS = (ALONE, *TOOLS)
 FINDING = re.compile(
-    r"^(Error|Warning|Invalid|Uninitialized|Race|Barrier|Divergent|Program hit|Potential)|hazard"
-)  # how a tool's line begins
+    r"(?!.*(SUMMARY|Maximum number))(.*hazard|Error|Warning|Invalid|Uninitialized|Race|Barrier|Divergent|Program hit)"
+)  # a tool's line that says what is wrong
 SECONDS = 170.0  # for everything
 COMPILE_SECONDS = 70.0  # of them
-MUTANT_SECONDS = {ALONE: 8.0, **dict.fromkeys(TOOLS, 14.0)}  # a mutant that says nothing for so long hangs
+MUTANT_SECONDS = {ALONE: 15.0, **dict.fromkeys(TOOLS, 30.0)}  # a process that takes longer hangs
+LEAST_SECONDS = 5.0
+AT_A_TIME = 10  # processes on one GPU
+OUTPUT_BYTES = 1 << 24
 IMAGES = 64
-PRINTED = "2000"  # errors of a tool, over all mutants of a process
-NONE = "no bug"
+PRINTED = "1000"  # errors of a tool
+NONE, NO_TIME = "no bug", "no time left"
 RUNS = 3  # of a mutant alone, in which its numbers may come out wrong
 # Every kind of bug; those whose waits may never end come last.
 SAMPLE = (
@@ -117,121 +118,77 @@ def compile_all(folder: Path, backend: str) -> None:
         list(pool.map(lambda each: executor.build(each[1].bound), plans(folder)))
 
 
-def run_some(folder: Path, backend: str, chosen: Sequence[int], runs: int) -> None:
-    """Runs mutants one after the other, and says so before and after each."""
+def run_one(folder: Path, backend: str, number: int, runs: int) -> None:
+    """Runs a mutant and says whether its numbers are right."""
     executor = choose_executor(backend)
-    asked = plans(folder)
-    for number in chosen:
-        cut = asked[number][1]
-        print(f"mutant {number}", flush=True)
-        rung, conv = cut.bound.rung, cut.bound.conv
-        x, w = exact_inputs(conv, IMAGES, PRECISIONS[rung.precision], seed=1)
-        expected = reference(conv, x, w)
+    cut = plans(folder)[number][1]
+    rung, conv = cut.bound.rung, cut.bound.conv
+    x, w = exact_inputs(conv, IMAGES, PRECISIONS[rung.precision], seed=1)
+    expected = reference(conv, x, w)
+    print("begin", flush=True)
+    try:
+        with open_rung(executor, cut, x, w, TRANSFERS["pageable"]) as opened:
+            right = [np.array_equal(opened.outputs().astype(np.float32), expected) for _ in range(runs)]
+        print("numbers", "right" if all(right) else "wrong", flush=True)
+    except AlexconvError as error:
+        print("numbers", error, flush=True)
+        os._exit(1)  # the context is lost
+
+
+def ran(tool: str, number: int, folder: Path, backend: str, deadline: float) -> str:
+    """What running a mutant one way comes to, in a process of its own: its numbers, or the tool's first finding."""
+    words = [] if tool == ALONE else ["compute-sanitizer", "--tool", tool, "--print-limit", PRINTED]
+    words += [sys.executable, __file__, "--child", str(folder), "--backend", backend, "--number", str(number)]
+    words += ["--runs", str(RUNS if tool == ALONE else 1)]
+    limit = min(MUTANT_SECONDS[tool], deadline - monotonic())
+    if limit < LEAST_SECONDS:
+        return NO_TIME
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            with open_rung(executor, cut, x, w, TRANSFERS["pageable"]) as opened:
-                right = [np.array_equal(opened.outputs().astype(np.float32), expected) for _ in range(runs)]
-            print("numbers", "right" if all(right) else "wrong", flush=True)
-        except AlexconvError as error:
-            print("numbers", error, flush=True)
-            os._exit(1)  # the context is lost
-
-
-class Way:
-    """One way to run the mutants, alone or under a tool, and what came of each."""
-
-    def __init__(self, tool: str, folder: Path, backend: str, deadline: float) -> None:
-        self.tool, self._folder, self._backend, self._deadline = tool, folder, backend, deadline
-        self.found: dict[int, str] = {}
-        self.numbers: dict[int, str] = {}
-
-    def run(self) -> None:
-        """Runs all mutants; one that hangs or ends its process is left behind."""
-        left = list(range(len(SAMPLE) + 1))
-        while left and monotonic() < self._deadline:
-            last = self._process(left)
-            left = [number for number in left if number > last]
-
-    def _process(self, chosen: Sequence[int]) -> int:
-        """One process over these mutants; returns the last that it came to."""
-        words = [] if self.tool == ALONE else ["compute-sanitizer", "--tool", self.tool, "--print-limit", PRINTED]
-        runs = RUNS if self.tool == ALONE else 1
-        words += [sys.executable, __file__, "--child", str(self._folder), "--backend", self._backend]
-        words += ["--runs", str(runs), "--numbers", ",".join(map(str, chosen))]
-        child = subprocess.Popen(
-            words,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=_read, args=(child, lines), daemon=True).start()
-        now, said = chosen[0], [""]
-        limit = MUTANT_SECONDS[self.tool] + 30.0  # the process starts
-        try:
-            while True:
-                wait = min(limit, self._deadline - monotonic())
-                try:
-                    line = lines.get(timeout=max(wait, 0.1))
-                except queue.Empty:
-                    late = monotonic() >= self._deadline
-                    self.found[now] = "no time left" if late else "hangs"
-                    return now
-                if line is None or line.startswith("mutant "):
-                    if now in self.numbers:
-                        self.found[now] = _first(said)
-                    if line is None:
-                        self.found.setdefault(now, _first(said) or f"the process ends with status {child.wait()}")
-                        return now
-                    now, said, limit = int(line.split()[1]), [], MUTANT_SECONDS[self.tool]
-                elif line.startswith("numbers "):
-                    self.numbers[now] = line.removeprefix("numbers ").strip()
-                else:
-                    said.append(line)
+            status = child.wait(limit)
+        except subprocess.TimeoutExpired:
+            status = None
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-
-
-def _read(child: "subprocess.Popen[str]", lines: "queue.Queue[str | None]") -> None:
-    assert child.stdout
-    for line in child.stdout:
-        lines.put(line)
-    lines.put(None)
+        output.seek(0)
+        said = output.read(OUTPUT_BYTES).decode(errors="replace").splitlines()
+    found = next((line for line in said if line.startswith("numbers ")), "").removeprefix("numbers ")
+    if tool != ALONE:
+        found = _first(said)
+    if found or (tool != ALONE and status is not None and "begin" in said):
+        return found
+    if status is None:
+        return "hangs" if "begin" in said else NO_TIME
+    return f"the process ends with status {status}"
 
 
 def _first(said: Sequence[str]) -> str:
     """The first finding of a tool, with the place that it names, without its rulers; empty if it has none."""
     lines = [re.sub(r"^=+\s*", "", line).strip() for line in said if line.startswith("=")]
     for number, line in enumerate(lines):
-        if re.search(
-            r"^(Error|Warning|Invalid|Uninitialized|Race|Barrier|Divergent|Program hit|Potential)|hazard", line
-        ):
+        if FINDING.match(line):
             places = (re.search(r"in (\w+\.cuh?:\d+)", each) for each in lines[number : number + 3])
             place = next((match[1] for match in places if match), "")
             return f"{line[:160]}{f' ({place})' if place and place not in line else ''}"
     return ""
 
 
-def rows_of(ways: Sequence[Way], mutants: Sequence[planted.Mutant]) -> list[dict[str, str]]:
+def rows_of(found: Mapping[tuple[str, int], str], mutants: Sequence[planted.Mutant]) -> list[dict[str, str]]:
     """A row for each mutant: whether its numbers come out right alone, and what each tool says first."""
-    rows = []
-    for number, mutant in enumerate((None, *mutants)):
-        row = {"mutant": mutant.name if mutant else NONE}
-        for way in ways:
-            said = way.found.get(number, "no time left")
-            row[way.tool] = (way.numbers.get(number) or said) if way.tool == ALONE else said
-        rows.append(row)
-    return rows
+    return [
+        {"mutant": mutant.name if mutant else NONE, **{way: found.get((way, number), NO_TIME) for way in WAYS}}
+        for number, mutant in enumerate((None, *mutants))
+    ]
 
 
 def measure(out: Path, backend: str) -> None:
     """Runs the sample every way and writes the file again and again until all have ended."""
     start = monotonic()
-    mutants = sample()
-    with tempfile.TemporaryDirectory() as folder:
+    mutants, found = sample(), {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_A_TIME) as pool:
         os.environ.setdefault(CACHE_VARIABLE, str(Path(folder) / "cache"))
         executor = choose_executor(backend)
         sanitizer = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True, check=True)
@@ -246,17 +203,15 @@ def measure(out: Path, backend: str) -> None:
         words = [sys.executable, __file__, "--compile", folder, "--backend", backend]
         subprocess.run(words, timeout=COMPILE_SECONDS, check=True)
         facts["compiled_after"] = round(monotonic() - start, 1)
-        ways = [Way(tool, Path(folder), backend, start + SECONDS) for tool in (ALONE, *TOOLS)]
-        threads = [threading.Thread(target=way.run) for way in ways]
-        for thread in threads:
-            thread.start()
-        running = True
-        while running:
-            for thread in threads:
-                thread.join(0.5)
-            running = any(thread.is_alive() for thread in threads)
+        asked = [(way, number) for number in range(len(mutants) + 1) for way in WAYS]
+        running = {
+            pool.submit(ran, way, number, Path(folder), backend, start + SECONDS): (way, number)
+            for way, number in asked
+        }
+        for done in as_completed(running):
+            found[running[done]] = done.result()
             facts["wall_seconds"] = round(monotonic() - start, 1)
-            text = json.dumps({**facts, "rows": rows_of(ways, mutants)}, indent=1)
+            text = json.dumps({**facts, "rows": rows_of(found, mutants)}, indent=1)
             out.with_suffix(".new").write_text(text + "\n")
             out.with_suffix(".new").replace(out)
 
@@ -267,7 +222,7 @@ def with_table(page: str, record: dict[str, object], found: dict[str, str]) -> s
     assert isinstance(rows, list)
     bugs = [row for row in rows if row["mutant"] != NONE]
     counts = {tool: sum(reported(row[tool]) for row in bugs) for tool in TOOLS}
-    wrong = sum(row[ALONE] not in ("right", "no time left") for row in bugs)
+    wrong = sum(row[ALONE] not in ("right", NO_TIME) for row in bugs)
     checked = sum(row["mutant"] in found for row in bugs)
     lines = [
         f"{len(bugs)} mutants with every kind of bug on {record['device']}, {record['images']} images,"
@@ -293,7 +248,7 @@ def with_table(page: str, record: dict[str, object], found: dict[str, str]) -> s
 
 def reported(said: str) -> bool:
     """Whether a tool has found something: it neither kept silent nor hung nor ran out of time."""
-    return bool(said) and said not in ("hangs", "no time left") and not said.startswith("the process ends")
+    return bool(said) and said not in ("hangs", NO_TIME) and not said.startswith("the process ends")
 
 
 def short(said: str) -> str:
@@ -316,13 +271,13 @@ def main() -> int:
     options.add_argument("--backend", default="cuda", help=argparse.SUPPRESS)
     options.add_argument("--compile", type=Path, help=argparse.SUPPRESS)
     options.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    options.add_argument("--numbers", default="", help=argparse.SUPPRESS)
+    options.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
     options.add_argument("--runs", type=int, default=1, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.compile:
         compile_all(chosen.compile, chosen.backend)
     elif chosen.child:
-        run_some(chosen.child, chosen.backend, [int(word) for word in chosen.numbers.split(",")], chosen.runs)
+        run_one(chosen.child, chosen.backend, chosen.number, chosen.runs)
     elif chosen.page:
         write_page()
     else:

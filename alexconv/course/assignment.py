@@ -185,7 +185,7 @@ def write(assignment: Assignment, folder: Path) -> None:
         "values": f"{sum(prod(conv.y_shape(assignment.N)) for conv in layers) / 1e6:.0f}",
     }
     templates = resources.files("alexconv.course") / "templates"
-    for file, template in ((FILE, FILE), ("README.md", "handout.md"), ("Makefile", "Makefile")):
+    for file, template in ((FILE, FILE), ("README.md", "handout.txt"), ("Makefile", "Makefile")):
         (handout / file).write_text(Template((templates / template).read_text()).substitute(words))
     shapes = [Shape(conv, assignment.N).sizes() for conv in layers]
     (handout / "shapes.json").write_text(json.dumps(shapes, indent=1) + "\n")

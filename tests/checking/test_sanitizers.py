@@ -34,6 +34,7 @@ TOOL_LINES = """========= COMPUTE-SANITIZER
         (TOOL_LINES, "Error: Potential WAR hazard detected at __shared__ 0x0 in block (0,0,0) : (igemm.cu:44)"),
         (TOOL_LINES[:1], ""),
         (["a hazard that a kernel prints\n"], ""),
+        (["========= RACECHECK SUMMARY: 34 hazards displayed\n"], ""),
     ],
 )
 def test_a_tool_s_first_finding_and_its_place(lines, expected):
@@ -42,13 +43,10 @@ def test_a_tool_s_first_finding_and_its_place(lines, expected):
 
 def test_the_table_has_a_row_for_each_mutant_and_counts_findings():
     mutants = sanitizers.sample()
-    ways = [sanitizers.Way(tool, Path(), "host", 0.0) for tool in (sanitizers.ALONE, *sanitizers.TOOLS)]
-    for way in ways:
-        way.found = dict.fromkeys(range(len(mutants)), "")  # the last mutant is not reached
-        way.numbers = dict.fromkeys(range(len(mutants)), "right")
-    ways[2].found[1] = "Error: Race reported"
-    ways[2].found[2] = "hangs"
-    record = {"device": "a GPU", "sanitizer": "Version 1", "images": 3, "rows": sanitizers.rows_of(ways, mutants)}
+    found = {(way, number): "" for way in sanitizers.WAYS for number in range(len(mutants))}  # the last has no time
+    found |= {(sanitizers.ALONE, number): "right" for number in range(len(mutants))}
+    found |= {("racecheck", 1): "Error: Race reported", ("racecheck", 2): "hangs"}
+    record = {"device": "a GPU", "sanitizer": "Version 1", "images": 3, "rows": sanitizers.rows_of(found, mutants)}
     record = json.loads(json.dumps(record))
     page = f"before\n{sanitizers.BEGIN}old\n{sanitizers.END}after\n"
     written = sanitizers.with_table(page, record, {mutants[0].name: "x; missing: a barrier (igemm, block 0, thread 1)"})

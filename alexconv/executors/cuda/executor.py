@@ -171,7 +171,7 @@ class CudaExecutor:
 
     def kernels(self, bound: BoundRung) -> Kernels | PycudaKernels:
         """A rung's kernels, the same for all programs that have them at a time; raises CompileError."""
-        key = bound.rung.name, *bound.macros.items()
+        key = bound.rung.path, *bound.macros.items()
         kernels = self._kernels.get(key)
         if kernels is None:
             kernels = self._kernels[key] = self._loaded(bound)
