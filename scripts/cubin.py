@@ -2,13 +2,14 @@
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 _SYMBOL_TABLE, _NO_BITS, _RELOCATIONS = 2, 8, 4  # section types of ELF
 _HEADER, _SECTION, _SYMBOL, _RELOCATION = "<16xHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"
 _OF_A_SYMBOL = {0x11, 0x12, 0x23, 0x2F}  # attributes of .nv.info: frame, least and most stack, registers
 _WITH_VALUES = 4  # the format of an attribute that gives its own size
+_ARGUMENTS = 0x0A  # attribute of a kernel: the symbol of its arguments' constants, and where they are
 _OF_KERNELS = (".nv.info.", ".nv.shared.", ".nv.constant0.", ".nv.constant2.", ".nv.local.", ".rela.text.", ".text.")
 _OF_FILES = (".nv.constant3", ".nv.constant4", ".nv.global", ".nv.global.init")
 
@@ -64,7 +65,14 @@ def behaviour(data: bytes, entries: Sequence[str]) -> tuple[object, ...]:
     def kernel(name: str) -> dict[str, object]:
         own = {kind: cubin.sections[kind + name] for kind in _OF_KERNELS if kind + name in cubin.sections}
         facts: dict[str, object] = {
-            kind: (section.size, _relocations(cubin, section, unnamed) if kind.startswith(".rela") else section.data)
+            kind: (
+                section.size,
+                _relocations(cubin, section, unnamed)
+                if kind.startswith(".rela")
+                else _numberless(section.data)
+                if kind == ".nv.info."
+                else section.data,
+            )
             for kind, section in own.items()
         }
         return facts | {"resources": resources.get(name)}
@@ -88,17 +96,32 @@ def _relocations(cubin: Cubin, section: _Section, unnamed) -> list[tuple[object,
     return found
 
 
-def _resources(cubin: Cubin) -> dict[str, dict[int, bytes]]:
-    """Registers and stack of each function, by the number of the attribute."""
-    found: dict[str, dict[int, bytes]] = {}
-    data = cubin.sections[".nv.info"].data
+def _attributes(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """The attributes of an .nv.info section: number, begin and end of its values (none where it gives no size)."""
     place = 0
     while place < len(data):
         kind, attribute, size = struct.unpack_from("<BBH", data, place)
         place += 4
-        if kind == _WITH_VALUES:
-            if attribute in _OF_A_SYMBOL:
-                (symbol,) = struct.unpack_from("<I", data, place)
-                found.setdefault(cubin.symbols[symbol][0], {})[attribute] = data[place + 4 : place + size]
-            place += size
+        end = place + (size if kind == _WITH_VALUES else 0)
+        yield attribute, place, end
+        place = end
+
+
+def _numberless(data: bytes) -> bytes:
+    """A kernel's attributes without the number of a symbol, which says only how many stand before it."""
+    found = bytearray(data)
+    for attribute, begin, end in _attributes(data):
+        if attribute == _ARGUMENTS and end > begin:
+            found[begin : begin + 4] = bytes(4)
+    return bytes(found)
+
+
+def _resources(cubin: Cubin) -> dict[str, dict[int, bytes]]:
+    """Registers and stack of each function, by the number of the attribute."""
+    found: dict[str, dict[int, bytes]] = {}
+    data = cubin.sections[".nv.info"].data
+    for attribute, begin, end in _attributes(data):
+        if attribute in _OF_A_SYMBOL and end > begin:
+            (symbol,) = struct.unpack_from("<I", data, begin)
+            found.setdefault(cubin.symbols[symbol][0], {})[attribute] = data[begin + 4 : end]
     return found

@@ -5,8 +5,8 @@ that code still gives, what ran then is compared with what would run now.  Where
 arrays and tolerance are the same, the point gets its key of today, in a header of type ``keys`` that is appended to its
 file; the rest of the file stays as it is.  nvcc has to be the one that the records name; no GPU is needed.
 
-The table counts, for each file, the points that are carried over, those that were stale before, and those that would
-run something else now, by what differs first.
+The table counts, for each file, the points that are carried over, those that were stale before or made later, and those
+that would run something else now, by what differs first.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from alexconv.shapes import WORKLOADS
 
 BEFORE = "4ad60895f98fa9f7162fae5f6e000b5b504bbc6c"
 SCRIPTS = Path(__file__).resolve().parent
-CARRIED, STALE = "carried over", "stale before"
+CARRIED, STALE = "carried over", "stale before, or made later"
 FIXED_ARGUMENTS = ("x", "w", "y", BATCH)
 
 
