@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shlex
+import struct
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,19 @@ _RUNTIME = Path(__file__).parent / "hostcuda"
 _APART = Path(__file__).with_name("apart.cpp")
 _HEADER = "host_cuda.h"  # the first thing that a kernel's translation unit reads
 _FORWARD, _REVERSE = 0, 1  # the orders that are no seeds
+# A library's tables of sections and symbols, of which some fields are read (ELF of 64 bits, little-endian).
+_SECTION = np.dtype(
+    {
+        "names": ("type", "flags", "offset", "size", "link"),
+        "formats": ("<u4", "<u8", "<u8", "<u8", "<u4"),
+        "offsets": (4, 8, 24, 32, 40),
+        "itemsize": 64,
+    }
+)
+_SYMBOL = np.dtype(
+    {"names": ("name", "section", "bytes"), "formats": ("<u4", "<u2", "<u8"), "offsets": (0, 6, 16), "itemsize": 24}
+)
+_SYMBOL_TABLE, _WRITABLE = 2, 1
 _LOCAL = "_ZZ"  # how the linker's name of a function's static variable begins
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
 
@@ -321,8 +335,13 @@ class HostRuntime:
 
     @property
     def _flags(self) -> tuple[str, ...]:
-        shared = ("-shared-libasan",) if self._how.preloads and _is_clang(self.compiler) else ()
-        return (*_FLAGS, *self._how.flags, f"-DHOST_CUDA_STACK_BYTES={self._how.stack_bytes}", *shared)
+        clang = _is_clang(self.compiler)
+        shared = ("-shared-libasan",) if self._how.preloads and clang else ()
+        # Shared memory and the thread's indices are thread_local: found by descriptors instead of function calls, which
+        # is usual elsewhere.
+        descriptors = ("-mtls-dialect=gnu2",) if platform.machine() == "x86_64" and not clang else ()
+        stack = f"-DHOST_CUDA_STACK_BYTES={self._how.stack_bytes}"
+        return (*_FLAGS, *self._how.flags, stack, *shared, *descriptors)
 
     @property
     def _kernel_flags(self) -> tuple[str, ...]:
@@ -447,13 +466,20 @@ def _cpu_features() -> tuple[str, ...]:
 
 @cache
 def _symbol_sizes(path: Path) -> dict[str, int]:
-    """Bytes of every writable variable of a library, by linker name."""
+    """Bytes of every writable variable of a library, by linker name; CompileError if it is none."""
     try:
-        answer = subprocess.run(["nm", "-S", "--defined-only", path], capture_output=True, text=True, check=True)
-    except OSError:
-        raise MissingTool("nm is not on the PATH; install binutils, which comes with every C++ compiler") from None
-    rows = (line.split() for line in answer.stdout.splitlines())
-    return {row[3]: int(row[1], 16) for row in rows if len(row) == 4 and row[2] in "bBdD"}
+        data = path.read_bytes()
+        (begin,), (count,) = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<H", data, 0x3C)
+        sections = np.frombuffer(data, _SECTION, count, begin)
+        (table,) = sections[sections["type"] == _SYMBOL_TABLE]
+        names = sections[table["link"]]["offset"]
+        symbols = np.frombuffer(data, _SYMBOL, table["size"] // _SYMBOL.itemsize, table["offset"])
+        symbols = symbols[(symbols["bytes"] > 0) & (symbols["section"] < count)]
+        writable = sections[symbols["section"]]["flags"] & _WRITABLE != 0
+        places = ((int(names + symbol["name"]), int(symbol["bytes"])) for symbol in symbols[writable])
+        return {data[place : data.index(0, place)].decode(): size for place, size in places}
+    except (OSError, ValueError, struct.error) as error:
+        raise CompileError(f"{path.name} is compiled, and its symbols cannot be read: {error}") from None
 
 
 def _declaring_kernel(symbol: str) -> str | None:

@@ -7,18 +7,24 @@
 
 namespace host_cuda {
 
-#ifdef __F16C__  // every x86-64 CPU since 2013; the builtins spare us the large header of the intrinsics
+// A half as the compiler's own 16-bit type stays in a vector register, where conversions work on it; as an integer it
+// would go to another register and back, which a chain of additions waits for.  Older compilers have no such type.
+#if defined(__FLT16_MAX__)
+using Binary16 = _Float16;
+#elif defined(__aarch64__)
+using Binary16 = __fp16;
+#elif defined(__F16C__)  // every x86-64 CPU since 2013; the builtins spare us the large header of the intrinsics
 using Halves = short __attribute__((vector_size(16)));
 using Floats = float __attribute__((vector_size(16)));
 constexpr int NEAREST = 0;
 
-inline float widen(unsigned short bits) { return __builtin_ia32_vcvtph2ps(Halves{short(bits)})[0]; }
-inline unsigned short narrow(float value) { return __builtin_ia32_vcvtps2ph(Floats{value}, NEAREST)[0]; }
-#else
-#ifdef __aarch64__
-using Binary16 = __fp16;
-#else
-using Binary16 = _Float16;
+struct Binary16 {
+    short bits;
+
+    Binary16() = default;
+    explicit Binary16(float value) : bits(__builtin_ia32_vcvtps2ph(Floats{value}, NEAREST)[0]) {}
+    explicit operator float() const { return __builtin_ia32_vcvtph2ps(Halves{bits})[0]; }
+};
 #endif
 
 inline float widen(unsigned short bits)
@@ -28,19 +34,10 @@ inline float widen(unsigned short bits)
     return float(value);
 }
 
-inline unsigned short narrow(float value)
-{
-    const Binary16 rounded = Binary16(value);
-    unsigned short bits;
-    memcpy(&bits, &rounded, sizeof bits);
-    return bits;
-}
-#endif
-
 // Goes through the float next to `value` with an odd last bit: odd says "not exact" to the second rounding, which then
 // cannot fall for a tie that the first one made (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums",
 // 2008).
-inline unsigned short narrow(double value)
+inline Binary16 narrow(double value)
 {
     float rounded = float(value);
     if (double(rounded) != value && value == value) {
@@ -50,20 +47,20 @@ inline unsigned short narrow(double value)
         bits |= 1;
         memcpy(&rounded, &bits, sizeof bits);
     }
-    return narrow(rounded);
+    return Binary16(rounded);
 }
 
 }  // namespace host_cuda
 
 struct alignas(2) __half {
-    unsigned short bits;
+    host_cuda::Binary16 stored;
 
     __half() = default;
-    __half(float value) : bits(host_cuda::narrow(value)) {}
-    __half(double value) : bits(host_cuda::narrow(value)) {}
+    __half(float value) : stored(host_cuda::Binary16(value)) {}
+    __half(double value) : stored(host_cuda::narrow(value)) {}
     __half(int value) : __half(double(value)) {}
     __half(unsigned value) : __half(double(value)) {}
-    operator float() const { return host_cuda::widen(bits); }
+    operator float() const { return float(stored); }
 };
 
 struct alignas(4) __half2 {
@@ -111,6 +108,10 @@ inline __half2 operator-(__half2 a) { return {-a.x, -a.y}; }
 // The product of two halves is exact in float, so the sum is the only rounding before the last.  It matters where it
 // ends on a tie between two halves, which among normal numbers shows in the 13 bits that a half lacks.  Then double, in
 // which such a sum is exact, decides.
+__attribute__((noinline, cold)) inline __half __hfma_near_tie(float a, float b, float c)
+{
+    return double(a) * double(b) + double(c);
+}
 inline __half __hfma(__half a, __half b, __half c)
 {
     constexpr unsigned lacking = 0x1fff, tie = 0x1000;
@@ -119,7 +120,7 @@ inline __half __hfma(__half a, __half b, __half c)
     unsigned bits;
     memcpy(&bits, &sum, sizeof bits);
     if ((bits & lacking) != tie && fabsf(sum) >= smallest_normal) return sum;
-    return double(float(a)) * double(float(b)) + double(float(c));
+    return __hfma_near_tie(a, b, c);
 }
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
 
@@ -134,4 +135,9 @@ inline float2 __half22float2(__half2 a) { return {a.x, a.y}; }
 inline __half __low2half(__half2 a) { return a.x; }
 inline __half __high2half(__half2 a) { return a.y; }
 
-inline unsigned short __half_as_ushort(__half a) { return a.bits; }
+inline unsigned short __half_as_ushort(__half a)
+{
+    unsigned short bits;
+    memcpy(&bits, &a, sizeof bits);
+    return bits;
+}
