@@ -2,9 +2,8 @@
 
 python -m alexconv.compare A B
 
-For every point that both files hold, B's time over A's, with an interval made of the two medians' confidence intervals
-(order statistics, no distribution assumed; the ratio of their opposite ends holds the true ratio with at least 90 %
-confidence, by Bonferroni's inequality).  The verdict needs both significance and size:
+For every point that both files hold, B's median time over A's, with the bootstrap's interval of 95 %.  The verdict
+needs both significance and size:
 
 FASTER, SLOWER   the interval excludes 1, and the medians differ by at least the margin
 SAME             the whole interval lies within the margin
@@ -27,7 +26,7 @@ from alexconv.options import exits_cleanly, positive, program
 from alexconv.own.folders import add_own
 from alexconv.planning.points import Point
 from alexconv.records.faults import fault_of
-from alexconv.records.statistics import FEWEST_FOR_INTERVAL, summarize
+from alexconv.records.statistics import FEWEST_FOR_INTERVAL, ratio_of
 from alexconv.records.store import AXES, Record, Records, identity, read
 
 FASTER, SLOWER, SAME, UNCLEAR = VERDICTS = ("FASTER", "SLOWER", "SAME", "UNCLEAR")
@@ -49,10 +48,10 @@ class Comparison:
 
 def judge(before: Sequence[float], after: Sequence[float], margin: float = MARGIN) -> tuple[str, float, float, float]:
     """Verdict, ratio after/before and its interval.  Raises ValueError if a side has no samples."""
-    a, b = summarize(before), summarize(after)
-    ratio, low, high = b.median / a.median, b.low / a.high, b.high / a.low
+    found = ratio_of([after], [before])
+    ratio, low, high = found.value, found.low, found.high
     least, most = 1 / (1 + margin), 1 + margin
-    if min(a.count, b.count) < FEWEST_FOR_INTERVAL:
+    if min(len(before), len(after)) < FEWEST_FOR_INTERVAL:
         verdict = UNCLEAR
     elif high < 1 and ratio <= least:
         verdict = FASTER

@@ -15,9 +15,10 @@ from alexconv.planning.points import GEMM, layer_range, peer_name
 from alexconv.planning.transfers import transfer_named
 from alexconv.records.faults import fault_of
 from alexconv.records.names import SEQUENCE_SUFFIX
-from alexconv.records.statistics import summarize
+from alexconv.records.statistics import Ratio, ratio_of, summarize
 from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.elements import shown
 from alexconv.reports.measurements import (
     Measured,
     is_uniform,
@@ -119,9 +120,13 @@ class Together:
         error = self.record.get("error")
         return float(error["scaled"]) if error else None
 
+    def samples(self, figure: str) -> list[float]:
+        """Times in ms; none if not measured or not right."""
+        return self.record.get("samples", {}).get(figure) or [] if self.record["status"] == "ok" else []
+
     def median(self, figure: str) -> float | None:
-        """A time in ms; None if not measured or not right."""
-        samples = self.record.get("samples", {}).get(figure) if self.record["status"] == "ok" else None
+        """Their median; None if there are none."""
+        samples = self.samples(figure)
         return summarize(samples).median if samples else None
 
 
@@ -162,13 +167,21 @@ class Source:
         """Batch sizes, rising."""
         return sorted({N for _, N in self._at})
 
+    def bests(self, contract: Contract, N: int, layers: Sequence[int] = LAYERS) -> list[Measured | None]:
+        """The class's fastest rung of each layer."""
+        return [self.best(contract, layer, N) for layer in layers]
+
+    def all_named(self, name: str, N: int, layers: Sequence[int] = LAYERS) -> list[Measured | None]:
+        """A rung or a peer of each layer."""
+        return [self.named(name, layer, N) for layer in layers]
+
     def sum_of(self, contract: Contract, N: int, layers: Sequence[int] = LAYERS) -> float | None:
         """Our time over the layers in ms."""
-        return total(self.best(contract, layer, N) for layer in layers)
+        return total(self.bests(contract, N, layers))
 
     def named_sum(self, name: str, N: int, layers: Sequence[int] = LAYERS) -> float | None:
         """The time of a rung or a peer over the layers in ms."""
-        return total(self.named(name, layer, N) for layer in layers)
+        return total(self.all_named(name, N, layers))
 
     def faster_layouts(self, contract: Contract, N: int, layers: Sequence[int] = LAYERS) -> float | None:
         """cuDNN's time over the layers in ms, each in its faster layout; None unless both were measured."""
@@ -180,10 +193,23 @@ class Source:
         found = [each for each in self.joint if each.N == N and not each.pipelined and each.keeps(contract)]
         return [(ms, each) for each in found if (ms := each.median("kernel")) is not None]
 
+    def peer_joint(self, name: str, N: int) -> Together | None:
+        """A peer's layers as one graph."""
+        return next((each for each in self.joint if (each.name, each.N) == (name + SEQUENCE_SUFFIX, N)), None)
+
     def peer_graph(self, name: str, N: int) -> float | None:
-        """A peer's layers as one graph, in ms."""
-        found = (each.median("kernel") for each in self.joint if (each.name, each.N) == (name + SEQUENCE_SUFFIX, N))
-        return next(found, None)
+        """Its time in ms."""
+        found = self.peer_joint(name, N)
+        return found.median("kernel") if found else None
+
+    def graphs_ratio(self, contract: Contract, N: int) -> Ratio | None:
+        """Our fastest graph of a class over cuDNN's in its faster layout."""
+        times = {name: self.peer_graph(name, N) for name in contract.peers}
+        ours = min(self.graphs(contract, N), key=lambda each: each[0], default=None)
+        if ours is None or least(list(times.values())) is None:
+            return None
+        name = min((name for name, ms in times.items() if ms is not None), key=lambda name: times[name] or 0.0)
+        return times_over([ours[1]], [self.peer_joint(name, N)])
 
     def pipelines(self, contract: Contract, N: int) -> list[tuple[float, Together]]:
         """Our layers of a class as one pipeline from host arrays to host arrays, with their times."""
@@ -290,6 +316,33 @@ def largest(points: Sequence[Measured | None]) -> float | None:
 def over(ours: float | None, theirs: float | None) -> float | None:
     """A ratio of times."""
     return None if ours is None or theirs is None else ours / theirs
+
+
+Timed = Measured | Together
+
+
+def times_over(
+    ours: Sequence[Timed | None], theirs: Sequence[Timed | None], figures: Sequence[str] = ("kernel",)
+) -> Ratio | None:
+    """The sum of our figures over the first of them of theirs, or None where one of these is missing.
+
+    The others count where a point has them: preparation, where something is prepared.
+    """
+    base = figures[0]
+    if not ours or not theirs or not all(each and each.samples(base) for each in (*ours, *theirs)):
+        return None
+    above = [samples for each in ours if each for figure in figures if (samples := each.samples(figure))]
+    return ratio_of(above, [each.samples(base) for each in theirs if each])
+
+
+def interval(ratio: Ratio | None) -> str | None:
+    """A ratio's interval as tables show it."""
+    return f"{shown(ratio.low)} to {shown(ratio.high)}" if ratio else None
+
+
+def preparation(points: Iterable[Measured | None]) -> float | None:
+    """The time in ms in which filters are prepared, of all points; 0 where none prepares any."""
+    return sum_or_none([(point.median("prepare") or 0.0) if point else None for point in points])
 
 
 def flops(layers: Iterable[int], N: int) -> int:

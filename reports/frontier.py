@@ -6,6 +6,7 @@ python -m alexconv.reports.frontier results/FILE.jsonl... docs/frontier.md [--ch
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER
@@ -27,11 +28,16 @@ from alexconv.reports.comparison import (
     flops,
     gather,
     hot,
+    interval,
     largest,
     least,
     on_cuda_cores,
     over,
+    preparation,
+    quickest,
     rate,
+    times_over,
+    total,
 )
 from alexconv.reports.elements import Cell, Table, markdown_table, shown
 from alexconv.reports.generated import update_page
@@ -42,6 +48,8 @@ from alexconv.shapes import WORKLOADS
 
 GIGA, MEGA = 1e9, 1e6
 NOT_MEASURED = "Not measured."
+INTERVAL = "95 %"  # the interval of the ratio before it
+PREPARED = ("kernel", "prepare")
 
 
 def goals_part(found: Frontier) -> str:
@@ -59,15 +67,21 @@ def summary_table(found: Frontier) -> Table | None:
     rows: list[tuple[Cell, ...]] = []
     for contract in CONTRACTS:
         ours, theirs = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
+        bests, peers = source.bests(contract, MANY), source.all_named(contract.peer, MANY)
         errors = (
             largest([source.best(contract, layer, MANY) for layer in LAYERS]),
             largest([source.named(contract.peer, layer, MANY) for layer in LAYERS]),
         )
         goal = graph(found.graphs, contract)
-        rows.append((contract.title, ours, theirs, over(ours, theirs), *errors, goal.ours, goal.peer, goal.ratio))
+        ratios = over(ours, theirs), interval(times_over(bests, peers))
+        whole = times_over(bests, peers, PREPARED)
+        prepared = preparation(bests), whole.value if whole else None
+        joint = goal.ours, goal.peer, goal.ratio, goal.interval
+        rows.append((contract.title, ours, theirs, *ratios, *prepared, *errors, *joint))
     columns = (
-        *("class", f"N={MANY}, ms", "cuDNN, ms", "ratio", "largest error", "cuDNN's"),
-        *(f"N={ONE}, one graph", "cuDNN, faster layout", f"ratio, N={ONE}"),
+        *("class", f"N={MANY}, ms", "cuDNN, ms", "ratio", INTERVAL, "preparing filters, ms", "ratio with preparation"),
+        *("largest error", "cuDNN's", f"N={ONE}, one graph", "cuDNN, faster layout", f"ratio, N={ONE}"),
+        f"{INTERVAL}, N={ONE}",
     )
     used = {each.file: each for each in (source, found.graphs) if each}
     title = "Five layers beside cuDNN: the fastest rung of each layer"
@@ -104,6 +118,8 @@ def class_table(found: Frontier, contract: Contract) -> Table | None:
                 rate([layer], MANY, hot(point)),
                 *(hot(peers[name][i]) for name in contract.peers),
                 over(hot(point), hot(standard[i])),
+                interval(times_over([point], [standard[i]])),
+                preparation([point]),
                 error(point),
                 error(standard[i]),
             )
@@ -112,11 +128,12 @@ def class_table(found: Frontier, contract: Contract) -> Table | None:
     peer_sums = [source.named_sum(name, MANY) for name in contract.peers]
     ratio = over(whole, source.named_sum(contract.peer, MANY))
     errors = [largest(points) for points in (ours, standard)]
-    rows.append(("all", None, None, whole, behind_flush, rate(LAYERS, MANY, whole), *peer_sums, ratio, *errors))
+    facts = ratio, interval(times_over(ours, standard)), preparation(ours)
+    rows.append(("all", None, None, whole, behind_flush, rate(LAYERS, MANY, whole), *peer_sums, *facts, *errors))
     columns = (
         *("layer", "rung", "constants", "ms", "ms, cold", "TFLOP/s"),
         *(f"{name}, ms" for name in contract.peers),
-        *(f"over {contract.peer}", "largest error", f"{contract.peer}'s"),
+        *(f"over {contract.peer}", INTERVAL, "preparing filters, ms", "largest error", f"{contract.peer}'s"),
     )
     title = f"Layer by layer beside cuDNN, N={MANY}: {contract.title}"
     return Table(f"cudnn-{contract.name}", title, origin(source), columns, rows)
@@ -166,7 +183,7 @@ def one_image_part(found: Frontier) -> str:
     rows = [row for contract in CONTRACTS for row in (*single_rows(found.one, contract), graph_row(found, contract))]
     columns = (
         *("class", "layer", "rung", "constants", "ms", "torch-nchw, ms", "torch-nhwc, ms"),
-        *("over the faster layout", "largest error"),
+        *("over the faster layout", INTERVAL, "preparing filters, ms", "largest error"),
     )
     used = {source.file: source for source in (found.one, found.graphs) if source}
     return lines(columns, rows, *map(origin, used.values()))
@@ -181,9 +198,14 @@ def single_rows(source: Source | None, contract: Contract) -> list[tuple[Cell, .
         point = source.best(contract, layer, ONE)
         peers = [hot(source.named(name, layer, ONE)) for name in contract.peers]
         facts = (contract.name, layer, point.series.rung if point else None, constants(point), hot(point))
-        rows.append((*facts, *peers, over(hot(point), least(peers)), error(point)))
-    whole, peers = source.sum_of(contract, ONE), [source.named_sum(name, ONE) for name in contract.peers]
-    return [*rows, (contract.name, "sum", None, None, whole, *peers, over(whole, least(peers)), None)]
+        faster = quickest(each for name in contract.peers if (each := source.named(name, layer, ONE)))
+        ratios = over(hot(point), least(peers)), interval(times_over([point], [faster]))
+        rows.append((*facts, *peers, *ratios, preparation([point]), error(point)))
+    ours = source.bests(contract, ONE)
+    peers = [source.named_sum(name, ONE) for name in contract.peers]
+    faster_layout = min(contract.peers, key=lambda name: source.named_sum(name, ONE) or inf)
+    ratios = over(total(ours), least(peers)), interval(times_over(ours, source.all_named(faster_layout, ONE)))
+    return [*rows, (contract.name, "sum", None, None, total(ours), *peers, *ratios, preparation(ours), None)]
 
 
 def graph_row(found: Frontier, contract: Contract) -> tuple[Cell, ...]:
@@ -193,7 +215,8 @@ def graph_row(found: Frontier, contract: Contract) -> tuple[Cell, ...]:
     ms, best = min(ours, key=lambda each: each[0], default=(None, None))
     names = ", ".join(best.rungs if len(set(best.rungs)) > 1 else best.rungs[:1]) if best else None
     whole = best.error if best else None
-    return contract.name, "one graph", names, None, ms, *peers, over(ms, least(peers)), whole
+    ratios = over(ms, least(peers)), interval(found.graphs.graphs_ratio(contract, ONE) if found.graphs else None)
+    return contract.name, "one graph", names, None, ms, *peers, *ratios, None, whole
 
 
 def scaling_part(found: Frontier) -> str:
@@ -206,9 +229,11 @@ def scaling_part(found: Frontier) -> str:
         cells: list[Cell] = []
         for contract in CONTRACTS:
             ours, theirs = source.sum_of(contract, N), source.named_sum(contract.peer, N)
-            cells += [*(None if ms is None else ms / N * MICRO for ms in (ours, theirs)), over(ours, theirs)]
+            found_ratio = times_over(source.bests(contract, N), source.all_named(contract.peer, N))
+            ratios = over(ours, theirs), interval(found_ratio)
+            cells += [*(None if ms is None else ms / N * MICRO for ms in (ours, theirs)), *ratios]
         rows.append((N, *cells))
-    columns = [text for each in CONTRACTS for text in (f"{each.name}, µs", f"{each.peer}, µs", "ratio")]
+    columns = [text for each in CONTRACTS for text in (f"{each.name}, µs", f"{each.peer}, µs", "ratio", INTERVAL)]
     return lines(("N", *columns), rows, origin(source))
 
 
@@ -223,8 +248,11 @@ def cuda_cores_part(found: Frontier) -> str:
     for name in [*ours, GEMM]:
         whole = source.named_sum(name, MANY, CUDA_LAYERS)
         rates = [rate([layer], MANY, hot(source.named(name, layer, MANY))) for layer in LAYERS]
-        rows.append((f"`{name}`", *rates, rate(CUDA_LAYERS, MANY, whole), over(standard, whole)))
-    columns = ("rung", *(f"layer {layer}, TFLOP/s" for layer in LAYERS), "layers 2 to 5, TFLOP/s", "of cuBLAS")
+        products, own = (source.all_named(each, MANY, CUDA_LAYERS) for each in (GEMM, name))
+        share = over(standard, whole), interval(times_over(products, own))
+        rows.append((f"`{name}`", *rates, rate(CUDA_LAYERS, MANY, whole), *share))
+    rates_of = (f"layer {layer}, TFLOP/s" for layer in LAYERS)
+    columns = ("rung", *rates_of, "layers 2 to 5, TFLOP/s", "of cuBLAS", INTERVAL)
     return lines(columns, rows, origin(source))
 
 

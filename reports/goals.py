@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from alexconv.planning.points import GEMM
+from alexconv.records.statistics import Ratio
 from alexconv.reports.comparison import (
     CONTRACTS,
     LAYERS,
@@ -13,10 +14,12 @@ from alexconv.reports.comparison import (
     Contract,
     Frontier,
     Source,
+    interval,
     least,
     on_cuda_cores,
     over,
     rate,
+    times_over,
     total,
 )
 from alexconv.reports.elements import Cell, shown
@@ -43,15 +46,17 @@ class Goal:
     ours: str | None = None
     peer: str | None = None
     ratio: float | None = None
+    interval: str | None = None  # of the ratio
     best_layout: float | None = None  # the ratio if each layer of cuDNN's has its faster layout
 
     def row(self) -> tuple[Cell, ...]:
         """The cells, in the order of COLUMNS."""
         verdict = "not measured" if self.met is None else "met" if self.met else "missed"
-        return self.number, self.what, self.ours, self.peer, self.ratio, self.best_layout, self.wanted, verdict
+        ratios = self.ratio, self.interval, self.best_layout
+        return self.number, self.what, self.ours, self.peer, *ratios, self.wanted, verdict
 
 
-COLUMNS = ("goal", "what", "ours", "peer", "ratio", "ratio to the faster layouts", "wanted", "verdict")
+COLUMNS = ("goal", "what", "ours", "peer", "ratio", "95 %", "ratio to the faster layouts", "wanted", "verdict")
 
 
 def goals(found: Frontier) -> list[Goal]:
@@ -91,7 +96,8 @@ def times(
         return Goal(number, what, wanted)
     ours, theirs = source.sum_of(contract, MANY, layers), source.named_sum(contract.peer, MANY, layers)
     ratio, other = over(ours, theirs), over(ours, source.faster_layouts(contract, MANY, layers))
-    return Goal(number, what, wanted, at_most(ratio, most), in_ms(ours), in_ms(theirs), ratio, other)
+    within = interval(times_over(source.bests(contract, MANY, layers), source.all_named(contract.peer, MANY, layers)))
+    return Goal(number, what, wanted, at_most(ratio, most), in_ms(ours), in_ms(theirs), ratio, within, other)
 
 
 def errors(number: int, source: Source | None, contract: Contract) -> Goal:
@@ -148,7 +154,8 @@ def graph(source: Source | None, contract: Contract) -> Goal:
     ours = min((ms for ms, _ in source.graphs(contract, ONE)), default=None)
     theirs = least([source.peer_graph(name, ONE) for name in contract.peers])
     ratio = over(ours, theirs)
-    return Goal(6, what, wanted, at_most(ratio, most), in_ms(ours), in_ms(theirs), ratio, ratio)
+    within = interval(source.graphs_ratio(contract, ONE))
+    return Goal(6, what, wanted, at_most(ratio, most), in_ms(ours), in_ms(theirs), ratio, within, ratio)
 
 
 def cuda_cores(source: Source | None) -> Goal:
@@ -157,11 +164,13 @@ def cuda_cores(source: Source | None) -> Goal:
     wanted = f"at least {CUDA_CORES:.2f}"
     if source is None:
         return Goal(7, what, wanted)
-    ours = rate(CUDA_LAYERS, MANY, total(source.fastest(on_cuda_cores, layer, MANY) for layer in CUDA_LAYERS))
+    points = [source.fastest(on_cuda_cores, layer, MANY) for layer in CUDA_LAYERS]
+    ours = rate(CUDA_LAYERS, MANY, total(points))
     theirs = rate(CUDA_LAYERS, MANY, source.named_sum(GEMM, MANY, CUDA_LAYERS))
     ratio = over(ours, theirs)
     cells = [None if each is None else f"{shown(each)} TFLOP/s" for each in (ours, theirs)]
-    return Goal(7, what, wanted, None if ratio is None else ratio >= CUDA_CORES, cells[0], cells[1], ratio)
+    within = interval(times_over(source.all_named(GEMM, MANY, CUDA_LAYERS), points))
+    return Goal(7, what, wanted, None if ratio is None else ratio >= CUDA_CORES, cells[0], cells[1], ratio, within)
 
 
 def pipeline(source: Source | None, contract: Contract) -> Goal:
@@ -178,8 +187,11 @@ def per_image(source: Source | None, contract: Contract) -> Goal:
         None if source is None or (ms := source.sum_of(contract, N)) is None else ms / N * MICRO for N in (MOST, MANY)
     )
     ratio = over(large, usual)
+    within = times_over(source.bests(contract, MOST), source.bests(contract, MANY)) if source else None
+    share = MANY / MOST
+    text = interval(Ratio(within.value * share, within.low * share, within.high * share) if within else None)
     cells = [None if each is None else f"{shown(each)} µs" for each in (large, usual)]
-    return Goal(9, what, f"at most {PER_IMAGE:.2f}", at_most(ratio, PER_IMAGE), cells[0], cells[1], ratio)
+    return Goal(9, what, f"at most {PER_IMAGE:.2f}", at_most(ratio, PER_IMAGE), cells[0], cells[1], ratio, text)
 
 
 def at_most(value: float | None, most: float) -> bool | None:

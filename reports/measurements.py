@@ -101,6 +101,10 @@ class Measured:
     def _samples(self) -> dict[str, list[float]]:
         return dict(self.record.get("samples") or {}) if self.record["status"] == "ok" else {}
 
+    def samples(self, figure: str) -> list[float]:
+        """Milliseconds of a figure; none where it was not measured or is not right."""
+        return self._samples.get(figure) or []
+
     def time(self, figure: str) -> Summary | None:
         """``kernel``, ``kernel_cold``, ``h2d``, ``d2h``, ``copies`` (the sum of both) or ``total``.
 

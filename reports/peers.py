@@ -17,13 +17,17 @@ from alexconv.reports.comparison import (
     Frontier,
     Source,
     hot,
+    interval,
     over,
+    times_over,
 )
 from alexconv.reports.elements import Cell, Plot, Section, Table, shown
 from alexconv.reports.frontier import class_table, summary_table
 from alexconv.reports.measurements import (
     KERNELS,
+    Measured,
     Measurements,
+    layer_numbers,
     sum_or_none,
 )
 from alexconv.reports.published import Series
@@ -125,15 +129,20 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
         for peer in others:
             time, precision = times[layer, peer], precision_of(measurements, workload, peer)
             rivals = [
-                (own.median, each.rung)
+                (own.median, each)
                 for each in series
                 if each not in others
                 and precision_of(measurements, workload, each) == precision
                 and (own := times[layer, each])
             ]
             if time:
-                ms, rung = min(rivals, default=(None, None))
-                rows.append((label(layer), title_of(peer), peer.rung, time.median, rung, ms, over(time.median, ms)))
+                ms, rival = min(rivals, key=lambda each: (each[0], each[1].rung), default=(None, None))
+                beside = points_of(measurements, workload, layer, N, rival)
+                found_ratio = times_over(points_of(measurements, workload, layer, N, peer), beside)
+                ratios = over(time.median, ms), interval(found_ratio) if rival else None
+                rows.append(
+                    (label(layer), title_of(peer), peer.rung, time.median, rival.rung if rival else None, ms, *ratios)
+                )
     columns = (
         "layer",
         "peer",
@@ -142,6 +151,7 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
         "fastest rung, same precision",
         "rung (ms)",
         "peer / rung (×)",
+        "95 %",
     )
     items: list[Table | Plot] = []
     for first in range(0, len(panels), 3):
@@ -157,6 +167,14 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
     caption = f"One rung for all layers in the rows of all layers. Above 1 the rung is faster. {runs}"
     table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
     return [*items, table]
+
+
+def points_of(
+    measurements: Measurements, workload: str, layer: int | None, N: int, series: Series | None
+) -> list[Measured | None]:
+    """A series' point of a layer, or of all layers; none without a series."""
+    layers = layer_numbers(workload) if layer is None else [layer]
+    return [measurements.find(workload, each, N, series) for each in layers] if series else []
 
 
 def leaders(times: Mapping[tuple[int | None, Series], Summary | None]) -> set[Series]:

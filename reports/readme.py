@@ -31,9 +31,12 @@ from alexconv.reports.comparison import (
     Source,
     gather,
     hot,
+    interval,
     largest,
     over,
+    preparation,
     quickest,
+    times_over,
 )
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
@@ -67,14 +70,20 @@ def headline(data: Measurements, found: Frontier) -> str:
             largest([source.named(contract.peer, layer, MANY) for layer in LAYERS]),
         )
         what = f"**{contract.name}** ({contract.layout.upper()}, {contract.dtype})"
+        bests, peers = source.bests(contract, MANY), source.all_named(contract.peer, MANY)
         times = ms, peer, other_layout(source, contract), f"**{peer / ms:.1f}×**" if ms and peer else None
-        rows.append((what, *times, by_layer(source, contract), " / ".join(map(shown, errors))))
-    columns = ("class", "ours, ms", "cuDNN, ms", "its other layout", "speed", "by layer", "error, ours / cuDNN's")
+        speed = times_over(bests, peers)
+        facts = interval(speed.inverse() if speed else None), by_layer(source, contract), preparation(bests)
+        rows.append((what, *times, *facts, " / ".join(map(shown, errors))))
+    columns = (
+        *("class", "ours, ms", "cuDNN, ms", "its other layout", "speed", "95 %", "by layer", "preparing filters, ms"),
+        "error, ours / cuDNN's",
+    )
     return "\n".join(
         [
             f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}: **{shown(start)} ms** with "
             f"the naive kernel, **{shown(ours)} ms** with the fastest fp32 rung of each layer. Kernel times: filters "
-            "are prepared beforehand, copies between host and device not included.",
+            "are prepared beforehand, in a time of its own, and copies between host and device are not included.",
             "",
             *markdown_table(columns, rows),
         ]

@@ -2,14 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 from statistics import median
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
 
 from alexconv.records.store import Record
 
 CONFIDENCE = 0.95
 FEWEST_FOR_INTERVAL = 6  # samples: of fewer, not even all enclose the median with this confidence
 NOISY = 0.1  # an interval wider than this share of the median is worth a flag
+RESAMPLES = 400  # of each side of a ratio, each beside each of the other's
 SETTLED = 0.01  # of the median: with both ends of its interval this near, more samples would change little
 
 
@@ -53,6 +59,46 @@ def summarize(samples: Sequence[float]) -> Summary:
             break
     rank = max(rank - 1, 0)
     return Summary(median(ordered), ordered[rank], ordered[n - 1 - rank], n)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One time over another, and the interval that holds it with CONFIDENCE as far as the samples tell.
+
+    What differs from run to run and from card to card is in no sample.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def inverse(self) -> "Ratio":
+        """The other over the one."""
+        return Ratio(1 / self.value, 1 / self.high, 1 / self.low)
+
+
+def ratio_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> Ratio:
+    """The ratio of two sums of medians, such as over a network's layers, each from samples of its own.
+
+    The interval is the bootstrap's, by percentiles.  Raises ValueError for a figure without samples.
+    (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3.)
+    """
+    value = sum(summarize(samples).median for samples in ours) / sum(summarize(samples).median for samples in theirs)
+    above, below = (sum(_resampled_medians(tuple(samples)) for samples in side) for side in (ours, theirs))
+    found = np.sort(np.divide.outer(above, below), axis=None)
+    outside = int(found.size * (1 - CONFIDENCE) / 2)
+    return Ratio(value, float(found[outside]), float(found[-1 - outside]))
+
+
+@lru_cache(maxsize=8192)
+def _resampled_medians(samples: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    """Medians of as many samples drawn from these with replacement, the same for the same samples.
+
+    Of fewer than FEWEST_FOR_INTERVAL any may be the median: a single one is drawn.
+    """
+    draw = np.random.default_rng(crc32(repr(samples).encode()))
+    drawn = len(samples) if len(samples) >= FEWEST_FOR_INTERVAL else 1
+    return np.asarray(np.median(draw.choice(samples, (RESAMPLES, drawn)), axis=1))
 
 
 def median_of(record: Record, figure: str) -> float | None:

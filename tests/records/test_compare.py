@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from report_records import record, samples, write
 
 from alexconv.compare import FASTER, SAME, SLOWER, UNCLEAR, judge, main
+from alexconv.records.statistics import ratio_of
 
 STEADY = samples(10.0)
 
@@ -100,3 +102,21 @@ def test_a_reader_that_stops_early_is_no_error(files: tuple[Path, Path]) -> None
 def test_a_missing_file_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "no.jsonl"), str(tmp_path / "no.jsonl")]) == 2
     assert "cannot read the record file" in capsys.readouterr().err
+
+
+def test_the_interval_of_a_ratio_holds_the_true_one_as_often_as_it_says() -> None:
+    draw, held, tries = np.random.default_rng(5), 0, 300
+    for _ in range(tries):
+        ours, theirs = ([draw.exponential(scale, 20).tolist() for scale in scales] for scales in ((2, 1), (3, 3)))
+        found = ratio_of(ours, theirs)
+        assert found.low <= found.value <= found.high
+        held += found.low <= 0.5 <= found.high
+    assert 0.92 <= held / tries <= 1.0
+
+
+def test_of_few_samples_any_may_be_the_median() -> None:
+    found = ratio_of([[1.0, 2.0, 9.0]], [[1.0] * 10])
+    assert (found.low, found.high) == (1.0, 9.0)
+    assert found.inverse().high == 1.0
+    with pytest.raises(ValueError, match="no samples"):
+        ratio_of([[]], [[1.0]])

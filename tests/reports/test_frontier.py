@@ -354,3 +354,21 @@ def test_parts_are_replaced_one_by_one() -> None:
     once = updated(text, {"one": "1", "two": "2"})
     assert once == updated(once, {"one": "1", "two": "2"})
     assert once.replace("\n2\n", "\n3\n") == updated(once, {"two": "3"})
+
+
+def test_ratios_have_intervals_and_preparation_has_a_column(tmp_path: Path) -> None:
+    (row, *_) = rows(frontier.text_of(frontier.summary_table(gathered(tmp_path, comparison(ours=0.4)))))
+    low, high = map(float, row["95 %"].split(" to "))
+    assert low <= float(row["ratio"]) <= high
+    assert high - low < 0.02 * high
+    assert float(row["preparing filters, ms"]) >= 0
+    assert float(row["ratio with preparation"]) >= float(row["ratio"])
+
+
+def test_preparation_counts_in_the_ratio_that_names_it(tmp_path: Path) -> None:
+    points = comparison(ours=0.4)
+    for each in points:
+        if "kernel" in each["samples"] and not each["point"]["rung"].startswith("torch"):
+            each["samples"]["prepare"] = [value / 2 for value in each["samples"]["kernel"]]
+    (row, *_) = rows(frontier.text_of(frontier.summary_table(gathered(tmp_path, points))))
+    assert float(row["ratio with preparation"]) == pytest.approx(1.5 * float(row["ratio"]), rel=2e-3)

@@ -128,7 +128,7 @@ def overview_claims(root: Path, raw: Raw) -> Iterator[Claim]:
             for row in csv_rows(root, key):
                 layers = [int(number) for number in row.get("layers", row.get("layer", "")).split(",")]
                 axes = {"workload": workload, "N": int(row["N"]), "transfer": row["transfer"], "rung": row["rung"]}
-                points = [only(raw[row["run"]], layer=layer, **axes) for layer in layers]
+                points = [only(raw[row["run"].partition("/")[0]], layer=layer, **axes) for layer in layers]
                 known = [point for point in points if point]
                 if row["status"] != "ok" or len(known) < len(points):
                     continue  # a label with constants, or more than one choice of them
