@@ -555,7 +555,7 @@ def test_a_changed_digit_is_noticed(raw: Raw, tmp_path: Path) -> None:
         (copied / "tables" / path.name).write_text(path.read_text())
     assert not wrong(tmp_path, raw)
     planted = {
-        "docs/frontier.md": ("0.9685", "0.9585"),
+        "docs/frontier.md": ("0.5185", "0.5195"),
         "docs/profile.md": ("16.27", "16.28"),
         "docs/accuracy.md": ("4.1e-4", "4.3e-4"),
         "docs/commands.md": (" ok, 29 skipped", " ok, 28 skipped"),
