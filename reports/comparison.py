@@ -36,6 +36,7 @@ LAYERS = tuple(layer_numbers(WORKLOAD))
 MANY, ONE, MOST = 128, 1, 2048  # images
 MS = 1000  # in a second
 TERA = 1e12
+SUSTAINED, PREPARED = "kernel_sustained", ("kernel", "prepare")  # figures
 # Dense products of the tensor cores with sums in fp32, by type of the factors: FLOP/s of the data sheet.
 DATA_SHEET = {"NVIDIA H200": {"fp16": 989e12, "tf32": 494e12}}
 
@@ -249,6 +250,16 @@ class Frontier:
         """The file with the most classes that have a pipeline."""
         return self._pick(lambda source: sum(bool(source.pipelines(contract, MANY)) for contract in CONTRACTS))
 
+    @cached_property
+    def sustained(self) -> Source | None:
+        """The file with the most comparisons of kernels without rests."""
+        return self._pick(lambda source: compared(source, MANY, SUSTAINED))
+
+    @cached_property
+    def plans(self) -> Source | None:
+        """The file with the most convolutions that were computed by cuDNN both through torch and by each plan."""
+        return self._pick(lambda source: len(second_opinions(source)))
+
     def _pick(self, score: Callable[[Source], int]) -> Source | None:
         """The last of the files with the highest score, if any has one."""
         found = max(reversed(self.sources), key=score, default=None)
@@ -360,10 +371,21 @@ def on_cuda_cores(rung: Rung) -> bool:
     return not rung.tensor_factors and FP32.kept_by(rung)
 
 
-def compared(source: Source, N: int) -> int:
-    """Layers of all classes for which the file has both ours and cuDNN."""
+def second_opinions(source: Source) -> list[tuple[int, str, Measured, Measured]]:
+    """Layer, contract, cuDNN through torch and cuDNN's fastest plan, where the file has both, N=128."""
+    return [
+        (layer, name.partition("-")[2], torch, plan)
+        for layer in LAYERS
+        for name in dict.fromkeys(name for contract in CONTRACTS for name in contract.peers)
+        if (torch := source.named(name, layer, MANY))
+        and (plan := source.named(name.replace("torch-", "cudnn-", 1), layer, MANY))
+    ]
+
+
+def compared(source: Source, N: int, figure: str = "kernel") -> int:
+    """Layers of all classes for which the file has a figure of both ours and cuDNN."""
     return sum(
-        bool(source.best(contract, layer, N) and source.named(contract.peer, layer, N))
+        times_over([source.best(contract, layer, N)], [source.named(contract.peer, layer, N)], (figure,)) is not None
         for contract in CONTRACTS
         for layer in LAYERS
     )

@@ -20,6 +20,8 @@ from alexconv.reports.comparison import (
     MANY,
     MS,
     ONE,
+    PREPARED,
+    SUSTAINED,
     TERA,
     Contract,
     Frontier,
@@ -36,12 +38,13 @@ from alexconv.reports.comparison import (
     preparation,
     quickest,
     rate,
+    second_opinions,
     times_over,
     total,
 )
 from alexconv.reports.elements import Cell, Table, markdown_table, shown
 from alexconv.reports.generated import update_page
-from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, goals, graph
+from alexconv.reports.goals import COLUMNS, CUDA_LAYERS, MICRO, SUMS, at_most, goals, graph, verdict
 from alexconv.reports.measurements import Measured, sum_or_none
 from alexconv.reports.overview import device_line, once
 from alexconv.shapes import WORKLOADS
@@ -49,7 +52,6 @@ from alexconv.shapes import WORKLOADS
 GIGA, MEGA = 1e9, 1e6
 NOT_MEASURED = "Not measured."
 INTERVAL = "95 %"  # the interval of the ratio before it
-PREPARED = ("kernel", "prepare")
 
 
 def goals_part(found: Frontier) -> str:
@@ -237,6 +239,52 @@ def scaling_part(found: Frontier) -> str:
     return lines(("N", *columns), rows, origin(source))
 
 
+def sustained_part(found: Frontier) -> str:
+    """The classes beside cuDNN rested, in a row under load, and with the preparation of filters, N=128."""
+    source = found.sustained
+    if source is None:
+        return NOT_MEASURED
+    rows: list[tuple[Cell, ...]] = []
+    for contract in CONTRACTS:
+        for title, layers in [*((str(layer), (layer,)) for layer in LAYERS), ("all", LAYERS)]:
+            ours, theirs = source.bests(contract, MANY, layers), source.all_named(contract.peer, MANY, layers)
+            times = [
+                sum_or_none([each.median(SUSTAINED) if each else None for each in side]) for side in (ours, theirs)
+            ]
+            ratios = [times_over(ours, theirs, figures) for figures in (("kernel",), (SUSTAINED,), PREPARED)]
+            cells = [cell for ratio in ratios for cell in (ratio.value if ratio else None, interval(ratio))]
+            one = ours[0] if len(layers) == 1 else None
+            wanted = SUMS[contract.name] if len(layers) > 1 else None
+            kept = [verdict(at_most(ratio.value if ratio else None, wanted)) for ratio in ratios] if wanted else []
+            rows.append((contract.name, title, *times, *cells, one.clock if one else None, " / ".join(kept) or None))
+    columns = (
+        *("class", "layer", "sustained, ms", "cuDNN's, ms", "ratio rested", f"{INTERVAL}, rested"),
+        *("ratio sustained", f"{INTERVAL}, sustained", "ratio with preparation", f"{INTERVAL}, with preparation"),
+        *("our clock under load, MHz", "goal: rested / sustained / with preparation"),
+    )
+    return lines(columns, rows, origin(source))
+
+
+def plans_part(found: Frontier) -> str:
+    """The engine that torch's benchmark finds beside the fastest of cuDNN's plans, N=128."""
+    source = found.plans
+    if source is None:
+        return NOT_MEASURED
+    rows: list[tuple[Cell, ...]] = []
+    for layer, name, torch, plan in second_opinions(source):
+        peer = plan.record["peer"]
+        ratio = times_over([torch], [plan])
+        (chosen,) = peer["plans"]
+        mebibytes = float(peer["workspace_bytes"] / 2**20)
+        facts = chosen["tried"], f"`{chosen['engine'].partition('_')[0]}`", mebibytes
+        rows.append((layer, name, hot(torch), hot(plan), ratio.value if ratio else None, interval(ratio), *facts))
+    columns = (
+        *("layer", "cuDNN", "through torch, ms", "fastest plan, ms", "torch over plan", INTERVAL),
+        *("plans tried", "engine", "workspace, MiB"),
+    )
+    return lines(columns, rows, origin(source))
+
+
 def cuda_cores_part(found: Frontier) -> str:
     """TFLOP/s of the rungs that use the CUDA cores alone, beside cuBLAS, N=128."""
     source = found.many
@@ -366,6 +414,8 @@ PARTS: dict[str, Callable[[Frontier], str]] = {
     "ladder": ladder_part,
     "one-image": one_image_part,
     "scaling": scaling_part,
+    "sustained": sustained_part,
+    "plans": plans_part,
     "cuda-cores": cuda_cores_part,
     "cuda-cores-floors": cuda_floors_part,
     "tensor-cores-floors": tensor_floors_part,

@@ -51,9 +51,8 @@ class Goal:
 
     def row(self) -> tuple[Cell, ...]:
         """The cells, in the order of COLUMNS."""
-        verdict = "not measured" if self.met is None else "met" if self.met else "missed"
         ratios = self.ratio, self.interval, self.best_layout
-        return self.number, self.what, self.ours, self.peer, *ratios, self.wanted, verdict
+        return self.number, self.what, self.ours, self.peer, *ratios, self.wanted, verdict(self.met)
 
 
 COLUMNS = ("goal", "what", "ours", "peer", "ratio", "95 %", "ratio to the faster layouts", "wanted", "verdict")
@@ -192,6 +191,11 @@ def per_image(source: Source | None, contract: Contract) -> Goal:
     text = interval(Ratio(within.value * share, within.low * share, within.high * share) if within else None)
     cells = [None if each is None else f"{shown(each)} µs" for each in (large, usual)]
     return Goal(9, what, f"at most {PER_IMAGE:.2f}", at_most(ratio, PER_IMAGE), cells[0], cells[1], ratio, text)
+
+
+def verdict(met: bool | None) -> str:
+    """What the tables say of a bound."""
+    return "not measured" if met is None else "met" if met else "missed"
 
 
 def at_most(value: float | None, most: float) -> bool | None:

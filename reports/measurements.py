@@ -120,6 +120,12 @@ class Measured:
         return time.median if time else None
 
     @property
+    def clock(self) -> float | None:
+        """MHz of a multiprocessor under the load of what was timed, as a kernel reads it."""
+        facts = {**(self.record.get("under_load") or {}), **(self.record.get("audit") or {})}
+        return float(facts["clock_mhz"]) if "clock_mhz" in facts else None
+
+    @property
     def error(self) -> float | None:
         """Max error over the norms of patch and filter."""
         scaled = (self.record.get("error") or {}).get("scaled")

@@ -372,3 +372,32 @@ def test_preparation_counts_in_the_ratio_that_names_it(tmp_path: Path) -> None:
             each["samples"]["prepare"] = [value / 2 for value in each["samples"]["kernel"]]
     (row, *_) = rows(frontier.text_of(frontier.summary_table(gathered(tmp_path, points))))
     assert float(row["ratio with preparation"]) == pytest.approx(1.5 * float(row["ratio"]), rel=2e-3)
+
+
+def test_a_goal_that_is_met_rested_may_be_missed_sustained_and_with_preparation(tmp_path: Path) -> None:
+    points = comparison(ours=0.4)
+    for each in points:
+        peer = each["point"]["rung"].startswith("torch")
+        slowed = [value * (1.0 if peer else 1.2) for value in each["samples"]["kernel"]]
+        each["samples"] |= {"kernel_sustained": slowed} | ({} if peer else {"prepare": samples(0.1)})
+        each["under_load" if peer else "audit"] = {"clock_mhz": 1980.0 if peer else 1500.0}
+    found = rows(frontier.sustained_part(gathered(tmp_path, points)))
+    whole = {row["class"]: row for row in found if row["layer"] == "all"}
+    assert float(whole["fp32"]["ratio sustained"]) == pytest.approx(0.48, rel=1e-3)
+    assert float(whole["fp32"]["ratio with preparation"]) == pytest.approx(0.5, rel=1e-3)
+    assert {row["goal: rested / sustained / with preparation"] for row in whole.values()} == {"met / missed / missed"}
+    assert found[0]["our clock under load, MHz"] == "1,500"
+    assert frontier.sustained_part(gathered(tmp_path / "none", comparison())) == frontier.NOT_MEASURED
+
+
+def test_plans_stand_beside_torchs_engine_where_one_file_has_both(tmp_path: Path) -> None:
+    plans = []
+    for layer in LAYERS:
+        plans.append(point("cudnn-nchw-fp32", layer, 128, 0.8))
+        about = {"plans": [{"engine": "eng3_k1=2", "tried": 17, "ms": 0.8}], "workspace_bytes": 3 << 20}
+        plans[-1]["peer"] = about
+    (row, *others) = rows(frontier.plans_part(gathered(tmp_path, [*comparison(), *plans])))
+    assert len(others) == 4
+    assert (row["plans tried"], row["engine"], row["workspace, MiB"]) == ("17", "`eng3`", "3.000")
+    assert float(row["torch over plan"]) == pytest.approx(1.25, rel=1e-3)
+    assert frontier.plans_part(gathered(tmp_path / "apart", comparison(), plans)) == frontier.NOT_MEASURED
