@@ -103,7 +103,7 @@ class BoundRung:
         """How the rung is launched over N images, for a digest: types, launches, array sizes, tensor maps."""
         rung, problem = self.rung, self.problem(self.micro_batch(N))
 
-        def window(tensor_map: TensorMap) -> tuple[int, int] | None:
+        def window(tensor_map: TensorMap) -> tuple[int, ...] | None:
             return tensor_map.window(problem) if tensor_map.window else None
 
         launches = [asdict(launch) for launch in self.preparation() + self.launches(N)]

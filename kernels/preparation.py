@@ -35,7 +35,11 @@ def full_range_grid(p: Problem) -> Dims:
 
 def full_range(grid: Callable[[Problem], Dims], *args: str) -> Launch:
     """The launch that computes again what the operands could not carry."""
-    return Launch("compute_full_range", args, grid, flat_block, lambda p: 2 * FULL_DEPTH * FULL_TILE * FLOAT, pdl=True)
+
+    def shared_bytes(p: Problem) -> int:
+        return 2 * FULL_DEPTH * FULL_TILE * FLOAT
+
+    return Launch("compute_full_range", args, grid, flat_block, shared_bytes, pdl=True, stores=True)
 
 
 FULL_RANGE = full_range(full_range_grid, "x", "full_filters", "exponents", "filter_exponents", "y", BATCH)

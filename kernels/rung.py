@@ -77,8 +77,9 @@ class TensorMap:
     ``dims`` gives its extents, innermost first, and ``strides`` the bytes from one element to the next along all but
     the innermost; they may overlap.  A tiled map brings boxes of ``box`` elements, innermost first.  An im2col map has
     four dimensions (channels, w, h, n), and brings ``box`` = (channels, pixels): that many channels at that many
-    output pixels; ``window`` gives (S, R), the extents of the filter along w and h, with stride 1.  Rows of a box are
-    128 bytes and swizzled by 128 bytes; elements outside the array are zero.
+    output pixels; ``window`` gives (S, R), the extents of the filter along w and h.  Where the array has padding or
+    strides it goes on with left, top, right and bottom, and the strides along w and h.  Rows of a box are 128 bytes and
+    swizzled by 128 bytes; elements outside the array are zero.
     """
 
     name: str
@@ -86,7 +87,25 @@ class TensorMap:
     dims: Callable[[Problem], tuple[int, ...]]
     strides: Callable[[Problem], tuple[int, ...]]
     box: Callable[[Problem], tuple[int, ...]]
-    window: Callable[[Problem], tuple[int, int]] | None = None
+    window: Callable[[Problem], tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class BoundingBox:
+    """Where an im2col map's pixels begin, which is ``lower``, how far they end before the array's, and their steps.
+
+    All are along w and h.
+    """
+
+    lower: tuple[int, int]
+    upper: tuple[int, int]
+    steps: tuple[int, int]
+
+
+def bounding_box(window: tuple[int, ...]) -> BoundingBox:
+    """The bounding box of a ``TensorMap``'s window."""
+    S, R, left, top, right, bottom, across, down = (*window, 0, 0, 0, 0, 1, 1) if len(window) == 2 else window
+    return BoundingBox((-left, -top), (right + 1 - S, bottom + 1 - R), (across, down))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@
 // Arrays: input(n, c, h, w) and filter(m, c, r, s) give a float, store(n, m, pixel, value) stores an output
 // (StudyArrays; NativeArrays of wgmma/native_full_range.cuh).
 #pragma once
+#include "bias.cuh"
+#include "padding.cuh"
 #include "range.cuh"
 
 constexpr int FULL_TILE = 64, FULL_DEPTH = 16, FULL_SIDE = 4;  // outputs of a tile, its taps at a time, of a thread
@@ -29,7 +31,7 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
     Taps &of_filters = reinterpret_cast<Taps*>(full_memory)[0], &of_inputs = reinterpret_cast<Taps*>(full_memory)[1];
     const int own = threadIdx.x % FULL_TILE;  // the filter and the pixel of the tile that this thread loads
     const bool is_filter = m + own < M, is_pixel = pixel + own < OUTPUTS;
-    const int h = (pixel + own) / F * U, w = (pixel + own) % F * U;
+    const int h = (pixel + own) / F * U, w = (pixel + own) % F * V;
     const int row = threadIdx.x / FULL_ACROSS * FULL_SIDE, column = threadIdx.x % FULL_ACROSS * FULL_SIDE;
     float sums[FULL_SIDE][FULL_SIDE] = {};
     for (int first = 0; first < TAPS; first += FULL_DEPTH) {
@@ -37,7 +39,7 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
         for (int k = threadIdx.x / FULL_TILE; k < FULL_DEPTH; k += FULL_THREADS / FULL_TILE) {
             const int tap = first + k, c = tap / (R * S), r = tap / S % R, s = tap % S;
             of_filters[k][own] = is_filter && tap < TAPS ? arrays.filter(m + own, c, r, s) : 0;
-            of_inputs[k][own] = is_pixel && tap < TAPS ? arrays.input(n, c, h + r, w + s) : 0;
+            of_inputs[k][own] = is_pixel && tap < TAPS ? arrays.input(n, c, h + r * DILATION_ROWS, w + s * DILATION_COLUMNS) : 0;
         }
         __syncthreads();  // the taps' filters and inputs are complete before any thread reads them
 #pragma unroll
@@ -61,10 +63,13 @@ struct StudyArrays {
     const float* x;             // [N][C][H][W]
     const float* full_filters;  // [C * R * S][M]
     float* y;                   // [N][M][E][F]
+    const float* bias;          // [M]
 
+    // Row and column are those of the padded plane.
     __device__ __forceinline__ float input(int n, int c, int h, int w) const
     {
-        return x[(((size_t)n * C + c) * H + h) * W + w];
+        if (HAS_PADDING && !in_plane(h, w)) return 0;
+        return x[(((size_t)n * C + c) * H + h) * W + w - (TOP * W + LEFT)];
     }
 
     __device__ __forceinline__ float filter(int m, int c, int r, int s) const
@@ -74,7 +79,7 @@ struct StudyArrays {
 
     __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
     {
-        y[((size_t)n * M + m) * (E * F) + pixel] = value;
+        y[((size_t)n * M + m) * (E * F) + pixel] = with_bias_and_relu(value, bias, m);
     }
 };
 

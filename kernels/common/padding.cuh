@@ -1,7 +1,7 @@
 // What a network's layer has beyond the studies' contract: padding that is not in memory, stride pairs and dilation.
 //
 // Gives: TOP, BOTTOM, LEFT, RIGHT and HAS_PADDING; PADDED_H, PADDED_W, the plane with its padding; V, the stride along
-// columns; DILATION_ROWS, DILATION_COLUMNS, FILTER_ROWS, FILTER_COLUMNS; in_plane, plane_row, plane_column; shape.cuh.
+// columns; DILATION_ROWS, DILATION_COLUMNS, PATCH_ROWS, PATCH_COLUMNS; in_plane, clear_of_border; PATCHES_HAVE_SQUARES; shape.cuh.
 //
 // A kernel counts rows and columns of the padded plane, and reads zeros for those that in_plane does not have.  Without
 // padding these are constants and comparisons with the plane's end, as in a kernel that knows of none.
@@ -34,18 +34,13 @@ constexpr int TOP = CONV_TOP, BOTTOM = CONV_BOTTOM, LEFT = CONV_LEFT, RIGHT = CO
 constexpr int V = CONV_V, DILATION_ROWS = CONV_DILATION_ROWS, DILATION_COLUMNS = CONV_DILATION_COLUMNS;
 constexpr bool HAS_PADDING = TOP > 0 || BOTTOM > 0 || LEFT > 0 || RIGHT > 0;
 constexpr int PADDED_H = H + TOP + BOTTOM, PADDED_W = W + LEFT + RIGHT;
-constexpr int FILTER_ROWS = (R - 1) * DILATION_ROWS + 1, FILTER_COLUMNS = (S - 1) * DILATION_COLUMNS + 1;
-static_assert(E == (PADDED_H - FILTER_ROWS) / U + 1 && F == (PADDED_W - FILTER_COLUMNS) / V + 1);
+constexpr int PATCH_ROWS = (R - 1) * DILATION_ROWS + 1, PATCH_COLUMNS = (S - 1) * DILATION_COLUMNS + 1;
+static_assert(E == (PADDED_H - PATCH_ROWS) / U + 1 && F == (PADDED_W - PATCH_COLUMNS) / V + 1);
 
-// Whether a row, or a column, of the padded plane is in memory.
-__device__ __forceinline__ bool is_plane_row(int row)
+// Whether a row and a column of the padded plane are in memory.
+__device__ __forceinline__ bool in_plane(int row, int column)
 {
-    return TOP == 0 ? row < H : unsigned(row - TOP) < unsigned(H);
-}
-
-__device__ __forceinline__ bool is_plane_column(int column)
-{
-    return LEFT == 0 ? column < W : unsigned(column - LEFT) < unsigned(W);
+    return unsigned(row - TOP) < unsigned(H) && unsigned(column - LEFT) < unsigned(W);
 }
 
 // Whether a place in the padded plane, known to be above the padding at the bottom, is in memory.
@@ -54,10 +49,12 @@ __device__ __forceinline__ bool clear_of_border(int row, int column)
     return (TOP == 0 || row >= TOP) && (LEFT == 0 || column >= LEFT) && (RIGHT == 0 || column < LEFT + W);
 }
 
-// A filter's patches have a whole square of stride x stride pixels, aligned to squares, even where they reach into the
-// padding.
-constexpr int LEAST_ROWS_IN_PLANE = R - (TOP > BOTTOM ? TOP : BOTTOM);
-constexpr int LEAST_COLUMNS_IN_PLANE = S - (LEFT > RIGHT ? LEFT : RIGHT);
-constexpr bool PATCHES_HAVE_SQUARES = U == V && DILATION_ROWS == 1 && DILATION_COLUMNS == 1 &&
-                                      (HAS_PADDING ? LEAST_ROWS_IN_PLANE >= 2 * U - 1 && LEAST_COLUMNS_IN_PLANE >= 2 * U - 1
-                                                   : R >= U && S >= U);
+// Rows and columns of a patch that are in memory, at least.
+constexpr int ROWS_BESIDE = R - (TOP > BOTTOM ? TOP : BOTTOM), COLUMNS_BESIDE = S - (LEFT > RIGHT ? LEFT : RIGHT);
+constexpr int LEAST_ROWS = ROWS_BESIDE < H ? ROWS_BESIDE : H, LEAST_COLUMNS = COLUMNS_BESIDE < W ? COLUMNS_BESIDE : W;
+
+// Whether every patch has a whole square of stride x stride pixels, of those into which the padded plane is divided,
+// that does not reach into the padding.
+constexpr bool PATCHES_HAVE_SQUARES =
+    U == V && DILATION_ROWS == 1 && DILATION_COLUMNS == 1 &&
+    (HAS_PADDING ? LEAST_ROWS >= 2 * U - 1 && LEAST_COLUMNS >= 2 * U - 1 : R >= U && S >= U);

@@ -71,7 +71,7 @@ constexpr int VECTOR = 4;  // outputs that a thread handles together
 constexpr int THREAD_VECTORS = divide_up(TILE_ELEMENTS, THREADS * VECTOR);
 
 // Rows that a tile's pixels and their windows lie in.
-constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + FILTER_ROWS;
+constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + PATCH_ROWS;
 
 constexpr int IMAGE_TILES = FILTER_TILES * PIXEL_TILES;
 // Elements of the split-K arrays for one image; one where a tile has one block.

@@ -7,23 +7,59 @@
 //
 // Gives: BlockedProblem (for warpgroups.cuh), BlockedTile and BlockedFilters (for scaling.cuh), EveryRow (for the
 // epilogues).
+// Padding is written into the planes, as zeros.
+//
+// Two kinds of layers keep their channels.  Of a 1 x 1 filter's input, only the pixels that meet it are taken: what is
+// left is a plain product of matrices.  And where GATHERS, the TMA gathers single taps by its traversal strides, from
+// planes as they lie, without padding: it brings zeros for what is outside of them.  That pays where a stride would
+// make many taps beyond the filter, and where taps fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride
+// pairs, dilation, and inputs that are not prepared (GATHER_AS_IT_LIES).  Windows and resident filters want whole rows
+// (GATHER_NEVER).
 #pragma once
+#include "../common/padding.cuh"
 #include "../common/range.cuh"
 #include "preparation.cuh"
 
-constexpr int SPACE_TO_DEPTH = U * U;  // blocked channels of one channel
+#define GATHER_NEVER 0
+#define GATHER_WHERE_IT_PAYS 1
+#define GATHER_AS_IT_LIES 2
+#ifndef GATHER
+#define GATHER GATHER_WHERE_IT_PAYS
+#endif
+
+constexpr bool POINTWISE = R == 1 && S == 1 && GATHER != GATHER_AS_IT_LIES;
+constexpr bool NEEDS_GATHER = U != V || DILATION_ROWS > 1 || DILATION_COLUMNS > 1;
+constexpr int FULL_STAGE = 64, LEAST_GATHERED = 16;  // channels of a stage; with which a stride is not blocked
+constexpr bool GATHERS =
+    GATHER == GATHER_AS_IT_LIES ? NEEDS_GATHER || HAS_PADDING || U > 1
+                                : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
+                                      (NEEDS_GATHER || (U > 1 ? C >= LEAST_GATHERED : HAS_PADDING && C % FULL_STAGE == 0));
+
+// The side of the squares of pixels that become one, and the steps with which a 1 x 1 filter's pixels are taken.
+constexpr int SIDE = GATHERS || POINTWISE ? 1 : U;
+constexpr int STEP_ROWS = POINTWISE ? U : 1, STEP_COLUMNS = POINTWISE ? V : 1;
+static_assert(GATHERS || POINTWISE || !NEEDS_GATHER, "squares are blocked for one stride and no dilation");
+
+constexpr int SPACE_TO_DEPTH = SIDE * SIDE;  // blocked channels of one channel
 constexpr int BLOCKED_C = (C * SPACE_TO_DEPTH + CHUNK - 1) / CHUNK * CHUNK;
-constexpr int BLOCKED_R = (R + U - 1) / U, BLOCKED_S = (S + U - 1) / U;
-constexpr int BLOCKED_H = E + BLOCKED_R - 1, BLOCKED_W = F + BLOCKED_S - 1;
+constexpr int BLOCKED_R = (R + SIDE - 1) / SIDE, BLOCKED_S = (S + SIDE - 1) / SIDE;
+constexpr int BLOCKED_H = GATHERS ? H : E + BLOCKED_R - 1, BLOCKED_W = GATHERS ? W : F + BLOCKED_S - 1;
 constexpr int PIXELS = E * F;
 constexpr int BLOCKED_ELEMENTS = BLOCKED_H * BLOCKED_W * BLOCKED_C;  // of an image
 constexpr int BLOCKED_FILTER_ELEMENTS = M * BLOCKED_R * BLOCKED_S * BLOCKED_C;
 
 // A blocked layer as a product of matrices, the Problem of warpgroups.cuh: a row for each output pixel, K in runs.
-// Neighbouring pixels of a row are neighbours in memory, so one row of a filter is one run of taps.
+// Neighbouring pixels of a row are neighbours in memory, so one row of a filter is one run of taps; where taps are
+// gathered, each is a run.
 struct BlockedProblem {
     static constexpr int IMAGE_ROWS = PIXELS, ADJACENT_ROWS = F;
-    static constexpr int RUNS = BLOCKED_R, RUN = BLOCKED_S * BLOCKED_C;
+    static constexpr int RUNS = GATHERS ? R * S : BLOCKED_R, RUN = GATHERS ? BLOCKED_C : BLOCKED_S * BLOCKED_C;
+
+    // Where the first run of an output's inputs begins, and how much further another run does: as the map has it.
+    static __device__ __forceinline__ int first_row(int row) { return GATHERS ? row * U - TOP : row; }
+    static __device__ __forceinline__ int first_column(int column) { return GATHERS ? column * V - LEFT : column; }
+    static __device__ __forceinline__ int rows_to(int run) { return GATHERS ? run / S * DILATION_ROWS : run; }
+    static __device__ __forceinline__ int columns_to(int run) { return GATHERS ? run % S * DILATION_COLUMNS : 0; }
 };
 
 // Rows of the product are the pixels of the batch; those beyond it, in the last tile, are no outputs.
@@ -39,14 +75,14 @@ struct alignas(16) Chunk {
     unsigned pairs[CHUNK / 2];
 };
 
-// A block writes TILE_CHANNELS blocked channels of BLOCK_PIXELS neighbouring pixels of a row of one image.  With stride
-// 1 a whole plane is one row, PLANE_H x PLANE_W = 1 x BLOCKED_H * BLOCKED_W: nothing there depends on where its rows
+// A block writes TILE_CHANNELS blocked channels of BLOCK_PIXELS neighbouring pixels of a row of one image.  Without
+// squares a whole plane is one row, PLANE_H x PLANE_W = 1 x BLOCKED_H * BLOCKED_W: nothing there depends on where its rows
 // end.
-constexpr int BLOCK_PIXELS = U <= 4 ? 64 : 32;
-constexpr int BLOCK_C = U == 1 ? 64 : U == 2 ? 16 : U % 4 == 0 ? 4 : 8;
+constexpr int BLOCK_PIXELS = SIDE <= 4 ? 64 : 32;
+constexpr int BLOCK_C = SIDE == 1 ? 64 : SIDE == 2 ? 16 : SIDE % 4 == 0 ? 4 : 8;
 constexpr int TILE_CHANNELS = BLOCK_C * SPACE_TO_DEPTH, BLOCK_CHUNKS = TILE_CHANNELS / CHUNK;
-constexpr int PLANE_H = U == 1 ? 1 : BLOCKED_H, PLANE_W = U == 1 ? BLOCKED_H * BLOCKED_W : BLOCKED_W;
-constexpr int INPUT_H = U == 1 ? 1 : H, INPUT_W = U == 1 ? H * W : W;
+constexpr int PLANE_H = SIDE == 1 ? 1 : BLOCKED_H, PLANE_W = SIDE == 1 ? BLOCKED_H * BLOCKED_W : BLOCKED_W;
+constexpr int INPUT_H = SIDE == 1 ? 1 : H, INPUT_W = SIDE == 1 ? H * W : W;
 constexpr int TILES_ACROSS = (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
 // In shared memory a pixel's channels follow each other.  The pitch is an odd number of 4-byte words: no bank
 // conflicts, neither between lanes with neighbouring pixels nor between lanes with neighbouring chunks.
@@ -84,18 +120,21 @@ template <int terms, class Layout = ChannelsInnermost>
 struct BlockedTile {
     // Tiles of an image: groups of channels, and for each group TILES along the pixels.
     static constexpr int GROUPS = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, TILES = TILES_ACROSS * PLANE_H;
+    // Whether a plane without squares is copied as it lies.
+    static constexpr bool AS_THEY_LIE = SIDE == 1 && (GATHERS || (!HAS_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1));
     static constexpr int BYTES = terms * BLOCK_PIXELS * PIXEL_PITCH * sizeof(__half);  // of shared memory
     // A line is a row of a channel.  A warp reads 32 neighbouring columns of it at a time, a segment, and as many lines
     // ABREAST as there are warps for.
-    static constexpr int SEGMENTS = BLOCK_PIXELS * U / LANES;
+    static constexpr int SEGMENTS = BLOCK_PIXELS * SIDE / LANES;
     static constexpr int ABREAST = SEGMENTS < BLOCK_WARPS ? BLOCK_WARPS / SEGMENTS : 1;
     // With stride 1 the channels of a segment's pixels are divided among warps; else a thread has all of its own.
-    static constexpr int SHARERS = U == 1 ? ABREAST : 1, MASKS = U == 1 ? SEGMENTS : 1;
-    static constexpr int ROWS = ABREAST == 1 ? U : 1;  // of pixels that a thread reads
+    static constexpr int SHARERS = SIDE == 1 ? ABREAST : 1, MASKS = SIDE == 1 ? SEGMENTS : 1;
+    static constexpr int ROWS = ABREAST == 1 ? SIDE : 1;  // of pixels that a thread reads
     // Whether squares are looked at: blocked pixels, of which every patch has whole ones.  Neighbouring lanes have the
     // columns of one.
-    static constexpr bool SQUARES = U >= 4 && U <= 8 && LANES % U == 0 && R >= U && S >= U && ROWS == U;
-    static_assert(BLOCK_PIXELS * U % LANES == 0 && (ROWS == U || ABREAST == U || U == 1));
+    static constexpr bool SQUARES =
+        SIDE >= 4 && SIDE <= 8 && LANES % SIDE == 0 && PATCHES_HAVE_SQUARES && ROWS == SIDE;
+    static_assert(BLOCK_PIXELS * SIDE % LANES == 0 && (ROWS == SIDE || ABREAST == SIDE || SIDE == 1));
 
     __half* channels;  // [terms][BLOCK_PIXELS][PIXEL_PITCH], in shared memory
     int n, h, first_w, first_c;
@@ -115,24 +154,24 @@ struct BlockedTile {
                                          float power, unsigned least,
                                          PixelMasks* masks) const  // [SHARERS][MASKS]
     {
-        constexpr int LINES = (C < BLOCK_C ? C : BLOCK_C) * U;
+        constexpr int LINES = (C < BLOCK_C ? C : BLOCK_C) * SIDE;
         constexpr int READS = (LINES + ABREAST - 1) / ABREAST;  // of a thread
         constexpr int TOGETHER = READS < 8 ? READS : 8;         // in flight at a time
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, first_line = warp / SEGMENTS;
         Seen seen = {0, false, !SQUARES};
         for (int segment = warp % SEGMENTS; segment < SEGMENTS && first_line < ABREAST; segment += BLOCK_WARPS) {
-            const int column = segment * LANES + lane, in_w = first_w * U + column;
-            const float* const in = x + (((size_t)n * C + first_c) * INPUT_H + h * U) * INPUT_W + in_w;
-            __half* const out = channels + column / U * PIXEL_PITCH + column % U;
+            const int column = segment * LANES + lane, in_w = first_w * SIDE + column;
+            const float* const in = x + (((size_t)n * C + first_c) * INPUT_H + h * SIDE) * INPUT_W + place(in_w);
+            __half* const out = channels + column / SIDE * PIXEL_PITCH + column % SIDE;
             unsigned of_row[ROWS] = {};  // the largest magnitude of a pixel's channels
 #pragma unroll
             for (int first = 0; first < READS; first += TOGETHER) {
                 float values[TOGETHER];
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
-                    const int line = (first + i) * ABREAST + first_line, c = line / U, row = line % U;
+                    const int line = (first + i) * ABREAST + first_line, c = line / SIDE, row = line % SIDE;
                     values[i] = 0;
-                    if (in_w < INPUT_W && h * U + row < INPUT_H && inside(line, LINES, c))
+                    if (is_input(row, in_w) && inside(line, LINES, c))
                         values[i] = in[((size_t)c * INPUT_H + row) * INPUT_W];
                 }
 #pragma unroll
@@ -140,7 +179,7 @@ struct BlockedTile {
                     const int line = (first + i) * ABREAST + first_line;
                     unsigned& largest = of_row[(first + i) % ROWS];
                     largest = max(largest, magnitude(values[i]));
-                    if (inside(line, LINES, line / U)) put(out + line * U, values[i] * power);
+                    if (inside(line, LINES, line / SIDE)) put(out + line * SIDE, values[i] * power);
                 }
             }
 #pragma unroll
@@ -153,9 +192,9 @@ struct BlockedTile {
 #pragma unroll
                 for (int row = 0; row < ROWS; ++row) of_square = max(of_square, of_row[row]);
 #pragma unroll
-                for (int distance = 1; distance < U; distance *= 2)
+                for (int distance = 1; distance < SIDE; distance *= 2)
                     of_square = max(of_square, __shfl_xor_sync(0xffffffff, of_square, distance));
-                seen.weak |= of_square < least && first_w + column / U < PLANE_W;
+                seen.weak |= of_square < least && first_w + column / SIDE < PLANE_W && is_square(in_w / SIDE * SIDE);
             }
         }
         if constexpr (SHARERS > 1) {
@@ -164,6 +203,28 @@ struct BlockedTile {
             if (lane == 0) masks[warp] = own;
         }
         return seen;
+    }
+
+    // Elements from the first of the tile's lines to the input of a column, which may be in the padding.
+    __device__ __forceinline__ int place(int column) const
+    {
+        if constexpr (SIDE > 1) return column - (TOP * W + LEFT);
+        if constexpr (AS_THEY_LIE) return column;
+        return (column / BLOCKED_W * STEP_ROWS - TOP) * W + column % BLOCKED_W * STEP_COLUMNS - LEFT;
+    }
+
+    // Whether that input, or the one `row` rows below, is in memory.
+    __device__ __forceinline__ bool is_input(int row, int column) const
+    {
+        if constexpr (SIDE > 1 && HAS_PADDING) return in_plane(h * SIDE + row, column);
+        if constexpr (SIDE > 1 || AS_THEY_LIE) return column < INPUT_W && h * SIDE + row < INPUT_H;
+        return column < PLANE_W && in_plane(column / BLOCKED_W * STEP_ROWS, column % BLOCKED_W * STEP_COLUMNS);
+    }
+
+    // Whether the square that begins at a column does not reach into the padding.
+    __device__ __forceinline__ bool is_square(int column) const
+    {
+        return !HAS_PADDING || (in_plane(h * SIDE, column) && in_plane(h * SIDE + SIDE - 1, column + SIDE - 1));
     }
 
     // Whether a line is one of the tile's; mostly known at compile time.
@@ -188,20 +249,20 @@ struct BlockedTile {
         bool infinite = false;
         constexpr int CHANNELS = C < BLOCK_C ? C : BLOCK_C;
 #pragma unroll 4
-        for (int i = threadIdx.x; i < BLOCK_PIXELS * U * CHANNELS; i += BLOCK_THREADS) {
-            const int c = i % CHANNELS, column = i / CHANNELS, in_w = first_w * U + column;
-            const __half* const in = x + (((size_t)n * INPUT_H + h * U) * INPUT_W + in_w) * C + first_c + c;
-            __half* const out = channels + column / U * PIXEL_PITCH + c * SPACE_TO_DEPTH + column % U;
+        for (int i = threadIdx.x; i < BLOCK_PIXELS * SIDE * CHANNELS; i += BLOCK_THREADS) {
+            const int c = i % CHANNELS, column = i / CHANNELS, in_w = first_w * SIDE + column;
+            const __half* const in = x + (((size_t)n * INPUT_H + h * SIDE) * INPUT_W + place(in_w)) * C + first_c + c;
+            __half* const out = channels + column / SIDE * PIXEL_PITCH + c * SPACE_TO_DEPTH + column % SIDE;
             if (first_c + c >= C) continue;
-            __half values[U];
+            __half values[SIDE];
 #pragma unroll
-            for (int row = 0; row < U; ++row) {
+            for (int row = 0; row < SIDE; ++row) {
                 values[row] = __float2half_rn(0);
-                if (in_w < INPUT_W && h * U + row < INPUT_H) values[row] = in[(size_t)row * INPUT_W * C];
+                if (is_input(row, in_w)) values[row] = in[(size_t)row * INPUT_W * C];
                 infinite |= (__half_as_ushort(values[row]) & INFINITE_HALF) == INFINITE_HALF;
             }
 #pragma unroll
-            for (int row = 0; row < U; ++row) out[row * U] = values[row];
+            for (int row = 0; row < SIDE; ++row) out[row * SIDE] = values[row];
         }
         return infinite;
     }
@@ -251,11 +312,11 @@ struct BlockedFilters {
                                                  __half* const (&blocked)[terms],  // [M][BLOCKED_R][RUN]
                                                  float power)
     {
-        constexpr int RUN = BlockedProblem::RUN;
+        constexpr int RUN = BLOCKED_S * BLOCKED_C;
         const int m = blockIdx.y, blocked_r = blockIdx.x;
         for (int i = threadIdx.x; i < RUN; i += BLOCK_THREADS) {
             const int channel = i % BLOCKED_C, c = channel / SPACE_TO_DEPTH;
-            const int r = blocked_r * U + channel / U % U, s = i / BLOCKED_C * U + channel % U;
+            const int r = blocked_r * SIDE + channel / SIDE % SIDE, s = i / BLOCKED_C * SIDE + channel % SIDE;
             const bool inside = c < C && r < R && s < S;
             __half halves[terms];
             split<terms>(inside ? float(w[(((size_t)m * C + c) * R + r) * S + s]) * power : 0.0f, halves);

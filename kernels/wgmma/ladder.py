@@ -26,6 +26,7 @@ MBARRIER_BYTES = 8
 WARPGROUP = 128
 WGMMA_ROWS = 64  # M of one wgmma
 ACCUMULATOR_REGISTERS = {2: 200, 3: 128}  # of a consumer's thread, by the number of consumers
+LARGEST_STEP = 8  # stride that a tensor map can describe
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
 
 
@@ -46,64 +47,118 @@ EPILOGUE_REGISTERS = 16  # beside the accumulators; with two terms, those of a s
 NATIVE, STUDY, STUDY_SPLIT = Operands(1, study=False), Operands(1, study=True), Operands(2, study=True)
 
 
-def blocked_c(conv: Conv) -> int:
-    """Channels of the blocked layer: U*U times as many, and a multiple of eight."""
-    return round_up(conv.C * conv.U**2, CHUNK)
+TAKES_PADDING = ("padding", "bias", "ReLU")
+TAKES_ALL = (*TAKES_PADDING, "stride pairs", "dilation")
+Gathers = Callable[[Conv], bool]  # whether TMA gathers single taps of a layer; ``blocked.cuh``
+LEAST_GATHERED = 16  # channels with which a stride is not blocked
 
 
-def blocked_rs(conv: Conv) -> tuple[int, int]:
+def needs_gather(conv: Conv) -> bool:
+    """Whether the strides or the dilation are none that squares of pixels stand for."""
+    return conv.V != 0 or conv.dilation != (1, 1)
+
+
+def never(conv: Conv) -> bool:
+    """Of rungs that want whole rows: ``GATHER_NEVER``."""
+    return False
+
+
+def as_it_lies(conv: Conv) -> bool:
+    """Of an input that is not prepared: ``GATHER_AS_IT_LIES``."""
+    return needs_gather(conv) or any(conv.padding) or conv.U > 1
+
+
+def where_it_pays(conv: Conv) -> bool:
+    """Of an input that is prepared: ``GATHER_WHERE_IT_PAYS``."""
+    if pointwise(conv):
+        return False
+    full_stages = any(conv.padding) and conv.C % STAGE_TAPS == 0
+    return needs_gather(conv) or (conv.C >= LEAST_GATHERED if conv.U > 1 else full_stages)
+
+
+def pointwise(conv: Conv) -> bool:
+    """Whether a prepared input has only the pixels that a 1 x 1 filter meets."""
+    return conv.R == conv.S == 1
+
+
+def side(conv: Conv, gathers: Gathers = never) -> int:
+    """Rows and columns of the squares of pixels that become one."""
+    return 1 if gathers(conv) or (pointwise(conv) and gathers is not as_it_lies) else conv.U
+
+
+def blocked_c(conv: Conv, gathers: Gathers = never) -> int:
+    """Channels of the blocked layer: for each pixel of a square as many, and a multiple of eight."""
+    return round_up(conv.C * side(conv, gathers) ** 2, CHUNK)
+
+
+def blocked_rs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
     """Rows and columns of a blocked filter."""
-    return ceil(conv.R / conv.U), ceil(conv.S / conv.U)
+    return ceil(conv.R / side(conv, gathers)), ceil(conv.S / side(conv, gathers))
 
 
-def blocked_hw(conv: Conv) -> tuple[int, int]:
+def blocked_hw(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
     """Rows and columns of a blocked plane."""
+    if gathers(conv):
+        return conv.H, conv.W
     R, S = blocked_rs(conv)
     return conv.E + R - 1, conv.F + S - 1
 
 
-def run(conv: Conv) -> int:
-    """Taps of one row of a blocked filter."""
-    return blocked_rs(conv)[1] * blocked_c(conv)
+def runs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
+    """Runs of K, and taps of one: a row of a blocked filter, or a tap's channels where it is gathered."""
+    R, S = blocked_rs(conv, gathers)
+    channels = blocked_c(conv, gathers)
+    return (R * S, channels) if gathers(conv) else (R, S * channels)
 
 
-def pixels_shape(p: Problem) -> tuple[int, ...]:
+def pixels_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:
     """The blocked input."""
-    return p.N, *blocked_hw(p.conv), blocked_c(p.conv)
+    return lambda p: (p.N, *blocked_hw(p.conv, gathers), blocked_c(p.conv, gathers))
 
 
-def filters_shape(p: Problem) -> tuple[int, ...]:
+def filters_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ...]]:
     """The blocked filters."""
-    return p.conv.M, blocked_rs(p.conv)[0], run(p.conv)
+    return lambda p: (p.conv.M, *runs(p.conv, gathers))
 
 
-def pixel_map(name: str, array: str) -> TensorMap:
+def pixel_map(name: str, array: str, gathers: Gathers) -> TensorMap:
     """The im2col map through which TMA gathers the blocked input.
 
     A row of a filter meets neighbouring pixels, which are neighbours in memory: so a pixel of the map is such a row,
-    and pixels overlap.  The window has one column.
+    and pixels overlap.  The window has one column.  Where single taps are gathered, pixels are those of the input, and
+    the window is the filter.
     """
-    return TensorMap(
-        name,
-        array,
-        dims=lambda p: (run(p.conv), p.conv.F, blocked_hw(p.conv)[0], p.N),
-        strides=lambda p: (
-            blocked_c(p.conv) * HALF,
-            blocked_hw(p.conv)[1] * blocked_c(p.conv) * HALF,
-            blocked_hw(p.conv)[0] * blocked_hw(p.conv)[1] * blocked_c(p.conv) * HALF,
-        ),
-        box=lambda p: (STAGE_TAPS, p["TILE_PIXELS"]),
-        window=lambda p: (1, blocked_rs(p.conv)[0]),
-    )
+
+    def dims(p: Problem) -> tuple[int, ...]:
+        H, W = blocked_hw(p.conv, gathers)
+        return runs(p.conv, gathers)[1], W if gathers(p.conv) else p.conv.F, H, p.N
+
+    def strides(p: Problem) -> tuple[int, ...]:
+        H, W = blocked_hw(p.conv, gathers)
+        pixel = blocked_c(p.conv, gathers) * HALF
+        return pixel, W * pixel, H * W * pixel
+
+    def window(p: Problem) -> tuple[int, ...]:
+        conv = p.conv
+        if not gathers(conv):
+            return 1, blocked_rs(conv)[0]
+        return conv.filter_columns, conv.filter_rows, conv.left, conv.top, conv.right, conv.bottom, *conv.strides[::-1]
+
+    return TensorMap(name, array, dims, strides, lambda p: (STAGE_TAPS, p["TILE_PIXELS"]), window)
 
 
-def filter_map(name: str, array: str) -> TensorMap:
+def filter_map(name: str, array: str, gathers: Gathers) -> TensorMap:
     """The map of the blocked filters."""
+
+    def strides(p: Problem) -> tuple[int, ...]:
+        count, taps = runs(p.conv, gathers)
+        return taps * HALF, count * taps * HALF
+
     return TensorMap(
         name,
         array,
-        dims=lambda p: (run(p.conv), blocked_rs(p.conv)[0], p.conv.M),
-        strides=lambda p: (run(p.conv) * HALF, run(p.conv) * HALF * blocked_rs(p.conv)[0]),
+        dims=lambda p: (*reversed(runs(p.conv, gathers)), p.conv.M),
+        strides=strides,
         box=lambda p: (STAGE_TAPS, 1, p["TILE_FILTERS"]),
     )
 
@@ -213,33 +268,39 @@ def tiles_block(p: Problem) -> Dims:
     return WARPGROUP * (1 + consumers(p)), 1, 1
 
 
-def block_c(conv: Conv) -> int:
-    """Input channels of a block of ``prepare_input``"""
-    if conv.U in (1, 2):
-        return 64 // conv.U**2
-    return 4 if conv.U % 4 == 0 else 8
+def block_c(of: int) -> int:
+    """Input channels of a block of ``prepare_input``, for squares of a side."""
+    if of in (1, 2):
+        return 64 // of**2
+    return 4 if of % 4 == 0 else 8
 
 
-def block_pixels(conv: Conv) -> int:
-    """Blocked pixels of a block of ``prepare_input``"""
-    return 64 if conv.U <= 4 else 32
+def block_pixels(of: int) -> int:
+    """Blocked pixels of a block of ``prepare_input``, for squares of a side."""
+    return 64 if of <= 4 else 32
 
 
-def tiles_and_groups(conv: Conv) -> tuple[int, int]:
-    """Blocks along the pixels and along the channels of an image; with stride 1 a plane is one long row."""
-    height, width = blocked_hw(conv)
-    rows, columns = (1, height * width) if conv.U == 1 else (height, width)
-    return rows * ceil(columns / block_pixels(conv)), ceil(blocked_c(conv) / (block_c(conv) * conv.U**2))
+def tiles_and_groups(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
+    """Blocks along the pixels and along the channels of an image; without squares a plane is one long row."""
+    of = side(conv, gathers)
+    height, width = blocked_hw(conv, gathers)
+    rows, columns = (1, height * width) if of == 1 else (height, width)
+    return rows * ceil(columns / block_pixels(of)), ceil(blocked_c(conv, gathers) / (block_c(of) * of**2))
 
 
-def input_bytes(terms: int) -> SharedBytes:
+def input_bytes(terms: int, gathers: Gathers = never) -> SharedBytes:
     """Shared memory of ``prepare_input``: an fp16 tile, each pixel padded by two values."""
-    return lambda p: terms * block_pixels(p.conv) * (block_c(p.conv) * p.conv.U**2 + 2) * HALF
+
+    def nbytes(p: Problem) -> int:
+        of = side(p.conv, gathers)
+        return terms * block_pixels(of) * (block_c(of) * of**2 + 2) * HALF
+
+    return nbytes
 
 
-def input_grid(p: Problem) -> Dims:
+def input_grid(gathers: Gathers = never) -> Callable[[Problem], Dims]:
     """One block per tile of the plane, group of channels, and image."""
-    return *tiles_and_groups(p.conv), p.N
+    return lambda p: (*tiles_and_groups(p.conv, gathers), p.N)
 
 
 def images_grid(p: Problem) -> Dims:
@@ -247,10 +308,27 @@ def images_grid(p: Problem) -> Dims:
     return 1, 1, p.N
 
 
-def refuses(operands: Operands) -> Refusal:
+def beyond_map(conv: Conv) -> str | None:
+    """Why no im2col map gathers single taps of the layer, or None."""
+    rows, columns = conv.filter_rows, conv.filter_columns
+    corners = (*conv.padding, rows - 1 - conv.bottom, columns - 1 - conv.right)
+    if max(*corners, rows - 1, columns - 1) >= LARGEST_WINDOW or max(conv.strides) > LARGEST_STEP:
+        return (
+            f"a filter over {rows} x {columns} pixels, padding {conv.padding} and strides {conv.strides}: a tensor map "
+            f"takes less than {LARGEST_WINDOW} pixels and strides up to {LARGEST_STEP}"
+        )
+    return None
+
+
+def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
     """The reason why such a rung does not take a problem."""
 
     def reason(p: Problem) -> str | None:
+        if gathers(p.conv):
+            if reason := beyond_map(p.conv):
+                return reason
+        elif not pointwise(p.conv) and needs_gather(p.conv):
+            return f"strides {p.conv.strides} and dilation {p.conv.dilation}: takes one stride and 1"
         if reason := beyond_shared(p.device, "a block needs", pipeline_bytes(operands, p)):
             return reason
         if reason := too_many_accumulators(operands, p):
@@ -259,29 +337,39 @@ def refuses(operands: Operands) -> Refusal:
             return f"a filter of {blocked_rs(p.conv)[0]} rows exceeds a tensor map's {LARGEST_WINDOW}"
         if p.conv.E * p.conv.F > 1 << 22:
             return f"an output plane of {p.conv.E * p.conv.F} pixels exceeds {1 << 22}"
-        return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(operands.terms)(p))
+        return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(operands.terms, gathers)(p))
 
     return reason
 
 
 def refuses_unblocked(p: Problem) -> str | None:
     """The reason why TMA cannot gather the input in place."""
-    if p.conv.U > 1 or p.conv.C % CHUNK:
-        return f"{p.conv.C} channels and a stride of {p.conv.U}: the copy engine takes multiples of {CHUNK} and 1"
-    return refuses(NATIVE)(p)
+    if p.conv.C % CHUNK:
+        return f"{p.conv.C} channels: the copy engine takes multiples of {CHUNK}"
+    return refuses(NATIVE, as_it_lies)(p)
 
 
-def filters_grid(p: Problem) -> Dims:
+def filters_grid(gathers: Gathers = never) -> Callable[[Problem], Dims]:
     """One block per row of a blocked filter."""
-    return blocked_rs(p.conv)[0], p.conv.M, 1
+    return lambda p: (blocked_rs(p.conv, gathers)[0], p.conv.M, 1)
 
 
-FILTERS = Array("filters", filters_shape, HALF)
-FILTERS_HI, FILTERS_LO = (Array(name, filters_shape, HALF) for name in ("filters_hi", "filters_lo"))
-PIXELS = Array("pixels", pixels_shape, HALF)
-PIXELS_HI, PIXELS_LO = (Array(name, pixels_shape, HALF) for name in ("pixels_hi", "pixels_lo"))
 EXPONENTS = Array("exponents", lambda p: (p.N,))
-SEEN = Array("seen", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
+
+
+def filters(name: str = "filters", gathers: Gathers = never) -> Array:
+    """An array of blocked filters."""
+    return Array(name, filters_shape(gathers), HALF)
+
+
+def pixels(name: str = "pixels", gathers: Gathers = never) -> Array:
+    """An array of blocked input."""
+    return Array(name, pixels_shape(gathers), HALF)
+
+
+def of_tiles(name: str, gathers: Gathers = never) -> Array:
+    """An array with a word for each block of ``prepare_input``."""
+    return Array(name, lambda p: (p.N, *reversed(tiles_and_groups(p.conv, gathers))))
 
 
 def multiply(operands: Operands, *args: str) -> Launch:
@@ -290,29 +378,38 @@ def multiply(operands: Operands, *args: str) -> Launch:
     def shared_bytes(p: Problem) -> int:
         return pipeline_bytes(operands, p)
 
-    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True)
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True)
 
 
-def prepare_scaled(terms: int) -> tuple[Launch, ...]:
+def prepare_scaled(terms: int, gathers: Gathers = never) -> tuple[Launch, ...]:
     """The launches that scale the filters and write their terms."""
     operands = ("filters",) if terms == 1 else ("filters_hi", "filters_lo")
     return (
         FIND_FILTER_EXPONENTS,
-        Launch("prepare_filters", ("w", "filter_exponents", *operands), filters_grid, flat_block),
+        Launch("prepare_filters", ("w", "filter_exponents", *operands), filters_grid(gathers), flat_block),
     )
 
 
-def scale_input(terms: int) -> tuple[Launch, ...]:
+def scale_input(terms: int, gathers: Gathers = never) -> tuple[Launch, ...]:
     """The launches that scale the input and write its terms."""
-    operands, shared = ("pixels",) if terms == 1 else ("pixels_hi", "pixels_lo"), input_bytes(terms)
+    operands, shared = ("pixels",) if terms == 1 else ("pixels_hi", "pixels_lo"), input_bytes(terms, gathers)
     return (
-        Launch("prepare_input", ("x", "seen", *operands), input_grid, flat_block, shared),
+        Launch("prepare_input", ("x", "seen", *operands), input_grid(gathers), flat_block, shared),
         Launch("prepare_outliers", ("x", "seen", "exponents", *operands), images_grid, flat_block, shared, pdl=True),
     )
 
 
-INFINITE = Array("infinite", lambda p: (p.N, *reversed(tiles_and_groups(p.conv))))
-BLOCK_INPUT = Launch("prepare_input", ("x", "infinite", "pixels"), input_grid, flat_block, input_bytes(1))
+def block_input(gathers: Gathers = never) -> Launch:
+    """The launch that blocks an fp16 input."""
+    args = ("x", "infinite", "pixels")
+    return Launch("prepare_input", args, input_grid(gathers), flat_block, input_bytes(1, gathers))
+
+
+def prepare_native(entry: str, gathers: Gathers = never) -> Launch:
+    """The launch that blocks fp16 filters."""
+    return Launch(entry, ("w", "filters"), filters_grid(gathers), flat_block)
+
+
 PARTS = 4  # of an image with infinities that are computed side by side
 NATIVE_FULL_RANGE = full_range(lambda p: (PARTS, 1, p.N), "x", "filters", "infinite", "y")
 
@@ -372,7 +469,7 @@ def images_in_cache() -> Constant:
     """The constant of a rung whose blocked input should lie in the L2 cache from one launch to the next."""
 
     def images(p: Problem) -> int:
-        image_bytes = prod(pixels_shape(p.over(1))) * HALF
+        image_bytes = prod(pixels_shape()(p.over(1))) * HALF
         room = L2_SHARE * p.device.l2_bytes
         return max((number for number in IMAGES if number * image_bytes <= room), default=min(IMAGES))
 
@@ -415,7 +512,7 @@ def multiply_windows(operands: Operands, *args: str) -> Launch:
     def shared_bytes(p: Problem) -> int:
         return window_bytes(operands, p)
 
-    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True)
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True)
 
 
 WGMMA_RUNGS: tuple[Rung, ...] = (
@@ -431,13 +528,14 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         precision="fp16",
         dtype="float16",
         layout="nhwc",
-        prepare=(Launch("order_filters", ("w", "filters"), filters_grid, flat_block),),
-        prepared=(FILTERS,),
-        maps=(pixel_map("pixel_map", "x"), filter_map("filter_map", "filters")),
+        prepare=(prepare_native("order_filters", as_it_lies),),
+        prepared=(filters(gathers=as_it_lies),),
+        maps=(pixel_map("pixel_map", "x", as_it_lies), filter_map("filter_map", "filters", as_it_lies)),
         refuses=refuses_unblocked,
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
+        takes=TAKES_ALL,
     ),
     Rung(
         "wgmma-half-blocked",
@@ -447,22 +545,23 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-half",
         file="wgmma/wgmma_half_blocked.cu",
         launches=(
-            BLOCK_INPUT,
+            block_input(where_it_pays),
             multiply(NATIVE, "pixel_map", "filter_map", "y", "N"),
             NATIVE_FULL_RANGE,
         ),
         constants=tile_constants(NATIVE),
-        scratch=(INFINITE, PIXELS),
+        scratch=(of_tiles("infinite", where_it_pays), pixels(gathers=where_it_pays)),
         precision="fp16",
         dtype="float16",
         layout="nhwc",
-        prepare=(Launch("prepare_filters", ("w", "filters"), filters_grid, flat_block),),
-        prepared=(FILTERS,),
-        maps=(pixel_map("pixel_map", "pixels"), filter_map("filter_map", "filters")),
-        refuses=refuses(NATIVE),
+        prepare=(prepare_native("prepare_filters", where_it_pays),),
+        prepared=(filters(gathers=where_it_pays),),
+        maps=(pixel_map("pixel_map", "pixels", where_it_pays), filter_map("filter_map", "filters", where_it_pays)),
+        refuses=refuses(NATIVE, where_it_pays),
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
+        takes=TAKES_ALL,
     ),
     Rung(
         "wgmma-scaled",
@@ -472,20 +571,21 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-half-blocked",
         file="wgmma/wgmma_scaled.cu",
         launches=(
-            *scale_input(1),
+            *scale_input(1, where_it_pays),
             multiply(STUDY, "pixel_map", "filter_map", "exponents", "filter_exponents", "y", "N"),
             FULL_RANGE,
         ),
         constants=tile_constants(STUDY),
-        scratch=(SEEN, EXPONENTS, PIXELS),
+        scratch=(of_tiles("seen", where_it_pays), EXPONENTS, pixels(gathers=where_it_pays)),
         precision="tf32",
-        prepare=prepare_scaled(1),
-        prepared=(*SCALED_FILTERS, FILTERS),
-        maps=(pixel_map("pixel_map", "pixels"), filter_map("filter_map", "filters")),
-        refuses=refuses(STUDY),
+        prepare=prepare_scaled(1, where_it_pays),
+        prepared=(*SCALED_FILTERS, filters(gathers=where_it_pays)),
+        maps=(pixel_map("pixel_map", "pixels", where_it_pays), filter_map("filter_map", "filters", where_it_pays)),
+        refuses=refuses(STUDY, where_it_pays),
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
+        takes=TAKES_ALL,
         formerly=("wgmma-tf32",),
     ),
     Rung(
@@ -496,7 +596,7 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-scaled",
         file="wgmma/wgmma_split.cu",
         launches=(
-            *scale_input(2),
+            *scale_input(2, where_it_pays),
             multiply(
                 STUDY_SPLIT,
                 *("pixel_hi_map", "pixel_lo_map", "filter_hi_map", "filter_lo_map"),
@@ -505,20 +605,26 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             FULL_RANGE,
         ),
         constants=tile_constants(STUDY_SPLIT),
-        scratch=(SEEN, EXPONENTS, PIXELS_HI, PIXELS_LO),
-        precision="fp32",
-        prepare=prepare_scaled(2),
-        prepared=(*SCALED_FILTERS, FILTERS_HI, FILTERS_LO),
-        maps=(
-            pixel_map("pixel_hi_map", "pixels_hi"),
-            pixel_map("pixel_lo_map", "pixels_lo"),
-            filter_map("filter_hi_map", "filters_hi"),
-            filter_map("filter_lo_map", "filters_lo"),
+        scratch=(
+            of_tiles("seen", where_it_pays),
+            EXPONENTS,
+            pixels("pixels_hi", where_it_pays),
+            pixels("pixels_lo", where_it_pays),
         ),
-        refuses=refuses(STUDY_SPLIT),
+        precision="fp32",
+        prepare=prepare_scaled(2, where_it_pays),
+        prepared=(*SCALED_FILTERS, filters("filters_hi", where_it_pays), filters("filters_lo", where_it_pays)),
+        maps=(
+            pixel_map("pixel_hi_map", "pixels_hi", where_it_pays),
+            pixel_map("pixel_lo_map", "pixels_lo", where_it_pays),
+            filter_map("filter_hi_map", "filters_hi", where_it_pays),
+            filter_map("filter_lo_map", "filters_lo", where_it_pays),
+        ),
+        refuses=refuses(STUDY_SPLIT, where_it_pays),
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
+        takes=TAKES_ALL,
         products=3,
     ),
     Rung(
@@ -529,22 +635,23 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-half-blocked",
         file="wgmma/wgmma_window_half.cu",
         launches=(
-            BLOCK_INPUT,
+            block_input(),
             multiply_windows(NATIVE, "position_map", "tap_map", "y", "N"),
             NATIVE_FULL_RANGE,
         ),
         constants=window_constants(NATIVE),
-        scratch=(INFINITE, PIXELS),
+        scratch=(of_tiles("infinite"), pixels()),
         precision="fp16",
         dtype="float16",
         layout="nhwc",
-        prepare=(Launch("prepare_filters", ("w", "filters"), filters_grid, flat_block),),
-        prepared=(FILTERS,),
+        prepare=(prepare_native("prepare_filters"),),
+        prepared=(filters(),),
         maps=(position_map("position_map", "pixels"), tap_map("tap_map", "filters")),
         refuses=refuses_window(NATIVE),
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
+        takes=TAKES_PADDING,
     ),
     Rung(
         "wgmma-window-scaled",
@@ -559,15 +666,16 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
             FULL_RANGE,
         ),
         constants=(*window_constants(STUDY), images_in_cache()),
-        scratch=(SEEN, EXPONENTS, PIXELS),
+        scratch=(of_tiles("seen"), EXPONENTS, pixels()),
         precision="tf32",
         prepare=prepare_scaled(1),
-        prepared=(*SCALED_FILTERS, FILTERS),
+        prepared=(*SCALED_FILTERS, filters()),
         maps=(position_map("position_map", "pixels"), tap_map("tap_map", "filters")),
         refuses=refuses_window(STUDY),
         min_capability=HOPPER,
         exact_capability=True,
         tensor_factors="fp16",
+        takes=TAKES_PADDING,
         formerly=("wgmma-window-tf32",),
     ),
 )

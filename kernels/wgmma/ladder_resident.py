@@ -11,7 +11,7 @@ from alexconv.kernels.wgmma.ladder import (
     EXPONENTS,
     GRID_BLOCKS,
     MBARRIER_BYTES,
-    SEEN,
+    TAKES_PADDING,
     WARPGROUP,
     WGMMA_ROWS,
     blocked_c,
@@ -19,6 +19,7 @@ from alexconv.kernels.wgmma.ladder import (
     blocked_rs,
     epilogue_bytes,
     input_bytes,
+    of_tiles,
     scale_input,
     tiles_grid,
 )
@@ -116,11 +117,17 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
                 lambda p: (3 * WARPGROUP, 1, 1),
                 resident_bytes,
                 pdl=True,
+                stores=True,
             ),
             FULL_RANGE,
         ),
         constants=resident_constants(),
-        scratch=(SEEN, EXPONENTS, Array("pixels_hi", planes_shape, HALF), Array("pixels_lo", planes_shape, HALF)),
+        scratch=(
+            of_tiles("seen"),
+            EXPONENTS,
+            Array("pixels_hi", planes_shape, HALF),
+            Array("pixels_lo", planes_shape, HALF),
+        ),
         precision="fp32",
         prepare=(
             FIND_FILTER_EXPONENTS,
@@ -132,5 +139,6 @@ RESIDENT_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         products=3,
+        takes=TAKES_PADDING,
     ),
 )

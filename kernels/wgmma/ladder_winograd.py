@@ -14,6 +14,7 @@ from alexconv.kernels.wgmma.ladder import (
     PIXEL_TILES,
     STAGE_TAPS,
     STAGES,
+    TAKES_PADDING,
     Operands,
     images_grid,
     most_stages,
@@ -76,7 +77,7 @@ def rows(p: Problem) -> int:
 
 def values_shape(p: Problem) -> tuple[int, ...]:
     """The transformed input: columns of tiles, whose rows follow each other."""
-    return points(p), p.N, tiles_across(p), p.conv.H, depth(p.conv)
+    return points(p), p.N, tiles_across(p), p.conv.padded[0], depth(p.conv)
 
 
 def filters_shape(p: Problem) -> tuple[int, ...]:
@@ -94,7 +95,8 @@ def value_map(name: str, array: str) -> TensorMap:
 
     def strides(p: Problem) -> tuple[int, ...]:
         row = depth(p.conv) * HALF
-        return row, p.conv.H * row, tiles_across(p) * p.conv.H * row
+        rows = p.conv.padded[0]
+        return row, rows * row, tiles_across(p) * rows * row
 
     return TensorMap(
         name,
@@ -124,19 +126,20 @@ def filter_map(name: str, array: str) -> TensorMap:
 
 def block_rows(conv: Conv) -> int:
     """Input rows of a block of ``prepare_input``."""
-    return min(conv.H, max(1, BLOCK_INPUTS // conv.W))
+    rows, columns = conv.padded
+    return min(rows, max(1, BLOCK_INPUTS // columns))
 
 
 def tiles_and_groups(conv: Conv) -> tuple[int, int]:
     """Blocks of ``prepare_input`` along the rows and along the channels of an image."""
-    return ceil(conv.H / block_rows(conv)), ceil(conv.C / MOST_CHANNELS)
+    return ceil(conv.padded[0] / block_rows(conv)), ceil(conv.C / MOST_CHANNELS)
 
 
 def input_bytes(p: Problem) -> int:
     """Shared memory of ``prepare_input``: the floats of a group of channels, two more for each input."""
     _, groups = tiles_and_groups(p.conv)
     channels = round_up(ceil(p.conv.C / groups), CHUNK)
-    return block_rows(p.conv) * p.conv.W * (channels + 2) * FLOAT
+    return block_rows(p.conv) * p.conv.padded[1] * (channels + 2) * FLOAT
 
 
 def input_grid(p: Problem) -> Dims:
@@ -245,6 +248,7 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
                 flat_block,
                 outputs_bytes,
                 pdl=True,
+                stores=True,
             ),
             FULL_RANGE,
         ),
@@ -264,5 +268,6 @@ WINOGRAD_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         products=None,
+        takes=TAKES_PADDING,
     ),
 )

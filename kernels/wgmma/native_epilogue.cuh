@@ -2,6 +2,7 @@
 //
 // Gives: NativeEpilogue<Where>, an Epilogue of warpgroups.cuh and window.cuh.
 #pragma once
+#include "../common/bias.cuh"
 #include "blocked.cuh"
 #include "warpgroups.cuh"
 
@@ -12,6 +13,7 @@ struct NativeEpilogue {
 
     __half* y;  // [N][E][F][M]
     Where where;
+    const __half* bias;  // [M]
 
     struct Rows {
         int first;
@@ -43,7 +45,7 @@ struct NativeEpilogue {
             if constexpr (M % CHUNK == 0 && ACCUMULATORS % 16 == 0) {
 #pragma unroll
                 for (int group = 0; group < ACCUMULATORS / 16; ++group) {  // of four j
-                    const Chunk chunk = eight_in_a_row(accumulators, group, half, quarter);
+                    const Chunk chunk = eight_in_a_row(accumulators, group, half, quarter, first_filter);
                     const int filter = first_filter + (group * 4 + quarter) * CHUNK;
                     if (pixel >= 0 && filter < M) *reinterpret_cast<Chunk*>(out + filter) = chunk;
                 }
@@ -52,7 +54,7 @@ struct NativeEpilogue {
                 for (int i = 0; i < ACCUMULATORS / 2; ++i) {
                     const int filter = first_filter + i / 2 * 8 + quarter * 2 + i % 2;
                     const float value = accumulators[i / 2 * 4 + 2 * half + i % 2];
-                    if (pixel >= 0 && filter < M) out[filter] = __float2half_rn(value);
+                    if (pixel >= 0 && filter < M) out[filter] = __float2half_rn(with_bias_and_relu(value, bias, filter));
                 }
             }
         }
@@ -60,14 +62,17 @@ struct NativeEpilogue {
 
     // Of four j the one whose number is the thread's quarter, complete: in round k a thread gives its pair of the j
     // that belongs to the thread whose quarter differs by exclusive-or with k.
-    static __device__ __forceinline__ Chunk eight_in_a_row(const float (&accumulators)[ACCUMULATORS], int group,
-                                                           int half, int quarter)
+    __device__ __forceinline__ Chunk eight_in_a_row(const float (&accumulators)[ACCUMULATORS], int group, int half,
+                                                    int quarter, int first_filter) const
     {
         unsigned pairs[4];  // of this thread: one for each j
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const int i = (group * 4 + j) * 4 + 2 * half;
-            const __half2 pair = __floats2half2_rn(accumulators[i], accumulators[i + 1]);
+            // Beyond the last filter nothing is stored; the bias has no more.
+            const int filter = min(first_filter + (group * 4 + j) * CHUNK + 2 * quarter, M - 2);
+            const __half2 pair = __floats2half2_rn(with_bias_and_relu(accumulators[i], bias, filter),
+                                                   with_bias_and_relu(accumulators[i + 1], bias, filter + 1));
             pairs[j] = *reinterpret_cast<const unsigned*>(&pair);
         }
         unsigned row[4];  // of the j that this thread stores: one pair from each of the four

@@ -14,22 +14,25 @@ struct NativeArrays {
     const __half* x;        // [N][H][W][C]
     const __half* filters;  // [M][BLOCKED_R][RUN]
     __half* y;              // [N][E][F][M]
+    const __half* bias;     // [M]
 
+    // Row and column are those of the padded plane.
     __device__ __forceinline__ float input(int n, int c, int h, int w) const
     {
-        return __half2float(x[(((size_t)n * H + h) * W + w) * C + c]);
+        if (HAS_PADDING && !in_plane(h, w)) return 0;
+        return __half2float(x[(((size_t)n * H + h) * W + w - (TOP * W + LEFT)) * C + c]);
     }
 
     __device__ __forceinline__ float filter(int m, int c, int r, int s) const
     {
-        const int channel = c * SPACE_TO_DEPTH + r % U * U + s % U;
+        const int channel = c * SPACE_TO_DEPTH + r % SIDE * SIDE + s % SIDE;
         return __half2float(
-            filters[((size_t)m * BLOCKED_R + r / U) * BlockedProblem::RUN + s / U * BLOCKED_C + channel]);
+            filters[((size_t)m * BLOCKED_R + r / SIDE) * BlockedProblem::RUN + s / SIDE * BLOCKED_C + channel]);
     }
 
     __device__ __forceinline__ void store(int n, int m, int pixel, float value) const
     {
-        y[((size_t)n * (E * F) + pixel) * M + m] = __float2half_rn(value);
+        y[((size_t)n * (E * F) + pixel) * M + m] = __float2half_rn(with_bias_and_relu(value, bias, m));
     }
 };
 
@@ -37,17 +40,18 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     compute_full_range(const __half* __restrict__ x,        // [N][H][W][C]
                        const __half* __restrict__ filters,  // [M][BLOCKED_R][RUN]
                        const int* __restrict__ infinite,    // [N][GROUPS][TILES]
-                       __half* __restrict__ y)              // [N][E][F][M]
+                       __half* __restrict__ y               // [N][E][F][M]
+                       BIAS_PARAMETER(__half))              // [M]
 {
     constexpr int COUNT = BlockedTile<1>::GROUPS * BlockedTile<1>::TILES;
     wait_for_primary_launches();  // which find infinities and write the other outputs
-    if constexpr (U > 1) {
+    if constexpr (SIDE > 1) {
         const int n = blockIdx.z;
         bool any = false;
         for (int i = threadIdx.x; i < COUNT; i += FULL_THREADS) any |= infinite[(size_t)n * COUNT + i] != 0;
         if (!__syncthreads_or(any)) return;
         for (int tile = blockIdx.x; tile < FULL_DOWN * FULL_PIXEL_TILES; tile += gridDim.x)
-            compute_tile_in_full_range(NativeArrays{x, filters, y}, n, tile % FULL_DOWN * FULL_TILE,
+            compute_tile_in_full_range(NativeArrays{x, filters, y, BIAS}, n, tile % FULL_DOWN * FULL_TILE,
                                        tile / FULL_DOWN * FULL_TILE);
     }
 }

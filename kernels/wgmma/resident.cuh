@@ -225,7 +225,7 @@ __device__ __forceinline__ void prepare_resident_filters(const float* __restrict
     for (int i = threadIdx.x; i < MMA_K * TILE_FILTERS; i += BLOCK_THREADS) {
         const int k = i % CHUNK, m = i / CHUNK % TILE_FILTERS, chunk = i / (CHUNK * TILE_FILTERS);
         const int channel = slice * MMA_K + chunk * CHUNK + k, c = channel / SPACE_TO_DEPTH;
-        const int r = blocked_r * U + channel / U % U, s = blocked_s * U + channel % U;
+        const int r = blocked_r * SIDE + channel / SIDE % SIDE, s = blocked_s * SIDE + channel % SIDE;
         __half halves[TERMS];
         const bool inside = m < M && c < C && r < R && s < S;
         split<TERMS>(inside ? w[(((size_t)m * C + c) * R + r) * S + s] * power_of_two(exponents[m]) : 0.0f, halves);

@@ -7,6 +7,7 @@
 //
 // Needs: TILE_FILTERS, a constant of the rung.
 #pragma once
+#include "../common/bias.cuh"
 #include "blocked.cuh"
 #include "scaling.cuh"
 #include "warpgroups.cuh"
@@ -29,16 +30,17 @@ struct OutputRow {
         second = power_of_two(exponent - exponent / 2);
     }
 
-    // Stores this row's output of each `step`-th filter from `filter` on, given the filters' factors.
+    // Stores this row's output of each `step`-th filter from `filter` on, given the filters' factors and biases.
     template <int count>
-    __device__ __forceinline__ void store(const float (&sums)[count], const float (&factors)[count], int filter,
-                                          int step) const
+    __device__ __forceinline__ void store(const float (&sums)[count], const float (&factors)[count],
+                                          const float (&biases)[count], int filter, int step) const
     {
         if (!plane) return;
 #pragma unroll
         for (int i = 0; i < count; ++i)
             if (M % TILE_FILTERS == 0 || filter + i * step < M)
-                plane[(size_t)(filter + i * step) * PIXELS] = sums[i] * first * factors[i] * second;
+                plane[(size_t)(filter + i * step) * PIXELS] =
+                    with_bias_and_relu(sums[i] * first * factors[i] * second, biases, i);
     }
 };
 
@@ -68,12 +70,15 @@ struct StudyEpilogue {
     const int* exponents;         // [N]: of the inputs' powers of two
     const int* filter_exponents;  // [M]
     Where where;
+    const float* bias;  // [M]
 
-    // A thread's two rows of each wgmma, and the factors of the filters whose number in the tile is the thread's, or
-    // WARPGROUP more.  Found before the products: after the stores of a tile a load would wait long.
+    // A thread's two rows of each wgmma, and the factors and biases of the filters whose number in the tile is the
+    // thread's, or WARPGROUP more.  Found before the products: after the stores of a tile a load would wait long.
+    static constexpr int OWN_FILTERS = (TILE_FILTERS + WARPGROUP - 1) / WARPGROUP;
+
     struct Rows {
         OutputRow rows[WGMMAS][2];
-        float factors[(TILE_FILTERS + WARPGROUP - 1) / WARPGROUP];
+        float factors[OWN_FILTERS], biases[HAS_BIAS ? OWN_FILTERS : 1];
     };
 
     __device__ __forceinline__ Rows find(int first_row, int first_filter) const
@@ -83,6 +88,7 @@ struct StudyEpilogue {
         for (int i = 0; i * WARPGROUP < TILE_FILTERS; ++i) {
             const int filter = first_filter + i * WARPGROUP + threadIdx.x % WARPGROUP;
             found.factors[i] = power_of_two(-load_now(filter_exponents + min(filter, M - 1)));
+            if constexpr (HAS_BIAS) found.biases[i] = bias[min(filter, M - 1)];
         }
 #pragma unroll
         for (int u = 0; u < WGMMAS; ++u)
@@ -120,29 +126,32 @@ struct StudyEpilogue {
             // the first is stored, and the next group is written meanwhile: volatile, or the compiler would sink each
             // load to the store of its value.
             const volatile float* const column = buffers + (group % BUFFERS * FILTERS + warp) * PITCH + lane;
-            float of_low[COUNT], of_high[COUNT], factors[COUNT];
+            float of_low[COUNT], of_high[COUNT], factors[COUNT], biases[COUNT];
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {
                 of_low[i] = column[i * WARPS * PITCH];
                 of_high[i] = column[i * WARPS * PITCH + LANES];
                 factors[i] = column[i * WARPS * PITCH + WGMMA_ROWS - lane];
+                if constexpr (HAS_BIAS) biases[i] = column[i * WARPS * PITCH + WGMMA_ROWS + 1 - lane];
             }
             if (group + 1 < GROUPS_OF_FILTERS) {
                 float* const next = buffers + (group + 1) % BUFFERS * FILTERS * PITCH;
                 write_transposed<FILTERS, PITCH>(accumulators, (group + 1) * FILTERS, next);
                 write_factors(found, group + 1, next);
             }
-            low.store(of_low, factors, first_filter + group * FILTERS + warp, WARPS);
-            high.store(of_high, factors, first_filter + group * FILTERS + warp, WARPS);
+            low.store(of_low, factors, biases, first_filter + group * FILTERS + warp, WARPS);
+            high.store(of_high, factors, biases, first_filter + group * FILTERS + warp, WARPS);
         }
     }
 
-    // Writes the factors of a group of filters into the padding behind their rows.
+    // Writes the factors and biases of a group of filters into the padding behind their rows.
     static __device__ __forceinline__ void write_factors(const Rows& found, int group, float* transposed)
     {
         constexpr int GROUPS = WARPGROUP / FILTERS;  // whose filters a factor of each thread serves
         const int filter = threadIdx.x % WARPGROUP;
-        if (filter / FILTERS == group % GROUPS)
+        if (filter / FILTERS == group % GROUPS) {
             transposed[filter % FILTERS * PITCH + WGMMA_ROWS] = found.factors[group / GROUPS];
+            if constexpr (HAS_BIAS) transposed[filter % FILTERS * PITCH + WGMMA_ROWS + 1] = found.biases[group / GROUPS];
+        }
     }
 };

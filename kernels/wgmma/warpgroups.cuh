@@ -143,7 +143,8 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
     PipelineState<STAGES> state;
     for (; work.more(); work.next()) {
         const int pixel = work.pixel() % Problem::IMAGE_ROWS;
-        const int row = pixel / Problem::ADJACENT_ROWS, column = pixel % Problem::ADJACENT_ROWS;
+        const int row = Problem::first_row(pixel / Problem::ADJACENT_ROWS);
+        const int column = Problem::first_column(pixel % Problem::ADJACENT_ROWS);
         const int image = work.image(), filter = work.mapped_filter();
         const int first_stage = work.first_stage(), end_stage = work.end_stage();
         for (int i = first_stage; i < end_stage; ++i) {
@@ -154,7 +155,8 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
             Stage<terms>& stage = shared.stages[state.stage];
 #pragma unroll
             for (int term = 0; term < terms; ++term) {
-                tma_load_im2col(stage.pixels[term], maps.pixels[term], full, tap, column, row, image, 0, run);
+                tma_load_im2col(stage.pixels[term], maps.pixels[term], full, tap, column, row, image,
+                                Problem::columns_to(run), Problem::rows_to(run));
                 tma_load_box(stage.filters[term], maps.filters[term], full, tap, run, filter);
             }
             state.advance();
@@ -310,13 +312,13 @@ __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS
     }
 }
 
-// For BlockedProblem: the im2col map of the pixels, whose pixels are rows of a filter and overlap; that of the
-// filters.
+// For BlockedProblem: the im2col map of the pixels, whose pixels are rows of a filter and overlap, or the pixels that
+// taps are gathered from; that of the filters.
 #define ASSERT_PIXEL_MAP(MAP) \
-    ASSERT_MAP_4(MAP, BlockedProblem::RUN, F, BLOCKED_H, 1, BLOCKED_C * sizeof(__half), \
+    ASSERT_MAP_4(MAP, BlockedProblem::RUN, GATHERS ? W : F, BLOCKED_H, 1, BLOCKED_C * sizeof(__half), \
                  BLOCKED_W * BLOCKED_C * sizeof(__half), BLOCKED_ELEMENTS * sizeof(__half)); \
     ASSERT_BOX_2(MAP, STAGE_TAPS, TILE_PIXELS)
 #define ASSERT_FILTER_MAP(MAP) \
-    ASSERT_MAP_3(MAP, BlockedProblem::RUN, BLOCKED_R, M, BlockedProblem::RUN * sizeof(__half), \
-                 BLOCKED_R * BlockedProblem::RUN * sizeof(__half)); \
+    ASSERT_MAP_3(MAP, BlockedProblem::RUN, BlockedProblem::RUNS, M, BlockedProblem::RUN * sizeof(__half), \
+                 BlockedProblem::RUNS * BlockedProblem::RUN * sizeof(__half)); \
     ASSERT_BOX_3(MAP, STAGE_TAPS, 1, TILE_FILTERS)

@@ -14,9 +14,10 @@
 // accumulator tile.
 #include <cuda_fp16.h>
 
+#define GATHER GATHER_AS_IT_LIES
 #include "native_epilogue.cuh"
 
-static_assert(U == 1 && C % CHUNK == 0, "TMA gathers the input in place");
+static_assert(SIDE == 1 && C % CHUNK == 0, "TMA gathers the input in place");
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     order_filters(const __half* __restrict__ w,  // [M][C][R][S]
@@ -29,13 +30,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
              const TensorMap* filter_map,  // of filters [M][R][S][C]
              __half* __restrict__ y,       // [N][E][F][M]
-             long long N)
+             long long N BIAS_PARAMETER(__half))         // [M]
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which may write x
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
                                                             PersistentTiles<BlockedProblem>(N),
-                                                            NativeEpilogue<EveryRow>{y, {int(N)}});
+                                                            NativeEpilogue<EveryRow>{y, {int(N)}, BIAS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -37,13 +37,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of pixels
              const TensorMap* filter_map,  // of filters
              __half* __restrict__ y,       // [N][E][F][M]
-             long long N)
+             long long N BIAS_PARAMETER(__half))         // [M]
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
                                                             PersistentTiles<BlockedProblem>(N),
-                                                            NativeEpilogue<EveryRow>{y, {int(N)}});
+                                                            NativeEpilogue<EveryRow>{y, {int(N)}, BIAS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -18,6 +18,7 @@
 // the filters at two positions.
 #include <cuda_fp16.h>
 
+#define GATHER GATHER_NEVER
 #include "resident.cuh"
 #include "study_full_range.cuh"
 
@@ -60,12 +61,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const int* __restrict__ exponents,         // [N]
              const int* __restrict__ filter_exponents,  // [M]
              float* __restrict__ y,                     // [N][M][E][F]
-             long long N)
+             long long N BIAS_PARAMETER(float))          // [M]
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the pixels and the exponents
     const __half* const terms[] = {pixels_hi, pixels_lo};
-    multiply_resident(terms, filters, N, StudyEpilogue<ResidentPositions>{y, exponents, filter_exponents, {int(N)}});
+    multiply_resident(terms, filters, N, StudyEpilogue<ResidentPositions>{y, exponents, filter_exponents, {int(N)}, BIAS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -16,6 +16,7 @@
 // ping-pong; a consumer thread accumulates a quarter of the filters at two positions of each accumulator tile.
 #include <cuda_fp16.h>
 
+#define GATHER GATHER_NEVER
 #include "native_epilogue.cuh"
 #include "native_full_range.cuh"
 #include "window.cuh"
@@ -40,10 +41,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* position_map,  // of pixels
              const TensorMap* tap_map,       // of filters
              __half* __restrict__ y,         // [N][E][F][M]
-             long long N)
+             long long N BIAS_PARAMETER(__half))         // [M]
 {
     allow_dependent_launch();
-    multiply_windows<WindowTensorCores>(position_map, tap_map, N, NativeEpilogue<OutputPositions>{y, {int(N)}});
+    multiply_windows<WindowTensorCores>(position_map, tap_map, N, NativeEpilogue<OutputPositions>{y, {int(N)}, BIAS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -17,6 +17,7 @@
 // accumulates a quarter of the filters at two positions of each accumulator tile.
 #include <cuda_fp16.h>
 
+#define GATHER GATHER_NEVER
 #include "scaled_preparation.cuh"
 #include "study_epilogue.cuh"
 #include "window.cuh"
@@ -27,11 +28,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const int* __restrict__ exponents,         // [N]
              const int* __restrict__ filter_exponents,  // [M]
              float* __restrict__ y,                     // [N][M][E][F]
-             long long N)
+             long long N BIAS_PARAMETER(float))          // [M]
 {
     allow_dependent_launch();
     multiply_windows<WindowPromoted>(position_map, tap_map, N,
-                                  StudyEpilogue<OutputPositions>{y, exponents, filter_exponents, {int(N)}});
+                                  StudyEpilogue<OutputPositions>{y, exponents, filter_exponents, {int(N)}, BIAS});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);

@@ -79,11 +79,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 5)
                  const int* __restrict__ tail_of,          // [2 * GRID_BLOCKS]
                  const int* __restrict__ exponents,         // [N]
                  const int* __restrict__ filter_exponents,  // [M]
-                 float* __restrict__ y)                     // [N][M][E][F]
+                 float* __restrict__ y                      // [N][M][E][F]
+                 BIAS_PARAMETER(float))                     // [M]
 {
     allow_dependent_launch();
     wait_for_primary_launches();  // which write the sums and the exponents
-    transform_outputs(sums, tails, tail_of, exponents, filter_exponents, y);
+    transform_outputs(sums, tails, tail_of, exponents, filter_exponents, y, BIAS);
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
@@ -96,8 +97,8 @@ ASSERT_POINT_FILTER_MAP(FILTER_LO_MAP);
 ASSERT_BLOCK(PREPARE_FILTERS, BLOCK_THREADS, 1);
 ASSERT_GRID(PREPARE_FILTERS, R, M, 1);
 ASSERT_INPUT_TILES(WinogradTile<2>);
-ASSERT_ELEMENTS(VALUES_HI, POINTS * TILES_ACROSS * H * PADDED_C);
-ASSERT_ELEMENTS(VALUES_LO, POINTS * TILES_ACROSS * H * PADDED_C);
+ASSERT_ELEMENTS(VALUES_HI, POINTS * TILES_ACROSS * PADDED_H * PADDED_C);
+ASSERT_ELEMENTS(VALUES_LO, POINTS * TILES_ACROSS * PADDED_H * PADDED_C);
 ASSERT_ELEMENTS(FILTERS_HI, POINTS * M * R * PADDED_C);
 ASSERT_ELEMENTS(FILTERS_LO, POINTS * M * R * PADDED_C);
 ASSERT_ELEMENTS(SUMS, POINTS * IMAGE_ROWS * PITCH);

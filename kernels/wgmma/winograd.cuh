@@ -20,6 +20,7 @@
 //
 // Gives: WinogradProblem (for warpgroups.cuh), WinogradTile and WinogradFilters (for scaling.cuh), Transforms.
 #pragma once
+#include "../common/padding.cuh"
 #include "../common/range.cuh"
 #include "preparation.cuh"
 
@@ -33,6 +34,11 @@ constexpr int PADDED_C = (C + CHUNK - 1) / CHUNK * CHUNK;            // channels
 struct WinogradProblem {
     static constexpr int IMAGE_ROWS = TILES_ACROSS * E, ADJACENT_ROWS = E;
     static constexpr int RUNS = 1, RUN = R * PADDED_C;
+
+    static __device__ __forceinline__ int first_row(int row) { return row; }
+    static __device__ __forceinline__ int first_column(int column) { return column; }
+    static __device__ __forceinline__ int rows_to(int run) { return run; }
+    static __device__ __forceinline__ int columns_to(int) { return 0; }
 };
 
 // ---- The three matrices ----------------------------------------------------------------------------------------------
@@ -130,7 +136,8 @@ struct Transforms {
 constexpr int MOST_CHANNELS = 96, CHANNEL_GROUPS = (C + MOST_CHANNELS - 1) / MOST_CHANNELS;
 constexpr int BLOCK_CHANNELS = ((C + CHANNEL_GROUPS - 1) / CHANNEL_GROUPS + CHUNK - 1) / CHUNK * CHUNK;
 constexpr int PAIRS = BLOCK_CHANNELS / 2;
-constexpr int BLOCK_ROWS = 32 / W < 1 ? 1 : 32 / W < H ? 32 / W : H, BLOCK_INPUTS = BLOCK_ROWS * W;
+constexpr int BLOCK_ROWS = 32 / PADDED_W < 1 ? 1 : 32 / PADDED_W < PADDED_H ? 32 / PADDED_W : PADDED_H;
+constexpr int BLOCK_INPUTS = BLOCK_ROWS * PADDED_W;
 constexpr int CHANNEL_PITCH = BLOCK_CHANNELS + 2;  // floats: a warp's writes have two-way bank conflicts, not 32-way
 static_assert(BLOCK_CHANNELS % BLOCK_WARPS == 0);
 
@@ -138,7 +145,7 @@ static_assert(BLOCK_CHANNELS % BLOCK_WARPS == 0);
 template <int terms>
 struct WinogradTile {
     // Tiles of an image: groups of channels, and for each group TILES along the rows.
-    static constexpr int GROUPS = CHANNEL_GROUPS, TILES = (H + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    static constexpr int GROUPS = CHANNEL_GROUPS, TILES = (PADDED_H + BLOCK_ROWS - 1) / BLOCK_ROWS;
     static constexpr int BYTES = BLOCK_INPUTS * CHANNEL_PITCH * sizeof(float);  // of shared memory
     static constexpr int SHARERS = BLOCK_WARPS, MASKS = (BLOCK_INPUTS + LANES - 1) / LANES;  // of scaling.cuh
 
@@ -160,7 +167,7 @@ struct WinogradTile {
                                          PixelMasks* masks) const  // [SHARERS][MASKS]
     {
         const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-        const int count = min(BLOCK_INPUTS, (H - first_h) * W);
+        const int count = min(BLOCK_INPUTS, (PADDED_H - first_h) * PADDED_W);
         const float* const in = x + (((size_t)n * C + first_c + warp) * H + first_h) * W;
         Seen seen = {0, false, true};
         for (int i = lane, word = 0; word < MASKS; i += LANES, ++word) {
@@ -168,8 +175,8 @@ struct WinogradTile {
             float values[READS];
 #pragma unroll
             for (int j = 0; j < READS; ++j)
-                values[j] = i < count && (C % BLOCK_CHANNELS == 0 || first_c + warp + j * BLOCK_WARPS < C)
-                                ? in[(size_t)j * BLOCK_WARPS * H * W + i]
+                values[j] = is_input(i, count) && (C % BLOCK_CHANNELS == 0 || first_c + warp + j * BLOCK_WARPS < C)
+                                ? in[(size_t)j * BLOCK_WARPS * H * W + place(i)]
                                 : 0;
             unsigned largest = 0;
 #pragma unroll
@@ -185,23 +192,34 @@ struct WinogradTile {
         return seen;
     }
 
+    // Elements from the first of the tile's rows to its i-th input, and whether that is one of `count` and in memory.
+    __device__ __forceinline__ int place(int i) const
+    {
+        return HAS_PADDING ? i / PADDED_W * W + i % PADDED_W - (TOP * W + LEFT) : i;
+    }
+
+    __device__ __forceinline__ bool is_input(int i, int count) const
+    {
+        return i < count && (!HAS_PADDING || in_plane(first_h + i / PADDED_W, i % PADDED_W));
+    }
+
     // Writes the values of the tiles of every row at all points: a thread has two neighbouring channels.
     __device__ __forceinline__ void write(
-        __half* const (&values)[terms]) const  // [POINTS][N][TILES_ACROSS][H][PADDED_C]
+        __half* const (&values)[terms]) const  // [POINTS][N][TILES_ACROSS][PADDED_H][PADDED_C]
     {
-        const size_t of_point = (size_t)gridDim.z * TILES_ACROSS * H * PADDED_C;
-        const int rows = min(BLOCK_ROWS, H - first_h);
+        const size_t of_point = (size_t)gridDim.z * TILES_ACROSS * PADDED_H * PADDED_C;
+        const int rows = min(BLOCK_ROWS, PADDED_H - first_h);
         constexpr Transforms transforms;
         for (int i = threadIdx.x; i < rows * TILES_ACROSS * PAIRS; i += BLOCK_THREADS) {
             const int pair = i % PAIRS, row = i / PAIRS / TILES_ACROSS, tile = i / PAIRS % TILES_ACROSS;
             const int w = tile * TILE_OUTPUTS, c = first_c + 2 * pair;
             if (PADDED_C % BLOCK_CHANNELS != 0 && c >= PADDED_C) continue;
-            const float* const from = inputs + (row * W + w) * CHANNEL_PITCH + 2 * pair;
+            const float* const from = inputs + (row * PADDED_W + w) * CHANNEL_PITCH + 2 * pair;
             float2 d[POINTS];
 #pragma unroll
             for (int j = 0; j < POINTS; ++j)
-                d[j] = w + j < W ? *reinterpret_cast<const float2*>(from + j * CHANNEL_PITCH) : make_float2(0, 0);
-            const size_t place = (((size_t)n * TILES_ACROSS + tile) * H + first_h + row) * PADDED_C + c;
+                d[j] = w + j < PADDED_W ? *reinterpret_cast<const float2*>(from + j * CHANNEL_PITCH) : make_float2(0, 0);
+            const size_t place = (((size_t)n * TILES_ACROSS + tile) * PADDED_H + first_h + row) * PADDED_C + c;
 #pragma unroll
             for (int point = 0; point < POINTS; ++point) {
                 float2 value = make_float2(0, 0);

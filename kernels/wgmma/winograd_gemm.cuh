@@ -12,6 +12,7 @@
 // Needs: TILE_OUTPUTS, TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "scaling.cuh"
+#include "../common/bias.cuh"
 #include "warpgroups.cuh"
 #include "winograd.cuh"
 
@@ -269,7 +270,8 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
                      const int* __restrict__ tail_of,          // [2 * GRID_BLOCKS]
                      const int* __restrict__ exponents,         // [N]
                      const int* __restrict__ filter_exponents,  // [M]
-                     float* __restrict__ y)                     // [N][M][E][F]
+                     float* __restrict__ y,                     // [N][M][E][F]
+                     const float* __restrict__ bias)            // [M]
 {
     DYNAMIC_SHARED(float, outputs);  // [OUTPUT_FILTERS][SPAN_PITCH]
     constexpr Transforms transforms;
@@ -319,14 +321,15 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
         const float factor = power_of_two(-filter_exponents[first_filter + other]);
         const float* const from = outputs + other * SPAN_PITCH;
         float* const to = y + (((size_t)n * M + first_filter + other) * E + first_e) * F + first_tile * TILE_OUTPUTS;
-        for (int i = lane; i < count; i += LANES) to[i] = from[i] * first * factor * second;
+        for (int i = lane; i < count; i += LANES)
+            to[i] = with_bias_and_relu(from[i] * first * factor * second, bias, first_filter + other);
     }
 }
 
 // The map of the transformed inputs, a column of the image for each tile and point; that of the transformed filters.
 #define ASSERT_VALUE_MAP(MAP) \
-    ASSERT_MAP_4(MAP, R * PADDED_C, E, TILES_ACROSS, POINTS, PADDED_C * sizeof(__half), H * PADDED_C * sizeof(__half), \
-                 TILES_ACROSS * H * PADDED_C * sizeof(__half)); \
+    ASSERT_MAP_4(MAP, R * PADDED_C, E, TILES_ACROSS, POINTS, PADDED_C * sizeof(__half), \
+                 PADDED_H * PADDED_C * sizeof(__half), TILES_ACROSS * PADDED_H * PADDED_C * sizeof(__half)); \
     ASSERT_BOX_2(MAP, STAGE_TAPS, TILE_PIXELS)
 #define ASSERT_POINT_FILTER_MAP(MAP) \
     ASSERT_MAP_3(MAP, R * PADDED_C, 1, POINTS * M, R * PADDED_C * sizeof(__half), R * PADDED_C * sizeof(__half)); \

@@ -10,7 +10,7 @@ import numpy as np
 
 from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import TensorMap
+from alexconv.kernels.rung import TensorMap, bounding_box
 
 MAP_BYTES = 128
 MAPS_TOGETHER = 32  # that are allocated at a time
@@ -73,10 +73,12 @@ def encode(tensor_map: TensorMap, p: Problem, address: int) -> np.ndarray:
         extents = [driver.cuuint32_t(size) for size in box]
         result = driver.cuTensorMapEncodeTiled(kind, len(dims), address, dims, strides, extents, steps, *common)
     else:
-        S, R = tensor_map.window(p)
+        around = bounding_box(tensor_map.window(p))
         channels, pixels = box
+        steps[1:3] = [driver.cuuint32_t(step) for step in around.steps]
+        lower, upper = list(around.lower), list(around.upper)
         result = driver.cuTensorMapEncodeIm2col(
-            kind, len(dims), address, dims, strides, [0, 0], [1 - S, 1 - R], channels, pixels, steps, *common
+            kind, len(dims), address, dims, strides, lower, upper, channels, pixels, steps, *common
         )
     encoded = answer(result, f"tensor map {tensor_map.name}")
     words = [int(word) for word in encoded.opaque]

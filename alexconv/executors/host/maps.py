@@ -5,7 +5,7 @@ import ctypes
 from alexconv.errors import LaunchError
 from alexconv.executors.host.memory import HostBuffer
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import TensorMap
+from alexconv.kernels.rung import BoundingBox, TensorMap, bounding_box
 
 MAX_DIMS = 4  # of a map here
 ITEMSIZE = 2  # bytes of an element
@@ -13,7 +13,8 @@ ROW_BYTES = 128  # of a box
 ALIGNMENT = 16  # bytes, of addresses and strides
 MAX_BOX = 256  # elements along one dimension
 MAX_PIXELS = 1024  # of an im2col column
-MAX_WINDOW = 129  # a corner of the bounding box is at most 128 elements inside the array
+LEAST_CORNER, MOST_CORNER = -128, 127  # of the bounding box, from the array's
+MAX_STEP = 8  # from a pixel to the next
 
 
 class _TensorMap(ctypes.Structure):
@@ -24,7 +25,9 @@ class _TensorMap(ctypes.Structure):
         ("strides", ctypes.c_uint64 * (MAX_DIMS - 1)),
         ("dims", ctypes.c_uint * MAX_DIMS),
         ("box", ctypes.c_uint * MAX_DIMS),
-        ("window", ctypes.c_uint * 2),
+        ("lower", ctypes.c_int * 2),
+        ("upper", ctypes.c_int * 2),
+        ("steps", ctypes.c_uint * 2),
         ("rank", ctypes.c_uint),
     )
 
@@ -33,8 +36,8 @@ def encode(tensor_map: TensorMap, p: Problem, address: int) -> HostBuffer:
     """The map of an array of N images that lies at ``address``; raises LaunchError where a GPU would refuse it."""
     dims, strides = tensor_map.dims(p), tensor_map.strides(p)
     box = tensor_map.box(p)
-    window = tensor_map.window(p) if tensor_map.window else None
-    if problem := _problem(dims, strides, box, window, address):
+    around = bounding_box(tensor_map.window(p)) if tensor_map.window else None
+    if problem := _problem(dims, strides, box, around, address):
         raise LaunchError(f"tensor map {tensor_map.name}: {problem}")
     buffer = HostBuffer(ctypes.sizeof(_TensorMap))
     fields = _TensorMap.from_address(buffer.pointer)
@@ -42,7 +45,9 @@ def encode(tensor_map: TensorMap, p: Problem, address: int) -> HostBuffer:
     fields.strides[: len(strides)] = strides
     fields.dims[: len(dims)] = dims
     fields.box[: len(box)] = box
-    fields.window[:] = window or (0, 0)
+    fields.steps[:] = (0, 0)
+    if around:
+        fields.lower[:], fields.upper[:], fields.steps[:] = around.lower, around.upper, around.steps
     return buffer
 
 
@@ -50,12 +55,12 @@ def _problem(
     dims: tuple[int, ...],
     strides: tuple[int, ...],
     box: tuple[int, ...],
-    window: tuple[int, int] | None,
+    around: BoundingBox | None,
     address: int,
 ) -> str | None:
-    if len(strides) != len(dims) - 1 or len(box) != (len(dims) if window is None else 2):
+    if len(strides) != len(dims) - 1 or len(box) != (len(dims) if around is None else 2):
         return f"{len(dims)} dimensions, {len(strides)} strides and a box of {len(box)} do not fit together"
-    if len(dims) != (3 if window is None else 4):
+    if len(dims) != (3 if around is None else 4):
         return f"{len(dims)} dimensions; the host executor has tiled maps of 3 and im2col maps of 4"
     if address % ALIGNMENT or any(stride % ALIGNMENT for stride in strides):
         return f"address and strides are multiples of {ALIGNMENT} bytes, not {address:#x} and {strides}"
@@ -63,8 +68,13 @@ def _problem(
         return f"dimensions {dims} and box {box} are out of range"
     if box[0] * ITEMSIZE != ROW_BYTES:
         return f"a row of a box has {ROW_BYTES} bytes, not {box[0] * ITEMSIZE}"
-    if max(box[1:]) > (MAX_BOX if window is None else MAX_PIXELS):
+    if max(box[1:]) > (MAX_BOX if around is None else MAX_PIXELS):
         return f"a box of {box} is too large"
-    if window and any(not 1 <= size <= min(MAX_WINDOW, dim) for size, dim in zip(window, dims[1:3], strict=True)):
-        return f"a window of {window} does not fit {dims[1:3]}"
+    if around:
+        if not all(LEAST_CORNER <= corner <= MOST_CORNER for corner in (*around.lower, *around.upper)):
+            return f"the corners {around.lower} and {around.upper} of the bounding box are out of range"
+        if not all(1 <= step <= MAX_STEP for step in around.steps):
+            return f"steps {around.steps} are out of range"
+        if any(dim + upper <= lower for dim, lower, upper in zip(dims[1:3], around.lower, around.upper, strict=True)):
+            return f"a bounding box from {around.lower} to {around.upper} of {dims[1:3]} is empty"
     return None

@@ -12,7 +12,9 @@ struct alignas(64) TensorMap {
     uint64_t strides[most_dims - 1];  // bytes, of all dimensions but the innermost
     unsigned dims[most_dims];         // innermost first
     unsigned box[most_dims];          // tiled: as dims; im2col: channels, pixels
-    unsigned window[2];               // im2col: S, R; tiled: zeros
+    // im2col, along w and h: the corners of the bounding box, from the array's, and the steps of its pixels; tiled: zeros
+    int lower[2], upper[2];
+    unsigned steps[2];
     unsigned rank;
 };
 
@@ -50,7 +52,7 @@ inline bool inside(int64_t i, unsigned extent) { return i >= 0 && i < int64_t(ex
 inline void check_copy(const void* to, const TensorMap* map, unsigned rank, bool im2col, Site site)
 {
     if (misalignment(to, ATOM_BYTES)) fail("the copy engine needs a destination aligned to 1024 bytes here", site);
-    if (map->rank != rank || (map->window[0] != 0) != im2col)
+    if (map->rank != rank || (map->steps[0] != 0) != im2col)
         fail(im2col ? "tma_load_im2col needs an im2col map" : "tma_load_box needs a tiled map of three dimensions", site);
 }
 
@@ -77,15 +79,17 @@ inline void tma_load_box(void* to, const TensorMap* map, Mbarrier* barrier, int 
     });
 }
 
-// Pixels run through the bounding box, where the window lies inside the plane; a place of the window is added last.
+// Pixels run through the bounding box, where the window lies inside the padded plane; a place of the window is added
+// last.
 inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, int channel, int w, int h, int n,
                         unsigned short dw, unsigned short dh, host_cuda::Site site = host_cuda::here())
 {
     using namespace host_cuda;
     check_copy(to, map, 4, true, site);
     const unsigned* const dims = map->dims;
-    const int width = int(dims[1] - map->window[0]) + 1, height = int(dims[2] - map->window[1]) + 1;
-    if (!inside(w, unsigned(width)) || !inside(h, unsigned(height)))
+    const int left = map->lower[0], top = map->lower[1], across = int(map->steps[0]), down = int(map->steps[1]);
+    const int end_w = int(dims[1]) + map->upper[0], end_h = int(dims[2]) + map->upper[1];
+    if (w < left || w >= end_w || (w - left) % across || h < top || h >= end_h || (h - top) % down)
         fail("tma_load_im2col begins at a pixel outside the output plane", site);
     const trace::Pause pause;
     const unsigned bytes = map->box[1] * ROW_BYTES;
@@ -97,10 +101,10 @@ inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, i
                                                   uint64_t(row) * map->strides[1] + uint64_t(n) * map->strides[2]
                                             : nullptr;
             bring_row(to, pixel, line, channel, int(dims[0]));
-            if (++w < width) continue;
-            w = 0;
-            if (++h < height) continue;
-            h = 0;
+            if ((w += across) < end_w) continue;
+            w = left;
+            if ((h += down) < end_h) continue;
+            h = top;
             ++n;
         }
         count(barrier, 0, 0, int(bytes), site);
