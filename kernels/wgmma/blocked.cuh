@@ -120,8 +120,8 @@ template <int terms, class Layout = ChannelsInnermost>
 struct BlockedTile {
     // Tiles of an image: groups of channels, and for each group TILES along the pixels.
     static constexpr int GROUPS = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, TILES = TILES_ACROSS * PLANE_H;
-    // Whether a plane without squares is copied as it lies.
-    static constexpr bool AS_THEY_LIE = SIDE == 1 && (GATHERS || (!HAS_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1));
+    // Whether planes have all pixels that are in memory, and no others but beyond the last.
+    static constexpr bool PLAIN = GATHERS || (!HAS_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1);
     static constexpr int BYTES = terms * BLOCK_PIXELS * PIXEL_PITCH * sizeof(__half);  // of shared memory
     // A line is a row of a channel.  A warp reads 32 neighbouring columns of it at a time, a segment, and as many lines
     // ABREAST as there are warps for.
@@ -171,8 +171,12 @@ struct BlockedTile {
                 for (int i = 0; i < TOGETHER; ++i) {
                     const int line = (first + i) * ABREAST + first_line, c = line / SIDE, row = line % SIDE;
                     values[i] = 0;
-                    if (is_input(row, in_w) && inside(line, LINES, c))
+                    if constexpr (PLAIN) {
+                        if (in_w < INPUT_W && h * SIDE + row < INPUT_H && inside(line, LINES, c))
+                            values[i] = in[((size_t)c * INPUT_H + row) * INPUT_W];
+                    } else if (is_input(row, in_w) && inside(line, LINES, c)) {
                         values[i] = in[((size_t)c * INPUT_H + row) * INPUT_W];
+                    }
                 }
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i) {
@@ -208,16 +212,15 @@ struct BlockedTile {
     // Elements from the first of the tile's lines to the input of a column, which may be in the padding.
     __device__ __forceinline__ int place(int column) const
     {
+        if constexpr (PLAIN) return column;
         if constexpr (SIDE > 1) return column - (TOP * W + LEFT);
-        if constexpr (AS_THEY_LIE) return column;
         return (column / BLOCKED_W * STEP_ROWS - TOP) * W + column % BLOCKED_W * STEP_COLUMNS - LEFT;
     }
 
-    // Whether that input, or the one `row` rows below, is in memory.
+    // Whether the input `row` rows below it is in memory, unless planes are plain.
     __device__ __forceinline__ bool is_input(int row, int column) const
     {
-        if constexpr (SIDE > 1 && HAS_PADDING) return in_plane(h * SIDE + row, column);
-        if constexpr (SIDE > 1 || AS_THEY_LIE) return column < INPUT_W && h * SIDE + row < INPUT_H;
+        if constexpr (SIDE > 1) return in_plane(h * SIDE + row, column);
         return column < PLANE_W && in_plane(column / BLOCKED_W * STEP_ROWS, column % BLOCKED_W * STEP_COLUMNS);
     }
 
@@ -258,7 +261,11 @@ struct BlockedTile {
 #pragma unroll
             for (int row = 0; row < SIDE; ++row) {
                 values[row] = __float2half_rn(0);
-                if (is_input(row, in_w)) values[row] = in[(size_t)row * INPUT_W * C];
+                if constexpr (PLAIN) {
+                    if (in_w < INPUT_W && h * SIDE + row < INPUT_H) values[row] = in[(size_t)row * INPUT_W * C];
+                } else if (is_input(row, in_w)) {
+                    values[row] = in[(size_t)row * INPUT_W * C];
+                }
                 infinite |= (__half_as_ushort(values[row]) & INFINITE_HALF) == INFINITE_HALF;
             }
 #pragma unroll

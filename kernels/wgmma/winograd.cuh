@@ -175,9 +175,16 @@ struct WinogradTile {
             float values[READS];
 #pragma unroll
             for (int j = 0; j < READS; ++j)
-                values[j] = is_input(i, count) && (C % BLOCK_CHANNELS == 0 || first_c + warp + j * BLOCK_WARPS < C)
-                                ? in[(size_t)j * BLOCK_WARPS * H * W + place(i)]
-                                : 0;
+                if constexpr (HAS_PADDING)
+                    values[j] = i < count && in_plane(first_h + i / PADDED_W, i % PADDED_W) &&
+                                        (C % BLOCK_CHANNELS == 0 || first_c + warp + j * BLOCK_WARPS < C)
+                                    ? in[(size_t)j * BLOCK_WARPS * H * W + i / PADDED_W * W + i % PADDED_W -
+                                         (TOP * W + LEFT)]
+                                    : 0;
+                else
+                    values[j] = i < count && (C % BLOCK_CHANNELS == 0 || first_c + warp + j * BLOCK_WARPS < C)
+                                    ? in[(size_t)j * BLOCK_WARPS * H * W + i]
+                                    : 0;
             unsigned largest = 0;
 #pragma unroll
             for (int j = 0; j < READS; ++j) {
@@ -190,17 +197,6 @@ struct WinogradTile {
             seen.largest = max(seen.largest, largest);
         }
         return seen;
-    }
-
-    // Elements from the first of the tile's rows to its i-th input, and whether that is one of `count` and in memory.
-    __device__ __forceinline__ int place(int i) const
-    {
-        return HAS_PADDING ? i / PADDED_W * W + i % PADDED_W - (TOP * W + LEFT) : i;
-    }
-
-    __device__ __forceinline__ bool is_input(int i, int count) const
-    {
-        return i < count && (!HAS_PADDING || in_plane(first_h + i / PADDED_W, i % PADDED_W));
     }
 
     // Writes the values of the tiles of every row at all points: a thread has two neighbouring channels.
