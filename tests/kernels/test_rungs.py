@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,15 +22,17 @@ from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import LaunchError
 from alexconv.executors import choose_executor
+from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.kernels.problem import Problem
+from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import FOLDER, MICRO_BATCH, Rung
 from alexconv.kernels.single import ladder as single
 from alexconv.measuring.runner import Layer, Runner, Settings
-from alexconv.planning.checks import PRECISIONS, exact_inputs
+from alexconv.planning.checks import PRECISIONS, exact_bias, exact_inputs
 from alexconv.planning.planner import Plan
 from alexconv.planning.points import Point
+from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import WORKLOADS, Conv
 
 HOST_RUNGS = [rung for rung in LADDER if not rung.gpu_only]
@@ -91,6 +94,54 @@ def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
     x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
     y = run_once(host, x, w, cut)
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+
+
+@st.composite
+def network_convolutions(draw, takes: Container[str]) -> Conv:
+    """A layer with what a rung takes of padding, stride pairs, dilation, groups, bias and ReLU."""
+
+    def drawn(feature: str, values: st.SearchStrategy[int], otherwise: int) -> int:
+        return draw(values) if feature in takes else otherwise
+
+    R, S, U = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.sampled_from((1, 1, 2, 4)))
+    top, bottom, left, right = (drawn("padding", st.integers(0, 4), 0) for _ in range(4))
+    apart, columns_apart = (drawn("dilation", st.integers(1, 3), 1) for _ in range(2))
+    groups, V = drawn("groups", st.integers(1, 3), 1), drawn("stride pairs", st.integers(0, 3), 0)
+    H = max(1, (R - 1) * apart + 1 - top - bottom) + draw(st.integers(0, 9))
+    W = max(1, (S - 1) * columns_apart + 1 - left - right) + draw(st.integers(0, 9))
+    C = groups * draw(st.integers(1, 4) | st.sampled_from((8, 24, 64)))
+    M = groups * draw(st.integers(1, 9))
+    around = {"top": top, "bottom": bottom, "left": left, "right": right}
+    more = {"dilation_rows": apart, "dilation_columns": columns_apart, "groups": groups}
+    ends = {"bias": "bias" in takes and draw(st.booleans()), "relu": "ReLU" in takes and draw(st.booleans())}
+    return Conv(C, H, W, M, R, S, U, V=V, **around, **more, **ends)
+
+
+@pytest.mark.parametrize("rung", [rung for rung in HOST_RUNGS if rung.takes], ids=lambda rung: rung.name)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(data=st.data(), N=st.integers(1, 3))
+def test_integers_come_out_exactly_with_what_networks_have(host, rung, data, N):
+    conv = data.draw(network_convolutions(rung.takes))
+    few = replace(H200, multiprocessors=3)
+    constants = rung.resolve(conv, {}, N, few)
+    assume(rung.refuses(Problem(conv, 1, constants, few)) is None)  # where it refused them all, the test would fail
+    bound = BoundRung(rung, conv, constants, few)
+    (x, w), bias = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1), exact_bias(conv, seed=1)
+    with open_rung(host, Plan(bound, N, N, bound.device_bytes(N)), x, w, TRANSFERS["pageable"], bias) as opened:
+        np.testing.assert_array_equal(opened.outputs().astype(np.float32), reference(conv, x, w, bias))
+
+
+@pytest.mark.parametrize("rung", [rung for rung in LADDER if not rung.takes], ids=lambda rung: rung.name)
+def test_a_rung_refuses_what_it_does_not_take(rung):
+    for conv in (
+        Conv(C=8, H=9, W=9, M=8, R=3, S=3, left=1),
+        Conv(C=8, H=9, W=9, M=8, R=3, S=3, U=1, V=2),
+        Conv(C=8, H=9, W=9, M=8, R=3, S=3, dilation_rows=2),
+        Conv(C=8, H=9, W=9, M=8, R=3, S=3, groups=2),
+        Conv(C=8, H=9, W=9, M=8, R=3, S=3, bias=True),
+        Conv(C=8, H=9, W=9, M=8, R=3, S=3, relu=True),
+    ):
+        assert rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) == f"takes no {conv.features[0]}"
 
 
 @pytest.mark.parametrize("rung", [rung for rung in HOST_RUNGS if not rung.order_varies], ids=lambda rung: rung.name)
