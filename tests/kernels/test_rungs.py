@@ -118,7 +118,7 @@ def network_convolutions(draw, takes: Container[str]) -> Conv:
 
 
 @pytest.mark.parametrize("rung", [rung for rung in HOST_RUNGS if rung.takes], ids=lambda rung: rung.name)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data(), N=st.integers(1, 3))
 def test_integers_come_out_exactly_with_what_networks_have(host, rung, data, N):
     conv = data.draw(network_convolutions(rung.takes))
