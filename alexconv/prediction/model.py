@@ -7,7 +7,7 @@ from math import ceil, prod
 
 from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung, LaunchConfig
-from alexconv.kernels.rung import BATCH, Dims
+from alexconv.kernels.rung import BATCH, Dims, bounding_box
 from alexconv.prediction import cubins, disassembly, native, traffic
 from alexconv.prediction.disassembly import UnknownInstruction
 from alexconv.prediction.gpu import SECTOR, WARP, Gpu
@@ -208,7 +208,7 @@ def maps(bound: BoundRung, images: int) -> tuple[native.Map, ...]:
             each.dims(problem),
             each.strides(problem),
             each.box(problem),
-            each.window(problem) if each.window else None,
+            bounding_box(each.window(problem)) if each.window else None,
         )
         for each in bound.rung.maps
     )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.toolchain import compiler_version, find_cxx, first_error
 from alexconv.errors import CompileError
-from alexconv.kernels.rung import Dims
+from alexconv.kernels.rung import BoundingBox, Dims
 from alexconv.paths import cache_dir
 from alexconv.prediction import opcodes
 from alexconv.prediction.disassembly import NO_REGISTER, NO_UNIFORM, Instruction, Operand, UnknownInstruction
@@ -115,7 +115,9 @@ class _TensorMap(ctypes.Structure):
         ("strides", ctypes.c_int64 * 4),
         ("box", ctypes.c_int64 * 5),
         ("im2col", ctypes.c_int64),
-        ("window", ctypes.c_int64 * 2),
+        ("lower", ctypes.c_int64 * 2),
+        ("upper", ctypes.c_int64 * 2),
+        ("steps", ctypes.c_int64 * 2),
     )
 
 
@@ -165,7 +167,7 @@ class Map:
     dims: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
-    window: tuple[int, int] | None
+    around: BoundingBox | None
 
 
 @dataclass(frozen=True)
@@ -323,8 +325,9 @@ def _map(each: Map) -> _TensorMap:
     found.dims[: len(each.dims)] = each.dims
     found.strides[: len(each.strides)] = each.strides
     found.box[: len(each.box)] = each.box
-    found.im2col = each.window is not None
-    found.window[:] = each.window or (0, 0)
+    found.im2col = each.around is not None
+    if each.around:
+        found.lower[:], found.upper[:], found.steps[:] = each.around.lower, each.around.upper, each.around.steps
     return found
 
 

@@ -46,7 +46,8 @@ struct Instruction {
 // A tensor map: where a copy engine's box begins, and its bytes; extents and strides innermost first.
 struct TensorMap {
     u64 address, base;
-    i64 rank, dims[5], strides[4], box[5], im2col, window[2];
+    i64 rank, dims[5], strides[4], box[5], im2col;
+    i64 lower[2], upper[2], steps[2];  // im2col: the bounding box of the pixels
 };
 
 struct Setup {

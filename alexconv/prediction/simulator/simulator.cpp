@@ -905,11 +905,16 @@ private:
             bytes *= map.box[0] * map.box[1];
             if (!footprint)
                 return bytes;
-            const i64 columns = map.dims[1] - map.window[0] + 1, rows = map.dims[2] - map.window[1] + 1;
+            const auto steps_to = [&](int axis, i64 to) {
+                return (to - map.lower[axis] + map.steps[axis] - 1) / map.steps[axis];
+            };
+            const i64 columns = steps_to(0, map.dims[1] + map.upper[0]), rows = steps_to(1, map.dims[2] + map.upper[1]);
             for (i64 pixel = 0; pixel < map.box[1]; pixel++) {
-                const i64 x = at[1] + pixel, y = at[2] + x / columns, n = at[3] + y / rows;
-                if (n < map.dims[3])
-                    touch(map.base + u64(at[0] * ITEM + x % columns * map.strides[0] + y % rows * map.strides[1]
+                const i64 x = steps_to(0, at[1]) + pixel, y = steps_to(1, at[2]) + x / columns, n = at[3] + y / rows;
+                const i64 column = map.lower[0] + x % columns * map.steps[0];
+                const i64 row = map.lower[1] + y % rows * map.steps[1];
+                if (n < map.dims[3] && column >= 0 && column < map.dims[1] && row >= 0 && row < map.dims[2])
+                    touch(map.base + u64(at[0] * ITEM + column * map.strides[0] + row * map.strides[1]
                                          + n * map.strides[2]),
                           map.box[0] * ITEM);
             }
