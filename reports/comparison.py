@@ -32,6 +32,7 @@ from alexconv.reports.measurements import (
 from alexconv.reports.measurements import name_of as device_name
 from alexconv.shapes import WORKLOADS
 
+STRICT = "-strict"  # of the plans without transforms
 LAYERS = tuple(layer_numbers(WORKLOAD))
 MANY, ONE, MOST = 128, 1, 2048  # images
 MS = 1000  # in a second
@@ -371,14 +372,23 @@ def on_cuda_cores(rung: Rung) -> bool:
     return not rung.tensor_factors and FP32.kept_by(rung)
 
 
+def plan_peer(contract: Contract, *, strict: bool) -> str:
+    """The peer of a contract that is cuDNN's fastest plan: of all, or of those without transforms."""
+    return contract.peer.replace("torch-", "cudnn-", 1) + (STRICT if strict else "")
+
+
 def second_opinions(source: Source) -> list[tuple[int, str, Measured, Measured]]:
-    """Layer, contract, cuDNN through torch and cuDNN's fastest plan, where the file has both, N=128."""
+    """Layer, contract, cuDNN through torch and cuDNN's fastest plan, where the file has both, N=128.
+
+    A contract's plans without transforms, where the file has them, follow as ``-strict``.
+    """
     return [
-        (layer, name.partition("-")[2], torch, plan)
+        (layer, name.partition("-")[2] + strict, torch, plan)
         for layer in LAYERS
         for name in dict.fromkeys(name for contract in CONTRACTS for name in contract.peers)
+        for strict in ("", STRICT)
         if (torch := source.named(name, layer, MANY))
-        and (plan := source.named(name.replace("torch-", "cudnn-", 1), layer, MANY))
+        and (plan := source.named(name.replace("torch-", "cudnn-", 1) + strict, layer, MANY))
     ]
 
 

@@ -35,6 +35,7 @@ from alexconv.reports.comparison import (
     least,
     on_cuda_cores,
     over,
+    plan_peer,
     preparation,
     quickest,
     rate,
@@ -285,6 +286,34 @@ def plans_part(found: Frontier) -> str:
     return lines(columns, rows, origin(source))
 
 
+def strict_part(found: Frontier) -> str:
+    """The strict fp32 class beside cuDNN's plans without transforms, N=128."""
+    source = found.plans
+    if source is None:
+        return NOT_MEASURED
+    rows: list[tuple[Cell, ...]] = []
+    for layers in [*([layer] for layer in LAYERS), LAYERS]:
+        ours = [source.best(FP32, layer, MANY) for layer in layers]
+        strict, fastest = (
+            [source.named(plan_peer(FP32, strict=only), layer, MANY) for layer in layers] for only in (True, False)
+        )
+        if not all([*ours, *strict]):
+            continue
+        times = [sum_or_none([hot(point) for point in points]) for points in (ours, strict, fastest)]
+        ratio, one = times_over(ours, strict), strict[0] if len(layers) == 1 else None
+        engine = f"`{one.record['peer']['plans'][0]['engine'].partition('_')[0]}`" if one else None
+        rung = ours[0].series.rung if one and ours[0] else None
+        title = layers[0] if one else "all"
+        rows.append((title, rung, *times, ratio.value if ratio else None, interval(ratio), engine))
+    if not rows:
+        return NOT_MEASURED
+    columns = (
+        *("layer", "rung", "ours, ms", "cuDNN without transforms, ms", "cuDNN's fastest plan, ms"),
+        *("over cuDNN without transforms", INTERVAL, "its engine"),
+    )
+    return lines(columns, rows, origin(source))
+
+
 def cuda_cores_part(found: Frontier) -> str:
     """TFLOP/s of the rungs that use the CUDA cores alone, beside cuBLAS, N=128."""
     source = found.many
@@ -416,6 +445,7 @@ PARTS: dict[str, Callable[[Frontier], str]] = {
     "scaling": scaling_part,
     "sustained": sustained_part,
     "plans": plans_part,
+    "strict": strict_part,
     "cuda-cores": cuda_cores_part,
     "cuda-cores-floors": cuda_floors_part,
     "tensor-cores-floors": tensor_floors_part,

@@ -95,7 +95,7 @@ sustained() {  # the leading rungs and cuDNN once more without rests between run
 second_opinion() {  # every plan of cuDNN's, by its own frontend
     local peers
     for peers in torch cudnn; do
-        stage frontier-plans --layers 1-5 --N 128 --rungs wgmma-half --peers "$peers" --no-baseline --seconds 0.1
+        stage frontier-plans --layers 1-5 --N 128 --rungs wgmma --peers "$peers" --no-baseline --seconds 0.1
     done
 }
 

@@ -3,6 +3,9 @@
 ``cudnn-LAYOUT-PRECISION`` is the fastest of all execution plans that cuDNN's heuristics and its fallback list for the
 convolution: each is built, recorded as a graph and timed.  The plan that wins is timed again, on other samples, as
 every peer is.  A record names it, with the bytes of its workspace, and says how many were tried.
+
+``cudnn-LAYOUT-fp32-strict`` is without the plans that use FFT or Winograd, whose errors are bounded in terms of a tile
+or a plane and not of an output's own patch: cuDNN in the class of the ladder's strict rungs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,13 +22,15 @@ from alexconv.planning.points import GEMM, LayerSequence, Point
 from alexconv.records.store import Record
 
 WARM_UPS, RUNS, TRIES = 2, 5, 3  # of a plan that is tried: the fastest of some tries of some runs each counts
-_TORCH, _CUDNN = "torch-", "cudnn-"
+_TORCH, _CUDNN, STRICT = "torch-", "cudnn-", "-strict"
+TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")  # as cuDNN notes them
 
 
 def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
-    """As torch's, but for the product of matrices, which cuDNN has not."""
-    found = torch_peers.peer_points(points, precisions)
-    return [replace(each, rung=own_name(each.rung)) for each in found if each.rung != GEMM]
+    """As torch's, and those of fp32 without transforms; but for the product of matrices, which cuDNN has not."""
+    found = [each for each in torch_peers.peer_points(points, precisions) if each.rung != GEMM]
+    strict = [replace(each, rung=own_name(each.rung) + STRICT) for each in found if each.precision == "fp32"]
+    return [replace(each, rung=own_name(each.rung)) for each in found] + strict
 
 
 def peer_sequences(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[LayerSequence]:
@@ -68,15 +73,16 @@ class CudnnRunner(TorchRunner):
         plans: list[Plan] = []
         for layer in layers:
             operands = operands_of(self._torch, layer, point.N, layout, point.precision, padded=padded)
-            plans.append(self._fastest(layer, operands, point.precision))
+            strict = point.rung.endswith(STRICT)
+            plans.append(self._fastest(layer, operands, point.precision, strict=strict))
         about: Record = {"plans": [{"engine": plan.name, "tried": plan.tried, "ms": plan.ms} for plan in plans]}
         about["workspace_bytes"] = max(plan.workspace_bytes for plan in plans)
         return Work(lambda: [plan.run() for plan in plans], partial(check_of, layers, point.precision), about)
 
-    def _fastest(self, layer: Layer, operands: Operands, precision: str) -> "Plan":
+    def _fastest(self, layer: Layer, operands: Operands, precision: str, *, strict: bool) -> "Plan":
         """The fastest plan of a layer; raises LaunchError where none runs."""
         best, tried = None, 0
-        for plan in plans_of(self._torch, self._cudnn, self._handle, layer, operands, precision):
+        for plan in plans_of(self._torch, self._cudnn, self._handle, layer, operands, precision, strict=strict):
             tried += 1
             plan.ms = self._tried(plan)
             if best is None or plan.ms < best.ms:
@@ -122,7 +128,18 @@ class Plan:
         return self._y
 
 
-def plans_of(torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, precision: str) -> Iterator[Plan]:
+def notes_to_avoid(precision: str, *, strict: bool) -> list[str]:
+    """What a plan must not do for a precision, by cuDNN's names of numerical notes."""
+    return [
+        "DOWN_CONVERT_INPUTS",
+        *(["TENSOR_CORE"] if precision == "fp32" else []),
+        *(TRANSFORMS if strict else []),
+    ]
+
+
+def plans_of(
+    torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operands, precision: str, *, strict: bool
+) -> Iterator[Plan]:
     """Every plan that cuDNN can build for a convolution in a precision, one at a time."""
     conv, kind = layer.conv, cudnn.data_type.HALF if precision == "fp16" else cudnn.data_type.FLOAT
     memory = torch.channels_last if operands.x.is_contiguous(memory_format=torch.channels_last) else None
@@ -152,8 +169,8 @@ def plans_of(torch: Any, cudnn: Any, handle: Any, layer: Layer, operands: Operan
     graph.build_operation_graph()
     modes = cudnn.heur_mode
     graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
-    notes = cudnn.numerical_note
-    graph.deselect_numeric_notes([notes.DOWN_CONVERT_INPUTS, *([notes.TENSOR_CORE] if precision == "fp32" else [])])
+    avoided = notes_to_avoid(precision, strict=strict)
+    graph.deselect_numeric_notes([getattr(cudnn.numerical_note, name) for name in avoided])
     buffers = {x_of: operands.x, w_of: operands.w, y_of: y}
     for index in range(graph.get_execution_plan_count()):
         try:

@@ -1,6 +1,7 @@
 """cuDNN's own frontend as a peer, with small stand-ins for it and for torch."""
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -94,7 +95,9 @@ class Cudnn:
     __version__ = "1.14.1"
     data_type = SimpleNamespace(HALF="half", FLOAT="float")
     heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
-    numerical_note = SimpleNamespace(TENSOR_CORE="tensor cores", DOWN_CONVERT_INPUTS="down")
+    numerical_note = SimpleNamespace(
+        TENSOR_CORE="tensor cores", DOWN_CONVERT_INPUTS="down", **{name: name for name in cudnn_peers.TRANSFORMS}
+    )
     cudnnGraphNotSupportedError = Refused
     create_handle = staticmethod(lambda: "handle")
 
@@ -160,6 +163,13 @@ def test_a_precision_leaves_out_the_plans_that_round_more(torch: Torch, precisio
     assert runner._cudnn.notes == [notes]
 
 
+def test_the_strict_peer_leaves_out_transforms(torch: Torch) -> None:
+    strict = replace(point(), rung="cudnn-nchw-fp32-strict")
+    runner = runner_of(torch, strict)
+    assert runner.record(strict)["status"] == "ok"
+    assert runner._cudnn.notes == [["down", "tensor cores", *cudnn_peers.TRANSFORMS]]
+
+
 def test_both_paddings_are_tried(torch: Torch) -> None:
     found = runner_of(torch, point(layer=3)).record(point(layer=3))
     assert [variant["padded_input"] for variant in found["peer"]["variants"]] == [True, False]
@@ -175,7 +185,7 @@ def test_without_a_plan_the_point_fails_in_one_line(torch: Torch) -> None:
 def test_its_points_are_torchs_but_the_product() -> None:
     points = [Point("alexnet", layer, 8, "direct", "pageable", "fp32", {}) for layer in (1, 2)]
     found = cudnn_peers.peer_points(points)
-    assert len(found) == 2 * 6
+    assert len(found) == 2 * (6 + 2), "fp32 has strict ones too"
     assert {each.rung.partition("-")[0] for each in [*found, *cudnn_peers.peer_sequences(points)]} == {"cudnn"}
 
 

@@ -401,3 +401,19 @@ def test_plans_stand_beside_torchs_engine_where_one_file_has_both(tmp_path: Path
     assert (row["plans tried"], row["engine"], row["workspace, MiB"]) == ("17", "`eng3`", "3.000")
     assert float(row["torch over plan"]) == pytest.approx(1.25, rel=1e-3)
     assert frontier.plans_part(gathered(tmp_path / "apart", comparison(), plans)) == frontier.NOT_MEASURED
+
+
+def test_the_strict_class_stands_beside_plans_without_transforms(tmp_path: Path) -> None:
+    plans = []
+    for layer in LAYERS:
+        for name, ms in (("cudnn-nchw-fp32", 0.3), ("cudnn-nchw-fp32-strict", 1.25)):
+            plans.append(point(name, layer, 128, ms))
+            about = {"plans": [{"engine": "eng3_k1=2", "tried": 17, "ms": ms}], "workspace_bytes": 3 << 20}
+            plans[-1]["peer"] = about
+    *layers, whole = rows(frontier.strict_part(gathered(tmp_path, [*comparison(), *plans])))
+    assert [row["layer"] for row in layers] == [str(layer) for layer in LAYERS]
+    ours = float(whole["ours, ms"])
+    assert float(whole["cuDNN without transforms, ms"]) == pytest.approx(5 * 1.25, rel=1e-3)
+    assert float(whole["cuDNN's fastest plan, ms"]) == pytest.approx(5 * 0.3, rel=1e-3)
+    assert float(whole["over cuDNN without transforms"]) == pytest.approx(ours / (5 * 1.25), rel=1e-3)
+    assert frontier.strict_part(gathered(tmp_path / "none", comparison())) == frontier.NOT_MEASURED
