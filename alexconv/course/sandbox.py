@@ -260,6 +260,7 @@ def visible(shown: Sequence[Path]) -> list[Path]:
         Path(spec.origin).parent for name in PACKAGES if (spec := importlib.util.find_spec(name)) and spec.origin
     ]
     toolkit = [Path(os.environ[name]) for name in ("CUDA_HOME",) if os.environ.get(name)]
+    packages.append(packages[0].parent / "pyproject.toml")  # by which a plain checkout knows itself
     own = {packages[0].parent, Path.cwd()}  # never as a whole
     named = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     libraries = [path for path in named if path.absolute() not in own]

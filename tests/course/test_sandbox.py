@@ -46,6 +46,16 @@ def test_files_outside_are_not_there(tmp_path):
     assert ran(f"print(any(map(os.path.exists, {paths!r})))").answer.strip() == b"False"
 
 
+def test_a_plain_checkout_works_inside():
+    checkout = Path(sandbox.__file__).parent.parent.parent
+    code = f"""
+sys.path[:0] = [{str(checkout)!r}]
+from importlib.util import find_spec
+print([bool(find_spec(name)) for name in {sandbox.PACKAGES!r}])
+"""
+    assert ran(code).answer.strip() == b"[True, True, True]"
+
+
 def test_a_folder_inside_of_what_is_shown_can_be_hidden():
     package = Path(sandbox.__file__).parent
     code = f"print(len(os.listdir({str(package)!r})))"
