@@ -27,6 +27,7 @@ from alexconv.cli import display
 from alexconv.cli.prediction_tables import show_lines, show_predictions
 from alexconv.errors import UsageError
 from alexconv.options import comma_separated, command_line, exits_cleanly, program
+from alexconv.own.folders import add_own
 from alexconv.planning.points import (
     Point,
     choose_rungs,
@@ -62,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add("--compare", nargs="+", type=Path, metavar="RECORDS", help="how far predictions are from measured records")
+    add_own(options)
     return options
 
 

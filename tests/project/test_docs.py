@@ -7,7 +7,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "kernels" / "README.md", ROOT / "results" / "README.md"]
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/book/*.md"),
+        ROOT / "kernels" / "README.md",
+        ROOT / "results" / "README.md",
+    ]
 )
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

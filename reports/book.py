@@ -1,0 +1,375 @@
+"""The book: chapters from templates, with excerpts of the kernels, times, predictions, counters and drawings.
+
+python -m alexconv.reports.book results docs/book docs/report/book [--check]
+"""
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from statistics import median
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from matplotlib import rc_context
+
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import FOLDER
+from alexconv.options import exits_cleanly, program
+from alexconv.records.store import Record, read
+from alexconv.reports.book_drawings import DRAWINGS
+from alexconv.reports.style import RC, svg_text
+from alexconv.shapes import WORKLOADS
+
+TEMPLATES = Path(__file__).parent / "book"
+STYLES = Path(__file__).parent / "templates" / "book.css"
+LAYER, FIRST_LAYER, N = 3, 1, 128
+COLUMNS = 120  # of the Markdown
+TIMES, PEERS = "study/h200.jsonl", "h200-frontier.jsonl"
+PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
+CUDNN = {  # by error class, the layouts that cuDNN is timed in
+    "fp32": ("torch-nchw-fp32", "torch-nhwc-fp32"),
+    "fp32-tile": ("torch-nchw-fp32", "torch-nhwc-fp32"),
+    "tf32": ("torch-nchw-tf32", "torch-nhwc-tf32"),
+    "fp16": ("torch-nchw-fp16", "torch-nhwc-fp16"),
+}
+PLAIN = {  # counters in plain words
+    "l1_throughput": "L1 and shared memory busy",
+    "l2_throughput": "L2 busy",
+    "dram_throughput": "memory busy",
+    "fma_pipe": "multipliers busy",
+    "tensor_pipe": "tensor cores busy",
+    "issue_slots": "cycles in which an instruction starts",
+    "active_lanes": "threads of a warp at work, of 32",
+    "registers": "registers a thread",
+    "achieved_occupancy": "warps present, of the most",
+    "stall_lg_throttle": "cycles a warp waits to hand a memory access on",
+    "stall_long_scoreboard": "cycles a warp waits for a load to come back",
+    "stall_barrier": "cycles a warp waits at a barrier",
+    "global_load_sectors_per_request": "sectors of 32 bytes a load of a warp takes",
+}
+CALLED = ("ms", "predicted", "counter", "cudnn", "error", "faster", "share", "rate", "roof", "results", "excerpt")
+PERCENT = ("throughput", "pipe", "slots", "occupancy")
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A chapter: its file, title, the terms that it explains, and its text in Markdown."""
+
+    name: str
+    title: str
+    explains: tuple[str, ...]
+    text: str
+
+
+class Sources:
+    """The records and sources of the book, as its templates ask for them.  Raises UsageError for what they lack."""
+
+    def __init__(self, results: Path) -> None:
+        self._results = results
+
+    def _points(self, file: str) -> list[Record]:
+        return [record for record in read([self._results / file]).latest() if record["point"]["N"] == N]
+
+    @cached_property
+    def _records(self) -> dict[tuple[str, int], Record]:
+        return {
+            (record["point"]["rung"], record["point"]["layer"]): record
+            for file in (PEERS, TIMES)
+            for record in self._points(file)
+            if record["status"] == "ok" and record["point"]["transfer"] == "pageable"
+        }
+
+    @cached_property
+    def _times(self) -> dict[tuple[str, int], float]:
+        return {point: median(record["samples"]["kernel"]) for point, record in self._records.items()}
+
+    @cached_property
+    def _errors(self) -> dict[tuple[str, int], float]:
+        return {point: float(record["error"]["scaled"]) for point, record in self._records.items()}
+
+    @cached_property
+    def _predicted(self) -> dict[tuple[str, int], float]:
+        found = {}
+        for line in (self._results / PREDICTED).read_text().splitlines():
+            record = json.loads(line)
+            point = record.get("point")
+            if record["type"] == "prediction" and record["status"] == "ok" and point["N"] == N:
+                rung, conv = RUNGS.get(point["rung"]), WORKLOADS[point["workload"]].layer(point["layer"])
+                if point["workload"] == "alexnet" and rung and point["constants"] == rung.resolve(conv, {}, N):
+                    found[point["rung"], point["layer"]] = float(record["ms"])
+        return found
+
+    @cached_property
+    def _counters(self) -> dict[tuple[str, str], Mapping[str, float]]:
+        found = {}
+        for line in (self._results / COUNTERS).read_text().splitlines():
+            record = json.loads(line)
+            if record["type"] == "profile":
+                found[record["point"]["rung"], record["entry"]] = record["metrics"]
+        return found
+
+    @cached_property
+    def _roofs(self) -> Mapping[str, float]:
+        lines = map(json.loads, (self._results / CEILINGS).read_text().splitlines())
+        roofs: Mapping[str, float] = [record for record in lines if record["type"] == "ceilings"][-1]["flops"]
+        return roofs
+
+    # ---- What templates call
+
+    def ms(self, rung: str, layer: int = LAYER) -> float:
+        """Measured time of all kernels of a rung, in ms."""
+        if (rung, layer) not in self._times:
+            raise UsageError(f"no record of {rung} on layer {layer} in {TIMES}")
+        return self._times[rung, layer]
+
+    def predicted(self, rung: str, layer: int = LAYER) -> float | None:
+        """Predicted time in ms, None where there is no prediction of the rung's constants of today."""
+        return self._predicted.get((rung, layer))
+
+    def error(self, rung: str, layer: int = LAYER) -> float:
+        """A rung's largest error over the norms of patch and filter."""
+        if (rung, layer) not in self._errors:
+            raise UsageError(f"no record of {rung} on layer {layer} in {TIMES}")
+        return self._errors[rung, layer]
+
+    def counter(self, rung: str, metric: str, entry: str | None = None) -> float:
+        """A counter of the rung's longest kernel, or of an entry point."""
+        found = {each: metrics for (name, each), metrics in self._counters.items() if name == rung}
+        if not found:
+            raise UsageError(f"no counters of {rung} in {COUNTERS}")
+        chosen = entry or max(found, key=lambda each: found[each]["duration_ns"])
+        return found[chosen][metric]
+
+    def cudnn(self, kind: str, layer: int = LAYER) -> float:
+        """cuDNN's time in a class, in ms: the faster of its layouts."""
+        return min(self.ms(peer, layer) for peer in CUDNN[kind])
+
+    def faster(self, slow: str, fast: str, layer: int = LAYER) -> str:
+        """How many times faster a rung is than another."""
+        return f"{figures(self.ms(slow, layer) / self.ms(fast, layer), 2)}×"
+
+    def share(self, rung: str, layer: int = LAYER) -> str:
+        """A rung's speed as a share of cuDNN's in its class."""
+        kind = RUNGS[rung].precision
+        return f"{figures(100 * self.cudnn(kind, layer) / self.ms(rung, layer), 2)} %"
+
+    def rate(self, rung: str, layer: int = LAYER) -> float:
+        """Floating-point operations of the layer per second, in units of 10^12."""
+        return 2 * WORKLOADS["alexnet"].layer(layer).macs(N) / self.ms(rung, layer) / 1e9
+
+    def roof(self, kind: str) -> float:
+        """The most operations per second that this GPU reached, by the kind of factors, in units of 10^12."""
+        return self._roofs[kind] / 1e12
+
+    def results(self, *rows: tuple[str, str] | tuple[str, str, str]) -> str:
+        """A table: for each rung predicted and measured time, share of cuDNN's speed, and a counter."""
+        lines = [
+            "| kernel | predicted, ms | measured, ms | of cuDNN's speed | the counter |",
+            "|---|---:|---:|---:|---|",
+        ]
+        for rung, metric, *entry in rows:
+            expected = self.predicted(rung)
+            cells = (
+                f"[`{rung}`]({self.link(RUNGS[rung].path)})",
+                "–" if expected is None else figures(expected),
+                figures(self.ms(rung)),
+                self.share(rung),
+                f"{PLAIN[metric]}: {value_of(metric, self.counter(rung, metric, *entry))}",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+        layers = ", ".join(f"`{rung}` {figures(self.ms(rung, FIRST_LAYER))}" for rung, *_ in rows if self._has(rung))
+        return "\n".join([*lines, *(["", f"On layer 1, ms: {layers}."] if layers else [])])
+
+    def _has(self, rung: str) -> bool:
+        return (rung, FIRST_LAYER) in self._times
+
+    @staticmethod
+    def link(path: Path) -> str:
+        """A file of the kernels from a chapter."""
+        return f"../../kernels/{path.relative_to(FOLDER)}"
+
+    def excerpt(self, file: str, first: str, last: str) -> str:
+        """Lines of a kernel's file, from the one line that has ``first`` to the next that has ``last``.
+
+        Raises UsageError where there is no such line, or several have ``first``.
+        """
+        lines = (FOLDER / file).read_text().splitlines()
+        begins = [number for number, line in enumerate(lines) if first in line]
+        if len(begins) != 1:
+            raise UsageError(f"the book's excerpt: {len(begins)} lines of kernels/{file} have {first!r}, not one")
+        ends = [number for number in range(begins[0], len(lines)) if last in lines[number]]
+        if not ends:
+            raise UsageError(f"the book's excerpt: no line of kernels/{file} after {first!r} has {last!r}")
+        chosen = lines[begins[0] : ends[0] + 1]
+        indent = min(len(line) - len(line.lstrip()) for line in chosen if line.strip())
+        code = "\n".join(line[indent:] for line in chosen)
+        return f"```cuda\n{code}\n```\n\n[`kernels/{file}`]({self.link(FOLDER / file)})"
+
+
+def figures(value: float, count: int = 3) -> str:
+    """A number with so many significant digits."""
+    if value >= 10**count:
+        return f"{value:.0f}"
+    text = f"{value:#.{count}g}"
+    return text.rstrip(".") if "e" not in text else f"{value:.{count}f}"
+
+
+def value_of(metric: str, value: float) -> str:
+    """A counter's value with its unit."""
+    return f"{value:.0f} %" if metric.endswith(PERCENT) else figures(value, 2)
+
+
+def templates() -> list[Path]:
+    """The chapters' templates in order."""
+    return sorted(TEMPLATES.glob("[0-9]*.j2"))
+
+
+def environment(sources: Sources) -> Environment:
+    """What templates may use."""
+    found = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True)
+    found.globals |= {name: getattr(sources, name) for name in CALLED}
+    conv = WORKLOADS["alexnet"].layer(LAYER)
+    found.globals |= {"conv": conv, "batch": N, "operations": 2 * conv.macs(N)}
+    found.filters |= {"figures": figures}
+    return found
+
+
+def chapters(results: Path) -> list[Chapter]:
+    """The chapters; raises UsageError where a record or an excerpt is missing."""
+    named = environment(Sources(results))
+    found = []
+    for path in templates():
+        source = path.read_text()
+        match = re.match(r"\{#- explains:(.*?)-#\}\n", source, re.DOTALL)
+        if not match:
+            raise UsageError(f"{path.name} does not begin with the terms that it explains")
+        terms = tuple(term.strip() for term in " ".join(match[1].split()).split(";") if term.strip())
+        text = reflowed(named.get_template(path.name).render().lstrip())
+        title = text.partition("\n")[0].removeprefix("# ")
+        found.append(Chapter(path.name.removesuffix(".md.j2"), title, terms, text))
+    return found
+
+
+def reflowed(text: str) -> str:
+    """Markdown whose plain paragraphs are filled again, after numbers of other lengths have come into them."""
+    parts = re.split(r"(```.*?```|\n\n+)", text, flags=re.DOTALL)
+    return "".join(_filled(part) if _PARAGRAPH.match(part) else part for part in parts)
+
+
+# What is not a table, heading, picture, list or code; and words that would begin a list at the beginning of a line.
+_PARAGRAPH = re.compile(r"(?!```|\n|\||#|!|- |\d+\. |    |-{3})\S")
+_BULLET = re.compile(r" ([-+*=#]|\d+\.) ")
+
+
+def _filled(paragraph: str) -> str:
+    glued = _BULLET.sub("\0\\1\0", " ".join(paragraph.replace(".  ", ".\1\1").split()))
+    lines = textwrap.fill(glued.replace("\1\1", "\1 "), COLUMNS, break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\0", " ").replace("\1", " ").replace(" \n", "\n")
+
+
+def pages(results: Path) -> Iterator[tuple[str, str]]:
+    """Files of the book in Markdown, by name: chapters with links to their neighbours, contents, and drawings."""
+    found = chapters(results)
+    for number, chapter in enumerate(found):
+        around = ["[Contents](README.md)"]
+        if number:
+            around.insert(0, f"[← {found[number - 1].title}]({found[number - 1].name}.md)")
+        if number + 1 < len(found):
+            around.append(f"[{found[number + 1].title} →]({found[number + 1].name}.md)")
+        yield f"{chapter.name}.md", f"{chapter.text.rstrip()}\n\n---\n\n{' · '.join(around)}\n"
+    contents = "\n".join(
+        f"{number}. [{chapter.title.partition('. ')[2]}]({chapter.name}.md)" for number, chapter in enumerate(found, 1)
+    )
+    intro = environment(Sources(results)).get_template("README.md.j2").render()
+    yield "README.md", reflowed(intro).replace("CONTENTS", contents)
+    for name, svg in drawings(Sources(results)).items():
+        yield f"figures/{name}.svg", svg
+
+
+def drawings(sources: Sources) -> dict[str, str]:
+    """The drawings as SVG, by name."""
+    with rc_context({**RC, "axes.grid": False}):
+        return {name: svg_text(draw(sources), f"book-{name}", name) for name, draw in DRAWINGS.items()}
+
+
+def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The chapters and the contents as HTML pages, from their Markdown; drawings are part of the pages."""
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    for name, text in files.items():
+        if not name.endswith(".md"):
+            continue
+        body = markdown.render(text)
+        for drawing, svg in files.items():
+            if drawing.endswith(".svg"):
+                image = re.compile(rf'<img src="{re.escape(drawing)}" alt="([^"]*)" ?/?>')
+                body = image.sub(
+                    lambda match, svg=svg: f'<figure role="img" aria-label="{match[1]}">{svg}</figure>', body
+                )
+        body = re.sub(r'href="(?:README)\.md"', 'href="index.html"', body)
+        body = re.sub(r'href="(\d\d-[\w-]+)\.md"', r'href="\1.html"', body)
+        body = body.replace('href="../', 'href="../../')  # the pages lie one folder deeper
+        title = text.partition("\n")[0].removeprefix("# ")
+        page = HTML.format(title=escape(title), style=STYLES.read_text(), body=body)
+        yield ("index.html" if name == "README.md" else f"{name.removesuffix('.md')}.html"), page
+
+
+HTML = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+{style}</style>
+<main>
+{body}</main>
+</html>
+"""
+
+
+def outdated(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """The files of a folder that are not as they should be, or should not be there."""
+    wrong = [folder / name for name, text in files.items() if not _is(folder / name, text)]
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return wrong + [folder / name for name in sorted(there - files.keys())]
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text() == text
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the book and its pages, or names those that are stale; returns the exit status."""
+    options = argparse.ArgumentParser(prog=program("alexconv.reports.book"), description=__doc__)
+    options.add_argument("results", type=Path, help="folder of the record files")
+    options.add_argument("book", type=Path, help="folder for Markdown and drawings")
+    options.add_argument("site", type=Path, help="folder for HTML pages")
+    options.add_argument("--check", action="store_true", help="write nothing; the exit status is 1 if a file is stale")
+    chosen = options.parse_args(arguments)
+    files = dict(pages(chosen.results))
+    folders = {chosen.book: files, chosen.site: dict(site(files))}
+    stale = [path for folder, texts in folders.items() for path in outdated(folder, texts)]
+    if chosen.check:
+        if stale:
+            print(f"stale: {', '.join(map(str, stale))}: run make report", file=sys.stderr)
+        return 1 if stale else 0
+    for folder, texts in folders.items():
+        for name, text in texts.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        for path in outdated(folder, texts):
+            path.unlink()
+    print(f"{chosen.book}: {len(templates())} chapters")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
