@@ -32,6 +32,7 @@ TEMPLATES = Path(__file__).parent / "book"
 STYLES = Path(__file__).parent / "templates" / "book.css"
 LAYER, FIRST_LAYER, N = 3, 1, 128
 COLUMNS = 120  # of the Markdown
+CLOSE = 1.5  # ratios below have a third digit
 TIMES, PEERS = "study/h200.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
 CUDNN = {  # by error class, the layouts that cuDNN is timed in
@@ -154,7 +155,8 @@ class Sources:
 
     def faster(self, slow: str, fast: str, layer: int = LAYER) -> str:
         """How many times faster a rung is than another."""
-        return f"{figures(self.ms(slow, layer) / self.ms(fast, layer), 2)}×"
+        ratio = self.ms(slow, layer) / self.ms(fast, layer)
+        return f"{figures(ratio, 3 if ratio < CLOSE else 2)}×"
 
     def share(self, rung: str, layer: int = LAYER) -> str:
         """A rung's speed as a share of cuDNN's in its class."""
@@ -196,8 +198,8 @@ class Sources:
         """A file of the kernels from a chapter."""
         return f"../../kernels/{path.relative_to(FOLDER)}"
 
-    def excerpt(self, file: str, first: str, last: str) -> str:
-        """Lines of a kernel's file, from the one line that has ``first`` to the next that has ``last``.
+    def excerpt(self, file: str, first: str, last: str, more: int = 0) -> str:
+        """Lines of a kernel's file, from the one line that has ``first`` to the next that has ``last``, and some more.
 
         Raises UsageError where there is no such line, or several have ``first``.
         """
@@ -208,9 +210,9 @@ class Sources:
         ends = [number for number in range(begins[0], len(lines)) if last in lines[number]]
         if not ends:
             raise UsageError(f"the book's excerpt: no line of kernels/{file} after {first!r} has {last!r}")
-        chosen = lines[begins[0] : ends[0] + 1]
-        indent = min(len(line) - len(line.lstrip()) for line in chosen if line.strip())
-        code = "\n".join(line[indent:] for line in chosen)
+        chosen = lines[begins[0] : ends[0] + 1 + more]
+        indent = min(len(line) - len(line.lstrip()) for line in chosen if line.strip() and line[0] != "#")
+        code = "\n".join(line if line[:1] == "#" else line[indent:] for line in chosen)
         return f"```cuda\n{code}\n```\n\n[`kernels/{file}`]({self.link(FOLDER / file)})"
 
 

@@ -10,17 +10,18 @@ from alexconv.reports.style import COLOURS, INK, QUIET, WIDTH
 
 BLUE, SKY, TEAL, GREEN, OLIVE, SAND, ROSE, WINE, PURPLE = COLOURS
 PALE, PAPER = "#EDEDED", "white"
-LADDER = (  # kernels of the last drawing, and the roof that each is under
-    ("direct", "fp32"),
-    ("direct-register", "fp32"),
-    ("unroll-matmul", "fp32"),
-    ("igemm", "fp32"),
-    ("igemm-async", "fp32"),
-    ("igemm-stream-k", "fp32"),
-    ("mma-tf32", "tf32"),
-    ("wgmma-split", "fp16"),
-    ("wgmma-winograd", "fp16"),
-    ("wgmma-half", "fp16"),
+ROW, TILES, POINTS = 13, 3, 7  # of wgmma-winograd: outputs of a row, tiles that cover them, products of each
+LADDER = (  # kernels of the last drawing, the factors that each multiplies, and its products for one of the layer
+    ("direct", "fp32", 1.0),
+    ("direct-register", "fp32", 1.0),
+    ("unroll-matmul", "fp32", 1.0),
+    ("igemm", "fp32", 1.0),
+    ("igemm-async", "fp32", 1.0),
+    ("igemm-stream-k", "fp32", 1.0),
+    ("mma-tf32", "tf32", 1.0),
+    ("wgmma-split", "fp16", 3.0),
+    ("wgmma-winograd", "fp16", 3.0 * TILES * POINTS / (3 * ROW)),
+    ("wgmma-half", "fp16", 1.0),
 )
 
 
@@ -165,7 +166,8 @@ def rectangle(_: Rates) -> Figure:
         grid(axes, left, top - 5, 1, size, cell, SKY)
         loads, products = 2 * size, size * size
         ratio = f"{products / loads:g}"
-        write(axes, left + 12, 43, f"{loads} loads, {products} products: {ratio} a load", ha="center")
+        products_text = "1 product" if products == 1 else f"{products} products"
+        write(axes, left + 12, 43, f"{loads} loads, {products_text}: {ratio} a load", ha="center")
     write(axes, 7, 16.5, "filters", color=OLIVE)
     write(axes, 24, 11.3, "inputs", color=BLUE)
     return figure
@@ -204,16 +206,16 @@ def fragments(_: Rates) -> Figure:
                 fill = colours[owner(row, column) % 4]
                 axes.add_patch(Rectangle(place, cell, cell, facecolor=fill, edgecolor="white", linewidth=0.5))
 
-    cells(8, 12, 16, 8, lambda row, column: column % 4)
-    cells(36, 12 + 4 * cell, 8, 8, lambda row, column: row % 4)
-    cells(68, 12, 16, 8, lambda row, column: column // 2)
-    write(axes, 8 + 4 * cell, 8, "filters 16 x 8", ha="center")
-    write(axes, 36 + 4 * cell, 8 + 4 * cell, "inputs 8 x 8", ha="center")
-    write(axes, 68 + 4 * cell, 8, "sums 16 x 8", ha="center")
-    write(axes, 29.6, 12 + 8 * cell, "x", ha="center", fontsize=13)
-    write(axes, 60, 12 + 8 * cell, "+=", ha="center", fontsize=13)
-    write(axes, 88, 20, "32 threads hold all,\na few numbers each", fontsize=7.5, ha="center")
-    write(axes, 88, 32, "1024 products,\none instruction", fontsize=7.5, ha="center")
+    cells(33, 12, 16, 8, lambda row, column: column % 4)
+    cells(58, 12 + 4 * cell, 8, 8, lambda row, column: row % 4)
+    cells(4, 12, 16, 8, lambda row, column: column // 2)
+    write(axes, 33 + 4 * cell, 8, "filters 16 x 8", ha="center")
+    write(axes, 58 + 4 * cell, 8 + 4 * cell, "inputs 8 x 8", ha="center")
+    write(axes, 4 + 4 * cell, 8, "sums 16 x 8", ha="center")
+    write(axes, 53, 12 + 8 * cell, "x", ha="center", fontsize=13)
+    write(axes, 26, 12 + 8 * cell, "+=", ha="center", fontsize=13)
+    write(axes, 87, 20, "32 threads hold all,\na few numbers each", ha="center")
+    write(axes, 87, 32, "1024 products,\none instruction", ha="center")
     write(axes, 50, 3, "mma.sync, of a warp together", ha="center", weight="bold")
     return figure
 
@@ -255,11 +257,9 @@ def ring(_: Rates) -> Figure:
     arrow(axes, (73.4, 25), (81.6, 29), color=GREEN)
     arrow(axes, (24, 7), (84, 7), color=BLUE)
     write(axes, 54, 4, "full: its bytes have arrived", ha="center", color=BLUE)
-    arrow(axes, (84, 41), (10, 41), color=WINE)
-    write(axes, 47, 45, "empty: all consumers have read it", ha="center", color=WINE)
-    arrow(axes, (10, 41), (10, 30.4), color=WINE)
-    arrow(axes, (90, 35.4), (90, 41), color=WINE, arrowstyle="-")
-    arrow(axes, (84, 41), (90, 41), color=WINE, arrowstyle="-")
+    axes.plot([90, 90, 10, 10], [35.4, 41, 41, 36], color=WINE, linewidth=1.0)
+    arrow(axes, (10, 36.2), (10, 30.4), color=WINE)
+    write(axes, 50, 45, "empty: all consumers have read it", ha="center", color=WINE)
     return figure
 
 
@@ -318,19 +318,19 @@ def roofs(rates: Rates) -> Figure:
     """What the kernels reach, and the roofs above them."""
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
-    names = [name for name, _ in LADDER]
+    names = [name for name, _, _ in LADDER]
     reached = [rates.rate(name) for name in names]
     colours = {"fp32": SKY, "tf32": TEAL, "fp16": PURPLE}
-    axes.barh(range(len(names)), reached, color=[colours[kind] for _, kind in LADDER], height=0.62)
-    for number, (rate, (_, kind)) in enumerate(zip(reached, LADDER, strict=True)):
-        roof = rates.roof(kind)
+    axes.barh(range(len(names)), reached, color=[colours[kind] for _, kind, _ in LADDER], height=0.62)
+    for number, (rate, (_, kind, products)) in enumerate(zip(reached, LADDER, strict=True)):
+        roof = rates.roof(kind) / products
         axes.plot([roof, roof], [number - 0.42, number + 0.42], color=INK, linewidth=1.4)
-        write(axes, rate * 1.06, number, f"{rate:.3g}", fontsize=7.5)
+        write(axes, roof * 1.08, number, f"{rate:.3g} of {roof:.3g}", fontsize=7.5)
     axes.set_xscale("log")
-    axes.set_xlim(0.8, 2000)
+    axes.set_xlim(0.8, 4500)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel("10¹² operations of the layer per second; black: what the arithmetic units reach at most")
+    axes.set_xlabel("10¹² operations of the layer per second, and how many the arithmetic units would allow")
     axes.spines[["left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return figure
