@@ -1,4 +1,5 @@
-"""Writes the tables of docs/course.md anew: the studies' limits, and what came of grading many submissions.
+"""Writes the tables of docs/course.md and docs/own-kernels.md anew: the studies' limits, what came of grading many
+submissions, and a wrapped kernel's times.
 
 python scripts/course_page.py
 """
@@ -6,15 +7,18 @@ python scripts/course_page.py
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
+from statistics import median
 
 from alexconv.course.assignment import largest_batch, time_limits
 from alexconv.kernels.studies import STUDY_WORKLOADS
+from alexconv.records.store import read
 from alexconv.reports.generated import updated
 from alexconv.shapes import WORKLOADS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PAGE = CHECKOUT / "docs" / "course.md"
+PAGE, OWN = CHECKOUT / "docs" / "course.md", CHECKOUT / "docs" / "own-kernels.md"
 RECORD = CHECKOUT / "results" / "course" / "submissions.json"
+WRAPPED = CHECKOUT / "results" / "course" / "h200-wrapped.jsonl"
 
 
 def studies() -> str:
@@ -52,9 +56,37 @@ def graded() -> str:
     return "\n".join(lines)
 
 
+def wrapped() -> str:
+    """Kernel times of the wrapped file and of rungs beside it, by layer; empty without a record."""
+    if not WRAPPED.exists():
+        return ""
+    found = read([WRAPPED])
+    times: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    for record in found.latest():
+        ms = f"{median(record['samples']['kernel']):.3g}" if record["status"] == "ok" else record["status"]
+        times[record["point"]["rung"]][record["point"]["layer"]] = ms
+        point, device = record["point"], found.headers[record["device"]]["name"]
+    layers = sorted({layer for each in times.values() for layer in each})
+    lines = [
+        f"Kernel times in ms, {point['workload']}, N = {point['N']}, {device}: `tests/sources/course.cu`, a student's"
+        " tiled kernel, beside rungs.",
+        "",
+        f"| kernel | {' | '.join(f'layer {layer}' for layer in layers)} |",
+        f"|---|{'---:|' * len(layers)}",
+    ]
+    lines += [f"| `{rung}` | {' | '.join(each.get(layer, '–') for layer in layers)} |" for rung, each in times.items()]
+    return "\n".join(lines)
+
+
+def pages() -> dict[Path, dict[str, str]]:
+    """The generated parts of each page."""
+    return {PAGE: {"studies": studies(), "graded": graded()}, OWN: {"wrapped": wrapped()}}
+
+
 def main() -> None:
-    """Writes the page."""
-    PAGE.write_text(updated(PAGE.read_text(), {"studies": studies(), "graded": graded()}))
+    """Writes the pages."""
+    for path, parts in pages().items():
+        path.write_text(updated(path.read_text(), parts))
 
 
 if __name__ == "__main__":

@@ -258,11 +258,11 @@ def test_submissions_that_are_not_there_and_weak_sandboxes_are_refused(tmp_path,
     assert not (tmp_path / "scores").exists()
 
 
-def test_the_page_for_lecturers_shows_the_limits_and_the_record(monkeypatch):
+def test_the_pages_show_the_limits_and_the_records(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     page = importlib.import_module("course_page")
-    parts = {"studies": page.studies(), "graded": page.graded()}
-    assert updated(page.PAGE.read_text(), parts) == page.PAGE.read_text(), "run scripts/course_page.py"
+    for path, generated in page.pages().items():
+        assert updated(path.read_text(), generated) == path.read_text(), "run scripts/course_page.py"
     if page.RECORD.exists():
         record = json.loads(page.RECORD.read_text())
         assert record["unexpected"] == []
