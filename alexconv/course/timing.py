@@ -86,21 +86,20 @@ def gpu(backend: str) -> Gpu | None:
 
 def in_a_process(job: Mapping[str, Any]) -> dict[str, Any]:
     """What a process that times says; whatever became of the GPU's context ends with it."""
-    child = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-P", "-m", "alexconv.course.timing"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )
-    try:
-        said, _ = child.communicate(json.dumps(job).encode(), SECONDS)
-    except subprocess.TimeoutExpired:
-        return {"problem": f"no op time after {SECONDS:g} s: does a loop end?"}
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    ) as child:
+        try:
+            said, _ = child.communicate(json.dumps(job).encode(), SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"problem": f"no op time after {SECONDS:g} s: does a loop end?"}
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
     try:
         found: dict[str, Any] = json.loads(said)
     except ValueError:

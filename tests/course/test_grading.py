@@ -267,3 +267,18 @@ def test_the_pages_show_the_limits_and_the_records(monkeypatch):
         record = json.loads(page.RECORD.read_text())
         assert record["unexpected"] == []
         assert record["sandbox"] == sandbox.NAMESPACES
+
+
+@needs_gcc
+def test_who_times_a_submission_verifies_it_first():
+    if sandbox.kind() != sandbox.NAMESPACES:
+        pytest.skip("the system gives no user namespaces")
+    made = replace(MADE, N=2, screen=False, limits=submissions.LIMITS)
+    grader = grading.Grader(made, sandbox.NAMESPACES, grading.prepare(), ())
+    with pytest.raises(grading.Failed, match="layer 1: wrong"):
+        timing.Gpu("host", None).time(grader, grading.Source(submissions.RIGHT.replace("acc = 0.0f;", "acc = 1.0f;")))
+
+
+def test_a_process_that_times_has_a_time_limit(monkeypatch):
+    monkeypatch.setattr(timing, "SECONDS", 0.01)
+    assert "no op time after 0.01 s" in timing.in_a_process({})["problem"]
