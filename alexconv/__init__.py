@@ -1,12 +1,16 @@
 """A study framework for convolution kernels on GPUs."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from alexconv.library.convolution import Conv2d, conv2d
+    from alexconv.library.onnx_face import onnx_conv
+    from alexconv.library.torch_face import patch
+    from alexconv.library.warming import Shape, warm
 
-__all__ = ["Conv2d", "__version__", "conv2d"]
+__all__ = ["Conv2d", "Shape", "__version__", "conv2d", "onnx_conv", "patch", "warm"]
 __version__ = "0.1.0"
 
 # In a plain checkout the sub-packages `kernels`, `cpu_reference` and `reports` lie beside this folder; installed,
@@ -16,11 +20,21 @@ if (_checkout / "pyproject.toml").is_file():
     __path__.append(str(_checkout))
 
 
-def __getattr__(name: str) -> Any:
-    """The library's face, imported when it is first asked for."""
-    if name in ("Conv2d", "conv2d"):
-        from alexconv.library import convolution as library
+# The library's faces by name, and where they are.
+_FACES = {
+    "Conv2d": "convolution",
+    "Shape": "warming",
+    "conv2d": "convolution",
+    "onnx_conv": "onnx_face",
+    "patch": "torch_face",
+    "warm": "warming",
+}
 
-        globals()[name] = getattr(library, name)  # so that it is asked for once
+
+def __getattr__(name: str) -> Any:
+    """A face of the library, imported when it is first asked for."""
+    if name in _FACES:
+        module = import_module(f"alexconv.library.{_FACES[name]}")
+        globals()[name] = getattr(module, name)  # so that it is asked for once
         return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

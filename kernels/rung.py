@@ -62,12 +62,15 @@ class Constant:
 class Array:
     """A scratch or prepared array on the device: its shape for the images of one launch, and bytes of an element.
 
-    Filled with 0xFF before the first run, so unwritten floats read as NaN and counters begin at a known value.
+    Filled with 0xFF before the first run, so unwritten floats read as NaN and counters begin at a known value.  One
+    that is ``lasting`` has to be as the last launches over the same problem left it, or new; what the others have
+    before is of no matter.
     """
 
     name: str
     shape: Callable[[Problem], tuple[int, ...]]
     itemsize: int = 4
+    lasting: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,11 @@ def compiled(path: Path, build: Callable[[Path], None]) -> bytes:
     return content
 
 
+def is_compiled(path: Path) -> bool:
+    """Whether the cache has the file, whole."""
+    return _whole(path) is not None
+
+
 def _whole(path: Path) -> bytes | None:
     """The content of a file that ends with its digest, None if there is no such file."""
     try:

@@ -94,4 +94,9 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
         if done.returncode:
             raise CompileError(f"{source.name}: {first_error(done.stderr.decode(errors='replace'))}")
 
-    return compiled(cache_dir("cubin") / f"{source.stem}-{cubin_key(source, defines, arch)}.cubin", build)
+    return compiled(cubin_path(source, defines, arch), build)
+
+
+def cubin_path(source: Path, defines: Mapping[str, int], arch: str) -> Path:
+    """Where the cache has the machine code of a file, if it has it."""
+    return cache_dir("cubin") / f"{source.stem}-{cubin_key(source, defines, arch)}.cubin"

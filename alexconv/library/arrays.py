@@ -113,24 +113,24 @@ def library_of(values: Any) -> str:
     return type(values).__module__.partition(".")[0]
 
 
-def view(values: Any, what: str) -> View:
-    """An array as a View; ``what`` names it in errors.
+def view(values: Any, what: str, axes: int = 4) -> View:
+    """An array as a View; ``what`` names it in errors.  One of a single axis has three of one element before it.
 
-    Raises TypeError for what is no array, ValueError for one that has not four dimensions or cannot be used.
+    Raises TypeError for what is no array, ValueError for one that has not so many dimensions or cannot be used.
     """
     if isinstance(values, np.ndarray):
-        return _of_numpy(values, what)
+        return _of_numpy(values, what, axes)
     if library_of(values) == "torch" and hasattr(values, "data_ptr"):
-        return _of_torch(values, what)
+        return _of_torch(values, what, axes)
     if hasattr(values, "__cuda_array_interface__"):
-        return _of_interface(values.__cuda_array_interface__, what)
+        return _of_interface(values.__cuda_array_interface__, what, axes)
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
         kind, number = values.__dlpack_device__()
         if kind == CPU:
-            return _of_numpy(np.from_dlpack(values), what)
+            return _of_numpy(np.from_dlpack(values), what, axes)
         if kind not in CUDA_KINDS:
             raise ValueError(f"{what} lies on a device of DLPack's type {kind}, which is neither the CPU nor CUDA")
-        return _of_capsule(values.__dlpack__(stream=LEGACY_STREAM), number, what)
+        return _of_capsule(values.__dlpack__(stream=LEGACY_STREAM), number, what, axes)
     raise TypeError(
         f"{what} is a {type(values).__name__}, which is no array: NumPy, torch, __cuda_array_interface__ or DLPack"
     )
@@ -144,35 +144,37 @@ def host_array(values: Any) -> npt.NDArray[Any]:
     return array
 
 
-def four(numbers: Sequence[int], what: str) -> Four:
-    """A shape or strides; raises ValueError unless there are four."""
-    if len(numbers) != 4:
-        raise ValueError(f"{what} has {len(numbers)} dimensions {tuple(numbers)}, not 4")
-    a, b, c, d = (operator.index(number) for number in numbers)
+def four(numbers: Sequence[int], what: str, axes: int = 4, filler: int = 1) -> Four:
+    """A shape or strides, ``filler`` in front of fewer than four; raises ValueError unless there are ``axes``."""
+    if len(numbers) != axes:
+        raise ValueError(f"{what} has {len(numbers)} dimensions {tuple(numbers)}, not {axes}")
+    a, b, c, d = (*[filler] * (4 - axes), *(operator.index(number) for number in numbers))
     return a, b, c, d
 
 
-def _of_numpy(values: npt.NDArray[Any], what: str) -> View:
+def _of_numpy(values: npt.NDArray[Any], what: str, axes: int) -> View:
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(f"{what} has a mask, which is not supported")
-    shape = four(values.shape, what)
-    strides = _in_elements(values.strides, values.dtype, what)
+    shape = four(values.shape, what, axes)
+    strides = _in_elements(values.strides, values.dtype, what, axes)
     address = values.ctypes.data
     return View(
         address, Descriptor(shape, strides, values.dtype, None, is_aligned(address), bool(values.flags.writeable))
     )
 
 
-def _of_torch(values: Any, what: str) -> View:
+def _of_torch(values: Any, what: str, axes: int) -> View:
     torch: Any = sys.modules["torch"]
-    if values.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{what} asks for a gradient, which is not computed: pass {what}.detach(), or use no_grad()")
+    if what == "out" and values.requires_grad and torch.is_grad_enabled():
+        raise ValueError("out asks for a gradient, which an output in place does not have: pass out.detach()")
     if values.layout != torch.strided:
         raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
     if values.is_neg():
         raise ValueError(f"{what} is a view whose signs torch has still to turn: pass {what}.resolve_neg()")
     address = values.data_ptr()
-    found = _torch_descriptor(values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what)
+    found = _torch_descriptor(
+        values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what, axes
+    )
     if found.device is None:
         return View(address, found)
     return View(address, found, torch.cuda.current_stream(found.device).cuda_stream)
@@ -180,11 +182,11 @@ def _of_torch(values: Any, what: str) -> View:
 
 @lru_cache(maxsize=KEPT_DESCRIPTORS)
 def _torch_descriptor(
-    size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str
+    size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str, axes: int
 ) -> Descriptor:
     """Of a tensor's size, strides, dtype and device, as torch gives them."""
     torch: Any = sys.modules["torch"]
-    shape, steps = four(size, what), four(strides, what)
+    shape, steps = four(size, what, axes), four(strides, what, axes, filler=0)
     dtypes = {torch.float32: np.float32, torch.float16: np.float16}
     if kind not in dtypes:
         raise ValueError(f"{what} is {kind}, not float32 or float16")
@@ -193,25 +195,25 @@ def _torch_descriptor(
     return Descriptor(shape, steps, np.dtype(dtypes[kind]), device.index if device.type == "cuda" else None, aligned)
 
 
-def _of_interface(interface: Any, what: str) -> View:
+def _of_interface(interface: Any, what: str, axes: int) -> View:
     """Of the CUDA array interface, version 3 or older; raises ValueError for what is none."""
     try:
-        return _of_fields(interface, what)
+        return _of_fields(interface, what, axes)
     except (LookupError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"{what} has a __cuda_array_interface__ that is none ({reason})") from None
 
 
-def _of_fields(interface: Any, what: str) -> View:
+def _of_fields(interface: Any, what: str, axes: int) -> View:
     if interface.get("mask") is not None:
         raise ValueError(f"{what} has a mask, which is not supported")
     stream = interface.get("stream")
     if stream == 0:
         raise ValueError(f"{what} names stream 0, which the CUDA array interface forbids as ambiguous")
-    shape, dtype = four(interface["shape"], what), np.dtype(str(interface["typestr"]))
+    shape, dtype = four(interface["shape"], what, axes), np.dtype(str(interface["typestr"]))
     strides = packed_strides(shape, "nchw")
     if interface.get("strides") is not None:
-        strides = _in_elements(interface["strides"], dtype, what)
+        strides = _in_elements(interface["strides"], dtype, what, axes)
     address, read_only = operator.index(interface["data"][0]), interface["data"][1]
     if min(shape) < 0 or not 0 <= address < 2**64 or (not address and min(shape)):
         raise ValueError(f"{what} has a __cuda_array_interface__ of shape {shape} at address {address}")
@@ -221,16 +223,18 @@ def _of_fields(interface: Any, what: str) -> View:
     return View(address, found, stream or LEGACY_STREAM)
 
 
-def _of_capsule(capsule: Any, device: int, what: str) -> View:
+def _of_capsule(capsule: Any, device: int, what: str, axes: int) -> View:
     """Of DLPack's capsule, which is not taken over: the array that lent it keeps the memory meanwhile."""
     tensor = _Tensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    shape = four(tensor.shape[: tensor.ndim], what)
-    strides = four(tensor.strides[: tensor.ndim], what) if tensor.strides else packed_strides(shape, "nchw")
+    shape, strides = four(tensor.shape[: tensor.ndim], what, axes), None
+    if tensor.strides:
+        strides = four(tensor.strides[: tensor.ndim], what, axes, filler=0)
     if tensor.lanes != 1 or tensor.code != _FLOAT or tensor.bits not in (16, 32):
         raise ValueError(f"{what} has elements of DLPack's type ({tensor.code}, {tensor.bits}), not float32 or float16")
     dtype = np.dtype(np.float16 if tensor.bits == 16 else np.float32)
     address = (tensor.data or 0) + tensor.byte_offset
-    return View(address, Descriptor(shape, strides, dtype, device, is_aligned(address)), waits=True)
+    found = Descriptor(shape, strides or packed_strides(shape, "nchw"), dtype, device, is_aligned(address))
+    return View(address, found, waits=True)
 
 
 _FLOAT = 2  # DLPack's code of floating-point numbers
@@ -259,10 +263,10 @@ def _capsule_pointer(capsule: Any, name: bytes) -> int:
     return int(get(capsule, name))
 
 
-def _in_elements(strides: Sequence[int], dtype: np.dtype[Any], what: str) -> Four:
+def _in_elements(strides: Sequence[int], dtype: np.dtype[Any], what: str, axes: int) -> Four:
     if any(stride % dtype.itemsize for stride in strides):
         raise ValueError(f"{what} has strides {tuple(strides)} that are no whole elements of {dtype.itemsize} bytes")
-    return four([stride // dtype.itemsize for stride in strides], what)
+    return four([stride // dtype.itemsize for stride in strides], what, axes, filler=0)
 
 
 def _device_of(address: int) -> int:

@@ -1,46 +1,49 @@
 """The ladder as a library: ``alexconv.conv2d`` and ``alexconv.Conv2d``.
 
-y = alexconv.conv2d(x, filters, stride=1, padding=1)
+y = alexconv.conv2d(x, filters, stride=1, padding=1, bias=b, activation="relu")
 
-``x`` is ``[N][C][H][W]`` without its padding, or ``[N][H][W][C]`` with ``layout="nhwc"``; filters are ``[M][C][R][S]``
-always; the output, ``[N][M][E][F]`` or ``[N][E][F][M]``, is of the same kind as ``x``:
+``x`` is ``[N][C][H][W]`` without its padding, or ``[N][H][W][C]`` with ``layout="nhwc"``; filters are
+``[M][C / groups][R][S]`` always, the bias ``[M]``; the output, ``[N][M][E][F]`` or ``[N][E][F][M]``, is of the same
+kind as ``x``:
 
 * NumPy arrays, and those of torch and DLPack in host memory: on the GPU if there is one, else on the CPU.
 * torch tensors on a GPU: on torch's current stream, and the output is torch's.  CuPy arrays likewise.
 * Any other array with ``__cuda_array_interface__``: on the stream that it names, else on the default stream; the output
   is a DeviceArray, which has that interface too.  One that has only DLPack: on the default stream, and the call waits.
 
-Nothing is copied where ``x`` lies as the rung wants it: without gaps or padding, in the rung's layout, aligned to 16
-bytes.  Else a kernel copies it into a workspace with its zeros; so any strides will do.  The same holds of ``out``.  A
-channels_last tensor of torch counts as one in the layout nhwc, and its output is channels_last.
+Nothing is copied where ``x`` lies as the rung wants it: without gaps, in the rung's layout, aligned to 16 bytes, and
+with padding that the rung takes.  Else a kernel copies it into a workspace with its zeros; so any strides will do.  The
+same holds of ``out``.  A channels_last tensor of torch counts as one in the layout nhwc, and its output is
+channels_last.
 
 Precisions are the error classes of ``alexconv.planning.checks``: fp32 and tf32 take float32; fp16 and half take
 float16.  Rungs of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.
-The rung is that of ``alexconv.tuning.auto``.  The first call of a shape compiles it, which takes seconds, and may wait
-for the device.
+The rung is that of ``alexconv.tuning.auto``.  What no rung takes (so far dilation, groups and pairs of strides, on a
+GPU) a kernel computes whose shape is an argument (``generic.cu``).  It also computes the first calls of a shape while
+its rung compiles in the background: those are as exact as the class promises, but rounded in another order.
 
 What a call needs follows from its arrays' descriptors: shapes, strides, types, devices and alignment, not addresses.
-It is found once for all calls with the same ones (``call_of``, ``workspace_key``), which then only look it up.
+It is found once for all calls with the same ones, which then enqueue a packet (``alexconv.library.packets``).
 
-Calls may come from several threads and streams.  They may not be captured as CUDA graphs.  No gradients.
+Calls may come from several threads and streams.  They may be captured in CUDA graphs, and wait for a compilation then.
+torch tensors that ask for gradients get them, from cuDNN (``alexconv.library.torch_face``).
 """
 
-import operator
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from alexconv.errors import MissingTool, OutOfMemory
-from alexconv.executors.host.executor import HostExecutor
-from alexconv.kernels.ladder import LADDER
+from alexconv.errors import MissingTool
 from alexconv.library.arrays import (
+    ALIGNMENT,
     LEGACY_STREAM,
     TO_NCHW,
     TO_NHWC,
@@ -54,179 +57,364 @@ from alexconv.library.arrays import (
     permute,
     view,
 )
-from alexconv.library.workspaces import Gpu, Memory, Prepared, Workspace, WorkspaceKey
+from alexconv.library.calls import Call, call_of, check_filters
+from alexconv.library.on_host import on_host
+from alexconv.library.packets import Packet, Symbol, Value
+from alexconv.library.terms import Padding, Pair, Terms, one_of, terms_of
+from alexconv.library.workspaces import Gpu, Lane, Loaded, Memory, Prepared, WorkspaceKey
 from alexconv.messages import print_to_stderr
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.layouts import LAYOUTS, to_study
-from alexconv.planning.planner import plan_on
-from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
 
-DTYPES: dict[str, np.dtype[Any]] = {rung.precision: np.dtype(rung.dtype) for rung in LADDER}
+IN_BACKGROUND = True  # whether a shape's first calls go on while its rung compiles
 KEPT_FILTERS = 16  # forms in which a Conv2d keeps its filters: one for each shape and rung
 KEPT_CALLS = 4096  # for which what they need is kept
+KEPT_PACKETS = 1024  # of an operation
 STAGED_SHARE = 0.25  # of a GPU's budget, for the part of host arrays that is on it at a time
-
-Pair = int | Sequence[int]
 
 
 def conv2d(
     x: Any,
     filters: Any,
     stride: Pair = 1,
-    padding: Pair = 0,
+    padding: Padding = 0,
     precision: str = "fp32",
     out: Any = None,
     layout: str = "nchw",
     backend: str = "auto",
+    *,
+    bias: Any = None,
+    activation: str | None = None,
+    dilation: Pair = 1,
+    groups: int = 1,
 ) -> Any:
     """The cross-correlation of ``x`` with ``filters``, as networks have it; see the module's text for the arrays.
 
-    ``stride`` is one number, ``padding`` one or a pair: zero rows and columns on each side.  ``out`` takes the output,
-    else it is a new array.  ``backend`` says where host arrays are computed: auto, cuda or host.
+    ``stride`` and ``dilation`` are one number, or two for rows and columns.  ``padding`` counts zero rows and columns:
+    one number, two (rows, columns), four (top, bottom, left, right), ``"same"`` (with ``"same_lower"`` the odd one
+    comes first), ``"valid"``.  ``bias`` is ``[M]``; ``activation`` None or ``"relu"``.  ``out`` takes the output, else
+    it is a new array.  ``backend`` says where host arrays are computed: auto, cuda or host.
 
     Raises ValueError for arrays that do not fit each other or the precision, TypeError for what is no array,
     MissingTool where there is no GPU, compiler or rung for it, OutOfMemory and LaunchError.
     """
-    return Conv2d(filters, stride, padding, precision, layout, backend).compute(x, out, keep=False)
+    operation = operation_of(stride, padding, precision, layout, backend, activation, dilation, groups)
+    return operation(x, out, filters, bias)
 
 
 class Conv2d:
-    """A convolution with its filters: ``alexconv.Conv2d(filters, stride=1, padding=1)(x)``.
+    """A convolution with its filters: ``alexconv.Conv2d(filters, stride=1, padding=1, bias=b)(x)``.
 
-    As ``conv2d``, but the filters are brought into a rung's form once for each shape, and read no more: change them
-    and make a new object.  Those in host memory are copied at once.  Raises as ``conv2d`` does.
+    As ``conv2d``, but filters and bias are copied at the first call, and read no more: change them and make a new
+    object.  Those in host memory are copied at once.  Raises as ``conv2d`` does.
     """
 
     def __init__(
         self,
         filters: Any,
         stride: Pair = 1,
-        padding: Pair = 0,
+        padding: Padding = 0,
         precision: str = "fp32",
         layout: str = "nchw",
         backend: str = "auto",
+        *,
+        bias: Any = None,
+        activation: str | None = None,
+        dilation: Pair = 1,
+        groups: int = 1,
     ) -> None:
-        for what, value, known in (
-            ("precision", precision, PRECISIONS),
-            ("layout", layout, LAYOUTS),
-            ("backend", backend, HOST_ARRAYS),
-        ):
-            if not isinstance(value, str) or value not in known:
-                raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(known)}")
-        self.precision, self.layout, self.backend = precision, layout, backend
-        self.filters, self._w = filters, view(filters, "filters")
-        check_dtype(self._w.descriptor, "filters", precision)
-        if self._w.descriptor.device is None:
-            self.filters = np.array(host_array(filters), order="C")
-            self._w = view(self.filters, "filters")
-        rows, columns = pair(stride, "stride", least=1)
-        if rows != columns:
-            raise ValueError(f"strides along rows and columns must be equal, not {rows} and {columns}")
-        self.stride, self.padding = rows, pair(padding, "padding", least=0)
-        self._terms = Terms(self.stride, self.padding, precision, layout)
-        self._kept: dict[Any, Prepared] = {}  # by the kernels that they are for
+        terms = terms_of(stride, padding, precision, layout, dilation, groups, activation)
+        self.kept = Kept(filters, bias, terms)
+        self._operation = Operation(terms, backend, self.kept)
 
     def __call__(self, x: Any, out: Any = None) -> Any:
         """The output for ``x``, in ``out`` if given."""
-        return self.compute(x, out, keep=True)
+        return self._operation(x, out)
 
-    def compute(self, x: Any, out: Any, *, keep: bool) -> Any:
-        """The same; ``keep`` says whether the filters will be used again."""
-        seen, to = view(x, "x"), None if out is None else view(out, "out")
-        call = call_of(self._terms, self._w.descriptor, seen.descriptor, None if to is None else to.descriptor)
+
+class Kept:
+    """Filters and bias of a Conv2d, and on each device what became of them."""
+
+    def __init__(self, filters: Any, bias: Any, terms: Terms) -> None:
+        self.w, self.bias = view(filters, "filters"), None if bias is None else view(bias, "bias", axes=1)
+        check_filters(self.w.descriptor, self.bias and self.bias.descriptor, terms)
+        self.arrays = filters, bias
+        self.asks = asks_for_gradient(filters) or asks_for_gradient(bias)
+        if self.w.descriptor.device is None:
+            self.arrays = np.array(host_array(filters), order="C"), bias
+            self.w = view(self.arrays[0], "filters")
+        if self.bias is not None and self.bias.descriptor.device is None:
+            self.arrays = self.arrays[0], np.array(host_array(bias), order="C")
+            self.bias = view(self.arrays[1], "bias", axes=1)
+        self._copies: dict[int, Prepared] = {}  # by device
+        self._prepared: dict[Any, Prepared] = {}  # by kernels
+
+    def copies(self, device: Gpu, lane: Lane) -> tuple[Prepared, bool]:
+        """Filters ``w`` without gaps, and ``bias``, on a device; whether they were enqueued on the lane just now."""
+        found = self._copies.get(device.number)
+        if found is not None:
+            wait_for(found, lane)
+            return found, False
+        stream = device.side if lane.life else lane.stream
+        arrays = {"w": self.w} | ({} if self.bias is None else {"bias": self.bias})
+        made = Prepared(device, {name: device.allocate(nbytes(each.descriptor)) for name, each in arrays.items()})
+        for (name, source), given in zip(arrays.items(), self.arrays, strict=False):
+            if source.descriptor.device is None:
+                device.upload(made.addresses[name], host_array(given), stream)
+            else:
+                device.join(source.stream, stream)
+                recipe = device.recipe(Lane(device, stream))
+                target = packed_descriptor(source.descriptor.shape, "nchw", source.descriptor.dtype, device.number)
+                device.add_copy(recipe, (source.address, source.descriptor), (made.addresses[name], target), (0, 0))
+                Packet(recipe, lane, ()).enqueue(())
+        made.order.end(stream)
+        wait_for(made, lane)
+        self._copies[device.number] = made
+        return made, True
+
+    def prepared(self, device: Gpu, lane: Lane, loaded: Loaded) -> tuple[Prepared, bool]:
+        """The filters as a rung wants them; whether they were enqueued on the lane just now."""
+        copies, new = self.copies(device, lane)
+        found = self._prepared.get(loaded.program.kernels)
+        if found is not None:
+            wait_for(found, lane)
+            return found, new
+        stream, sizes = device.side if lane.life else lane.stream, loaded.bound.prepared_bytes()
+        made = Prepared(device, {name: device.allocate(size) for name, size in sizes.items()})
+        recipe = device.recipe(Lane(device, stream))
+        values: dict[str, Value] = {**copies.addresses, **made.addresses}
+        device.add_launches(recipe, loaded.program, loaded.bound.preparation(), values, pdl=False)
+        Packet(recipe, lane, ()).enqueue(())
+        made.order.end(stream)
+        wait_for(made, lane)
+        self._prepared[loaded.program.kernels] = made
+        if len(self._prepared) > KEPT_FILTERS:
+            del self._prepared[next(iter(self._prepared))]
+        return made, True
+
+
+def wait_for(prepared: Prepared, lane: Lane) -> None:
+    """What comes next on a lane may use prepared arrays."""
+    if lane.life:
+        prepared.order.wait()
+    else:
+        prepared.order.begin(lane.stream)
+
+
+def nbytes(array: Descriptor) -> int:
+    """Bytes of an array's elements."""
+    return prod(array.shape) * array.itemsize
+
+
+def described(values: Any) -> tuple[Any, ...]:
+    """What a tensor's descriptor follows from."""
+    return values.shape, values.stride(), values.dtype, values.get_device(), values.data_ptr() % ALIGNMENT
+
+
+def asks_for_gradient(values: Any) -> bool:
+    """Whether an array is a tensor of torch that asks for its gradient."""
+    return values is not None and getattr(values, "requires_grad", False)
+
+
+def is_plain(values: Any) -> bool:
+    """Whether an array is a tensor of torch whose values are what its memory has, or None."""
+    return values is None or (type(values).__name__ in ("Tensor", "Parameter") and not values.is_neg())
+
+
+class Operation:
+    """A convolution but for its arrays, or with its filters: what it has met is kept, for calls with such arrays."""
+
+    def __init__(self, terms: Terms, backend: str, kept: Kept | None = None) -> None:
+        one_of(backend, "backend", HOST_ARRAYS)
+        self.terms, self.backend, self._kept = terms, backend, kept
+        self._packets: dict[Any, Packet] = {}
+        self._quick: dict[Any, tuple[Packet, Four | None, Four | None]] = {}
+
+    def __call__(self, x: Any, out: Any = None, w: Any = None, bias: Any = None) -> Any:
+        """The output for ``x``, in ``out`` if given."""
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(x, torch.Tensor):
+            return self.compute(x, out, w, bias)
+        kept = self._kept
+        asks = kept.asks if kept else asks_for_gradient(w) or asks_for_gradient(bias)
+        if torch.compiler.is_compiling() or (
+            torch.is_grad_enabled() and (x.requires_grad or asks or asks_for_gradient(out))
+        ):
+            from alexconv.library import torch_face
+
+            filters, added = kept.arrays if kept else (w, bias)
+            return torch_face.convolve(x, filters, added, out, self.terms)
+        number = x.get_device()
+        if number < 0 or x.is_neg() or not (is_plain(out) and (kept or (is_plain(w) and is_plain(bias)))):
+            return self.compute(x, out, w, bias)
+        return self._of_torch(torch, number, x, out, w, bias)
+
+    def _of_torch(self, torch: Any, number: int, x: Any, out: Any, w: Any, bias: Any) -> Any:
+        """A call with a tensor on a GPU: quickly, if there was one like it."""
+        stream = torch._C._cuda_getCurrentRawStream(number)
+        address, to, others = x.data_ptr(), 0, ()
+        key: Any = (number, x.shape, x.stride(), x.dtype, address % ALIGNMENT)
+        if out is not None:
+            to = out.data_ptr()
+            key += described(out)
+        if w is not None:
+            others = w.data_ptr(), 0 if bias is None else bias.data_ptr()
+            key += (out is None, *described(w), bias is None or described(bias))
+        device = _devices.get(number)
+        if device is None:
+            return self.compute(x, out, w, bias)
+        with device.lock:
+            key = device.lane(stream), key
+            found = self._quick.get(key)
+            if found is None or not found[0].usable() or device.streams.context() != device.context:
+                return self.compute(x, out, w, bias, quick=key)
+            packet, shape, strides = found
+            if out is None:
+                out = torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device)
+                to = out.data_ptr()
+            packet.enqueue((address, to, *others))
+        return out
+
+    def compute(self, x: Any, out: Any, w: Any = None, bias: Any = None, quick: Any = None) -> Any:
+        """The same for arrays of any library; ``quick`` is the key under which a tensor's call is kept."""
+        kept, seen, to = self._kept, view(x, "x"), None if out is None else view(out, "out")
+        filters = kept.w if kept else view(w, "filters")
+        added = kept.bias if kept else None if bias is None else view(bias, "bias", axes=1)
+        if not kept:
+            check_filters(filters.descriptor, added and added.descriptor, self.terms)
+        call = call_of(
+            *(self.terms, filters.descriptor, seen.descriptor),
+            None if to is None else to.descriptor,
+            None if added is None else added.descriptor,
+        )
         if seen.descriptor.device is None:
-            return self._of_host(x, out, call, keep=keep)
+            return self._of_host(x, out, call, *(kept.arrays if kept else (w, bias)))
         if self.backend not in DEVICE_ARRAYS:
             raise ValueError(
                 f"x lies on GPU {seen.descriptor.device}, but backend {self.backend} computes arrays in host memory"
             )
+        given = [] if kept else [each for each in (filters, added) if each is not None]
+        if any(each.descriptor.device is None for each in given):
+            return Operation(self.terms, self.backend, Kept(w, bias, self.terms)).compute(x, out)
         device = gpu(seen.descriptor.device)
         with device.lock, device.current():
             if to is None:
                 out, address = empty(x, call, device, seen.stream)
                 to = View(address, call.y, seen.stream)
-            device.join(to.stream, seen.stream)
+            for each in (to, *given):
+                device.join(each.stream, seen.stream)
             if call.N:
-                self._enqueue(device, call, seen.address, to.address, seen.stream, keep=keep)
+                packet = self.packet(device, call, seen.stream)
+                packet.enqueue((seen.address, to.address, filters.address, 0 if added is None else added.address))
+                if quick is not None:
+                    self._quick[quick] = packet, out.shape, out.stride()
             device.join(seen.stream, to.stream)
-            if seen.waits or to.waits or self._w.waits:
+            if any(each.waits for each in (seen, to, *given)):
                 device.wait(seen.stream)
         return out
 
-    def _enqueue(self, device: Gpu, call: "Call", x: int, y: int, stream: int, *, keep: bool) -> None:
-        """Puts a call of at least one image, with the addresses of its arrays, on a stream of the current device."""
-        space = device.workspace(workspace_key(device, call))
-        space.order.begin(stream)
-        prepared = self._kept.get(space.program.kernels)
-        if prepared is None:
-            prepared = self._prepared(device, space, stream, keep=keep)
-        else:
-            prepared.order.begin(stream)
-        if keep:
-            self._kept[space.program.kernels] = prepared
-            if len(self._kept) > KEPT_FILTERS:
-                del self._kept[next(iter(self._kept))]
-        device.convolve(space, View(x, call.x), prepared, View(y, call.y), self.padding, stream)
+    def packet(self, device: Gpu, call: "Call", stream: int) -> Packet:
+        """The launches of a call of at least one image, on a stream of the current device."""
+        numbers = device.lane(stream)
+        packet = self._packets.get((numbers, call))
+        if packet is not None and packet.usable():
+            return packet
+        lane = device.lane_of(numbers, stream)
+        with device.outside(lane):
+            packet, lasts = self._made(device, call, lane)
+        if lane.life:
+            lane.held.append(packet.kept)
+        if lasts:
+            if len(self._packets) >= KEPT_PACKETS:
+                self._packets.clear()
+                self._quick.clear()
+            self._packets[numbers, call] = packet
+        return packet
 
-    def _prepared(self, device: Gpu, space: Workspace, stream: int, *, keep: bool) -> Prepared:
-        """Filters in the form of the workspace's rung, in memory of their own or in the workspace's."""
-        into, w = None if keep else space.once, self._w
-        if w.descriptor.device is None:
-            values = np.ascontiguousarray(host_array(self.filters))
-            uploaded = Memory(device, values.nbytes)  # held until the preparation is enqueued; its end waits for it
-            device.upload(uploaded.address, values, stream)
-            w = device.packed(uploaded.address, w.descriptor, "nchw", w.descriptor.shape)
-            prepared = device.prepare(space, w, stream, into)
+    def _made(self, device: Gpu, call: "Call", lane: Lane) -> tuple[Packet, bool]:
+        """A new packet, and whether it may be used again: not if it follows the preparation of its filters."""
+        route = route_of(device, call)
+        wait = lane.life is not None or not IN_BACKGROUND
+        loaded = device.loaded(route.key, wait=wait) if route.key else None
+        if loaded is None or isinstance(loaded, Future):
+            packet, lasts = self._generic(device, call, lane)
+            packet.waits = loaded
+            return packet, lasts
+        kept, recipe = self._kept, device.recipe(lane, loaded.program)
+        if kept:
+            copies, _ = kept.copies(device, lane)
+            prepared, new = kept.prepared(device, lane, loaded)
+            values: dict[str, Value] = {**lane.addresses(loaded, {}), **copies.addresses, **prepared.addresses}
+            held: Any = (loaded, copies, prepared)
         else:
-            device.join(w.stream, stream)
-            prepared = device.prepare(space, w, stream, into)
-        if keep:
-            prepared.order.end(stream)
-        else:
-            space.once = prepared
-        return prepared
+            new, held = True, loaded
+            values = self._given_filters(device, call, lane, loaded, recipe)
+        before = call.conv.top - loaded.key.conv.top, call.conv.left - loaded.key.conv.left
+        device.add_rung(recipe, lane, loaded, (call.x, call.y), values, before, pdl=not new)
+        if route.finish:
+            device.add_finish(recipe, call.conv, call.N, values.get("bias", 0), (Symbol("y"), call.y))
+        return Packet(recipe, lane, held), not (kept and new)
 
-    def _of_host(self, x: Any, out: Any, call: "Call", *, keep: bool) -> Any:
+    @staticmethod
+    def _given_filters(device: Gpu, call: "Call", lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
+        """Appends the preparation of filters that each call gives; the addresses of what is not x and y."""
+        w, more = call.w, loaded.bound.prepared_bytes()
+        in_order = in_place(w, "nchw")
+        if not in_order:
+            more = {**more, "w": nbytes(w)}
+        values: dict[str, Value] = {"w": Symbol("w"), **lane.addresses(loaded, more)}
+        if call.bias is not None:
+            values["bias"] = Symbol("bias")
+        if not in_order:
+            target = packed_descriptor(w.shape, "nchw", w.dtype, device.number)
+            device.add_copy(recipe, (Symbol("w"), w), (values["w"], target), (0, 0))
+        device.add_launches(recipe, loaded.program, loaded.bound.preparation(), values, pdl=False)
+        return values
+
+    def _generic(self, device: Gpu, call: "Call", lane: Lane) -> tuple[Packet, bool]:
+        """The packet of the kernel that takes every shape."""
+        recipe, kept = device.recipe(lane), self._kept
+        w: tuple[Value, Descriptor] = Symbol("w"), call.w
+        bias: Value = 0 if call.bias is None else Symbol("bias")
+        held: Any = None
+        if kept:
+            held, _ = kept.copies(device, lane)
+            w = held.addresses["w"], packed_descriptor(call.w.shape, "nchw", call.w.dtype, device.number)
+            bias = held.addresses.get("bias", 0)
+        arrays = {"x": (Symbol("x"), call.x), "w": w, "y": (Symbol("y"), call.y)}
+        device.add_generic(recipe, call.conv, call.N, arrays, bias)
+        return Packet(recipe, lane, held), True
+
+    def _of_host(self, x: Any, out: Any, call: "Call", w: Any, bias: Any) -> Any:
         """The output of host arrays, of the same kind."""
         device = HOST_ARRAYS[self.backend]()
         planes = self._turned(host_array(x))
         if not call.N:
             y = np.empty(call.conv.y_shape(0), planes.dtype)
         elif device:
-            y = self._staged(device, planes, call, keep=keep)
+            y = self._staged(device, planes, call, w, bias)
         else:
-            y = self._on_host(planes, call)
+            w, bias = host_array(w), None if bias is None else host_array(bias)
+            y = on_host(planes, np.ascontiguousarray(w), bias, call)
         if out is None:
-            return like(x, y if self.layout == "nchw" else np.ascontiguousarray(y.transpose(TO_NHWC)))
+            turned = np.ascontiguousarray(y.transpose(TO_NHWC))
+            if self.terms.layout == "nhwc":
+                return like(x, turned)
+            return like(x, turned.transpose(TO_NCHW) if call.memory == "nhwc" and library_of(x) == "torch" else y)
         np.copyto(self._turned(host_array(out)), y)
         return out
 
     def _turned(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A view of an array with its axes as (N, C, H, W)."""
-        return values.transpose(TO_NCHW) if self.layout == "nhwc" else values
+        return values.transpose(TO_NCHW) if self.terms.layout == "nhwc" else values
 
-    def _on_host(self, x: npt.NDArray[Any], call: "Call") -> npt.NDArray[Any]:
-        """``[N][M][E][F]`` on the host executor."""
-        executor, (rows, columns), conv = host_executor(), self.padding, call.conv
-        choice = chosen(executor, conv, len(x), self.precision, call.memory)
-        rung = choice.rung
-        cut = plan_on(executor, rung, conv, len(x), choice.constants)
-        planes = np.zeros(rung.x_shape(conv, len(x)), x.dtype)
-        inner = to_study(planes, rung.layout)[:, :, rows : conv.H - rows, columns : conv.W - columns]
-        np.copyto(inner, x)
-        w = np.ascontiguousarray(host_array(self.filters))
-        opened = executor.open(executor.load(cut.bound), cut, planes, w, TRANSFERS["pageable"])
-        try:
-            return np.ascontiguousarray(to_study(opened.outputs(), rung.layout))
-        finally:
-            opened.close()
-
-    def _staged(self, device: Gpu, x: npt.NDArray[Any], call: "Call", *, keep: bool) -> npt.NDArray[Any]:
+    def _staged(self, device: Gpu, x: npt.NDArray[Any], call: "Call", w: Any, bias: Any) -> npt.NDArray[Any]:
         """``[N][M][E][F]`` on a GPU, of as many images at a time as are no more than a share of its memory."""
         N, C, H, W = x.shape
         y = np.empty(call.conv.y_shape(N), x.dtype)
+        terms = self.terms._replace(layout="nchw")
+        operation = self._staging if self._kept else Operation(terms, self.backend, Kept(w, bias, terms))
         stream = int(device.executor.stream.handle)
         with device.lock, device.current():
             image_bytes = (C * H * W + prod(y.shape[1:])) * x.itemsize
@@ -238,12 +426,44 @@ class Conv2d:
                 device.upload(staged_x.address, values, stream)
                 source = device.packed(staged_x.address, call.x, call.memory, (len(part), C, H, W))
                 to = device.packed(staged_y.address, call.x, "nchw", call.conv.y_shape(len(part)))
-                piece = call_of(
-                    self._terms._replace(layout="nchw"), self._w.descriptor, source.descriptor, to.descriptor
-                )
-                self._enqueue(device, piece, source.address, to.address, stream, keep=keep)
+                piece = call_of(terms, call.w, source.descriptor, to.descriptor, call.bias)
+                operation.packet(device, piece, stream).enqueue((source.address, to.address, 0, 0))
                 device.download(y[first : first + images], staged_y.address, stream)
         return y
+
+    @cached_property
+    def _staging(self) -> "Operation":
+        """The same operation on arrays in nchw."""
+        return Operation(self.terms._replace(layout="nchw"), self.backend, self._kept)
+
+
+def operation_of(*arguments: Any) -> Operation:
+    """The operation for terms as ``conv2d`` is given them, kept; raises ValueError."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_compiling():  # which looks into what is called
+        return new_operation(*arguments)
+    try:
+        hash(arguments)
+    except TypeError:
+        return new_operation(*arguments)
+    return kept_operation(*arguments)
+
+
+def new_operation(
+    stride: Pair,
+    padding: Padding,
+    precision: str,
+    layout: str,
+    backend: str,
+    activation: str | None,
+    dilation: Pair,
+    groups: int,
+) -> Operation:
+    """The operation for such terms; raises ValueError."""
+    return Operation(terms_of(stride, padding, precision, layout, dilation, groups, activation), backend)
+
+
+kept_operation = lru_cache(maxsize=256, typed=True)(new_operation)
 
 
 class DeviceArray:
@@ -280,123 +500,6 @@ class DeviceArray:
         return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides).copy()
 
 
-class Terms(NamedTuple):
-    """What a Conv2d is given besides its arrays."""
-
-    stride: int
-    padding: tuple[int, int]
-    precision: str
-    layout: str
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """What all calls have in common whose arrays have the same descriptors.
-
-    ``conv`` includes the padding.  ``x`` and ``y`` are input and output with their axes as (N, C, H, W); ``memory`` is
-    the layout that x lies in.
-    """
-
-    terms: Terms
-    conv: Conv
-    N: int
-    memory: str
-    x: Descriptor
-    y: Descriptor
-
-
-@lru_cache(maxsize=KEPT_CALLS)
-def call_of(terms: Terms, w: Descriptor, x: Descriptor, out: Descriptor | None) -> Call:
-    """The call for such arrays; without ``out``, for a new one without gaps.
-
-    Raises ValueError where they do not fit each other or the precision.
-    """
-    check_dtype(x, "x", terms.precision)
-    seen = study_order(x, terms.layout)
-    conv, N, memory = conv_of(terms, w, seen), x.shape[0], memory_of(seen)
-    shape = conv.y_shape(N)
-    if out is None:
-        order = "nhwc" if terms.layout == "nhwc" else memory
-        y = packed_descriptor(shape, order, x.dtype, x.device)  # aligned: a GPU's allocators do more than ALIGNMENT
-        return Call(terms, conv, N, memory, seen, y)
-    check_dtype(out, "out", terms.precision)
-    check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
-    return Call(terms, conv, N, memory, seen, study_order(out, terms.layout))
-
-
-def study_order(array: Descriptor, layout: str) -> Descriptor:
-    """An array in a layout with its axes as (N, C, H, W)."""
-    return array.permuted(TO_NCHW) if layout == "nhwc" else array
-
-
-def check_dtype(array: Descriptor, what: str, precision: str) -> None:
-    """Raises ValueError for an array of another type than the precision's."""
-    wanted = DTYPES[precision]
-    if array.dtype != wanted:
-        raise ValueError(f"{what} is {array.dtype}, but precision {precision} takes {wanted}")
-
-
-def conv_of(terms: Terms, w: Descriptor, x: Descriptor) -> Conv:
-    """The shape, padding included; raises ValueError where x and filters do not fit each other."""
-    _, C, H, W = x.shape
-    M, channels, R, S = w.shape
-    if min(*w.shape, C, H, W) < 1:
-        raise ValueError(f"an array is empty: x has shape {x.shape}, the filters {w.shape}")
-    if channels != C:
-        raise ValueError(f"x has {C} channels, the filters have {channels}")
-    rows, columns = H + 2 * terms.padding[0], W + 2 * terms.padding[1]
-    if rows < R or columns < S:
-        raise ValueError(f"a filter of {R} x {S} is larger than the padded plane of {rows} x {columns}")
-    if x.device != w.device and w.device is not None:
-        raise ValueError(f"x lies {place(x)}, the filters {place(w)}")
-    return Conv(C=C, H=rows, W=columns, M=M, R=R, S=S, U=terms.stride)
-
-
-def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:
-    """Raises ValueError where an output of that shape cannot go there."""
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}, the output has {shape}")
-    if out.device != x.device:
-        raise ValueError(f"x lies {place(x)}, out {place(out)}")
-    if not out.writable:
-        raise ValueError("out is read-only")
-    if overlaps(out):
-        raise ValueError(f"out has several elements in one place, or may have: its strides are {out.strides}")
-
-
-def overlaps(array: Descriptor) -> bool:
-    """Whether two elements may have one place: unless each step is longer than all that lies within it."""
-    reach = 0
-    for step, extent in sorted((abs(step), extent) for step, extent in zip(array.strides, array.shape, strict=True)):
-        if extent > 1 and step <= reach:
-            return True
-        reach += step * (extent - 1)
-    return False
-
-
-def pair(value: Pair, what: str, least: int) -> tuple[int, int]:
-    """One whole number or two, for rows and columns; raises ValueError."""
-    one = isinstance(value, int) or not isinstance(value, Sequence)  # the first is quicker to ask
-    given: Any = (value, value) if one else value
-    try:
-        numbers = [operator.index(number) for number in given]
-    except TypeError:
-        numbers = []
-    if len(numbers) != 2 or min(numbers) < least:
-        raise ValueError(f"{what} is a whole number of {least} or more, or two of them, not {value!r}")
-    return numbers[0], numbers[1]
-
-
-def place(array: Descriptor) -> str:
-    """Where an array is, in words."""
-    return "in host memory" if array.device is None else f"on GPU {array.device}"
-
-
-def memory_of(array: Descriptor) -> str:
-    """The layout that an array's memory is in; nchw if none or both."""
-    return "nhwc" if array.lies("nhwc") and not array.lies("nchw") else "nchw"
-
-
 def empty(x: Any, call: Call, device: Gpu, stream: int) -> tuple[Any, int]:
     """A new array on the device for a call's output, of the library of ``x`` if that is torch or CuPy; its address.
 
@@ -428,30 +531,50 @@ def like(x: Any, y: npt.NDArray[Any]) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def chosen(on: Gpu | HostExecutor, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice:
-    """The rung for N images that lie in ``memory``'s order.
+def chosen(device: Gpu, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice | None:
+    """The rung for N images that lie in ``memory``'s order; None where none takes the layer, or none fits."""
+    for name in (precision, *PRECISIONS[precision].stricter):  # a stricter one serves, too
+        for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
+            if choice := auto.choose(device.executor, conv, N, name, layout, print_to_stderr, device.budget()):
+                return choice
+    return None
 
-    Raises MissingTool if there is none, OutOfMemory if none fits.
+
+@dataclass(frozen=True)
+class Route:
+    """How a device computes a call: with a rung, or without a key by the kernel that takes every shape.
+
+    ``finish`` says that bias and ReLU come after the rung.
     """
-    executor, budget = (on.executor, on.budget()) if isinstance(on, Gpu) else (on, on.memory_budget())
-    for most in (budget, sys.maxsize):
-        for name in (precision, *PRECISIONS[precision].stricter):  # a stricter one serves, too
-            for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
-                choice = auto.choose(executor, conv, N, name, layout, print_to_stderr, most)
-                if choice and most > budget:
-                    raise OutOfMemory(f"{choice.rung.name}: {auto.misfit(executor, choice, conv, N, budget)}")
-                if choice:
-                    return choice
-    raise MissingTool(f"no rung of precision {precision} takes {conv} with N={N} here: {executor.describe()}")
+
+    key: WorkspaceKey | None
+    finish: bool = False
 
 
 @lru_cache(maxsize=KEPT_CALLS)
-def workspace_key(device: Gpu, call: Call) -> WorkspaceKey:
-    """What the device computes for a call; raises as ``chosen`` does."""
-    choice = chosen(device, call.conv, call.N, call.terms.precision, call.memory)
-    x_in_place = call.terms.padding == (0, 0) and in_place(call.x, choice.rung.layout)
+def route_of(device: Gpu, call: Call) -> Route:
+    """What the device computes for a call.
+
+    A rung that takes the whole layer, unless one that is as fast as any takes only its products, over a plane with its
+    padding in memory.
+    """
+    precision, plain = call.terms.precision, replace(call.conv.with_border(), bias=False, relu=False)
+    convs = [call.conv] if plain == call.conv else [call.conv, plain]
+    choices = [chosen(device, conv, call.N, precision, call.memory) for conv in convs]
+    found = [(choice, conv) for choice, conv in zip(choices, convs, strict=True) if choice]
+    if not found:
+        return Route(None)
+    choice, conv = min(found, key=lambda each: rank(device, each[0], plain, call.N))
+    x_in_place = conv.padding == call.conv.padding and in_place(call.x, choice.rung.layout)
     y_in_place = in_place(call.y, choice.rung.layout)
-    return WorkspaceKey(choice.rung.name, tuple(choice.constants.items()), call.conv, call.N, x_in_place, y_in_place)
+    key = WorkspaceKey(choice.rung.name, tuple(choice.constants.items()), conv, call.N, x_in_place, y_in_place)
+    return Route(key, finish=(conv.bias, conv.relu) != (call.conv.bias, call.conv.relu))
+
+
+def rank(device: Gpu, choice: auto.Choice, conv: Conv, N: int) -> int:
+    """How far down a choice is in what ``auto`` prefers for a layer; what was measured is in front."""
+    names = auto.preferences(device.executor, conv, N, choice.rung.precision)
+    return -1 if choice.measured else names.index(choice.rung.name) if choice.rung.name in names else len(names)
 
 
 _devices: dict[int, Gpu] = {}
@@ -482,9 +605,3 @@ HOST_ARRAYS: dict[str, Callable[[], Gpu | None]] = {
     "host": lambda: None,
 }
 DEVICE_ARRAYS = ("auto", "cuda")
-
-
-@cache
-def host_executor() -> HostExecutor:
-    """The host executor; raises MissingTool without a C++ compiler."""
-    return HostExecutor()

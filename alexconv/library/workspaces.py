@@ -1,46 +1,55 @@
 """Rungs on arrays and streams of other libraries.
 
 PyCUDA launches and allocates in threads that have pushed its context, and on its own streams only; so memory and events
-are cuda-bindings' here, and kernels are launched on the stream that the caller names, without waiting.  What a call
-needs besides the caller's arrays, its workspace, is kept for the next call of the same kind, up to KEPT_SHARE of the
-device's memory.  A workspace serves one call after the other: an event makes a call on another stream wait for the last
-one.
+are cuda-bindings' here, and kernels are launched on the stream that the caller names, without waiting.
+
+What calls need besides the caller's arrays belongs to a *lane*: a stream, or its part of a graph that is captured.
+Calls on a lane follow each other, so they share scratch memory, whatever their shapes; calls on different lanes share
+none, so neither events nor waits order them.  The lane of a captured graph lasts as long as the graph.
 """
 
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from math import ceil, gcd, prod
+from functools import cached_property, partial
+from math import ceil, gcd
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from alexconv.compiling import nvcc
+from alexconv.compiling.compiled import is_compiled
 from alexconv.errors import OutOfMemory
-from alexconv.executors.cuda.bindings import PackedLaunch, answer, require_bindings
+from alexconv.executors.cuda import native
+from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.cuda.kernels import Kernels
 from alexconv.executors.cuda.program import CudaProgram
+from alexconv.executors.cuda.tensor_maps import TensorMaps
 from alexconv.executors.interface import NAN_BYTE
-from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import Rung
-from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, in_place, packed_descriptor
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Rung, TensorMap
+from alexconv.library import generic
+from alexconv.library.arrays import ALIGNMENT, Descriptor, Four, View, packed_descriptor
+from alexconv.library.packets import MapOf, Recipe, Symbol, Value, arguments
+from alexconv.machine import cores
+from alexconv.messages import print_to_stderr
 from alexconv.planning.planner import DoesNotFit, Plan, plan_on
 from alexconv.shapes import Conv
 
-COPY_SOURCE = Path(__file__).with_name("copy.cu")
 KEPT_SHARE = 0.25  # of the device's memory, for workspaces
-MOST_WORKSPACES = 256
-MOST_MAPS = 1024  # tensor maps of a workspace: one for each address that it has met
-MOST_COPIES = 1024  # launches of copiers that are kept, one for each pair of descriptors
-BLOCK = 256  # threads of copy_elements
-TILE, TILE_ROWS = 32, 8  # of copy_transposed; as in copy.cu
-LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
+MOST_LANES = 256
+MOST_PROGRAMS = 512
+MOST_MAPS = 1024  # tensor maps of a lane: one for each address that it has met
+UNCAPTURED = (0, 1)  # streams that no capture can be on: the default stream by its two names
+LONG = "alexconv: compiling {}; once on this machine"
 
 
 class Memory:
@@ -76,6 +85,10 @@ class StreamOrder:
         """What comes next waits for what is on the stream now."""
         answer(self._driver.cuEventRecord(self._event, stream), "an event")
 
+    def wait(self) -> None:
+        """Waits here for what came before."""
+        answer(self._driver.cuEventSynchronize(self._event), "an event")
+
 
 @dataclass(frozen=True)
 class WorkspaceKey:
@@ -95,37 +108,23 @@ class WorkspaceKey:
 
 
 class Prepared:
-    """Filters in the form that a rung wants, kept as long as this object."""
+    """Filters in the form that a rung wants, and what that has of its bias, kept as long as this object."""
 
     def __init__(self, device: "Gpu", arrays: dict[str, Memory]) -> None:
         self.arrays, self.order = arrays, StreamOrder(device)
         self.addresses = {name: memory.address for name, memory in arrays.items()}
 
 
-@dataclass
-class Workspace:
-    """What calls with one key share: program, plan, and the arrays that are not the caller's, by name.
+@dataclass(frozen=True)
+class Loaded:
+    """A key's kernels on the device, and how its batch is cut.
 
-    ``key`` is the one that was asked for, or it without arrays in place where pieces would not be aligned.  ``once``
-    has the filters of the last call that kept none of its own.
+    ``key`` is the one that was asked for, or it without arrays in place where pieces would not be aligned.
     """
 
     key: WorkspaceKey
     program: CudaProgram
     plan: Plan
-    arrays: dict[str, Memory]
-    order: StreamOrder
-    once: Prepared | None = None
-
-    @cached_property
-    def pieces(self) -> list[tuple[int, int]]:
-        """First image and the one after the last, of each piece."""
-        return self.plan.pieces
-
-    @cached_property
-    def addresses(self) -> dict[str, int]:
-        """Where the arrays are."""
-        return {name: memory.address for name, memory in self.arrays.items()}
 
     @property
     def bound(self) -> BoundRung:
@@ -140,11 +139,103 @@ class Workspace:
             sizes["w"] = self.bound.filter_bytes()
         return sizes
 
+    @cached_property
+    def scratch(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Bytes of the arrays that other calls may overwrite, and of those that they may not."""
+        in_place = {"x": self.key.x_in_place, "y": self.key.y_in_place}
+        sizes = self.bound.piece_bytes(self.plan.images_per_piece)
+        lasting = {array.name for array in self.bound.rung.scratch if array.lasting}
+        shared = {name: size for name, size in sizes.items() if name not in lasting and not in_place.get(name)}
+        return shared, {name: sizes[name] for name in lasting}
+
+
+class Lane:
+    """A stream's workspaces; with ``life``, of a graph that is captured on it.
+
+    ``generation`` changes when addresses do that packets have; ``held`` is what a graph uses until it ends.
+    """
+
+    def __init__(self, device: "Gpu", stream: int, life: native.GraphLife | None = None) -> None:
+        self.stream, self.life, self.generation = stream, life, 0
+        self.held: list[Any] = []
+        self._device = device
+        self._shared: Memory | None = None
+        self._lasting: dict[WorkspaceKey, dict[str, Memory]] = {}
+        self._maps: dict[int, TensorMaps] = {}  # by program
+        self._programs: list[CudaProgram] = []  # whose numbers are used
+
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        once = self.once.arrays.values() if self.once else ()
-        return sum(memory.nbytes for memory in (*self.arrays.values(), *once))
+        lasting = [memory for arrays in self._lasting.values() for memory in arrays.values()]
+        return sum(memory.nbytes for memory in (*filter(None, [self._shared]), *lasting))
+
+    def addresses(self, loaded: Loaded, more: Mapping[str, int]) -> dict[str, int]:
+        """Where a call's arrays are that are not the caller's, those of ``more`` bytes too; raises OutOfMemory."""
+        shared, lasting = loaded.scratch
+        found, places, end = {}, {}, 0
+        for name, nbytes in {**shared, **more}.items():
+            places[name], end = end, end + ceil(max(nbytes, 1) / 256) * 256
+        base = self.reserve(end)
+        found = {name: base + place for name, place in places.items()}
+        kept = self._lasting.get(loaded.key)
+        if kept is None and lasting:
+            kept = {name: self._device.allocate_or_make_room(nbytes, self) for name, nbytes in lasting.items()}
+            for memory in kept.values():
+                self._device.fill(memory, self)
+            self._lasting[loaded.key] = kept
+        return found | {name: memory.address for name, memory in (kept or {}).items()}
+
+    def reserve(self, nbytes: int) -> int:
+        """Address of at least so many bytes, which each call may overwrite."""
+        if not nbytes:
+            return 0
+        if self._shared is None or self._shared.nbytes < nbytes:
+            if self.life:
+                self.held.append(self._shared)
+            self._shared = None  # freed before the next is allocated
+            self.generation += 1
+            self._shared = self._device.allocate_or_make_room(nbytes, self)
+        return self._shared.address
+
+    def map_address(self, program: CudaProgram, wanted: MapOf, array: int) -> int:
+        """Address of a tensor map on the device, made if it is not there."""
+        if sum(map(len, self._maps.values())) >= MOST_MAPS and not self.life:
+            self.generation += 1  # packets are made again, and with them maps
+            self._maps, self._programs = {}, []
+        maps = self._maps.get(id(program))
+        if maps is None:
+            self._programs.append(program)
+            maps = self._maps[id(program)] = TensorMaps(MapMemory(self._device, self))
+        return maps.address(self.stream, wanted.tensor_map, wanted.problem, array)
+
+
+@dataclass(frozen=True)
+class MapMemory:
+    """Where a lane's tensor maps lie."""
+
+    device: "Gpu"
+    lane: Lane
+
+    def allocate(self, nbytes: int) -> Memory:
+        """New memory."""
+        return Memory(self.device, nbytes)
+
+    def upload(self, address: int, values: npt.NDArray[Any], stream: int) -> None:
+        """Copies an array there before what comes next on the lane; at once where a graph is captured."""
+        self.device.upload(address, values, self.device.side if self.lane.life else stream)
+        if self.lane.life:
+            self.device.wait(self.device.side)
+
+
+class LibraryExecutor(CudaExecutor):
+    """The executor for other libraries' arrays, on any of whose streams a rung may run."""
+
+    def unsuited(self, rung: Rung) -> str | None:
+        """Why this GPU cannot run the rung, or None."""
+        if rung.constant_symbol:
+            return "has its filters in constant memory, of which all streams have one"
+        return super().unsuited(rung)
 
 
 class Gpu:
@@ -154,12 +245,15 @@ class Gpu:
         self.driver = require_bindings("a convolution of other libraries' arrays")
         self.number = number
         self.lock = threading.RLock()
-        self.executor = CudaExecutor(number)
+        self.executor = LibraryExecutor(number)
         self.executor.leave()  # PyCUDA ends the process when a thread ends with a context on its stack
         assert self.executor.context  # there are bindings
         self.current = self.executor.context.current
-        self._workspaces: OrderedDict[WorkspaceKey, Workspace] = OrderedDict()
-        self._copy_launch = lru_cache(maxsize=MOST_COPIES)(self._packed_copy)
+        self.context = self.executor.context.number
+        self.streams = native.Streams()
+        self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()  # by numbers of stream and capture
+        self._programs: OrderedDict[WorkspaceKey, Loaded] = OrderedDict()
+        self._building: dict[Path, Future[None]] = {}  # by cubin
 
     def allocate(self, nbytes: int) -> Memory:
         """Memory of its own; raises OutOfMemory."""
@@ -167,7 +261,7 @@ class Gpu:
 
     def free(self, address: int) -> None:
         """Gives memory back; waits for the device."""
-        with self.current():
+        with self.current(), native.relaxed():  # it may happen at any time, and during anybody's capture
             self.driver.cuMemFree(address)
 
     def join(self, before: int, stream: int) -> None:
@@ -192,29 +286,111 @@ class Gpu:
         answer(self.driver.cuStreamSynchronize(stream), "a copy from the GPU")
 
     @cached_property
+    def side(self) -> int:
+        """A stream of its own, for what may not be captured."""
+        flag = self.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self._side = answer(self.driver.cuStreamCreate(flag), "a stream")
+        return int(self._side)
+
+    def fill(self, memory: Memory, lane: Lane) -> None:
+        """Memory is as new for what comes next on a lane."""
+        stream = self.side if lane.life else lane.stream
+        answer(self.driver.cuMemsetD8Async(memory.address, NAN_BYTE, memory.nbytes, stream), "filling scratch arrays")
+        if lane.life:
+            self.wait(stream)
+
+    @cached_property
     def kept_bytes(self) -> int:
         """Bytes that workspaces may have together."""
         return int(self.executor.gpu.total_memory() * KEPT_SHARE)
 
     def budget(self) -> int:
         """Bytes that a call may take: what is free, or could be, but no more than workspaces may have."""
-        kept = sum(workspace.nbytes for workspace in self._workspaces.values())
         with self.current():
-            return min(self.executor.memory_budget() + kept, self.kept_bytes)
+            return min(self.executor.memory_budget() + self._kept(), self.kept_bytes)
 
-    def workspace(self, key: WorkspaceKey) -> Workspace:
-        """The workspace for a key, as it was left or new; raises OutOfMemory where none fits."""
-        kept = self._workspaces.get(key)
+    def _kept(self) -> int:
+        return sum(lane.nbytes for lane in self._lanes.values() if lane.life is None)
+
+    def lane(self, stream: int) -> tuple[int, int]:
+        """Numbers of a stream and of the capture that it is in."""
+        if stream in UNCAPTURED:
+            return 0, 0
+        return self.streams.number(stream), self.streams.capture(stream)
+
+    def lane_of(self, numbers: tuple[int, int], stream: int) -> Lane:
+        """The lane with those numbers, as it was left or new."""
+        found = self._lanes.get(numbers)
+        if found is None:
+            for key in [key for key, lane in self._lanes.items() if lane.life and lane.life.ended()]:
+                del self._lanes[key]
+            while len(self._lanes) >= MOST_LANES and self._drop_lane(but=None):
+                pass
+            life = native.GraphLife(self.streams.graph()) if numbers[1] else None
+            found = self._lanes[numbers] = Lane(self, stream, life)
+        elif found.life is None:
+            self._lanes.move_to_end(numbers)
+        return found
+
+    def _drop_lane(self, but: Lane | None) -> bool:
+        """Drops the workspaces of the stream that was not used for the longest time; whether there was one."""
+        for key, lane in self._lanes.items():
+            if lane is not but and lane.life is None:
+                lane.generation += 1
+                del self._lanes[key]
+                return True
+        return False
+
+    def allocate_or_make_room(self, nbytes: int, lane: Lane) -> Memory:
+        """Memory for a lane, for which others are dropped if need be; raises OutOfMemory."""
+        while self._kept() + nbytes > self.kept_bytes and self._drop_lane(but=lane):
+            pass
+        try:
+            return Memory(self, nbytes)
+        except OutOfMemory:
+            while self._drop_lane(but=lane):
+                pass
+            return Memory(self, nbytes)
+
+    def loaded(self, key: WorkspaceKey, *, wait: bool) -> Loaded | Future[None]:
+        """A key's kernels; while they compile, and unless the caller waits, what they are compiled by.
+
+        Raises OutOfMemory where no piece of the batch fits, and CompileError.
+        """
+        kept = self._programs.get(key)
         if kept is not None:
-            self._workspaces.move_to_end(key)
-            if len(kept.program.maps) < MOST_MAPS:
-                return kept
-            del self._workspaces[key], kept
-        made = self._made(key)
-        self._workspaces[key] = made
+            self._programs.move_to_end(key)
+            return kept
+        plan, planned = self._planned(key)
+        building = self.build(plan.bound)
+        if building is not None:
+            if not wait:
+                return building
+            building.result()
+        kernels = self.executor.kernels(plan.bound)
+        made = self._programs[key] = Loaded(planned, CudaProgram(self.executor, plan.bound, kernels, self), plan)
+        if len(self._programs) > MOST_PROGRAMS:
+            self._programs.popitem(last=False)
         return made
 
-    def _made(self, key: WorkspaceKey) -> Workspace:
+    def build(self, bound: BoundRung) -> "Future[None] | None":
+        """What compiles a rung in the background, or None once the cache has it; raises CompileError."""
+        executor = self.executor
+        path = nvcc.cubin_path(bound.rung.path, bound.macros, executor.arch)
+        with self.lock:
+            building = self._building.get(path)
+            if building is None:
+                if is_compiled(path):
+                    return None
+                building = self._building[path] = COMPILERS.submit(executor.build, bound)
+            elif building.done():
+                building.result()
+                del self._building[path]
+                return None
+        return building
+
+    def _planned(self, key: WorkspaceKey) -> tuple[Plan, WorkspaceKey]:
+        """How the batch is cut, and the key, without arrays in place where its pieces would not be aligned."""
         rung, conv, constants = key.rung, key.conv, dict(key.constants)
         try:
             plan = plan_on(self.executor, rung, conv, key.N, constants, self.budget())
@@ -226,124 +402,139 @@ class Gpu:
             if plan.images_per_piece > aligned:
                 plan = replace(plan, images_per_piece=plan.images_per_piece // aligned * aligned)
             elif key.x_in_place or key.y_in_place:
-                return self._made(replace(key, x_in_place=False, y_in_place=False))
-        in_place = {"x": key.x_in_place, "y": key.y_in_place}
-        sizes = {
-            name: size for name, size in plan.bound.piece_bytes(plan.images_per_piece).items() if not in_place.get(name)
-        }
-        program = CudaProgram(self.executor, plan.bound, self.executor.kernels(plan.bound), self)
-        self._make_room(sum(sizes.values()))
-        try:
-            arrays = self._allocated(sizes)
-        except OutOfMemory:
-            self._workspaces.clear()
-            arrays = self._allocated(sizes)
-        for memory in arrays.values():  # some rungs count on scratch that either is new or as they left it
-            answer(self.driver.cuMemsetD8Async(memory.address, NAN_BYTE, memory.nbytes, 0), "filling scratch arrays")
-        answer(self.driver.cuStreamSynchronize(0), "filling scratch arrays")
-        return Workspace(key, program, plan, arrays, StreamOrder(self))
-
-    def _allocated(self, sizes: Mapping[str, int]) -> dict[str, Memory]:
-        return {name: Memory(self, nbytes) for name, nbytes in sizes.items()}
-
-    def _make_room(self, nbytes: int) -> None:
-        """Drops the workspaces that were not used for the longest time, until ``nbytes`` more bytes are allowed."""
-        kept = sum(workspace.nbytes for workspace in self._workspaces.values())
-        while self._workspaces and (kept + nbytes > self.kept_bytes or len(self._workspaces) >= MOST_WORKSPACES):
-            _, dropped = self._workspaces.popitem(last=False)
-            kept -= dropped.nbytes
+                return self._planned(replace(key, x_in_place=False, y_in_place=False))
+        return plan, key
 
     @cached_property
     def copiers(self) -> dict[int, Kernels]:
         """The kernels of copy.cu by bytes of an element."""
-        cubins = {size: nvcc.compile_cubin(COPY_SOURCE, {"ELEMENT_BYTES": size}, self.executor.arch) for size in (2, 4)}
-        return {size: self.executor.bound_kernels(cubin) for size, cubin in cubins.items()}
+        return self._of_source(generic.COPY_SOURCE)
 
-    def copy(self, source: View, target: View, border: tuple[int, int], stream: int) -> None:
-        """Enqueues a copy of planes into the middle of a target with zeros in its border of rows and columns."""
-        self._copy_launch(source.descriptor, target.descriptor, border).enqueue(
-            stream, (source.address, target.address)
-        )
+    @cached_property
+    def generic(self) -> dict[int, Kernels]:
+        """The kernels of generic.cu by bytes of an element."""
+        return self._of_source(generic.GENERIC_SOURCE)
 
-    def _packed_copy(self, source: Descriptor, target: Descriptor, border: tuple[int, int]) -> PackedLaunch:
-        """The launch of a copy; its first parameters are the addresses."""
-        if border == (0, 0) and all(
-            array.strides[2] == array.shape[3] * array.strides[3] for array in (source, target)
-        ):
-            source, target = (one_row(array) for array in (source, target))
-        margins = dict(zip("NCHW", (0, 0, *border), strict=True))
-        axes = {
-            name: (extent, step, source_step, margins[name], count)
-            for name, extent, step, source_step, count in zip(
-                "NCHW", target.shape, target.strides, source.strides, source.shape, strict=True
-            )
+    def load_generic(self) -> None:
+        """Loads the kernels that take every shape, compiled if the cache lacks them."""
+        for kernels in (self.copiers, self.generic):
+            assert kernels
+
+    def _of_source(self, source: Path) -> dict[int, Kernels]:
+        arch, defines = self.executor.arch, [{"ELEMENT_BYTES": size} for size in (2, 4)]
+        if not all(is_compiled(nvcc.cubin_path(source, each, arch)) for each in defines):
+            print_to_stderr(LONG.format(f"kernels for any shape ({source.name})"))
+        cubins = COMPILERS.map(lambda each: nvcc.compile_cubin(source, each, arch), defines)
+        return {
+            each["ELEMENT_BYTES"]: self.executor.bound_kernels(cubin)
+            for each, cubin in zip(defines, cubins, strict=True)
         }
-        outer, middle, inner = sorted("CHW", key=lambda name: (axes[name][1], axes[name][0]), reverse=True)
-        along = min("CHW", key=lambda name: (axes[name][4] == 1, abs(axes[name][2])))  # neighbours in the source
-        addresses = [[0], [0]]
-        kernels = self.copiers[source.itemsize]
-        if along != inner and min(axes[along][0], axes[inner][0]) >= LEAST_TRANSPOSED:
-            (other,) = {outer, middle} - {along}
-            tiles = ceil(axes[along][0] / TILE) * ceil(axes[inner][0] / TILE)
-            grid = target.shape[0] * axes[other][0] * tiles, 1, 1
-            parameters = [*addresses, *(axes[name] for name in ("N", other, along, inner))]
-            return kernels.packed("copy_transposed", grid, (TILE, TILE_ROWS, 1), 0, parameters)
-        blocks = ceil(prod(target.shape[1:]) / BLOCK)
-        parameters = [*addresses, *(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
-        return kernels.packed("copy_elements", (target.shape[0] * blocks, 1, 1), (BLOCK, 1, 1), 0, parameters)
 
     def packed(self, memory: int, like: Descriptor, layout: str, shape: Four) -> View:
         """An array of this device without gaps."""
         return View(memory, packed_descriptor(shape, layout, like.dtype, self.number))
 
-    def prepare(self, space: Workspace, w: View, stream: int, into: Prepared | None = None) -> Prepared:
-        """Enqueues the preparation of filters for a workspace's rung, into the memory of others if there is some.
+    # Packets
 
-        The workspace's order has begun on the stream, as for ``convolve``.
-        """
-        sizes = space.prepared_sizes
-        if not in_place(w.descriptor, "nchw"):
-            sizes = {**sizes, "w": space.bound.filter_bytes()}
-        prepared = into if into and into.arrays.keys() == sizes.keys() else Prepared(self, self._allocated(sizes))
-        addresses = {"w": w.address, **prepared.addresses}
-        if "w" in sizes:
-            self.copy(w, self.packed(addresses["w"], w.descriptor, "nchw", w.descriptor.shape), (0, 0), stream)
-        space.program.prepare(addresses, stream)
-        return prepared
+    def recipe(self, lane: Lane, program: CudaProgram | None = None) -> Recipe:
+        """An empty packet for a lane."""
+        return Recipe(lane.stream, partial(lane.map_address, program))
 
-    def convolve(
-        self, space: Workspace, x: View, prepared: Prepared, y: View, border: tuple[int, int], stream: int
+    def add_copy(
+        self,
+        recipe: Recipe,
+        source: tuple[Value, Descriptor],
+        target: tuple[Value, Descriptor],
+        before: tuple[int, int],
     ) -> None:
-        """Enqueues a call on the arrays of a caller: ``y`` becomes the convolution of ``x`` with the filters.
+        """Appends a copy of planes into a target with zeros around them; ``before`` are those before the planes."""
+        entry, grid, block, words = generic.copy(source[1], target[1], before)
+        function = self.copiers[source[1].itemsize].function(entry, 0)
+        recipe.add(function, grid, block, 0, [source[0], target[0], *words])
 
-        The workspace's order has begun on the stream, which waits for the filters; it ends here.
+    def add_generic(
+        self, recipe: Recipe, conv: Conv, N: int, arrays: Mapping[str, tuple[Value, Descriptor]], bias: Value
+    ) -> None:
+        """Appends the launch that computes a layer whatever its shape."""
+        x, w, y = (arrays[name] for name in ("x", "w", "y"))
+        entry, grid, block, words = generic.convolution(conv, N, x[1], w[1], y[1])
+        function = self.generic[x[1].itemsize].function(entry, 0)
+        recipe.add(function, grid, block, 0, [x[0], w[0], bias, y[0], *words])
+
+    def add_finish(self, recipe: Recipe, conv: Conv, N: int, bias: Value, y: tuple[Value, Descriptor]) -> None:
+        """Appends the launch that adds the bias and applies ReLU, in place."""
+        entry, grid, block, words = generic.finish(conv, N, y[1])
+        recipe.add(self.generic[y[1].itemsize].function(entry, 0), grid, block, 0, [bias, y[0], *words])
+
+    def add_launches(
+        self,
+        recipe: Recipe,
+        program: CudaProgram,
+        launches: list[LaunchConfig],
+        values: Mapping[str, Value],
+        *,
+        pdl: bool,
+    ) -> None:
+        """Appends a rung's launches; ``pdl`` says whether a kernel precedes them that prepares none of its filters."""
+        for number, launch in enumerate(launches):
+            shared, dependent = program.as_launched(launch, pdl=pdl or number > 0)
+            function = program.kernels.function(launch.entry, shared)
+            recipe.add(function, launch.grid, launch.block, shared, arguments(launch.args, values), pdl=dependent)
+
+    def add_rung(
+        self,
+        recipe: Recipe,
+        lane: Lane,
+        loaded: Loaded,
+        call_arrays: tuple[Descriptor, Descriptor],
+        values: Mapping[str, Value],
+        padding: tuple[int, int],
+        *,
+        pdl: bool,
+    ) -> None:
+        """Appends the launches that bring x into a rung's order, compute, and bring y where the caller wants it.
+
+        ``values`` has the addresses of scratch arrays, filters and bias; x and y are the caller's where they are in
+        place, and the scratch array's where they are not.
         """
-        key = space.key
-        rung, conv = key.rung, key.conv
-        values = {**space.addresses, **prepared.addresses}
-        if constant := space.program.constant_filters:
-            copied = self.driver.cuMemcpyDtoDAsync(constant, values["w"], space.bound.filter_bytes(), stream)
-            answer(copied, "filters as constants")
-        for first, last in space.pieces:
-            images, whole = last - first, last - first == key.N
-            piece_x, piece_y = (x, y) if whole else (x.images(first, last), y.images(first, last))
-            if key.x_in_place:
-                values["x"] = piece_x.address
-            else:
-                to = self.packed(values["x"], x.descriptor, rung.layout, conv.x_shape(images))
-                self.copy(piece_x, to, border, stream)
-            if key.y_in_place:
-                values["y"] = piece_y.address
-            space.program.enqueue(images, values, stream)
-            if not key.y_in_place:
-                self.copy(
-                    self.packed(values["y"], y.descriptor, rung.layout, conv.y_shape(images)), piece_y, (0, 0), stream
+        key, program, bound = loaded.key, loaded.program, loaded.bound
+        x, y = call_arrays
+        encoded = partial(self._map, lane, program)
+        for first, last in loaded.plan.pieces:
+            images = last - first
+            of_piece = dict(values)
+            of_x, of_y = (
+                (
+                    Symbol(name, first * array.strides[0] * array.itemsize),
+                    array._replace(shape=(images, *array.shape[1:])),
                 )
-        space.order.end(stream)
+                for name, array in (("x", x), ("y", y))
+            )
+            if key.x_in_place:
+                of_piece["x"] = of_x[0]
+            else:
+                to = packed_descriptor(key.conv.x_shape(images), key.rung.layout, x.dtype, self.number)
+                self.add_copy(recipe, of_x, (values["x"], to), padding)
+            if key.y_in_place:
+                of_piece["y"] = of_y[0]
+            for start, count in bound.micro_batches(images):
+                taken: Any = bound.arguments(start, count, of_piece, encoded)  # type: ignore[arg-type]
+                follows = pdl or not key.x_in_place or first > 0 or start > 0
+                launches = bound.launches(count)
+                self.add_launches(recipe, program, launches, taken, pdl=follows)
+            if not key.y_in_place:
+                come = packed_descriptor(key.conv.y_shape(images), key.rung.layout, y.dtype, self.number)
+                self.add_copy(recipe, (values["y"], come), of_y, (0, 0))
+
+    @staticmethod
+    def _map(lane: Lane, program: CudaProgram, tensor_map: TensorMap, problem: Problem, array: int | Symbol) -> Value:
+        if isinstance(array, Symbol):
+            return MapOf(tensor_map, problem, array)
+        return lane.map_address(program, MapOf(tensor_map, problem, Symbol("")), array)
+
+    def outside(self, lane: Lane) -> AbstractContextManager[None]:
+        """What is not enqueued on the lane may be done meanwhile, even while a graph is captured on it."""
+        return native.relaxed() if lane.life else nullcontext()
 
 
-def one_row(planes: Descriptor) -> Descriptor:
-    """Planes whose rows follow each other, as planes of one row."""
-    N, C, H, W = planes.shape
-    a, b, _, d = planes.strides
-    return planes._replace(shape=(N, C, 1, H * W), strides=(a, b, 0, d))
+COMPILERS = ThreadPoolExecutor(cores(), "alexconv-compiler")

@@ -240,7 +240,7 @@ class Tile:
             split = self.split_blocks(p) > 1
             return (self.tiles(p), p["WARPS"]) if split else (1,)
 
-        return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD)
+        return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD, lasting=True)
 
 
 def rung(

@@ -10,9 +10,10 @@ import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.errors import OutOfMemory
 from alexconv.executors.host.executor import HostExecutor
-from alexconv.library import convolution as library
+from alexconv.library import on_host
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
-from alexconv.library.convolution import DTYPES, Terms, call_of, memory_of, overlaps
+from alexconv.library.calls import DTYPES, call_of, memory_of, overlaps
+from alexconv.library.terms import Terms
 from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 
@@ -142,6 +143,10 @@ def test_dlpack_in_host_memory_is_numpys():
 
 
 X, W = np.zeros((2, 3, 7, 6), np.float32), np.zeros((4, 3, 3, 2), np.float32)
+PADDING = (
+    "padding is a whole number of 0 or more, two of them (rows, columns), four (top, bottom, left, right), "
+    "'same', 'same_lower' or 'valid', not"
+)
 READ_ONLY = np.zeros((2, 4, 5, 5), np.float32)
 READ_ONLY.flags.writeable = False
 ERRORS = {
@@ -155,12 +160,25 @@ ERRORS = {
     "a filter of 3 x 2 is larger than the padded plane of 2 x 6": {"x": X[:, :, :2]},
     "a filter of 3 x 2 is larger than the padded plane of 7 x 1": {"x": X[..., :1]},
     "an array is empty: x has shape (2, 0, 7, 6)": {"x": X[:, :0]},
-    "padding is a whole number of 0 or more, or two of them, not -1": {"padding": -1},
-    "padding is a whole number of 0 or more, or two of them, not (1, -1)": {"padding": (1, -1)},
-    "padding is a whole number of 0 or more, or two of them, not 0.5": {"padding": 0.5},
+    f"{PADDING} -1": {"padding": -1},
+    f"{PADDING} (1, -1)": {"padding": (1, -1)},
+    f"{PADDING} 0.5": {"padding": 0.5},
     "stride is a whole number of 1 or more, or two of them, not 0": {"stride": 0},
     "stride is a whole number of 1 or more, or two of them, not (1, 1, 1)": {"stride": (1, 1, 1)},
-    "strides along rows and columns must be equal, not 1 and 2": {"stride": (1, 2)},
+    f"{PADDING} (1, 2, 3)": {"padding": (1, 2, 3)},
+    f"{PADDING} ((1, 2), (3,))": {"padding": ((1, 2), (3,))},
+    f"{PADDING} 'full'": {"padding": "full"},
+    "dilation is a whole number of 1 or more, or two of them, not 0": {"dilation": 0},
+    "groups is a whole number of 1 or more, not 0": {"groups": 0},
+    "groups is a whole number of 1 or more, not (1, 1)": {"groups": (1, 1)},
+    "x has 3 channels, the filters have 3 in each of 3 groups": {"groups": 3},
+    "groups is 3, which does not divide 4 filters": {"groups": 3, "filters": W[:, :1]},
+    "a filter of 9 x 2 with its dilation is larger than the padded plane of 7 x 6": {"dilation": (4, 1)},
+    "unknown activation 'gelu': choose from None, relu": {"activation": "gelu"},
+    "bias has 3 elements, there are 4 filters": {"bias": np.zeros(3, np.float32)},
+    "bias has 2 dimensions (4, 1), not 1": {"bias": np.zeros((4, 1), np.float32)},
+    "bias is float64, but precision fp32 takes float32": {"bias": np.zeros(4)},
+    "bias has gaps: its stride is 2": {"bias": np.zeros(8, np.float32)[::2]},
     "unknown precision 'bf16': choose from fp32, fp32-tile, tf32, fp16, half": {"precision": "bf16"},
     "unknown precision ['fp32']: choose from fp32, fp32-tile, tf32, fp16, half": {"precision": ["fp32"]},
     "unknown layout 'chwn': choose from nchw, nhwc": {"layout": "chwn"},
@@ -255,10 +273,10 @@ def test_device_arrays_that_cannot_be_used(values, message):
 
 def test_what_memory_cannot_hold_is_said_with_the_figures(monkeypatch):
     monkeypatch.setattr(HostExecutor, "memory_budget", lambda self: 1000)
-    library.chosen.cache_clear()
+    on_host.chosen.cache_clear()
     with pytest.raises(OutOfMemory, match=r"direct-register: .* the budget is 0\.0"):
         alexconv.conv2d(X, W, backend="host")
-    library.chosen.cache_clear()
+    on_host.chosen.cache_clear()
 
 
 def test_device_and_host_arrays_do_not_mix():
@@ -306,7 +324,7 @@ def test_images_of_a_batch_are_a_view_whose_alignment_is_their_own():
 INPUT = Descriptor(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0)
 FILTERS = Descriptor(W.shape, packed_strides(W.shape, "nchw"), np.dtype("f4"), 0)
 OUTPUT = Descriptor((2, 4, 5, 5), packed_strides((2, 4, 5, 5), "nchw"), np.dtype("f4"), 0)
-TERMS = Terms(stride=1, padding=(0, 0), precision="fp32", layout="nchw")
+TERMS = Terms()
 
 
 def test_calls_with_the_same_descriptors_are_one():
@@ -321,7 +339,7 @@ def test_calls_with_the_same_descriptors_are_one():
 @pytest.mark.parametrize(
     "changed",
     [
-        (TERMS._replace(padding=(1, 1)), FILTERS, INPUT, None),
+        (TERMS._replace(padding=(1, 1, 1, 1)), FILTERS, INPUT, None),
         (TERMS._replace(precision="tf32"), FILTERS, INPUT, OUTPUT),
         (TERMS, FILTERS, INPUT._replace(aligned=False), OUTPUT),
         (TERMS, FILTERS, INPUT, OUTPUT._replace(aligned=False)),

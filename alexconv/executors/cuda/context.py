@@ -14,12 +14,12 @@ class PrimaryContext:
         self._driver = driver
         handle = answer(driver.cuDeviceGet(number), "a device")
         self._context = answer(driver.cuDevicePrimaryCtxRetain(handle), "a context")
-        self._number = int(self._context)
+        self.number = int(self._context)
 
     def current(self) -> AbstractContextManager[None]:
         """The context is this thread's meanwhile."""
         result, now = self._driver.cuCtxGetCurrent()
-        return nullcontext() if int(result) == 0 and int(now) == self._number else self._pushed()
+        return nullcontext() if int(result) == 0 and int(now) == self.number else self._pushed()
 
     @contextmanager
     def _pushed(self) -> Iterator[None]:

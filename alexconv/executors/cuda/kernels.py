@@ -70,6 +70,10 @@ class Kernels:
         parameters = [[0] for _ in launch.args]
         return Step(launch.args, self.packed(launch.entry, launch.grid, launch.block, shared, parameters, pdl=pdl))
 
+    def function(self, entry: str, shared: int) -> int:
+        """The driver's handle of a kernel that may use ``shared`` bytes of dynamic shared memory."""
+        return int(self._function(entry, shared))
+
     def facts(self, launch: LaunchConfig) -> Record:
         """Registers, static shared and local bytes of a launch's kernel."""
         attributes, function = self._driver.CUfunction_attribute, self._function(launch.entry, launch.dynamic_shared)

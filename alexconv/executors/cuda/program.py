@@ -69,11 +69,17 @@ class CudaProgram:
         return self._steps[key]
 
     def _step(self, launch: LaunchConfig, *, pdl: bool) -> Step | PycudaStep:
-        """A launch, as a programmatic dependent one where it may be and a kernel precedes it."""
+        shared, pdl = self.as_launched(launch, pdl=pdl)
+        return self.kernels.step(launch, shared, pdl=pdl)
+
+    def as_launched(self, launch: LaunchConfig, *, pdl: bool) -> tuple[int, bool]:
+        """Bytes of dynamic shared memory, and whether it is a programmatic dependent launch.
+
+        That it is where it may be, and with ``pdl`` a kernel precedes it.
+        """
         if not (launch.pdl and pdl and self._executor.has_pdl):
-            return self.kernels.step(launch)
-        shared = pdl_shared(launch.grid, launch.dynamic_shared, self._executor.device)
-        return self.kernels.step(launch, shared, pdl=True)
+            return launch.dynamic_shared, False
+        return pdl_shared(launch.grid, launch.dynamic_shared, self._executor.device), True
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block, registers, bytes of shared and local memory, theoretical occupancy of each launch."""

@@ -1,0 +1,157 @@
+"""The driver library called directly: cuda-bindings convert arguments for longer than a launch takes.
+
+A launch's configuration and parameters stay in memory from call to call; the caller changes the words that differ.
+(CUDA driver API, "Execution Control", "Stream Management", "Graph Management".)
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+from alexconv.errors import LaunchError, MissingTool
+from alexconv.executors.cuda.bindings import WORD
+from alexconv.kernels.rung import Dims
+
+LIBRARY = "libcuda.so.1"
+SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
+NO_DESTRUCTOR_SYNC, MOVE = 1, 1  # flags of a user object, and of its retention by a graph
+SEMAPHORE_BYTES = 64  # sizeof(sem_t) is 32 or less on Linux
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The driver library; raises MissingTool."""
+    try:
+        return ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise MissingTool(f"the NVIDIA driver's library does not load: {error}") from None
+
+
+def check(status: int, what: str) -> None:
+    """Raises LaunchError for the status of a call that failed."""
+    if status:
+        name = ctypes.c_char_p()
+        library().cuGetErrorName(status, ctypes.byref(name))
+        raise LaunchError(f"{what}: {(name.value or b'status %d' % status).decode()}")
+
+
+class Words:
+    """Parameters of launches in memory, 64 bits each, to which launches point."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values = (ctypes.c_int64 * max(len(values), 1))(*values)
+
+    def address(self, place: int) -> int:
+        """Where a word is."""
+        return ctypes.addressof(self.values) + WORD * place
+
+
+def ready_launch(
+    function: int, grid: Dims, block: Dims, shared: int, stream: int, parameters: Sequence[int], *, pdl: bool
+) -> Callable[[], int]:
+    """What enqueues a launch on a stream and returns its status; ``parameters`` are addresses of their values."""
+    config = Config(grid, block, shared, stream, None, 0)
+    if pdl:
+        attribute = Attribute(SERIALIZATION, 0, (1,))
+        config.attributes, config.count = ctypes.pointer(attribute), 1
+    places = (ctypes.c_void_p * len(parameters))(*parameters)
+    return partial(library().cuLaunchKernelEx, ctypes.byref(config), ctypes.c_void_p(function), places, None)
+
+
+class Streams:
+    """Questions about a thread's context and about streams; not for two threads at a time."""
+
+    def __init__(self) -> None:
+        self._context, self._number = ctypes.c_void_p(), ctypes.c_ulonglong()
+        self._status, self._id, self._graph = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p()
+        driver = library()
+        self._get_context = partial(driver.cuCtxGetCurrent, ctypes.byref(self._context))
+        self._get_id, self._get_info = driver.cuStreamGetId, driver.cuStreamGetCaptureInfo_v2
+        self._id_to = ctypes.byref(self._number)
+        self._info_to = (ctypes.byref(self._status), ctypes.byref(self._id), ctypes.byref(self._graph), None, None)
+
+    def context(self) -> int | None:
+        """The thread's context."""
+        self._get_context()
+        return self._context.value
+
+    def number(self, stream: int) -> int:
+        """A number that no other stream of the process ever has, as handles may be used again."""
+        status = self._get_id(ctypes.c_void_p(stream), self._id_to)
+        if status:
+            check(status, "a stream's number")
+        return self._number.value
+
+    def capture(self, stream: int) -> int:
+        """Number of the capture that the stream is in, else 0; raises LaunchError for one that has failed."""
+        status = self._get_info(ctypes.c_void_p(stream), *self._info_to)
+        if status:
+            check(status, "a stream's capture")
+        if self._status.value > ACTIVE:
+            raise LaunchError("a stream's capture has failed")
+        return self._id.value if self._status.value == ACTIVE else 0
+
+    def graph(self) -> int:
+        """The graph of the capture that was found last."""
+        return self._graph.value or 0
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """Allocations, uploads and waits are allowed meanwhile, even if a stream is captured in a strict mode."""
+    mode = ctypes.c_int(RELAXED)
+    library().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        library().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+
+
+class GraphLife:
+    """Whether a graph that is captured now, or an executable made of it, still exists.
+
+    A user object of the graph posts a semaphore when the last of them is gone: no Python runs in the driver's thread.
+    """
+
+    def __init__(self, graph: int) -> None:
+        self._posix: Any = ctypes.CDLL(None)
+        self._semaphore = ctypes.create_string_buffer(SEMAPHORE_BYTES)
+        self._posix.sem_init(self._semaphore, 0, 0)
+        driver, made = library(), ctypes.c_void_p()
+        post = ctypes.cast(self._posix.sem_post, ctypes.c_void_p)
+        check(driver.cuUserObjectCreate(ctypes.byref(made), self._semaphore, post, 1, NO_DESTRUCTOR_SYNC), "a graph")
+        check(driver.cuGraphRetainUserObject(ctypes.c_void_p(graph), made, 1, MOVE), "a graph's user object")
+        _LIVING.append(self)  # the driver writes to the semaphore until then
+
+    def ended(self) -> bool:
+        """Whether it is gone; asked until it is."""
+        if self._posix.sem_trywait(self._semaphore):
+            return False
+        _LIVING.remove(self)
+        return True
+
+
+_LIVING: list[GraphLife] = []

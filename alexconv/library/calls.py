@@ -1,0 +1,108 @@
+"""What follows from the descriptors of a call's arrays, found once for all calls with the same ones."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from alexconv.kernels.ladder import LADDER
+from alexconv.library.arrays import TO_NCHW, TO_NHWC, Descriptor, Four, packed_descriptor, permute
+from alexconv.library.terms import Terms, conv_of, place
+from alexconv.shapes import Conv
+
+DTYPES: dict[str, np.dtype[Any]] = {rung.precision: np.dtype(rung.dtype) for rung in LADDER}
+KEPT_CALLS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What all calls have in common whose arrays have the same descriptors.
+
+    ``x`` and ``y`` are input and output with their axes as (N, C, H, W), ``w`` and ``bias`` the filters and what is
+    added to their outputs; ``memory`` is the layout that x lies in.
+    """
+
+    terms: Terms
+    conv: Conv
+    N: int
+    memory: str
+    x: Descriptor
+    y: Descriptor
+    w: Descriptor
+    bias: Descriptor | None
+
+
+@lru_cache(maxsize=KEPT_CALLS)
+def call_of(
+    terms: Terms, w: Descriptor, x: Descriptor, out: Descriptor | None = None, bias: Descriptor | None = None
+) -> Call:
+    """The call for such arrays; without ``out``, for a new one without gaps.
+
+    Raises ValueError where they do not fit each other or the precision.
+    """
+    check_dtype(x, "x", terms.precision)
+    seen = study_order(x, terms.layout)
+    conv, N, memory = conv_of(terms, w, seen, bias=bias is not None), x.shape[0], memory_of(seen)
+    if bias is not None and bias.device != x.device and bias.device is not None:
+        raise ValueError(f"x lies {place(x)}, bias {place(bias)}")
+    shape = conv.y_shape(N)
+    if out is None:
+        order = "nhwc" if terms.layout == "nhwc" else memory
+        y = packed_descriptor(shape, order, x.dtype, x.device)  # aligned: a GPU's allocators do more than ALIGNMENT
+    else:
+        check_dtype(out, "out", terms.precision)
+        check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
+        y = study_order(out, terms.layout)
+    return Call(terms, conv, N, memory, seen, y, w, bias)
+
+
+def check_filters(w: Descriptor, bias: Descriptor | None, terms: Terms) -> None:
+    """Raises ValueError for filters or a bias that do not fit each other or the precision."""
+    check_dtype(w, "filters", terms.precision)
+    if bias is None:
+        return
+    check_dtype(bias, "bias", terms.precision)
+    if bias.shape[3] != w.shape[0]:
+        raise ValueError(f"bias has {bias.shape[3]} elements, there are {w.shape[0]} filters")
+    if bias.shape[3] > 1 and bias.strides[3] != 1:
+        raise ValueError(f"bias has gaps: its stride is {bias.strides[3]}")
+
+
+def study_order(array: Descriptor, layout: str) -> Descriptor:
+    """An array in a layout with its axes as (N, C, H, W)."""
+    return array.permuted(TO_NCHW) if layout == "nhwc" else array
+
+
+def check_dtype(array: Descriptor, what: str, precision: str) -> None:
+    """Raises ValueError for an array of another type than the precision's."""
+    wanted = DTYPES[precision]
+    if array.dtype != wanted:
+        raise ValueError(f"{what} is {array.dtype}, but precision {precision} takes {wanted}")
+
+
+def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:
+    """Raises ValueError where an output of that shape cannot go there."""
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the output has {shape}")
+    if out.device != x.device:
+        raise ValueError(f"x lies {place(x)}, out {place(out)}")
+    if not out.writable:
+        raise ValueError("out is read-only")
+    if overlaps(out):
+        raise ValueError(f"out has several elements in one place, or may have: its strides are {out.strides}")
+
+
+def overlaps(array: Descriptor) -> bool:
+    """Whether two elements may have one place: unless each step is longer than all that lies within it."""
+    reach = 0
+    for step, extent in sorted((abs(step), extent) for step, extent in zip(array.strides, array.shape, strict=True)):
+        if extent > 1 and step <= reach:
+            return True
+        reach += step * (extent - 1)
+    return False
+
+
+def memory_of(array: Descriptor) -> str:
+    """The layout that an array's memory is in; nchw if none or both."""
+    return "nhwc" if array.lies("nhwc") and not array.lies("nchw") else "nchw"

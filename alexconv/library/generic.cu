@@ -1,0 +1,145 @@
+// A convolution whose shape is an argument of the launch: one compilation serves every shape, stride, padding, dilation
+// and number of groups, in any order of axes.  alexconv.library computes with it what no rung takes, and a shape's first
+// calls while its rung compiles.  No rung uses it.
+//
+// convolve_tiles: implicit GEMM on CUDA cores.  A block computes TILE filters of a group at TILE output pixels of the
+// batch, TAPS taps at a time through shared memory; a thread has SIDE x SIDE accumulators in fp32.
+// convolve_each: a thread per output, for groups with few filters (depthwise).
+// finish: adds the bias to outputs and applies ReLU, in place, for rungs that do not.
+#if ELEMENT_BYTES == 2
+#include <cuda_fp16.h>
+using Element = __half;
+#else
+using Element = float;
+#endif
+
+constexpr int TILE = 64, TAPS = 16, SIDE = 4, THREADS = (TILE / SIDE) * (TILE / SIDE);  // as in library/generic.py
+
+struct Steps {
+    long long n, c, h, w;  // elements from one to the next along each axis
+};
+
+struct Shape {
+    long long N, H, W;          // input
+    long long M, C, R, S;       // filters of a group; channels of a group
+    long long E, F;             // output
+    long long U, V, top, left;  // strides, rows and columns of zeros before the plane
+    long long apart_r, apart_s, groups, relu;
+    Steps x, w, y;  // of the filters: along M, C, R, S
+};
+
+__device__ __forceinline__ void store(const Shape& shape, const Element* bias, Element* y, long long m, float sum)
+{
+    if (bias) sum += float(bias[m]);
+    *y = Element(shape.relu && sum < 0 ? 0.0f : sum);  // a NaN stays one
+}
+
+__device__ __forceinline__ float input(const Shape& shape, const Element* plane, int h, int w)
+{
+    const bool inside = h >= 0 && h < shape.H && w >= 0 && w < shape.W;
+    return inside ? float(plane[h * shape.x.h + w * shape.x.w]) : 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    convolve_tiles(const Element* __restrict__ x,     // [N][groups C][H][W]
+                   const Element* __restrict__ w,     // [groups M][C][R][S]
+                   const Element* __restrict__ bias,  // [groups M] or none
+                   Element* __restrict__ y,           // [N][groups M][E][F]
+                   Shape shape)
+{
+    __shared__ float inputs[TAPS][TILE], filters[TAPS][TILE + 4];  // rows of filters stay aligned to 16 bytes
+    const int t = threadIdx.x, M = shape.M, R = shape.R, S = shape.S, taps = shape.C * R * S;
+    const long long plane = shape.E * shape.F, pixels = shape.N * plane;
+    const int filter_tiles = (M + TILE - 1) / TILE;
+    const long long pixel_tile = blockIdx.x / filter_tiles;
+    const int first_m = blockIdx.x % filter_tiles * TILE, group = blockIdx.y;
+    x += group * shape.C * shape.x.c;
+    w += group * M * shape.w.n;
+
+    // The pixel whose inputs this thread brings, and the first of its taps in a stage.
+    const long long pixel = pixel_tile * TILE + t % TILE;
+    const bool valid = pixel < pixels;
+    const int e = pixel % plane / shape.F, f = pixel % shape.F;
+    const int h = e * (int)shape.U - (int)shape.top, v = f * (int)shape.V - (int)shape.left;
+    const Element* const image = x + (valid ? pixel / plane : 0) * shape.x.n;
+
+    float sums[SIDE][SIDE] = {};
+    const int row = t / (TILE / SIDE) * SIDE, column = t % (TILE / SIDE) * SIDE;
+    for (int first = 0; first < taps; first += TAPS) {
+        for (int i = t / TILE; i < TAPS; i += THREADS / TILE) {
+            const int k = first + i, c = k / (R * S), r = k / S % R, s = k % S;
+            inputs[i][t % TILE] = valid && k < taps ? input(shape, image + c * shape.x.c, h + r * (int)shape.apart_r,
+                                                            v + s * (int)shape.apart_s)
+                                                    : 0.0f;
+        }
+        for (int i = t / TAPS; i < TILE; i += THREADS / TAPS) {
+            const int k = first + t % TAPS, c = k / (R * S), r = k / S % R, s = k % S, m = first_m + i;
+            filters[t % TAPS][i] =
+                m < M && k < taps ? float(w[m * shape.w.n + c * shape.w.c + r * shape.w.h + s * shape.w.w]) : 0.0f;
+        }
+        __syncthreads();  // the stage is complete
+        for (int k = 0; k < TAPS; ++k)
+            for (int i = 0; i < SIDE; ++i)
+                for (int j = 0; j < SIDE; ++j) sums[i][j] += filters[k][row + i] * inputs[k][column + j];
+        __syncthreads();  // the stage is read
+    }
+
+    for (int j = 0; j < SIDE; ++j) {
+        const long long p = pixel_tile * TILE + column + j;
+        if (p >= pixels) break;
+        Element* const at = y + p / plane * shape.y.n + p % plane / shape.F * shape.y.h + p % shape.F * shape.y.w;
+        for (int i = 0; i < SIDE; ++i) {
+            const long long m = first_m + row + i;
+            if (m < M) store(shape, bias, at + (group * M + m) * shape.y.c, group * M + m, sums[i][j]);
+        }
+    }
+}
+
+// The output of a thread's index, in the order in which outputs lie: channels innermost, or pixels.
+struct Output {
+    long long n, m;
+    int e, f;
+
+    __device__ Output(const Shape& shape, long long i)
+    {
+        const long long filters = shape.groups * shape.M;
+        const bool channels_last = shape.y.c < shape.y.w;
+        if (channels_last) m = i % filters, i /= filters;
+        f = i % shape.F, i /= shape.F;
+        e = i % shape.E, i /= shape.E;
+        if (!channels_last) m = i % filters, i /= filters;
+        n = i;
+    }
+    __device__ long long place(const Shape& shape) const
+    {
+        return n * shape.y.n + m * shape.y.c + e * shape.y.h + f * shape.y.w;
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    convolve_each(const Element* __restrict__ x, const Element* __restrict__ w, const Element* __restrict__ bias,
+                  Element* __restrict__ y, Shape shape)
+{
+    const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
+    const Output output(shape, i);
+    if (output.n >= shape.N) return;
+    const int h = output.e * (int)shape.U - (int)shape.top, v = output.f * (int)shape.V - (int)shape.left;
+    x += output.n * shape.x.n + output.m / shape.M * shape.C * shape.x.c;
+    w += output.m * shape.w.n;
+    float sum = 0;
+    for (int c = 0; c < shape.C; ++c)
+        for (int r = 0; r < shape.R; ++r)
+            for (int s = 0; s < shape.S; ++s)
+                sum += float(w[c * shape.w.c + r * shape.w.h + s * shape.w.w]) *
+                       input(shape, x + c * shape.x.c, h + r * (int)shape.apart_r, v + s * (int)shape.apart_s);
+    store(shape, bias, y + output.place(shape), output.m, sum);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    finish(const Element* __restrict__ bias, Element* __restrict__ y, Shape shape)
+{
+    const Output output(shape, (long long)blockIdx.x * THREADS + threadIdx.x);
+    if (output.n >= shape.N) return;
+    Element* const at = y + output.place(shape);
+    store(shape, bias, at, output.m, float(*at));
+}

@@ -1,0 +1,89 @@
+"""The kernels of generic.cu, whose shape is an argument, and those of copy.cu: what they are launched with."""
+
+from math import ceil, prod
+from pathlib import Path
+
+from alexconv.executors.cuda.bindings import Words
+from alexconv.kernels.rung import Dims
+from alexconv.library.arrays import Descriptor
+from alexconv.shapes import Conv
+
+GENERIC_SOURCE, COPY_SOURCE = (Path(__file__).with_name(name) for name in ("generic.cu", "copy.cu"))
+TILE, THREADS = 64, 256  # filters and pixels of a block, and threads; as in generic.cu
+LEAST_FILTERS = 8  # of a group, below which a tile is mostly empty
+MOST_GROUPS = 65535  # CUDA's limit of a grid along y
+COPY_TILE, COPY_ROWS = 32, 8  # of copy_transposed; as in copy.cu
+LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
+
+Launch = tuple[str, Dims, Dims, list[Words]]  # entry, grid, block, the structs and numbers that follow the arrays
+
+
+def shape_words(conv: Conv, N: int, x: Descriptor, w: Descriptor, y: Descriptor) -> Words:
+    """``Shape`` in generic.cu."""
+    return [
+        *(N, conv.H, conv.W),
+        *(conv.M // conv.groups, conv.C // conv.groups, conv.R, conv.S),
+        *(conv.E, conv.F),
+        *(*conv.strides, conv.top, conv.left),
+        *(*conv.dilation, conv.groups, int(conv.relu)),
+        *(*x.strides, *w.strides, *y.strides),
+    ]
+
+
+def convolution(conv: Conv, N: int, x: Descriptor, w: Descriptor, y: Descriptor) -> Launch:
+    """The launch that computes a layer; the arrays are x, w, bias and y."""
+    words, filters = shape_words(conv, N, x, w, y), conv.M // conv.groups
+    if filters >= LEAST_FILTERS and conv.groups <= MOST_GROUPS:
+        tiles = ceil(N * conv.E * conv.F / TILE) * ceil(filters / TILE)
+        return "convolve_tiles", (tiles, conv.groups, 1), (THREADS, 1, 1), [words]
+    return "convolve_each", over(prod(conv.y_shape(N))), (THREADS, 1, 1), [words]
+
+
+def finish(conv: Conv, N: int, y: Descriptor) -> Launch:
+    """The launch that adds the bias and applies ReLU; the arrays are bias and y."""
+    return "finish", over(prod(conv.y_shape(N))), (THREADS, 1, 1), [shape_words(conv, N, y, y, y)]
+
+
+def over(elements: int) -> Dims:
+    """A grid with a thread for each element."""
+    return ceil(elements / THREADS), 1, 1
+
+
+def copy(source: Descriptor, target: Descriptor, before: tuple[int, int]) -> Launch:
+    """The launch that copies planes into a target, ``before`` it rows and columns of zeros; zeros fill the rest.
+
+    The arrays are source and target.
+    """
+    if source.shape == target.shape and all(
+        array.strides[2] == array.shape[3] * array.strides[3] for array in (source, target)
+    ):
+        source, target = one_row(source), one_row(target)
+    margins = dict(zip("NCHW", (0, 0, *before), strict=True))
+    axes = {
+        name: (extent, step, source_step, margins[name], count)
+        for name, extent, step, source_step, count in zip(
+            "NCHW", target.shape, target.strides, source.strides, source.shape, strict=True
+        )
+    }
+    outer, middle, inner = sorted("CHW", key=lambda name: (axes[name][1], axes[name][0]), reverse=True)
+    along = min("CHW", key=lambda name: (axes[name][4] == 1, abs(axes[name][2])))  # neighbours in the source
+    if along != inner and min(axes[along][0], axes[inner][0]) >= LEAST_TRANSPOSED:
+        (other,) = {outer, middle} - {along}
+        tiles = ceil(axes[along][0] / COPY_TILE) * ceil(axes[inner][0] / COPY_TILE)
+        grid = target.shape[0] * axes[other][0] * tiles, 1, 1
+        return (
+            "copy_transposed",
+            grid,
+            (COPY_TILE, COPY_ROWS, 1),
+            [axes[name] for name in ("N", other, along, inner)],
+        )
+    blocks = ceil(prod(target.shape[1:]) / THREADS)
+    parameters: list[Words] = [*(axes[name] for name in ("N", outer, middle, inner)), [blocks]]
+    return "copy_elements", (target.shape[0] * blocks, 1, 1), (THREADS, 1, 1), parameters
+
+
+def one_row(planes: Descriptor) -> Descriptor:
+    """Planes whose rows follow each other, as planes of one row."""
+    N, C, H, W = planes.shape
+    a, b, _, d = planes.strides
+    return planes._replace(shape=(N, C, 1, H * W), strides=(a, b, 0, d))

@@ -1,0 +1,161 @@
+"""Packets: the launches of a call on one stream, with all but a few addresses in place.
+
+A call with arrays as an earlier one had them writes its addresses into the packet's words and enqueues the launches:
+no plan, no arguments and no driver objects are made again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from alexconv.errors import LaunchError
+from alexconv.executors.cuda.bindings import Words as Parameter
+from alexconv.executors.cuda.native import Words, check, ready_launch
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import Dims, TensorMap
+
+ADDRESSES = ("x", "y", "w", "bias")  # in the order in which a packet is given them
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """An address that each call gives, moved by some bytes."""
+
+    name: str
+    moved: int = 0
+
+    def __add__(self, nbytes: int) -> "Symbol":
+        return Symbol(self.name, self.moved + nbytes)
+
+
+@dataclass(frozen=True)
+class MapOf:
+    """The address of a tensor map of an array whose address each call gives."""
+
+    tensor_map: TensorMap
+    problem: Problem
+    array: Symbol
+
+
+class Place(NamedTuple):
+    """A word to be changed: the address with a number among those given, moved by some bytes."""
+
+    word: int
+    number: int
+    moved: int
+
+
+class MapPlace(NamedTuple):
+    """A word that takes the address of a map of the array at such an address."""
+
+    word: int
+    number: int
+    moved: int
+    kept: dict[int, int]  # map's address by array's
+    wanted: MapOf
+
+
+Value = int | Symbol | MapOf
+
+
+class Packet:
+    """Launches in order.  ``kept`` is what they use and nobody else may hold; for one thread at a time."""
+
+    __slots__ = (
+        "_launches",
+        "_make_map",
+        "_maps",
+        "_moved",
+        "_values",
+        "_words",
+        "generation",
+        "kept",
+        "lane",
+        "waits",
+    )
+
+    def __init__(self, recipe: "Recipe", lane: Any, kept: Sequence[Any]) -> None:
+        self._words = Words(recipe.values)
+        self._values = self._words.values
+        self._launches = tuple(
+            ready_launch(
+                *(function, grid, block, shared, recipe.stream),
+                [self._words.address(place) for place in places],
+                pdl=pdl,
+            )
+            for function, grid, block, shared, places, pdl in recipe.launches
+        )
+        self._moved = tuple(recipe.moved)
+        self._maps, self._make_map = tuple(recipe.maps), recipe.make_map
+        self.lane, self.generation, self.kept = lane, lane.generation, kept
+        self.waits: Any = None  # a compilation, after which there is a faster packet
+
+    def usable(self) -> bool:
+        """Whether addresses are as they were, and there is none faster by now."""
+        return self.generation == self.lane.generation and (self.waits is None or not self.waits.done())
+
+    def enqueue(self, addresses: Sequence[int]) -> None:
+        """Enqueues the launches on arrays at these addresses: x, y, and where calls give them w and bias."""
+        values = self._values
+        for word, number, moved in self._moved:
+            values[word] = addresses[number] + moved
+        for each in self._maps:
+            array = addresses[each.number] + each.moved
+            at = each.kept.get(array)
+            if at is None:
+                at = each.kept[array] = self._make_map(each.wanted, array)
+            values[each.word] = at
+        for launch in self._launches:
+            if status := launch():
+                check(status, "a launch")
+
+
+class Recipe:
+    """A packet while it is put together, for a stream; ``make_map`` gives the address of a map that was not met yet."""
+
+    def __init__(self, stream: int, make_map: Callable[[MapOf, int], int]) -> None:
+        self.stream, self.make_map = stream, make_map
+        self.values: list[int] = []
+        self.moved: list[Place] = []
+        self.maps: list[MapPlace] = []
+        self.launches: list[tuple[int, Dims, Dims, int, list[int], bool]] = []
+        self._places: dict[Any, int] = {}
+
+    def add(
+        self,
+        function: int,
+        grid: Dims,
+        block: Dims,
+        shared: int,
+        parameters: Sequence[Value | Parameter],
+        *,
+        pdl: bool = False,
+    ) -> None:
+        """Appends a launch; a parameter is a value, or the words of a struct."""
+        places = [self._place(each) for each in parameters]
+        self.launches.append((function, grid, block, shared, places, pdl))
+
+    def _place(self, value: Value | Parameter) -> int:
+        """Where a parameter lies among the words: launches share those that calls change."""
+        if isinstance(value, Sequence):
+            self.values += value
+            return len(self.values) - len(value)
+        key = (value.tensor_map.name, value.problem.N, value.array) if isinstance(value, MapOf) else value
+        if key in self._places:
+            return self._places[key]
+        place = self._places[key] = len(self.values)
+        self.values.append(value if isinstance(value, int) else 0)
+        if isinstance(value, Symbol):
+            self.moved.append(Place(place, ADDRESSES.index(value.name), value.moved))
+        elif isinstance(value, MapOf):
+            array = value.array
+            self.maps.append(MapPlace(place, ADDRESSES.index(array.name), array.moved, {}, value))
+        return place
+
+
+def arguments(names: Sequence[str], values: Mapping[str, Value]) -> list[Value]:
+    """The values of a launch's arguments."""
+    try:
+        return [values[name] for name in names]
+    except KeyError as missing:
+        raise LaunchError(f"a launch takes {missing}, which the library does not have") from None

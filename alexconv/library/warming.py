@@ -1,0 +1,65 @@
+"""Kernels compiled, and rungs chosen, before the first call asks for them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from alexconv.library.arrays import packed_descriptor
+from alexconv.library.calls import DTYPES, call_of
+from alexconv.library.convolution import gpu, route_of
+from alexconv.library.terms import Padding, Pair, terms_of
+
+
+class Shape(NamedTuple):
+    """A convolution to come: shapes of x ``(N, C, H, W)`` and filters, and the arguments of ``conv2d``."""
+
+    x: tuple[int, int, int, int]
+    filters: tuple[int, int, int, int]
+    stride: Pair = 1
+    padding: Padding = 0
+    precision: str = "fp32"
+    channels_last: bool = False
+    bias: bool = False
+    activation: str | None = None
+    dilation: Pair = 1
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What ``warm`` found: by shape the rung that computes it, None for the kernel of any shape; seconds in all."""
+
+    rungs: tuple[str | None, ...]
+    seconds: float
+
+
+def warm(shapes: Iterable[Any], device: int = 0) -> Warmed:
+    """Compiles what calls of these shapes need, side by side, into the cache, and loads it.
+
+    A shape is a ``Shape``, or a tuple or mapping of its fields.  The calls themselves have then only their filters to
+    prepare.  Raises ValueError for a shape that makes no sense, MissingTool and CompileError.
+    """
+    begun = perf_counter()
+    on = gpu(device)
+    calls = [_call(shape, device) for shape in shapes]
+    with on.lock, on.current():
+        keys = [route_of(on, call).key for call in calls]
+        wanted = [key for key in keys if key is not None]
+        for wait in (False, True):  # all compile side by side before one is waited for
+            for key in wanted:
+                on.loaded(key, wait=wait)
+        on.load_generic()
+    return Warmed(tuple(key.name if key else None for key in keys), perf_counter() - begun)
+
+
+def _call(shape: Any, device: int) -> Any:
+    given = Shape(**shape) if isinstance(shape, dict) else Shape(*shape)
+    terms = terms_of(
+        *(given.stride, given.padding, given.precision, "nchw", given.dilation, given.groups, given.activation)
+    )
+    dtype, layout = DTYPES[given.precision], "nhwc" if given.channels_last else "nchw"
+    x = packed_descriptor(given.x, layout, dtype, device)
+    w = packed_descriptor(given.filters, "nchw", dtype, device)
+    bias = packed_descriptor((1, 1, 1, given.filters[0]), "nchw", dtype, device) if given.bias else None
+    return call_of(terms, w, x, None, bias)

@@ -1,0 +1,61 @@
+// Stands for libcuda.so.1: notes launches, and answers what the library asks about contexts, streams and captures.
+#include <cstring>
+#include <semaphore.h>
+
+struct Attribute {
+    int id, pad, value[16];
+};
+struct Config {
+    unsigned grid[3], block[3], shared;
+    void* stream;
+    Attribute* attributes;
+    unsigned count;
+};
+constexpr int MOST_PARAMETERS = 12;  // as in stand_ins.py
+
+struct Noted {
+    unsigned grid[3], block[3], shared, dependent;
+    long long stream, function, words[MOST_PARAMETERS];
+};
+
+extern "C" {
+Noted noted[256];
+int launches = 0, status = 0, capturing = 0, relaxed_calls = 0, mode_now = 0;
+long long context = 5, capture = 77;
+void (*destroy)(void*) = nullptr;
+void* destroyed = nullptr;
+
+// Notes the first word of each parameter.
+int cuLaunchKernelEx(const Config* config, void* function, void** parameters, void**)
+{
+    if (status) return status;
+    Noted& note = noted[launches++ % 256];
+    memcpy(note.grid, config->grid, sizeof note.grid);
+    memcpy(note.block, config->block, sizeof note.block);
+    note.shared = config->shared;
+    note.stream = (long long)config->stream, note.function = (long long)function;
+    note.dependent = config->count ? config->attributes[0].id * 10 + config->attributes[0].value[0] : 0;
+    for (int i = 0; i < MOST_PARAMETERS; ++i) note.words[i] = *(long long*)parameters[i];
+    return 0;
+}
+int cuGetErrorName(int, const char** name) { return *name = "CUDA_ERROR_STAND_IN", 0; }
+int cuCtxGetCurrent(long long* at) { return *at = context, 0; }
+int cuStreamGetId(void* stream, unsigned long long* id) { return *id = 1000 + (long long)stream, 0; }
+int cuStreamGetCaptureInfo_v2(void*, int* found, unsigned long long* id, void** graph, const void**, unsigned long*)
+{
+    *found = capturing, *id = capture, *graph = (void*)99;
+    return 0;
+}
+int cuThreadExchangeStreamCaptureMode(int* mode)
+{
+    const int before = mode_now;
+    mode_now = *mode, *mode = before, ++relaxed_calls;
+    return 0;
+}
+int cuUserObjectCreate(void** object, void* given, void (*function)(void*), unsigned, unsigned)
+{
+    return *object = (void*)3, destroyed = given, destroy = function, 0;
+}
+int cuGraphRetainUserObject(void* graph, void*, unsigned, unsigned) { return graph == (void*)99 ? 0 : 1; }
+void end_graph() { destroy(destroyed); }
+}

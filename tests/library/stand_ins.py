@@ -1,0 +1,239 @@
+"""Stand-ins for a GPU, its driver and torch, under which the library enqueues what a test then reads."""
+
+import ctypes
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+
+from alexconv.compiling.toolchain import find_cxx
+from alexconv.executors.cuda import native
+from alexconv.kernels.problem import H200
+from alexconv.library import convolution, packets, workspaces
+
+MOST_PARAMETERS = 12  # as in driver_stand_in.cpp
+SOURCE = Path(__file__).with_name("driver_stand_in.cpp")
+
+
+class Noted(ctypes.Structure):
+    """A launch as the stand-in notes it."""
+
+    _fields_ = (
+        *(("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint)),
+        *(("dependent", ctypes.c_uint), ("stream", ctypes.c_longlong), ("function", ctypes.c_longlong)),
+        ("words", ctypes.c_longlong * MOST_PARAMETERS),
+    )
+
+
+def driver_library(folder, monkeypatch):
+    """The stand-in for libcuda, compiled and in its place."""
+    path = folder / "libcuda.so"
+    subprocess.run([find_cxx(), "-shared", "-fPIC", "-O1", "-pthread", "-o", path, SOURCE], check=True)
+    monkeypatch.setattr(native, "LIBRARY", str(path))
+    native.library.cache_clear()
+    return ctypes.CDLL(str(path))
+
+
+class Bindings:
+    """cuda-bindings' driver, as far as workspaces need it: memory has rising addresses."""
+
+    CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+
+    def __init__(self):
+        self.calls, self.next, self.allocated = [], 1 << 20, {}
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.calls.append((name, *arguments))
+            return 0, 7
+
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+        return call
+
+    def cuMemAlloc(self, nbytes):
+        self.next += 1 << 32
+        self.allocated[self.next] = nbytes
+        return 0, self.next
+
+    def cuMemFree(self, address):
+        del self.allocated[address]
+        return (0,)
+
+    def cuPointerGetAttribute(self, kind, address):
+        return 0, 0
+
+
+class Kernels:
+    """The kernels of a rung: each entry point has a number."""
+
+    def __init__(self, numbers):
+        self._numbers = numbers
+
+    def function(self, entry, shared):
+        return self._numbers.setdefault(entry, len(self._numbers) + 100)
+
+
+class Executor:
+    """An H200 that compiles nothing."""
+
+    measures, device, arch, name, has_pdl = True, H200, "90a", "cuda", True
+
+    def __init__(self, number):
+        self.numbers = {}
+        self.context = SimpleNamespace(current=nullcontext, number=5)
+        self.gpu = SimpleNamespace(total_memory=lambda: 140 << 30)
+        self.stream = SimpleNamespace(handle=9)
+        self.loaded = 0
+
+    def leave(self):
+        pass
+
+    def unsuited(self, rung):
+        return "has its filters in constant memory" if rung.constant_symbol else None
+
+    def header(self):
+        return {"backend": "stand-in", "name": "H200"}
+
+    def key(self, bound):
+        return repr((bound.rung.name, sorted(bound.macros.items())))
+
+    def memory_budget(self):
+        return 100 << 30
+
+    def build(self, bound):
+        pass
+
+    def kernels(self, bound):
+        self.loaded += 1
+        return Kernels(self.numbers)
+
+    def bound_kernels(self, cubin):
+        return Kernels(self.numbers)
+
+
+class Gpu(workspaces.Gpu):
+    """A GPU whose kernels are all compiled, unless a test says that they still compile."""
+
+    building = None
+
+    def build(self, bound):
+        return self.building
+
+    def _of_source(self, source):
+        return {2: self.executor.bound_kernels(b""), 4: self.executor.bound_kernels(b"")}
+
+
+class Machine:
+    """A stand-in GPU in its place: what it launched, by name of the entry point."""
+
+    def __init__(self, folder, monkeypatch):
+        self.library, self.bindings = driver_library(folder, monkeypatch), Bindings()
+        monkeypatch.setattr(workspaces, "require_bindings", lambda what: self.bindings)
+        monkeypatch.setattr("alexconv.library.arrays.import_bindings", lambda: None)
+        monkeypatch.setattr(workspaces, "LibraryExecutor", Executor)
+        monkeypatch.setattr(workspaces, "TensorMaps", Maps)
+        monkeypatch.setattr(packets, "ready_launch", padded)
+        self.gpu = Gpu(0)
+        monkeypatch.setattr(convolution, "_devices", {0: self.gpu})
+        for each in (convolution.chosen, convolution.route_of, convolution.kept_operation):
+            each.cache_clear()
+
+    def variable(self, name, kind=ctypes.c_int):
+        return kind.in_dll(self.library, name)
+
+    def launched(self):
+        """Entry point, stream, first words of the parameters, whether dependent, of each launch since the last call."""
+        count, notes = self.variable("launches"), (Noted * 256).in_dll(self.library, "noted")
+        names = {number: entry for entry, number in self.gpu.executor.numbers.items()}
+        found = [SimpleNamespace(entry=names[n.function], stream=n.stream, words=list(n.words), grid=tuple(n.grid),
+                                 dependent=n.dependent) for n in notes[: count.value]]  # fmt: skip
+        count.value = 0
+        return found
+
+
+def padded(function, grid, block, shared, stream, parameters, *, pdl):
+    """A launch with as many parameters as the stand-in reads."""
+    parameters = [*parameters, *[parameters[-1]] * (MOST_PARAMETERS - len(parameters))]
+    return native.ready_launch(function, grid, block, shared, stream, parameters, pdl=pdl)
+
+
+class Maps:
+    """Tensor maps, whose address tells the array's."""
+
+    def __init__(self, memory):
+        self.kept = {}
+
+    def __len__(self):
+        return len(self.kept)
+
+    def address(self, stream, tensor_map, p, array):
+        return self.kept.setdefault((tensor_map.name, p.N, array), array + 1)
+
+
+class Cuda(NamedTuple):
+    """torch.device."""
+
+    type: str = "cuda"
+    index: int = 0
+
+
+DEVICE = Cuda()
+
+
+class Tensor:
+    """A tensor of torch on GPU 0, as far as calls look at it."""
+
+    __module__ = "torch"
+    layout = "strided"
+    requires_grad = False
+
+    def __init__(self, shape, address=1 << 40, dtype="float32", strides=None):
+        self.shape, self.dtype, self.address = tuple(shape), dtype, address
+        self.strides = strides or tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+        self.device = DEVICE
+
+    def stride(self):
+        return self.strides
+
+    def get_device(self):
+        return 0
+
+    def data_ptr(self):
+        return self.address
+
+    def is_neg(self):
+        return False
+
+    def permute(self, order):
+        return Tensor([self.shape[i] for i in order], self.address, self.dtype, tuple(self.strides[i] for i in order))
+
+
+class Torch:
+    """torch with one stream at a time; new tensors have rising addresses."""
+
+    strided, float32, float16 = "strided", "float32", "float16"
+    Tensor = Tensor
+    compiler = SimpleNamespace(is_compiling=lambda: False)
+
+    def __init__(self, monkeypatch):
+        self.stream, self.made = 0, 1 << 44
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda number: self.stream)
+        self.cuda = SimpleNamespace(current_stream=lambda number: SimpleNamespace(cuda_stream=self.stream))
+        monkeypatch.setitem(sys.modules, "torch", self)
+
+    def is_grad_enabled(self):
+        return True
+
+    def empty(self, shape, dtype, device):
+        self.made += 1 << 32
+        return Tensor(shape, self.made, dtype)
+
+    def empty_strided(self, shape, strides, dtype, device):
+        self.made += 1 << 32
+        return Tensor(shape, self.made, dtype, strides)

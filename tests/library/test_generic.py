@@ -1,0 +1,81 @@
+"""The kernels that take every shape, on the host executor against the reference."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.executors.host.runtime import HostRuntime
+from alexconv.library import generic
+from alexconv.library.arrays import view
+from alexconv.planning.checks import PRECISIONS, MaxError
+from alexconv.shapes import Conv
+
+RUNTIME = HostRuntime()
+SOURCE = Path(__file__).with_name("generic_on_host.cu")
+AT = {"convolve_tiles": "tiles_at", "convolve_each": "each_at", "finish": "finish_at"}
+SHAPES = {
+    "every-feature": Conv(6, 11, 9, 20, 3, 2, 2, top=1, bottom=2, left=0, right=3, V=3, dilation_rows=2,
+                          dilation_columns=3, groups=2, bias=True, relu=True),
+    "depthwise": Conv(5, 7, 8, 10, 3, 3, 1, top=1, bottom=1, left=1, right=1, groups=5, bias=True),
+    "tiles-with-rest": Conv(7, 9, 13, 70, 3, 3),
+    "one-tap": Conv(4, 6, 6, 9, 1, 1, 2, relu=True),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[2, 4], ids=["fp16", "fp32"])
+def module(request):
+    made = RUNTIME.compile(SOURCE, {"ELEMENT_BYTES": request.param}, list(AT.values()))
+    return made, np.dtype({2: "f2", 4: "f4"}[request.param])
+
+
+def on_host(values):
+    memory = RUNTIME.allocate(values.nbytes)
+    memory.bytes[:] = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+    return memory
+
+
+def launch(module, made, arrays):
+    entry, grid, block, (words,) = made
+    module.launch(AT[entry], grid, block, 0, [*arrays, on_host(np.array(words, np.int64))])
+    return entry
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_is_as_the_reference(module, name, last):
+    kernels, dtype = module
+    conv, N = SHAPES[name], 2
+    random = np.random.default_rng(3)
+    x, w, bias = (random.uniform(-1, 1, shape).astype(dtype) for shape in (conv.x_shape(N), conv.w_shape(), (conv.M,)))
+    y = np.full(conv.y_shape(N), np.nan, dtype)
+    order = (0, 2, 3, 1) if last else (0, 1, 2, 3)
+    memory = [on_host(values) for values in (x.transpose(order), w, bias, y.transpose(order))]
+    back = np.argsort(order)
+    seen, target = (np.ascontiguousarray(values.transpose(order)).transpose(back) for values in (x, y))
+    descriptors = [view(values, "x").descriptor for values in (seen, w, target)]
+    entry = launch(
+        kernels, generic.convolution(conv, N, *descriptors), [*memory[:2], memory[2] if conv.bias else 0, memory[3]]
+    )
+    assert entry == ("convolve_each" if conv.M // conv.groups < generic.LEAST_FILTERS else "convolve_tiles")
+    found = memory[3].array(dtype, y.transpose(order).shape).transpose(back)
+    values, filters = x.astype("f4"), w.astype("f4")
+    added = bias.astype("f4") if conv.bias else None
+    error = MaxError()
+    norms = patch_norms(conv, values), filter_norms(filters, added)
+    error.add(found, reference(conv, values, filters, added), *norms)
+    assert error.passes(PRECISIONS["fp16" if dtype == np.float16 else "fp32"].tolerance(conv.K)), error
+
+
+def test_bias_and_relu_come_after(module):
+    kernels, dtype = module
+    conv = replace(SHAPES["one-tap"], bias=True)
+    y = np.random.default_rng(0).uniform(-1, 1, conv.y_shape(2)).astype(dtype)
+    y[0, 0, 0, 0] = np.nan
+    bias = np.linspace(-1, 1, conv.M).astype(dtype)
+    memory = on_host(y)
+    launch(kernels, generic.finish(conv, 2, view(y, "y").descriptor), [on_host(bias), memory])
+    expected = np.maximum(y.astype("f4") + bias.astype("f4")[:, None, None], 0).astype(dtype)
+    np.testing.assert_array_equal(memory.array(dtype, y.shape), expected)
