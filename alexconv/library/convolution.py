@@ -314,7 +314,7 @@ class Operation:
                 device.wait(seen.stream)
         return out
 
-    def packet(self, device: Gpu, call: "Call", stream: int) -> Packet:
+    def packet(self, device: Gpu, call: Call, stream: int) -> Packet:
         """The launches of a call of at least one image, on a stream of the current device."""
         numbers = device.lane(stream)
         packet = self._packets.get((numbers, call))
@@ -322,25 +322,24 @@ class Operation:
             return packet
         lane = device.lane_of(numbers, stream)
         with device.outside(lane):
-            packet, lasts = self._made(device, call, lane)
+            packet = self._made(device, call, lane)
         if lane.life:
             lane.held.append(packet.kept)
-        if lasts:
-            if len(self._packets) >= KEPT_PACKETS:
-                self._packets.clear()
-                self._quick.clear()
-            self._packets[numbers, call] = packet
+        if len(self._packets) >= KEPT_PACKETS:
+            self._packets.clear()
+            self._quick.clear()
+        self._packets[numbers, call] = packet
         return packet
 
-    def _made(self, device: Gpu, call: "Call", lane: Lane) -> tuple[Packet, bool]:
-        """A new packet, and whether it may be used again: not if it follows the preparation of its filters."""
+    def _made(self, device: Gpu, call: Call, lane: Lane) -> Packet:
+        """A new packet."""
         route = route_of(device, call)
         wait = lane.life is not None or not IN_BACKGROUND
         loaded = device.loaded(route.key, wait=wait) if route.key else None
         if loaded is None or isinstance(loaded, Future):
-            packet, lasts = self._generic(device, call, lane)
+            packet = self._generic(device, call, lane)
             packet.waits = loaded
-            return packet, lasts
+            return packet
         kept, recipe = self._kept, device.recipe(lane, loaded.program)
         if kept:
             copies, _ = kept.copies(device, lane)
@@ -354,10 +353,12 @@ class Operation:
         device.add_rung(recipe, lane, loaded, (call.x, call.y), values, before, pdl=not new)
         if route.finish:
             device.add_finish(recipe, call.conv, call.N, values.get("bias", 0), (Symbol("y"), call.y))
-        return Packet(recipe, lane, held), not (kept and new)
+        packet = Packet(recipe, lane, held)
+        packet.once = bool(kept and new)
+        return packet
 
     @staticmethod
-    def _given_filters(device: Gpu, call: "Call", lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
+    def _given_filters(device: Gpu, call: Call, lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
         """Appends the preparation of filters that each call gives; the addresses of what is not x and y."""
         w, more = call.w, loaded.bound.prepared_bytes()
         in_order = in_place(w, "nchw")
@@ -372,7 +373,7 @@ class Operation:
         device.add_launches(recipe, loaded.program, loaded.bound.preparation(), values, pdl=False)
         return values
 
-    def _generic(self, device: Gpu, call: "Call", lane: Lane) -> tuple[Packet, bool]:
+    def _generic(self, device: Gpu, call: Call, lane: Lane) -> Packet:
         """The packet of the kernel that takes every shape."""
         recipe, kept = device.recipe(lane), self._kept
         w: tuple[Value, Descriptor] = Symbol("w"), call.w
@@ -384,9 +385,9 @@ class Operation:
             bias = held.addresses.get("bias", 0)
         arrays = {"x": (Symbol("x"), call.x), "w": w, "y": (Symbol("y"), call.y)}
         device.add_generic(recipe, call.conv, call.N, arrays, bias)
-        return Packet(recipe, lane, held), True
+        return Packet(recipe, lane, held)
 
-    def _of_host(self, x: Any, out: Any, call: "Call", w: Any, bias: Any) -> Any:
+    def _of_host(self, x: Any, out: Any, call: Call, w: Any, bias: Any) -> Any:
         """The output of host arrays, of the same kind."""
         device = HOST_ARRAYS[self.backend]()
         planes = self._turned(host_array(x))
@@ -409,7 +410,7 @@ class Operation:
         """A view of an array with its axes as (N, C, H, W)."""
         return values.transpose(TO_NCHW) if self.terms.layout == "nhwc" else values
 
-    def _staged(self, device: Gpu, x: npt.NDArray[Any], call: "Call", w: Any, bias: Any) -> npt.NDArray[Any]:
+    def _staged(self, device: Gpu, x: npt.NDArray[Any], call: Call, w: Any, bias: Any) -> npt.NDArray[Any]:
         """``[N][M][E][F]`` on a GPU, of as many images at a time as are no more than a share of its memory."""
         N, C, H, W = x.shape
         y = np.empty(call.conv.y_shape(N), x.dtype)

@@ -89,10 +89,13 @@ class Packet:
         self._maps, self._make_map = tuple(recipe.maps), recipe.make_map
         self.lane, self.generation, self.kept = lane, lane.generation, kept
         self.waits: Any = None  # a compilation, after which there is a faster packet
+        self.once = False  # the next call has another: this one follows the preparation of its filters
 
     def usable(self) -> bool:
         """Whether addresses are as they were, and there is none faster by now."""
-        return self.generation == self.lane.generation and (self.waits is None or not self.waits.done())
+        if self.once or self.generation != self.lane.generation:
+            return False
+        return self.waits is None or not self.waits.done()
 
     def enqueue(self, addresses: Sequence[int]) -> None:
         """Enqueues the launches on arrays at these addresses: x, y, and where calls give them w and bias."""

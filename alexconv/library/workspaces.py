@@ -170,6 +170,11 @@ class Lane:
         lasting = [memory for arrays in self._lasting.values() for memory in arrays.values()]
         return sum(memory.nbytes for memory in (*filter(None, [self._shared]), *lasting))
 
+    def release(self) -> None:
+        """Gives its memory back; packets that have its addresses are made again."""
+        self.generation += 1
+        self.held, self._shared, self._lasting, self._maps, self._programs = [], None, {}, {}, []
+
     def addresses(self, loaded: Loaded, more: Mapping[str, int]) -> dict[str, int]:
         """Where a call's arrays are that are not the caller's, those of ``more`` bytes too; raises OutOfMemory."""
         shared, lasting = loaded.scratch
@@ -323,7 +328,7 @@ class Gpu:
         found = self._lanes.get(numbers)
         if found is None:
             for key in [key for key, lane in self._lanes.items() if lane.life and lane.life.ended()]:
-                del self._lanes[key]
+                self._lanes.pop(key).release()
             while len(self._lanes) >= MOST_LANES and self._drop_lane(but=None):
                 pass
             life = native.GraphLife(self.streams.graph()) if numbers[1] else None
@@ -336,8 +341,7 @@ class Gpu:
         """Drops the workspaces of the stream that was not used for the longest time; whether there was one."""
         for key, lane in self._lanes.items():
             if lane is not but and lane.life is None:
-                lane.generation += 1
-                del self._lanes[key]
+                self._lanes.pop(key).release()
                 return True
         return False
 

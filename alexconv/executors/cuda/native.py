@@ -8,7 +8,6 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any
 
 from alexconv.errors import LaunchError, MissingTool
 from alexconv.executors.cuda.bindings import WORD
@@ -137,7 +136,7 @@ class GraphLife:
     """
 
     def __init__(self, graph: int) -> None:
-        self._posix: Any = ctypes.CDLL(None)
+        self._gone, self._posix = False, ctypes.CDLL(None)
         self._semaphore = ctypes.create_string_buffer(SEMAPHORE_BYTES)
         self._posix.sem_init(self._semaphore, 0, 0)
         driver, made = library(), ctypes.c_void_p()
@@ -147,11 +146,11 @@ class GraphLife:
         _LIVING.append(self)  # the driver writes to the semaphore until then
 
     def ended(self) -> bool:
-        """Whether it is gone; asked until it is."""
-        if self._posix.sem_trywait(self._semaphore):
-            return False
-        _LIVING.remove(self)
-        return True
+        """Whether it is gone."""
+        if not self._gone and self._posix.sem_trywait(self._semaphore) == 0:
+            self._gone = True
+            _LIVING.remove(self)
+        return self._gone
 
 
 _LIVING: list[GraphLife] = []

@@ -1,0 +1,265 @@
+"""What networks need of ``alexconv`` on a GPU: every feature, graphs that are captured, torch's operator and models."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import alexconv
+from alexconv.library import convolution as library
+from alexconv.planning.checks import PRECISIONS
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # what torch warns of is its own affair
+
+SHAPES = 500  # of each precision
+TORCHS = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16", "half": "float16"}
+
+
+@pytest.fixture(scope="module")
+def torch():
+    module = pytest.importorskip("torch")
+    module.backends.cudnn.conv.fp32_precision = "ieee"
+    return module
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    """First calls wait for their rung."""
+    monkeypatch.setattr(library, "IN_BACKGROUND", False)
+
+
+def uniform(torch, shape, dtype="float32", seed=0):
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return (torch.rand(shape, generator=generator, device="cuda") * 2 - 1).to(getattr(torch, dtype))
+
+
+def scaled_error(torch, y, x, w, bias=None, stride=1, padding=(0, 0, 0, 0), dilation=1, groups=1, relu=False):
+    """The largest error beside float64, over the norms of patch and filter."""
+    top, bottom, left, right = padding
+    planes = torch.nn.functional.pad(x.double(), (left, right, top, bottom))
+    conv2d, w = torch.nn.functional.conv2d, w.double()
+    exact = conv2d(planes, w, None if bias is None else bias.double(), stride, 0, dilation, groups)
+    squares = conv2d(planes**2, torch.ones_like(w), None, stride, 0, dilation, groups)
+    norms = w.flatten(1).norm(dim=1) ** 2
+    if bias is not None:
+        squares, norms = squares + 1, norms + bias.double() ** 2
+    exact = torch.relu(exact) if relu else exact
+    assert y.shape == exact.shape
+    scale = (squares * norms[None, :, None, None]).sqrt()
+    return float(((y.double() - exact).abs() / scale.clamp(min=1e-300)).max())
+
+
+def case(torch, precision, number):
+    """Arguments of a call with any of the features."""
+    random = np.random.default_rng([list(PRECISIONS).index(precision), number])
+    groups = int(random.choice([1, 1, 1, 2, 3, 8]))
+    C, M = (groups * int(size) for size in (random.integers(1, 9), random.integers(1, 13)))
+    R, S = (int(size) for size in random.integers(1, 5, 2))
+    dilation = tuple(int(size) for size in random.integers(1, 3, 2)) if random.integers(0, 2) else (1, 1)
+    padding = tuple(int(size) for size in random.integers(0, 4, 4))
+    rows, columns = (R - 1) * dilation[0] + 1, (S - 1) * dilation[1] + 1
+    H, W = (
+        max(1, size - sum(zeros)) + int(random.integers(0, 20))
+        for size, zeros in ((rows, padding[:2]), (columns, padding[2:]))
+    )
+    x = uniform(torch, (int(random.integers(1, 5)), C, H, W), TORCHS[precision], number)
+    if random.integers(0, 2):
+        x = x.contiguous(memory_format=torch.channels_last)
+    w = uniform(torch, (M, C // groups, R, S), TORCHS[precision], number + 1)
+    bias = uniform(torch, (M,), TORCHS[precision], number + 2) if random.integers(0, 2) else None
+    stride = tuple(int(size) for size in random.integers(1, 4, 2))
+    relu = bool(random.integers(0, 2))
+    return x, w, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}, relu
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_random_layers_with_every_feature(torch, precision):
+    wrong = []
+    for number in range(SHAPES):
+        x, w, given, relu = case(torch, precision, number)
+        y = alexconv.conv2d(x, w, precision=precision, activation="relu" if relu else None, **given)
+        error = scaled_error(torch, y, x, w, relu=relu, **given)
+        if not error <= PRECISIONS[precision].tolerance(w[0].numel()):
+            wrong.append((number, x.shape, w.shape, given, relu, error))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+def test_rungs_get_padding_bias_and_relu(torch, waiting, precision):
+    for number, (shape, filters) in enumerate([((1, 64, 13, 13), (96, 64, 3, 3)), ((40, 32, 17, 17), (64, 32, 3, 3))]):
+        x, w, bias = (uniform(torch, size, TORCHS[precision], number + 7) for size in (shape, filters, filters[:1]))
+        for kind in (torch.contiguous_format, torch.channels_last):
+            x = x.contiguous(memory_format=kind)
+            layer = alexconv.Conv2d(w, padding=(1, 2), precision=precision, bias=bias, activation="relu")
+            for _ in range(3):
+                y = layer(x)
+                error = scaled_error(torch, y, x, w, bias, padding=(1, 1, 2, 2), relu=True)
+                assert error <= PRECISIONS[precision].tolerance(w[0].numel())
+                assert y.is_contiguous(memory_format=kind)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+@pytest.mark.parametrize("images", [1, 40])
+def test_a_captured_call_computes_what_its_input_has_become(torch, waiting, precision, images):
+    x = uniform(torch, (images, 64, 17, 17), TORCHS[precision])
+    w, other = (uniform(torch, (96, 64, 3, 3), TORCHS[precision], seed) for seed in (1, 2))
+    layer = alexconv.Conv2d(w, padding=1, precision=precision)
+    layer(x), alexconv.conv2d(x, other, 1, 1, precision)
+    graph, tolerance = torch.cuda.CUDAGraph(), PRECISIONS[precision].tolerance(w[0].numel())
+    with torch.cuda.graph(graph):
+        first, second = layer(x), alexconv.conv2d(x, other, 1, 1, precision)
+        third = layer(x)
+    del layer
+    for seed in range(3, 6):
+        x.copy_(uniform(torch, x.shape, TORCHS[precision], seed))
+        other.copy_(uniform(torch, other.shape, TORCHS[precision], -seed % 97))
+        graph.replay()
+        for y, filters in ((first, w), (second, other), (third, w)):
+            assert scaled_error(torch, y, x, filters, padding=(1,) * 4) <= tolerance
+
+
+def test_replays_and_calls_beside_them_share_no_workspace(torch, waiting):
+    x, w = uniform(torch, (48, 64, 27, 27)), uniform(torch, (96, 64, 3, 3), seed=1)
+    layer = alexconv.Conv2d(w)
+    expected, other = layer(x).clone(), layer(-2 * x).clone()
+    graph, sources = torch.cuda.CUDAGraph(), (x, -2 * x)
+    with torch.cuda.graph(graph):
+        captured = layer(x)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(20):
+        with torch.cuda.stream(streams[0]):
+            graph.replay()
+            found.append((captured.clone(), expected))
+        for stream, source, right in zip(streams[1:], sources, (expected, other), strict=True):
+            with torch.cuda.stream(stream):
+                found.append((layer(source), right))
+    torch.cuda.synchronize()
+    assert all(torch.equal(y, right) for y, right in found)
+
+
+def test_a_first_call_may_be_captured(torch):
+    x, w = uniform(torch, (3, 24, 19, 23)), uniform(torch, (40, 24, 3, 3), seed=1)
+    graph = torch.cuda.CUDAGraph()
+    layer = alexconv.Conv2d(w, padding=1)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        y, given = layer(x), alexconv.conv2d(x, w, padding=1)
+    x.mul_(-3)
+    graph.replay()
+    for each in (y, given):
+        assert scaled_error(torch, each, x, w, padding=(1,) * 4) <= PRECISIONS["fp32"].tolerance(w[0].numel())
+
+
+def test_a_graphs_workspaces_end_with_it(torch, waiting):
+    x, w = uniform(torch, (64, 64, 29, 29)), uniform(torch, (96, 64, 3, 3), seed=1)
+    layer, device = alexconv.Conv2d(w), library.gpu(0)
+    layer(x)
+
+    def captures():
+        return [lane for lane in device._lanes.values() if lane.life]
+
+    def captured():
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            layer(x)
+        return graph
+
+    gc.collect()
+    graph = captured()
+    (lane,) = (each for each in captures() if not each.life.ended())
+    assert lane.nbytes > x.nbytes // 2
+    graph.replay()
+    graph.reset()
+    torch.cuda.synchronize()
+    captured()  # a new lane looks for those that ended
+    assert lane not in captures() and lane.nbytes == 0
+
+
+def test_a_stream_of_the_driver_is_captured(torch, waiting):
+    x, w, out = (uniform(torch, shape) for shape in ((2, 32, 11, 11), (48, 32, 3, 3), (2, 48, 9, 9)))
+    layer = alexconv.Conv2d(w)
+    layer(x)
+    driver = library.gpu(0).driver
+    _, stream = driver.cuStreamCreate(1)
+    torch.cuda.synchronize()
+    assert int(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode(0))[0]) == 0
+    with torch.cuda.stream(torch.cuda.ExternalStream(int(stream))):
+        layer(x, out=out)
+    _, graph = driver.cuStreamEndCapture(stream)
+    _, executable = driver.cuGraphInstantiate(graph, 0)
+    x.mul_(2)
+    out.zero_()
+    torch.cuda.synchronize()
+    driver.cuGraphLaunch(executable, stream)
+    torch.cuda.synchronize()
+    assert scaled_error(torch, out, x, w) <= PRECISIONS["fp32"].tolerance(w[0].numel())
+    driver.cuGraphExecDestroy(executable), driver.cuGraphDestroy(graph), driver.cuStreamDestroy(stream)
+
+
+def test_first_calls_go_on_while_a_rung_compiles(torch, cache):
+    x, w = uniform(torch, (2, 40, 15, 15)), uniform(torch, (56, 40, 3, 3), seed=1)
+    layer, tolerance = alexconv.Conv2d(w, padding=1), PRECISIONS["fp32"].tolerance(w[0].numel())
+    assert scaled_error(torch, layer(x), x, w, padding=(1,) * 4) <= tolerance
+    (packet,) = layer._operation._packets.values()
+    assert packet.waits is not None
+    packet.waits.result()
+    assert scaled_error(torch, layer(x), x, w, padding=(1,) * 4) <= tolerance
+    layer(x)
+    assert [packet.waits for packet in layer._operation._packets.values()] == [None]
+
+
+def test_gradients_are_torchs(torch):
+    x, w, bias = (uniform(torch, shape) for shape in ((3, 8, 14, 15), (12, 4, 3, 3), (12,)))
+    ours, theirs = ([each.clone().requires_grad_() for each in (x, w, bias)] for _ in range(2))
+    y = alexconv.conv2d(*ours[:2], (2, 1), (1, 2), bias=ours[2], groups=2, activation="relu")
+    expected = torch.relu(torch.nn.functional.conv2d(*theirs, (2, 1), (1, 2), 1, 2))
+    for each in (y, expected):
+        (each**2).sum().backward()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_a_model_is_patched_compiled_and_captured(torch, waiting):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 32, 7, 2, 3, bias=False),
+        torch.nn.BatchNorm2d(32),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(32, 32, 3, padding=1, groups=32),
+        torch.nn.Conv2d(32, 48, 1),
+        torch.nn.Conv2d(48, 48, 3, padding="same", dilation=2),
+    )
+    model = model.cuda().eval()
+    x = uniform(torch, (4, 3, 64, 64))
+    with torch.no_grad():
+        expected = model(x)
+        said = []
+        assert alexconv.patch(model, say=said.append).replaced == ("0", "3", "4", "5")
+        assert said == ["4 convolutions replaced, 0 left alone"]
+        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), expected, rtol=1e-4, atol=1e-4)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model(x)
+        graph.replay()
+        torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+        expected = torch.nn.functional.conv2d(model[:5](x), 2 * model[5].weight, None, padding="same", dilation=2)
+        model[5].weight.mul_(2)  # seen by the next call
+        model[5].bias.zero_()
+        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_two_devices(torch, waiting):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU")
+    x, w = uniform(torch, (5, 32, 15, 15)), uniform(torch, (48, 32, 3, 3), seed=1)
+    layer = alexconv.Conv2d(w.cpu(), padding=1)
+    found = [layer(x.to(f"cuda:{number}")) for number in (0, 1, 0, 1)]
+    assert [y.device.index for y in found] == [0, 1, 0, 1]
+    assert all(torch.equal(y.cpu(), found[0].cpu()) for y in found)
+    assert torch.cuda.current_device() == 0
+    with pytest.raises(ValueError, match="x lies on GPU 1, the filters on GPU 0"):
+        alexconv.conv2d(x.to("cuda:1"), w)
