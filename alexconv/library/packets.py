@@ -71,6 +71,7 @@ class Packet:
         "generation",
         "kept",
         "lane",
+        "once",
         "waits",
     )
 
