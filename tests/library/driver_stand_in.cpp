@@ -20,8 +20,8 @@ struct Noted {
 
 extern "C" {
 Noted noted[256];
-int launches = 0, status = 0, capturing = 0, relaxed_calls = 0, mode_now = 0;
-long long context = 5, capture = 77;
+int launches, status, capturing, relaxed_calls, mode_now;
+long long context, capture;
 void (*destroy)(void*) = nullptr;
 void* destroyed = nullptr;
 
@@ -57,5 +57,10 @@ int cuUserObjectCreate(void** object, void* given, void (*function)(void*), unsi
     return *object = (void*)3, destroyed = given, destroy = function, 0;
 }
 int cuGraphRetainUserObject(void* graph, void*, unsigned, unsigned) { return graph == (void*)99 ? 0 : 1; }
+void reset()
+{
+    launches = status = capturing = relaxed_calls = mode_now = 0;
+    context = 5, capture = 77;
+}
 void end_graph() { destroy(destroyed); }
 }

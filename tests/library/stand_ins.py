@@ -29,13 +29,11 @@ class Noted(ctypes.Structure):
     )
 
 
-def driver_library(folder, monkeypatch):
-    """The stand-in for libcuda, compiled and in its place."""
+def compiled_driver(folder):
+    """The stand-in for libcuda, compiled."""
     path = folder / "libcuda.so"
     subprocess.run([find_cxx(), "-shared", "-fPIC", "-O1", "-pthread", "-o", path, SOURCE], check=True)
-    monkeypatch.setattr(native, "LIBRARY", str(path))
-    native.library.cache_clear()
-    return ctypes.CDLL(str(path))
+    return path
 
 
 class Bindings:
@@ -132,8 +130,11 @@ class Gpu(workspaces.Gpu):
 class Machine:
     """A stand-in GPU in its place: what it launched, by name of the entry point."""
 
-    def __init__(self, folder, monkeypatch):
-        self.library, self.bindings = driver_library(folder, monkeypatch), Bindings()
+    def __init__(self, path, monkeypatch):
+        monkeypatch.setattr(native, "LIBRARY", str(path))
+        native.library.cache_clear()
+        self.library, self.bindings = ctypes.CDLL(str(path)), Bindings()
+        self.library.reset()
         monkeypatch.setattr(workspaces, "require_bindings", lambda what: self.bindings)
         monkeypatch.setattr("alexconv.library.arrays.import_bindings", lambda: None)
         monkeypatch.setattr(workspaces, "LibraryExecutor", Executor)
@@ -143,6 +144,10 @@ class Machine:
         monkeypatch.setattr(convolution, "_devices", {0: self.gpu})
         for each in (convolution.chosen, convolution.route_of, convolution.kept_operation):
             each.cache_clear()
+
+    def close(self):
+        """The library of the machine's own driver is asked for again."""
+        native.library.cache_clear()
 
     def variable(self, name, kind=ctypes.c_int):
         return kind.in_dll(self.library, name)

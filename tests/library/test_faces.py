@@ -1,0 +1,230 @@
+"""Faces beside ``conv2d``: ONNX's Conv, torch's own cases, features on the host, torch's operator where torch is."""
+
+import numpy as np
+import pytest
+
+import alexconv
+from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.library.terms import explicit_padding, padding_of, terms_of
+from alexconv.planning.checks import PRECISIONS, MaxError
+from alexconv.shapes import Conv
+
+RANDOM = np.random.default_rng(5)
+
+
+def arange(*shape):
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def exact(x, w, bias=None, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1, relu=False):
+    """The reference's layer and output, and the norms of its patches and filters."""
+    _, C, H, W = x.shape
+    top, bottom, left, right = padding
+    conv = Conv(C, H, W, *w.shape[:1], *w.shape[2:], stride[0], V=stride[1], top=top, bottom=bottom, left=left,
+                right=right, dilation_rows=dilation[0], dilation_columns=dilation[1], groups=groups,
+                bias=bias is not None, relu=relu)  # fmt: skip
+    x, w = x.astype("f4"), w.astype("f4")
+    bias = None if bias is None else bias.astype("f4")
+    return conv, reference(conv, x, w, bias), (patch_norms(conv, x), filter_norms(w, bias))
+
+
+def assert_right(y, x, w, precision="fp32", **given):
+    conv, expected, norms = exact(x, w, **given)
+    assert y.shape == expected.shape
+    error = MaxError()
+    error.add(y, expected, *norms)
+    assert error.passes(PRECISIONS[precision].tolerance(conv.K)), (conv, error)
+
+
+# The node tests of ONNX's operator Conv: shapes and attributes, and what a reader may check by hand.
+ONNX = {
+    "basic_conv_with_padding": ((5, 5), {"pads": [1, 1, 1, 1]}, (1, 1, 1, 1), (1, 1), [12, 21, 27, 33, 24]),
+    "basic_conv_without_padding": ((5, 5), {"pads": [0, 0, 0, 0]}, (0, 0, 0, 0), (1, 1), [54, 63, 72]),
+    "conv_with_autopad_same": (
+        *((5, 5), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+        *((1, 1, 1, 1), (2, 2), [12, 27, 24]),
+    ),
+    "conv_with_strides_padding": (
+        *((7, 5), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+        *((1, 1, 1, 1), (2, 2), [12, 27, 24]),
+    ),
+    "conv_with_strides_no_padding": (
+        *((7, 5), {"pads": [0, 0, 0, 0], "strides": [2, 2]}),
+        *((0, 0, 0, 0), (2, 2), [54, 72]),
+    ),
+    "conv_with_strides_and_asymmetric_padding": (
+        *((7, 5), {"pads": [1, 0, 1, 0], "strides": [2, 2]}),
+        *((1, 1, 0, 0), (2, 2), [21, 33]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONNX)
+def test_onnx_node_cases(name):
+    plane, attributes, padding, stride, first_row = ONNX[name]
+    x, w = arange(1, 1, *plane), np.ones((1, 1, 3, 3), np.float32)
+    y = alexconv.onnx_conv(x, w, kernel_shape=[3, 3], backend="host", **attributes)
+    np.testing.assert_array_equal(y[0, 0, 0], first_row)
+    np.testing.assert_array_equal(y, exact(x, w, stride=stride, padding=padding)[1])
+
+
+# torch's own module tests of Conv2d, and those that ONNX derives from them: constructor and input.
+TORCHS = {
+    "Conv2d": ((3, 4, (3, 2)), {}, (2, 3, 7, 5)),
+    "strided": ((3, 4, (3, 3)), {"stride": (2, 2)}, (2, 3, 6, 6)),
+    "padding": ((3, 4, (3, 3)), {"stride": (2, 2), "padding": (1, 1)}, (2, 3, 6, 6)),
+    "dilated": ((3, 2, (3, 3)), {"stride": (2, 2), "padding": (1, 1), "dilation": (2, 2)}, (2, 3, 8, 8)),
+    "no_bias": ((3, 4, (3, 2)), {"bias": False}, (2, 3, 6, 5)),
+    "zero_batch": ((3, 4, (3, 2)), {}, (0, 3, 7, 5)),
+    "groups": ((4, 6, (3, 2)), {"groups": 2}, (2, 4, 6, 5)),
+    "depthwise": ((4, 4, (3, 3)), {"groups": 4}, (2, 4, 6, 6)),
+    "depthwise_with_multiplier": ((4, 8, (3, 3)), {"groups": 4}, (2, 4, 6, 6)),
+    "depthwise_strided": ((4, 4, (3, 3)), {"stride": (2, 2), "groups": 4}, (2, 4, 6, 6)),
+    "depthwise_padded": ((4, 4, (3, 3)), {"padding": (1, 1), "groups": 4}, (2, 4, 6, 6)),
+    "depthwise_dilated": ((4, 4, (2, 2)), {"dilation": (2, 2), "groups": 4}, (2, 4, 5, 5)),
+    "pad_valid": ((2, 4, (3, 4)), {"padding": "valid"}, (2, 2, 6, 5)),
+    "pad_same": ((2, 4, (3, 4)), {"padding": "same"}, (2, 2, 6, 5)),
+    "pad_same_dilated": ((2, 4, (3, 4)), {"padding": "same", "dilation": 2}, (2, 2, 6, 5)),
+    "stride_pair": ((3, 5, (2, 3)), {"stride": (3, 2), "padding": (1, 2)}, (2, 3, 9, 8)),
+}
+
+
+@pytest.mark.parametrize("name", TORCHS)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_torchs_module_cases(name, precision):
+    (C, M, filters), options, shape = TORCHS[name]
+    options = {"bias": True, "groups": 1, **options}
+    dtype = {"fp32": "f4", "fp16": "f2"}[precision]
+    sizes = shape, (M, C // options["groups"], *filters), (M,)
+    x, w, bias = (RANDOM.uniform(-1, 1, size).astype(dtype) for size in sizes)
+    bias = bias if options.pop("bias") else None
+    y = alexconv.conv2d(x, w, **options, precision=precision, bias=bias, backend="host")
+    terms = terms_of(*(options.get(key, value) for key, value in (("stride", 1), ("padding", 0))), precision, "nchw",
+                     options.get("dilation", 1))  # fmt: skip
+    padding = explicit_padding(terms, shape[2:], filters)
+    given = {"stride": terms.stride, "padding": padding, "dilation": terms.dilation, "groups": options["groups"]}
+    if not len(x):
+        assert y.shape == (0, M, 5, 4)
+    else:
+        assert_right(y, x, w, precision, bias=bias, **given)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_random_layers_with_every_feature_on_the_host(number):
+    random = np.random.default_rng(number)
+    precision = list(PRECISIONS)[number % len(PRECISIONS)]
+    dtype = "f2" if precision in ("fp16", "half") else "f4"
+    groups, C, M, R, S = (int(size) for size in random.integers(1, 4, 5))
+    stride, dilation = (tuple(int(size) for size in random.integers(1, 4, 2)) for _ in range(2))
+    padding = tuple(int(size) for size in random.integers(0, 4, 4))
+    H, W = (int(size) for size in random.integers(10, 16, 2))
+    x = random.uniform(-1, 1, (2, groups * C, H, W)).astype(dtype)
+    w, bias = (random.uniform(-1, 1, size).astype(dtype) for size in ((groups * M, C, R, S), (groups * M,)))
+    relu = bool(number % 2)
+    given = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
+    layer = alexconv.Conv2d(w, precision=precision, activation="relu" if relu else None, backend="host", **given)
+    assert_right(layer(x), x, w, precision, relu=relu, **given)
+
+
+def test_one_axis_is_one_row():
+    x, w = RANDOM.uniform(-1, 1, (2, 3, 11)).astype("f4"), RANDOM.uniform(-1, 1, (4, 3, 3)).astype("f4")
+    y = alexconv.onnx_conv(x, w, strides=[2], pads=[1, 2], dilations=[2], backend="host")
+    assert_right(y[:, :, None], x[:, :, None], w[:, :, None], stride=(1, 2), padding=(0, 0, 1, 2), dilation=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"auto_pad": "SAME"}, "unknown auto_pad 'SAME': choose from NOTSET, SAME_UPPER, SAME_LOWER, VALID"),
+        ({"pads": [1, 1]}, r"pads are 4 whole numbers of 0 or more, not \[1, 1\]"),
+        ({"pads": [1, 1, 1, -1]}, "pads are 4 whole numbers"),
+        ({"strides": [1]}, "strides are 2 whole numbers of 1 or more"),
+        ({"dilations": [0, 1]}, "dilations are 2 whole numbers of 1 or more"),
+        ({"kernel_shape": [3, 2]}, r"kernel_shape is \(3, 2\), but W has \(3, 3\)"),
+        ({"pads": [1, 0, 0, 0], "auto_pad": "SAME_UPPER"}, "pads and auto_pad=SAME_UPPER exclude each other"),
+        ({"group": 2}, "x has 1 channels, the filters have 1 in each of 2 groups"),
+    ],
+)
+def test_attributes_that_make_no_sense(given, message):
+    with pytest.raises(ValueError, match=message):
+        alexconv.onnx_conv(arange(1, 1, 5, 5), np.ones((1, 1, 3, 3), "f4"), backend="host", **given)
+    with pytest.raises(ValueError, match="W has 3 spatial axes"):
+        alexconv.onnx_conv(arange(1, 1, 5, 5, 5), np.ones((1, 1, 3, 3, 3), "f4"))
+
+
+def test_padding_has_many_spellings():
+    spellings = [2, (2, 2), (2, 2, 2, 2), [[2, 2], (2, 2)], np.int64(2)]
+    assert {padding_of(each) for each in spellings} == {(2, 2, 2, 2)}
+    assert padding_of(((1, 2), (3, 4))) == padding_of((1, 2, 3, 4)) == (1, 2, 3, 4)
+    upper, lower = (terms_of(2, kind, "fp32", "nchw") for kind in ("same", "same_lower"))
+    assert explicit_padding(upper, (6, 5), (3, 3)) == (0, 1, 1, 1)
+    assert explicit_padding(lower, (6, 5), (3, 3)) == (1, 0, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.filterwarnings("default")  # what torch warns of is its own affair
+def test_the_operator_of_torch_is_traced_and_has_gradients(torch):
+    torch.manual_seed(0)
+    x, w, bias = torch.randn(2, 4, 9, 8), torch.randn(6, 2, 3, 3), torch.randn(6)
+    for padding in ((1, 2), (1, 2, 0, 1)):
+        ours, theirs = ([each.clone().requires_grad_() for each in (x, w, bias)] for _ in range(2))
+        y = alexconv.conv2d(*ours[:2], (2, 1), padding, bias=ours[2], activation="relu", groups=2)
+        top, bottom, left, right = padding_of(padding)
+        planes = torch.nn.functional.pad(theirs[0], (left, right, top, bottom))
+        expected = torch.relu(torch.nn.functional.conv2d(planes, *theirs[1:], (2, 1), groups=2))
+        for each in (y, expected):
+            (each**2).sum().backward()
+        torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+    compiled = torch.compile(
+        lambda x, w: alexconv.conv2d(x, w, padding="same", groups=2) + 1, fullgraph=True, backend="eager"
+    )
+    torch.testing.assert_close(compiled(x, w), torch.nn.functional.conv2d(x, w, padding="same", groups=2) + 1)
+    for each in (x.requires_grad_(), x.detach().contiguous(memory_format=torch.channels_last)):
+        torch.library.opcheck(
+            torch.ops.alexconv.conv2d.default, (each, w, bias, [2, 1], [1, 1, 2, 2], [1, 1], 2, True, "fp32")
+        )
+
+
+def test_a_patched_model_says_what_it_left(torch):
+    nn = torch.nn
+    shared = nn.Conv2d(6, 6, 1)
+    model = nn.Sequential(nn.Conv2d(4, 6, 3, padding="same"), nn.Sequential(shared, nn.ReLU(), shared),
+                          nn.Conv2d(6, 6, 3, 2, 1, 1, 6, bias=False), nn.Conv2d(6, 4, 3, padding_mode="reflect"),
+                          nn.Conv1d(2, 2, 1), nn.Conv2d(4, 4, 1).half(), nn.ConvTranspose2d(4, 4, 1))  # fmt: skip
+    before, x, said = model[:3](x_of(torch)).detach(), x_of(torch), []
+    found = alexconv.patch(model, say=said.append)
+    assert found.replaced == ("0", "1.0", "1.2", "2")
+    assert dict(found.left) == {
+        "3": "pads with mode 'reflect'",
+        "4": "is a Conv1d, not a Conv2d",
+        "5": "has parameters of torch.float16, precision fp32 takes torch.float32",
+        "6": "is a ConvTranspose2d, not a Conv2d",
+    }
+    assert said == [str(found)]
+    assert model[1][0] is model[1][2]
+    assert list(model.state_dict()) == [
+        *("0.weight", "0.bias", "1.0.weight", "1.0.bias", "1.2.weight", "1.2.bias", "2.weight"),
+        *("3.weight", "3.bias", "4.weight", "4.bias", "5.weight", "5.bias", "6.weight", "6.bias"),
+    ]
+    for context in (torch.no_grad(), torch.inference_mode(), torch.enable_grad()):
+        with context:
+            torch.testing.assert_close(model[:3](x), before, rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        model[2].weight.mul_(2)
+        torch.testing.assert_close(model[:3](x), 2 * before, rtol=1e-5, atol=1e-5)
+    exported = torch.export.export(model[:3], (x,))
+    assert sum("alexconv.conv2d" in str(node.target) for node in exported.graph.nodes) == 4
+    with pytest.raises(ValueError, match="model is a convolution itself"):
+        alexconv.patch(nn.Conv2d(1, 1, 1))
+    with pytest.raises(ValueError, match="unknown precision 'bf16'"):
+        alexconv.patch(model, "bf16")
+
+
+def x_of(torch):
+    return torch.linspace(-1, 1, 2 * 4 * 7 * 6).reshape(2, 4, 7, 6)

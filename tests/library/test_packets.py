@@ -1,0 +1,244 @@
+"""What a call enqueues: launches, addresses, streams and workspaces, on a stand-in of the driver; no GPU needed."""
+
+import ctypes
+import threading
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+from stand_ins import Machine, Tensor, Torch, compiled_driver
+
+import alexconv
+from alexconv.errors import LaunchError
+from alexconv.library import convolution, workspaces
+
+X, W, Y = 1 << 40, 1 << 41, 1 << 42
+SMALL = {"x": (1, 256, 15, 15), "w": (384, 256, 3, 3)}  # for a rung with split-K: one launch
+LARGE = {"x": (128, 256, 15, 15), "w": (384, 256, 3, 3)}  # for one with launches that prepare the input
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    return Torch(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    return compiled_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def machine(driver, monkeypatch, torch):
+    made = Machine(driver, monkeypatch)
+    yield made
+    made.close()
+
+
+def layer_of(sizes, **given):
+    return alexconv.Conv2d(Tensor(sizes["w"], W), **given)
+
+
+def names(launches):
+    return [launch.entry for launch in launches]
+
+
+def test_a_second_call_launches_the_rung_alone_on_its_arrays(machine):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    layer(x)
+    assert names(machine.launched())[-1] == "mma_split"
+    assert len(layer._operation._packets) == 1
+    for address in (X, X + 4096):
+        y = layer(Tensor(SMALL["x"], address))
+        (launch,) = machine.launched()
+        assert launch.entry == "mma_split"
+        assert {address, y.address} <= set(launch.words)
+    given = Tensor((1, 384, 13, 13), Y)
+    assert layer(x, given) is given
+    assert Y in machine.launched()[-1].words
+
+
+def test_after_the_filters_a_first_launch_is_not_dependent_and_later_ones_are(machine):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    dependent = []
+    for _ in range(3):
+        layer(x)
+        dependent.append(machine.launched()[-1].dependent)
+    assert dependent == [0, 61, 61]  # the attribute, and its value
+
+
+def test_padding_is_copied_and_bias_and_relu_finish(machine):
+    x = Tensor((1, 256, 13, 13), X)
+    layer = layer_of(SMALL, padding=1, bias=Tensor((384,), 5 << 40), activation="relu")
+    layer(x), machine.launched()
+    y = layer(x)
+    copy, multiply, finish = machine.launched()
+    assert (copy.entry, multiply.entry, finish.entry) == ("copy_elements", "mma_split", "finish")
+    assert copy.words[0] == X and copy.words[1] == multiply.words[0]
+    assert finish.words[1] == y.address and finish.words[0] in machine.bindings.allocated
+
+
+def test_what_no_rung_takes_one_kernel_computes(machine):
+    alexconv.conv2d(Tensor((2, 6, 9, 9), X), Tensor((9, 2, 3, 3), W), (1, 2), dilation=2, groups=3)
+    (launch,) = machine.launched()
+    assert (launch.entry, launch.words[:3]) == ("convolve_each", [X, W, 0])
+
+
+def test_filters_of_conv2d_are_prepared_in_each_call(machine):
+    for address in (W, W + 64):
+        alexconv.conv2d(Tensor(SMALL["x"], X), Tensor(SMALL["w"], address))
+        launches = machine.launched()
+        assert names(launches) == ["find_filter_exponents", "mma_split_filters", "mma_split"]
+        assert launches[0].words[0] == launches[1].words[0] == address
+
+
+def test_each_stream_has_its_own_workspace_and_calls_on_one_share_it(machine, torch):
+    layer, x = layer_of(LARGE), Tensor(LARGE["x"], X)
+    other, shorter = layer_of({"w": (128, 256, 3, 3)}), Tensor((64, *LARGE["x"][1:]), X)
+    scratch = {}
+    for stream in (0, 0x7000, 0x8000, 0x7000):
+        torch.stream = stream
+        for which, source in ((layer, x), (other, shorter)):
+            which(source), machine.launched(), which(source)
+            launches = machine.launched()
+            assert {launch.stream for launch in launches} == {stream}
+            scratch.setdefault(stream, set()).add(launches[0].words[1])
+    assert [len(places) for places in scratch.values()] == [1, 1, 1]
+    assert len(set.union(*scratch.values())) == 3
+
+
+def test_counters_are_filled_once_for_each_stream(machine, torch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    for _ in range(2):
+        for stream in (0, 0x7000):
+            torch.stream = stream
+            layer(x), layer(x)
+    filled = [call for call in machine.bindings.calls if call[0] == "cuMemsetD8Async"]
+    assert [(call[2], call[4]) for call in filled] == [(0xFF, 0), (0xFF, 0x7000)]
+
+
+def test_a_larger_workspace_replaces_the_first_and_its_packets(machine):
+    layer, x, small = layer_of(LARGE), Tensor(LARGE["x"], X), Tensor((64, *LARGE["x"][1:]), X)
+    for source in (small, x, small):
+        layer(source), layer(source)
+    before = len(machine.bindings.allocated)
+    machine.launched()
+    layer(small), layer(x)
+    places = {launch.words[1] for launch in machine.launched() if launch.entry == "prepare_input"}
+    (place,) = places
+    assert place in machine.bindings.allocated and len(machine.bindings.allocated) == before
+
+
+def test_a_captured_graph_has_a_workspace_that_ends_with_it(machine, torch):
+    layer, x = layer_of(LARGE), Tensor(LARGE["x"], X)
+    torch.stream = 0x7000
+    layer(x), layer(x)
+    (eager,) = {launch.words[1] for launch in machine.launched() if launch.entry == "prepare_input"}
+    machine.variable("capturing").value = 1
+    before = len(machine.bindings.calls)
+    layer(x), layer(x)
+    (captured,) = {launch.words[1] for launch in machine.launched() if launch.entry == "prepare_input"}
+    assert captured != eager
+    assert not {call[0] for call in machine.bindings.calls[before:]} & {"cuStreamWaitEvent", "cuEventRecord"}
+    assert machine.variable("mode_now").value == 0 and machine.variable("relaxed_calls").value > 0
+    machine.library.end_graph()
+    machine.variable("capture", ctypes.c_longlong).value = 78
+    layer(x)
+    assert captured not in machine.bindings.allocated and eager in machine.bindings.allocated
+
+
+def test_a_failed_capture_and_a_failed_launch_are_one_line(machine, torch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    layer(x), layer(x)
+    machine.variable("status").value = 700
+    with pytest.raises(LaunchError, match=r"^a launch: CUDA_ERROR_STAND_IN$"):
+        layer(x)
+    machine.variable("status").value, machine.variable("capturing").value, torch.stream = 0, 2, 0x7000
+    with pytest.raises(LaunchError, match="capture has failed"):
+        layer(x)
+
+
+def test_first_calls_do_not_wait_for_a_compilation_and_later_ones_notice_its_end(machine, monkeypatch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    machine.gpu.building = Future()
+    for _ in range(2):
+        layer(x)
+        assert names(machine.launched())[-1] == "convolve_tiles"
+    machine.gpu.building.set_result(None)
+    machine.gpu.building = None
+    layer(x)
+    assert names(machine.launched())[-1] == "mma_split"
+
+
+def test_a_capture_waits_for_a_compilation(machine, torch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    machine.gpu.building = Future()
+    layer(x), machine.launched()
+    machine.variable("capturing").value, torch.stream = 1, 0x7000
+    timer = threading.Timer(0.05, machine.gpu.building.set_result, [None])
+    timer.start()
+    layer(x)
+    assert timer.finished.is_set()
+    assert names(machine.launched())[-1] == "mma_split"
+
+
+def test_a_compilation_that_failed_is_raised_by_the_next_call(machine, monkeypatch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    machine.gpu.building = Future()
+    layer(x)
+    machine.gpu.building.set_exception(LaunchError("nvcc said so"))
+    monkeypatch.setattr(convolution, "IN_BACKGROUND", False)
+    with pytest.raises(LaunchError, match="nvcc said so"):
+        layer(x)
+
+
+def test_tensor_maps_are_kept_by_address(machine, monkeypatch):
+    monkeypatch.setattr(workspaces, "MOST_MAPS", 6)
+    shape = (128, 256, 15, 15)
+    strides = (15 * 15 * 256, 1, 15 * 256, 256)
+    layer = alexconv.Conv2d(Tensor(SMALL["w"], W, "float16"), precision="fp16")
+    for address in (X, X, X + 4096, *range(X, X + 12 * 4096, 4096)):
+        layer(Tensor(shape, address, "float16", strides))
+        launch = machine.launched()[-1]
+        assert launch.entry == "multiply" and address + 1 in launch.words  # the map's, of this array
+    (lane,) = machine.gpu._lanes.values()
+    assert sum(map(len, lane._maps.values())) <= 6 + 2
+
+
+def test_warm_calls_make_no_descriptors_and_no_plans(machine, monkeypatch):
+    layer, x, out = layer_of(SMALL), Tensor(SMALL["x"], X), Tensor((1, 384, 13, 13), Y)
+    layer(x, out), layer(x, out)
+
+    def never(*arguments, **more):
+        raise AssertionError("a warm call looks nothing up")
+
+    for name in ("view", "call_of", "route_of", "empty", "gpu"):
+        monkeypatch.setattr(convolution, name, never)
+    assert layer(x, out) is out
+    allocated = len(machine.bindings.allocated)
+    before = len(machine.bindings.calls)
+    layer(x, out)
+    assert (len(machine.bindings.calls), len(machine.bindings.allocated)) == (before, allocated)
+
+
+def test_an_output_on_another_gpu_context_is_enqueued_in_its_own(machine):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    layer(x), layer(x), machine.launched()
+    machine.variable("context", ctypes.c_longlong).value = 6
+    layer(x)
+    assert names(machine.launched()) == ["mma_split"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_layers_are_computed_as_they_lie_or_copied(machine, precision):
+    dtype = {"fp32": "float32", "fp16": "float16"}[precision]
+    layer = alexconv.Conv2d(Tensor(LARGE["w"], W, dtype), precision=precision)
+    x = Tensor(LARGE["x"], X, dtype)
+    layer(x), machine.launched(), layer(x)
+    copies = [name for name in names(machine.launched()) if name.startswith("copy")]
+    assert len(copies) == {"fp32": 0, "fp16": 2}[precision]  # rungs of fp16 want nhwc
+
+
+def test_numpys_staging_needs_no_torch(machine):
+    x, w = np.ones((2, 8, 9, 9), np.float32), np.ones((16, 8, 3, 3), np.float32)
+    assert alexconv.conv2d(x, w, backend="cuda").shape == (2, 16, 7, 7)
+    assert names(machine.launched())
