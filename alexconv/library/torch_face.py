@@ -196,12 +196,13 @@ def patch(model: torch.nn.Module, precision: str = "fp32", *, say: Callable[[str
     return found
 
 
-def _layers(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, str, torch.nn.Module]]:
+def _layers(owner: torch.nn.Module, prefix: str = "") -> Iterator[tuple[torch.nn.Module, str, str, torch.nn.Module]]:
     """Each convolution with the module that has it, its attribute there, and its name in the model."""
-    for prefix, owner in model.named_modules():
-        for attribute, layer in owner.named_children():
-            if isinstance(layer, (torch.nn.modules.conv._ConvNd)):
-                yield owner, attribute, f"{prefix}.{attribute}".lstrip("."), layer
+    for attribute, layer in owner._modules.items():
+        if isinstance(layer, torch.nn.modules.conv._ConvNd):
+            yield owner, attribute, prefix + attribute, layer
+        elif layer is not None:
+            yield from _layers(layer, f"{prefix}{attribute}.")
 
 
 def _unfit(layer: Any, precision: str) -> str | None:
