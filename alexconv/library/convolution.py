@@ -253,7 +253,8 @@ class Operation:
     def _of_torch(self, torch: Any, number: int, x: Any, out: Any, w: Any, bias: Any) -> Any:
         """A call with a tensor on a GPU: quickly, if there was one like it."""
         stream = torch._C._cuda_getCurrentRawStream(number)
-        address, to, others = x.data_ptr(), 0, ()
+        address, to = x.data_ptr(), 0
+        others: tuple[int, ...] = ()
         key: Any = (number, x.shape, x.stride(), x.dtype, address % ALIGNMENT)
         if out is not None:
             to = out.data_ptr()

@@ -14,14 +14,14 @@ import torch
 from alexconv.library import convolution
 from alexconv.library.arrays import TO_NCHW, TO_NHWC
 from alexconv.library.calls import DTYPES
-from alexconv.library.terms import RELU, Terms, explicit_padding
+from alexconv.library.terms import RELU, Terms, explicit_padding, one_of, terms_of
 from alexconv.messages import print_to_stderr
 
 NAME = "alexconv::conv2d"
 TORCHS = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
 
 
-@torch.library.custom_op(NAME, mutates_args=())
+@torch.library.custom_op(NAME, mutates_args=())  # type: ignore[untyped-decorator]
 def operator(
     x: torch.Tensor,
     filters: torch.Tensor,
@@ -42,7 +42,7 @@ def operator(
     return y
 
 
-@operator.register_fake
+@operator.register_fake  # type: ignore[untyped-decorator]
 def _(
     x: torch.Tensor,
     filters: torch.Tensor,
@@ -107,7 +107,7 @@ def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
     return y.permute(TO_NHWC) if terms.layout == "nhwc" else y
 
 
-class PatchedConv2d(torch.nn.Module):
+class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
     """What takes the place of a ``torch.nn.Conv2d``: its parameters, computed by ``alexconv`` in a precision.
 
     Where gradients are asked for, or a graph is traced, it is the operator ``alexconv::conv2d``.  Else the filters are
@@ -119,9 +119,7 @@ class PatchedConv2d(torch.nn.Module):
         self.weight, self.bias = layer.weight, layer.bias
         self.precision, self.activation = precision, activation
         padding = layer.padding
-        self.terms = convolution.terms_of(
-            *(layer.stride, padding, precision, "nchw", layer.dilation, layer.groups, activation)
-        )
+        self.terms = terms_of(*(layer.stride, padding, precision, "nchw", layer.dilation, layer.groups, activation))
         self._kept: convolution.Conv2d | None = None
         self._versions: tuple[Any, ...] = ()
 
@@ -178,7 +176,7 @@ def patch(model: torch.nn.Module, precision: str = "fp32", *, say: Callable[[str
     the reason, is returned, and said in lines.  Raises ValueError for an unknown precision, and for a model that is
     itself a convolution, whose place is not known.
     """
-    convolution.one_of(precision, "precision", DTYPES)
+    one_of(precision, "precision", DTYPES)
     if type(model) is torch.nn.Conv2d:
         raise ValueError("model is a convolution itself: patch the module that has it, or use alexconv.Conv2d")
     replaced, left = [], []

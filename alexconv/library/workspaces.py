@@ -162,7 +162,7 @@ class Lane:
         self._shared: Memory | None = None
         self._lasting: dict[WorkspaceKey, dict[str, Memory]] = {}
         self._maps: dict[int, TensorMaps] = {}  # by program
-        self._programs: list[CudaProgram] = []  # whose numbers are used
+        self._programs: list[CudaProgram | None] = []
 
     @property
     def nbytes(self) -> int:
@@ -203,14 +203,14 @@ class Lane:
             self._shared = self._device.allocate_or_make_room(nbytes, self)
         return self._shared.address
 
-    def map_address(self, program: CudaProgram, wanted: MapOf, array: int) -> int:
+    def map_address(self, program: CudaProgram | None, wanted: MapOf, array: int) -> int:
         """Address of a tensor map on the device, made if it is not there."""
         if sum(map(len, self._maps.values())) >= MOST_MAPS and not self.life:
             self.generation += 1  # packets are made again, and with them maps
             self._maps, self._programs = {}, []
         maps = self._maps.get(id(program))
         if maps is None:
-            self._programs.append(program)
+            self._programs.append(program)  # whose number is its key
             maps = self._maps[id(program)] = TensorMaps(MapMemory(self._device, self))
         return maps.address(self.stream, wanted.tensor_map, wanted.problem, array)
 
@@ -480,9 +480,11 @@ class Gpu:
         pdl: bool,
     ) -> None:
         """Appends a rung's launches; ``pdl`` says whether a kernel precedes them that prepares none of its filters."""
+        kernels = program.kernels
+        assert isinstance(kernels, Kernels)  # there are bindings
         for number, launch in enumerate(launches):
             shared, dependent = program.as_launched(launch, pdl=pdl or number > 0)
-            function = program.kernels.function(launch.entry, shared)
+            function = kernels.function(launch.entry, shared)
             recipe.add(function, launch.grid, launch.block, shared, arguments(launch.args, values), pdl=dependent)
 
     def add_rung(

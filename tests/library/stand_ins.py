@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from alexconv.compiling.toolchain import find_cxx
-from alexconv.executors.cuda import native
+from alexconv.executors.cuda import kernels, native
 from alexconv.kernels.problem import H200
 from alexconv.library import convolution, packets, workspaces
 
@@ -67,7 +67,7 @@ class Bindings:
         return 0, 0
 
 
-class Kernels:
+class Kernels(kernels.Kernels):
     """The kernels of a rung: each entry point has a number."""
 
     def __init__(self, numbers):
