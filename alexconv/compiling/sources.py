@@ -56,16 +56,23 @@ def source_digest(path: Path, defines: Mapping[str, int], *more: str, lines: boo
 
     With ``lines``, for builds that report source lines, it changes with every byte and with the files' names too.
     """
-    digest = hashlib.sha256()
-    unit = translation_unit(path)
-    exact = lines or _sees_positions(unit)
-    if exact:
-        for file in source_files(path):
-            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    else:
-        digest.update("\n".join(unit).encode(errors="surrogateescape"))
+    files = source_files(path)
+    contents = tuple(file.read_bytes() for file in files)
+    exact, of_unit = _unit_digest(path, contents)
+    digest = of_unit.copy()
+    if exact or lines:
+        exact, digest = True, hashlib.sha256()
+        for file, content in zip(files, contents, strict=True):
+            digest.update(file.name.encode() + b"\0" + content + b"\0")
     digest.update(repr((exact, sorted(defines.items()), more)).encode())
     return digest.hexdigest()[:32]
+
+
+@lru_cache(maxsize=256)
+def _unit_digest(path: Path, contents: tuple[bytes, ...]) -> tuple[bool, "hashlib._Hash"]:
+    """Whether a file sees positions, and the digest of its tokens, given the contents of ``source_files``."""
+    unit = translation_unit(path)
+    return _sees_positions(unit), hashlib.sha256("\n".join(unit).encode(errors="surrogateescape"))
 
 
 def source_files(path: Path) -> list[Path]:
@@ -175,6 +182,11 @@ def _included(file: Path, include: Include) -> Path:
     return of_ladder if of_ladder.is_file() and not beside.is_file() else beside
 
 
+@lru_cache(maxsize=1024)
+def _includes(content: bytes) -> tuple[Include, ...]:
+    return tuple(token for token in tokens(content.decode(errors="surrogateescape")) if isinstance(token, Include))
+
+
 def _headers(file: Path) -> list[Path]:
-    headers = [_included(file, token) for token in _tokens_of(file) if isinstance(token, Include)]
+    headers = [_included(file, token) for token in _includes(file.read_bytes())]
     return [header for header in headers if header.is_file()]

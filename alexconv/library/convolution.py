@@ -42,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool
+from alexconv.kernels.ladder import LADDER
 from alexconv.library.arrays import (
     ALIGNMENT,
     LEGACY_STREAM,
@@ -71,6 +72,7 @@ IN_BACKGROUND = True  # whether a shape's first calls go on while its rung compi
 KEPT_FILTERS = 16  # forms in which a Conv2d keeps its filters: one for each shape and rung
 KEPT_CALLS = 4096  # for which what they need is kept
 KEPT_PACKETS = 1024  # of an operation
+PLAIN = ("Tensor", "Parameter")  # types of torch's tensors that are nothing but memory
 STAGED_SHARE = 0.25  # of a GPU's budget, for the part of host arrays that is on it at a time
 
 
@@ -207,6 +209,17 @@ def nbytes(array: Descriptor) -> int:
     return prod(array.shape) * array.itemsize
 
 
+@cache
+def allocator() -> Callable[[Any, Any, Any], Any]:
+    """What makes a tensor of a shape, strides and type on the current GPU: in a third of the time of empty_strided."""
+    torch: Any = sys.modules["torch"]
+    try:
+        quick: Callable[[Any, Any, Any], Any] = torch._C._dynamo.guards._empty_strided_cuda  # as compiled models do
+    except AttributeError:
+        return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
+    return quick
+
+
 def described(values: Any) -> tuple[Any, ...]:
     """What a tensor's descriptor follows from."""
     return values.shape, values.stride(), values.dtype, values.get_device(), values.data_ptr() % ALIGNMENT
@@ -219,7 +232,7 @@ def asks_for_gradient(values: Any) -> bool:
 
 def is_plain(values: Any) -> bool:
     """Whether an array is a tensor of torch whose values are what its memory has, or None."""
-    return values is None or (type(values).__name__ in ("Tensor", "Parameter") and not values.is_neg())
+    return values is None or (type(values).__name__ in PLAIN and not values.is_neg())
 
 
 class Operation:
@@ -238,8 +251,10 @@ class Operation:
             return self.compute(x, out, w, bias)
         kept = self._kept
         asks = kept.asks if kept else asks_for_gradient(w) or asks_for_gradient(bias)
-        if torch.compiler.is_compiling() or (
-            torch.is_grad_enabled() and (x.requires_grad or asks or asks_for_gradient(out))
+        if (
+            torch.compiler.is_compiling()
+            or type(x).__name__ not in PLAIN
+            or (torch.is_grad_enabled() and (x.requires_grad or asks or asks_for_gradient(out)))
         ):
             from alexconv.library import torch_face
 
@@ -272,7 +287,7 @@ class Operation:
                 return self.compute(x, out, w, bias, quick=key)
             packet, shape, strides = found
             if out is None:
-                out = torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device)
+                out = allocator()(shape, strides, x.dtype)
                 to = out.data_ptr()
             packet.enqueue((address, to, *others))
         return out
@@ -351,11 +366,12 @@ class Operation:
             new, held = True, loaded
             values = self._given_filters(device, call, lane, loaded, recipe)
         before = call.conv.top - loaded.key.conv.top, call.conv.left - loaded.key.conv.left
-        device.add_rung(recipe, lane, loaded, (call.x, call.y), values, before, pdl=not new)
+        follows = not new and (lane.life is None or device.streams.follows_kernel())
+        device.add_rung(recipe, lane, loaded, (call.x, call.y), values, before, pdl=follows)
         if route.finish:
             device.add_finish(recipe, call.conv, call.N, values.get("bias", 0), (Symbol("y"), call.y))
         packet = Packet(recipe, lane, held)
-        packet.once = bool(kept and new)
+        packet.once = bool(kept and new) or lane.life is not None
         return packet
 
     @staticmethod
@@ -562,6 +578,7 @@ def route_of(device: Gpu, call: Call) -> Route:
     """
     precision, plain = call.terms.precision, replace(call.conv.with_border(), bias=False, relu=False)
     convs = [call.conv] if plain == call.conv else [call.conv, plain]
+    convs = [conv for conv in convs if any(set(conv.features) <= set(rung.takes) for rung in LADDER)]
     choices = [chosen(device, conv, call.N, precision, call.memory) for conv in convs]
     found = [(choice, conv) for choice, conv in zip(choices, convs, strict=True) if choice]
     if not found:

@@ -11,13 +11,14 @@ none, so neither events nor waits order them.  The lane of a captured graph last
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import ceil, gcd
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy.typing as npt
@@ -49,7 +50,7 @@ MOST_LANES = 256
 MOST_PROGRAMS = 512
 MOST_MAPS = 1024  # tensor maps of a lane: one for each address that it has met
 UNCAPTURED = (0, 1)  # streams that no capture can be on: the default stream by its two names
-LONG = "alexconv: compiling {}; once on this machine"
+BYTES = "ELEMENT_BYTES"  # the macro of copy.cu and generic.cu
 
 
 class Memory:
@@ -160,6 +161,7 @@ class Lane:
         self.held: list[Any] = []
         self._device = device
         self._shared: Memory | None = None
+        self._before: list[Any] = []  # of the last generation, which what is enqueued now may still use
         self._lasting: dict[WorkspaceKey, dict[str, Memory]] = {}
         self._maps: dict[int, TensorMaps] = {}  # by program
         self._programs: list[CudaProgram | None] = []
@@ -168,12 +170,14 @@ class Lane:
     def nbytes(self) -> int:
         """Bytes on the device."""
         lasting = [memory for arrays in self._lasting.values() for memory in arrays.values()]
-        return sum(memory.nbytes for memory in (*filter(None, [self._shared]), *lasting))
+        before = [memory for memory in self._before if isinstance(memory, Memory)]
+        return sum(memory.nbytes for memory in (*filter(None, [self._shared]), *before, *lasting))
 
     def release(self) -> None:
         """Gives its memory back; packets that have its addresses are made again."""
         self.generation += 1
-        self.held, self._shared, self._lasting, self._maps, self._programs = [], None, {}, {}, []
+        self.held, self._before, self._shared = [], [], None
+        self._lasting, self._maps, self._programs = {}, {}, []
 
     def addresses(self, loaded: Loaded, more: Mapping[str, int]) -> dict[str, int]:
         """Where a call's arrays are that are not the caller's, those of ``more`` bytes too; raises OutOfMemory."""
@@ -198,15 +202,25 @@ class Lane:
         if self._shared is None or self._shared.nbytes < nbytes:
             if self.life:
                 self.held.append(self._shared)
-            self._shared = None  # freed before the next is allocated
-            self.generation += 1
+            self._renew(self._shared)
+            self._shared = None
             self._shared = self._device.allocate_or_make_room(nbytes, self)
         return self._shared.address
+
+    def _renew(self, *before: Any) -> None:
+        """Packets are made again; what they had stays until the next generation: to free it now would wait."""
+        self.generation += 1
+        self._before = list(filter(None, before))
+
+    def forget(self) -> None:
+        """Frees what the last generation had; waits for the device."""
+        if not self.life:
+            self._before = []
 
     def map_address(self, program: CudaProgram | None, wanted: MapOf, array: int) -> int:
         """Address of a tensor map on the device, made if it is not there."""
         if sum(map(len, self._maps.values())) >= MOST_MAPS and not self.life:
-            self.generation += 1  # packets are made again, and with them maps
+            self._renew(self._maps, self._programs)
             self._maps, self._programs = {}, []
         maps = self._maps.get(id(program))
         if maps is None:
@@ -352,6 +366,7 @@ class Gpu:
         try:
             return Memory(self, nbytes)
         except OutOfMemory:
+            lane.forget()
             while self._drop_lane(but=lane):
                 pass
             return Memory(self, nbytes)
@@ -410,29 +425,17 @@ class Gpu:
         return plan, key
 
     @cached_property
-    def copiers(self) -> dict[int, Kernels]:
-        """The kernels of copy.cu by bytes of an element."""
-        return self._of_source(generic.COPY_SOURCE)
+    def any_shape(self) -> dict[tuple[Path, int], Kernels]:
+        """The kernels of copy.cu and generic.cu, by file and bytes of an element."""
+        arch, executor = self.executor.arch, self.executor
+        wanted = [(source, size) for source in (generic.COPY_SOURCE, generic.GENERIC_SOURCE) for size in (2, 4)]
+        if not all(is_compiled(nvcc.cubin_path(source, {BYTES: size}, arch)) for source, size in wanted):
+            print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
+        building = [COMPILERS.submit(nvcc.compile_cubin, source, {BYTES: size}, arch) for source, size in wanted]
+        return {each: executor.bound_kernels(cubin.result()) for each, cubin in zip(wanted, building, strict=True)}
 
-    @cached_property
-    def generic(self) -> dict[int, Kernels]:
-        """The kernels of generic.cu by bytes of an element."""
-        return self._of_source(generic.GENERIC_SOURCE)
-
-    def load_generic(self) -> None:
-        """Loads the kernels that take every shape, compiled if the cache lacks them."""
-        for kernels in (self.copiers, self.generic):
-            assert kernels
-
-    def _of_source(self, source: Path) -> dict[int, Kernels]:
-        arch, defines = self.executor.arch, [{"ELEMENT_BYTES": size} for size in (2, 4)]
-        if not all(is_compiled(nvcc.cubin_path(source, each, arch)) for each in defines):
-            print_to_stderr(LONG.format(f"kernels for any shape ({source.name})"))
-        cubins = COMPILERS.map(lambda each: nvcc.compile_cubin(source, each, arch), defines)
-        return {
-            each["ELEMENT_BYTES"]: self.executor.bound_kernels(cubin)
-            for each, cubin in zip(defines, cubins, strict=True)
-        }
+    def _of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:
+        return self.any_shape[source, array.itemsize].function(entry, 0)
 
     def packed(self, memory: int, like: Descriptor, layout: str, shape: Four) -> View:
         """An array of this device without gaps."""
@@ -453,7 +456,7 @@ class Gpu:
     ) -> None:
         """Appends a copy of planes into a target with zeros around them; ``before`` are those before the planes."""
         entry, grid, block, words = generic.copy(source[1], target[1], before)
-        function = self.copiers[source[1].itemsize].function(entry, 0)
+        function = self._of_any_shape(generic.COPY_SOURCE, source[1], entry)
         recipe.add(function, grid, block, 0, [source[0], target[0], *words])
 
     def add_generic(
@@ -462,13 +465,19 @@ class Gpu:
         """Appends the launch that computes a layer whatever its shape."""
         x, w, y = (arrays[name] for name in ("x", "w", "y"))
         entry, grid, block, words = generic.convolution(conv, N, x[1], w[1], y[1])
-        function = self.generic[x[1].itemsize].function(entry, 0)
+        function = self._of_any_shape(generic.GENERIC_SOURCE, x[1], entry)
         recipe.add(function, grid, block, 0, [x[0], w[0], bias, y[0], *words])
 
     def add_finish(self, recipe: Recipe, conv: Conv, N: int, bias: Value, y: tuple[Value, Descriptor]) -> None:
         """Appends the launch that adds the bias and applies ReLU, in place."""
         entry, grid, block, words = generic.finish(conv, N, y[1])
-        recipe.add(self.generic[y[1].itemsize].function(entry, 0), grid, block, 0, [bias, y[0], *words])
+        recipe.add(
+            self._of_any_shape(generic.GENERIC_SOURCE, y[1], entry),
+            grid,
+            block,
+            0,
+            [bias, y[0], *words],
+        )
 
     def add_launches(
         self,
@@ -543,4 +552,29 @@ class Gpu:
         return native.relaxed() if lane.life else nullcontext()
 
 
-COMPILERS = ThreadPoolExecutor(cores(), "alexconv-compiler")
+class Compilers:
+    """Threads that compile in the background, one for each core, and that the end of the process does not wait for."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, job: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """What a job will return, or raise."""
+        future: Future[Any] = Future()
+        self._jobs.put((future, job, arguments))
+        if len(self._threads) < cores():
+            self._threads.append(threading.Thread(target=self._work, name="alexconv-compiler", daemon=True))
+            self._threads[-1].start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, job, arguments = self._jobs.get()
+            try:
+                future.set_result(job(*arguments))
+            except BaseException as error:  # whatever it is, it is the caller's
+                future.set_exception(error)
+
+
+COMPILERS = Compilers()

@@ -20,7 +20,7 @@ struct Noted {
 
 extern "C" {
 Noted noted[256];
-int launches, status, capturing, relaxed_calls, mode_now;
+int launches, status, capturing, relaxed_calls, mode_now, dependencies, node_type;
 long long context, capture;
 void (*destroy)(void*) = nullptr;
 void* destroyed = nullptr;
@@ -41,11 +41,14 @@ int cuLaunchKernelEx(const Config* config, void* function, void** parameters, vo
 int cuGetErrorName(int, const char** name) { return *name = "CUDA_ERROR_STAND_IN", 0; }
 int cuCtxGetCurrent(long long* at) { return *at = context, 0; }
 int cuStreamGetId(void* stream, unsigned long long* id) { return *id = 1000 + (long long)stream, 0; }
-int cuStreamGetCaptureInfo_v2(void*, int* found, unsigned long long* id, void** graph, const void**, unsigned long*)
+void* last_node = (void*)55;
+int cuStreamGetCaptureInfo_v2(void*, int* found, unsigned long long* id, void** graph, void*** nodes,
+                              unsigned long* count)
 {
-    *found = capturing, *id = capture, *graph = (void*)99;
+    *found = capturing, *id = capture, *graph = (void*)99, *nodes = &last_node, *count = dependencies;
     return 0;
 }
+int cuGraphNodeGetType(void* node, int* type) { return *type = node == last_node ? node_type : -1, 0; }
 int cuThreadExchangeStreamCaptureMode(int* mode)
 {
     const int before = mode_now;
@@ -59,7 +62,7 @@ int cuUserObjectCreate(void** object, void* given, void (*function)(void*), unsi
 int cuGraphRetainUserObject(void* graph, void*, unsigned, unsigned) { return graph == (void*)99 ? 0 : 1; }
 void reset()
 {
-    launches = status = capturing = relaxed_calls = mode_now = 0;
+    launches = status = capturing = relaxed_calls = mode_now = dependencies = node_type = 0;
     context = 5, capture = 77;
 }
 void end_graph() { destroy(destroyed); }

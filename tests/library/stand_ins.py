@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,8 +124,9 @@ class Gpu(workspaces.Gpu):
     def build(self, bound):
         return self.building
 
-    def _of_source(self, source):
-        return {2: self.executor.bound_kernels(b""), 4: self.executor.bound_kernels(b"")}
+    @property
+    def any_shape(self):
+        return defaultdict(lambda: self.executor.bound_kernels(b""))
 
 
 class Machine:
@@ -142,7 +144,7 @@ class Machine:
         monkeypatch.setattr(packets, "ready_launch", padded)
         self.gpu = Gpu(0)
         monkeypatch.setattr(convolution, "_devices", {0: self.gpu})
-        for each in (convolution.chosen, convolution.route_of, convolution.kept_operation):
+        for each in (convolution.chosen, convolution.route_of, convolution.kept_operation, convolution.allocator):
             each.cache_clear()
 
     def close(self):

@@ -66,6 +66,18 @@ def test_after_the_filters_a_first_launch_is_not_dependent_and_later_ones_are(ma
     assert dependent == [0, 61, 61]  # the attribute, and its value
 
 
+def test_a_captured_launch_is_dependent_only_after_a_kernel(machine, torch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    layer(x), machine.launched()
+    machine.variable("capturing").value, torch.stream = 1, 0x7000
+    dependent = []
+    for nodes, kind in ((0, 0), (1, 0), (1, 2), (2, 0)):  # how many precede, and of which type: 0 is a kernel
+        machine.variable("dependencies").value, machine.variable("node_type").value = nodes, kind
+        layer(x)
+        dependent.append(machine.launched()[-1].dependent)
+    assert dependent == [0, 61, 0, 0]
+
+
 def test_padding_is_copied_and_bias_and_relu_finish(machine):
     x = Tensor((1, 256, 13, 13), X)
     layer = layer_of(SMALL, padding=1, bias=Tensor((384,), 5 << 40), activation="relu")

@@ -16,6 +16,7 @@ from alexconv.kernels.rung import Dims
 LIBRARY = "libcuda.so.1"
 SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 NO_DESTRUCTOR_SYNC, MOVE = 1, 1  # flags of a user object, and of its retention by a graph
 SEMAPHORE_BYTES = 64  # sizeof(sem_t) is 32 or less on Linux
@@ -90,7 +91,9 @@ class Streams:
         self._get_context = partial(driver.cuCtxGetCurrent, ctypes.byref(self._context))
         self._get_id, self._get_info = driver.cuStreamGetId, driver.cuStreamGetCaptureInfo_v2
         self._id_to = ctypes.byref(self._number)
-        self._info_to = (ctypes.byref(self._status), ctypes.byref(self._id), ctypes.byref(self._graph), None, None)
+        self._nodes, self._count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        found = (self._status, self._id, self._graph, self._nodes, self._count)
+        self._info_to = tuple(map(ctypes.byref, found))
 
     def context(self) -> int | None:
         """The thread's context."""
@@ -116,6 +119,13 @@ class Streams:
     def graph(self) -> int:
         """The graph of the capture that was found last."""
         return self._graph.value or 0
+
+    def follows_kernel(self) -> bool:
+        """Whether what comes next in the capture that was found last depends on one node, which is a kernel."""
+        kind = ctypes.c_int(-1)
+        if self._count.value == 1:
+            check(library().cuGraphNodeGetType(ctypes.c_void_p(self._nodes[0]), ctypes.byref(kind)), "a graph's node")
+        return kind.value == KERNEL_NODE
 
 
 @contextmanager

@@ -1,0 +1,141 @@
+"""Tables of docs/library.md, from the records of scripts/library_bench.py.
+
+python -m alexconv.reports.library results/library/*.jsonl docs/library.md [--check]
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from alexconv.errors import UsageError
+from alexconv.records.store import Record, read
+from alexconv.reports.elements import Cell, markdown_table
+from alexconv.reports.generated import update_page
+from alexconv.reports.measurements import SHORT, card_of, name_of
+
+OURS, PEER = "alexconv-", "cudnn-"
+GRAPH, EAGER = "graph_ms", "eager_ms"
+MISS = 1.0  # ratio to the best cuDNN layout, above which a layer is slower
+
+
+def layers(records: Sequence[Record]) -> list[Record]:
+    """The last record of each layer, batch size and precision."""
+    found = {(each["workload"], each["layer"], each["N"], each["precision"]): each for each in records}
+    return [found[key] for key in found]
+
+
+def best(record: Record, how: str, contender: str) -> tuple[float, str] | None:
+    """Least milliseconds of a contender's layouts, and that layout."""
+    times = [(ms, name.removeprefix(contender)) for name, ms in record[how].items() if name.startswith(contender)]
+    return min(times, default=None)
+
+
+def ratio(record: Record, how: str = GRAPH) -> float | None:
+    """Time over that of the best cuDNN layout."""
+    ours, peer = best(record, how, OURS), best(record, how, PEER)
+    return ours[0] / peer[0] if ours and peer else None
+
+
+def rung_of(record: Record) -> str:
+    """The rung of the faster layout, and what it has copied."""
+    found = best(record, GRAPH, OURS)
+    rung: Any = record["rungs"].get(found[1]) if found else None
+    if rung is None:
+        return "any shape"
+    copies = [name for name in ("x", "y") if not rung[f"{name}_in_place"]]
+    return rung["rung"] + (f" ({' and '.join(copies)} copied)" if copies else "")
+
+
+def layer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each layer."""
+    for record in records:
+        ours, peer = best(record, GRAPH, OURS), best(record, GRAPH, PEER)
+        if ours is None or peer is None:
+            continue
+        error = record["error"][OURS + ours[1]]
+        eager = [found[0] if (found := best(record, EAGER, who)) else None for who in (OURS, PEER)]
+        where = record["precision"], record["N"], f"{record['workload']} {record['layer']}"
+        yield *where, ours[0], peer[0], ours[0] / peer[0], *eager, rung_of(record), error
+
+
+LAYER_COLUMNS = (
+    *("precision", "N", "layer", "ms", "cuDNN ms", "ratio", "eager ms", "eager cuDNN ms", "rung", "error / norms"),
+)
+
+
+def summary_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each workload, batch size and precision."""
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for record in records:
+        if (found := ratio(record)) is not None:
+            groups.setdefault((record["precision"], record["workload"], record["N"]), []).append(found)
+    for (precision, workload, N), ratios in groups.items():
+        mean = exp(sum(map(log, ratios)) / len(ratios))
+        faster = sum(each <= MISS for each in ratios)
+        yield precision, workload, N, len(ratios), mean, min(ratios), max(ratios), f"{faster} of {len(ratios)}"
+
+
+SUMMARY_COLUMNS = ("precision", "network", "N", "layers", "geometric mean", "best", "worst", "not slower")
+
+
+def host_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
+    """A row for each layer and way of calling."""
+    for name, us in record["us"].items():
+        precision, N, way = name.split(" ", 2)
+        yield precision, N.removeprefix("N="), way, float(us)
+
+
+def first_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
+    """A row for each state of the cache and precision."""
+    for state, found in record["seconds"].items():
+        for precision, seconds in found["shapes"].items():
+            yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * found["process"]
+
+
+def source(records: Any, record: Record, files: Sequence[Path]) -> str:
+    """Where a table's figures come from."""
+    device, run = (records.headers[record[kind]] for kind in ("device", "run"))
+    torch, cudnn = run["packages"].get("torch", "?"), ", ".join(file.as_posix() for file in files)
+    return (
+        f"{name_of(device)} ({card_of(device)}), driver {device.get('driver', '?')}, torch {torch}, commit "
+        f"{str(run.get('commit', '?'))[:SHORT]}; record file `{cudnn}`."
+    )
+
+
+def parts(files: Sequence[Path]) -> dict[str, str]:
+    """The page's tables; raises UsageError for files without records of the library."""
+    records = read(files)
+    of_kind: dict[str, list[Record]] = {}
+    for header in records.headers.values():
+        of_kind.setdefault(header["type"], []).append(header)
+    if missing := {"library-layer", "library-host", "library-first"} - of_kind.keys():
+        raise UsageError(f"{', '.join(map(str, files))}: no records of {', '.join(sorted(missing))}")
+    found = layers(of_kind["library-layer"])
+    alexnet = [record for record in found if record["workload"] == "alexnet"]
+    slower = sorted((record for record in found if (ratio(record) or 0) > MISS), key=ratio, reverse=True)  # type: ignore[arg-type]
+    host, first = of_kind["library-host"][-1], of_kind["library-first"][-1]
+    tables = {
+        "library-summary": (SUMMARY_COLUMNS, summary_rows(found), found[-1]),
+        "library-alexnet": (LAYER_COLUMNS, layer_rows(alexnet), alexnet[-1]),
+        "library-slower": (LAYER_COLUMNS, layer_rows(slower), found[-1]),
+        "library-host": (("precision", "N", "call", "µs"), host_rows(host), host),
+        "library-first": (
+            ("cache", "precision", "fastest ms", "slowest ms", "first of the process, ms"),
+            *(first_rows(first), first),
+        ),
+    }
+    return {
+        name: "\n".join([*markdown_table(columns, list(rows)), "", source(records, record, files)])
+        for name, (columns, rows, record) in tables.items()
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the tables, or with --check says whether they are up to date."""
+    return update_page("alexconv.reports.library", __doc__, parts, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

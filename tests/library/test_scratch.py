@@ -1,0 +1,41 @@
+"""Calls of different rungs share scratch memory: what an array has before a launch is of no matter, unless it lasts."""
+
+import numpy as np
+import pytest
+
+from alexconv.executors.host.executor import HostExecutor
+from alexconv.executors.interface import open_rung
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.planning.planner import plan
+from alexconv.planning.transfers import TRANSFERS
+from alexconv.shapes import Conv
+from alexconv.tuning import auto
+
+CONV, N = Conv(C=72, H=10, W=11, M=72, R=3, S=3), 2
+NAMES = sorted({name for table in (auto.LARGE, auto.SMALL) for names in table.values() for name in names})
+SCRATCH = [name for name in NAMES if RUNGS[name].scratch]
+
+
+@pytest.mark.parametrize("name", SCRATCH)
+def test_scratch_arrays_may_have_any_bytes_before_a_launch(name):
+    rung, random = RUNGS[name], np.random.default_rng(0)
+    if rung.gpu_only:
+        pytest.skip(f"needs a GPU: {rung.gpu_only}")
+    x, w = (random.uniform(-1, 1, shape).astype(rung.dtype) for shape in (CONV.x_shape(N), CONV.w_shape()))
+    cut = plan(BoundRung(rung, CONV, rung.resolve(CONV, {}, N)), N, 1 << 34)
+    with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"]) as opened:
+        expected = opened.outputs().copy()
+        shared = [array.name for array in rung.scratch if not array.lasting]
+        assert shared
+        for seed in range(2):
+            for array in shared:
+                memory = opened.buffers.buffers[array].bytes
+                memory[:] = np.random.default_rng(seed).integers(0, 256, len(memory), np.uint8)
+            np.testing.assert_array_equal(opened.outputs(stale=True), expected)
+
+
+def test_counters_last():
+    assert {name for name in SCRATCH if any(array.lasting for array in RUNGS[name].scratch)} == {
+        name for name in SCRATCH if name.startswith("mma-")
+    }
