@@ -10,6 +10,7 @@ from stand_ins import Machine, Tensor, Torch, compiled_driver
 
 import alexconv
 from alexconv.errors import LaunchError
+from alexconv.kernels.ladder import RUNGS
 from alexconv.library import convolution, workspaces
 
 X, W, Y = 1 << 40, 1 << 41, 1 << 42
@@ -78,14 +79,25 @@ def test_a_captured_launch_is_dependent_only_after_a_kernel(machine, torch):
     assert dependent == [0, 61, 0, 0]
 
 
-def test_padding_is_copied_and_bias_and_relu_finish(machine):
-    x = Tensor((1, 256, 13, 13), X)
+def test_a_rung_that_takes_padding_bias_and_relu_is_alone(machine):
     layer = layer_of(SMALL, padding=1, bias=Tensor((384,), 5 << 40), activation="relu")
+    x = Tensor((1, 256, 13, 13), X)
     layer(x), machine.launched()
     y = layer(x)
-    copy, multiply, finish = machine.launched()
-    assert (copy.entry, multiply.entry, finish.entry) == ("copy_elements", "mma_split", "finish")
-    assert copy.words[0] == X and copy.words[1] == multiply.words[0]
+    (launch,) = machine.launched()
+    assert launch.entry == "mma_split" and {X, y.address} <= set(launch.words)
+
+
+def test_for_one_that_does_not_padding_is_copied_and_bias_and_relu_finish(machine):
+    x, rung = Tensor((128, 256, 13, 13), X), RUNGS["wgmma-split"]
+    if "padding" in rung.takes:
+        pytest.skip("it takes padding by now")
+    layer = layer_of(LARGE, padding=1, bias=Tensor((384,), 5 << 40), activation="relu")
+    layer(x), machine.launched()
+    y = layer(x)
+    copy, prepare, *_, finish = machine.launched()
+    assert (copy.entry, prepare.entry, finish.entry) == ("copy_elements", "prepare_input", "finish")
+    assert copy.words[0] == X and copy.words[1] == prepare.words[0]
     assert finish.words[1] == y.address and finish.words[0] in machine.bindings.allocated
 
 
