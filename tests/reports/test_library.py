@@ -1,0 +1,63 @@
+"""The tables of docs/library.md: ratios recomputed from records, misses included, and the page is up to date."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from alexconv.records.store import RecordFile
+from alexconv.reports import library
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RESULTS = sorted((ROOT / "results" / "library").glob("*.jsonl"))
+RUNG = {"rung": "mma-split", "padded": True, "x_in_place": True, "y_in_place": True}
+COPIED = {**RUNG, "rung": "wgmma-split", "x_in_place": False}
+
+
+def layer(number, ours, cudnn, rungs, **more):
+    times = {"alexconv-nchw": ours[0], "alexconv-nhwc": ours[1], "cudnn-nchw": cudnn[0], "cudnn-nhwc": cudnn[1]}
+    return {"workload": "alexnet", "layer": number, "N": 1, "precision": "fp32", "graph_ms": times,
+            "eager_ms": {name: 2 * ms for name, ms in times.items()}, "error": dict.fromkeys(times, 1e-7),
+            "rungs": rungs, **more}  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path):
+    made = RecordFile(tmp_path / "library.jsonl")
+    device = made.header("device", {"name": "NVIDIA H200", "uuid": "GPU-12-34", "driver": "580"})
+    headers = {"device": device, "run": made.header("run", {"commit": "a" * 40, "packages": {"torch": "2.9"}})}
+    for record in (
+        layer(1, (9.0, 8.0), (4.0, 5.0), {"nchw": RUNG, "nhwc": RUNG}),  # measured again below
+        layer(1, (1.0, 3.0), (4.0, 5.0), {"nchw": RUNG, "nhwc": None}),
+        layer(2, (3.0, 2.0), (2.0, 1.6), {"nchw": RUNG, "nhwc": COPIED}),
+    ):
+        made.header("library-layer", {**headers, **record})
+    made.header("library-host", {**headers, "us": {"fp32 N=1 Conv2d, out": 7.5}})
+    seconds = {"nothing cached": {"process": 1.5, "shapes": {"fp32": [0.1, 0.2]}}}
+    made.header("library-first", {**headers, "seconds": seconds})
+    return made.path
+
+
+def rows(part):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if "|" in line][2:]
+
+
+def test_ratios_are_of_the_faster_layouts(file):
+    parts = library.parts([file])
+    first, second = rows(parts["library-alexnet"])
+    assert first == ["fp32", "1", "alexnet 1", "1.000", "4.000", "0.2500", "2.000", "8.000", "mma-split", "1.0e-07"]
+    assert second[3:6] == ["2.000", "1.600", "1.250"] and second[8] == "wgmma-split (x copied)"
+    assert rows(parts["library-slower"]) == [second]
+    mean = math.sqrt(0.25 * 1.25)
+    assert rows(parts["library-summary"]) == [["fp32", "alexnet", "1", "2", f"{mean:.4f}", "0.2500", "1.250", "1 of 2"]]
+    assert rows(parts["library-host"]) == [["fp32", "1", "Conv2d, out", "7.500"]]
+    assert rows(parts["library-first"]) == [["nothing cached", "fp32", "100.0", "200.0", "1,500"]]
+    assert "GPU-12" in parts["library-host"] and "aaaaaaa" in parts["library-first"]
+
+
+def test_the_page_shows_what_the_records_say(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    if not RESULTS:
+        pytest.skip("no records of the library yet")
+    files = [path.relative_to(ROOT) for path in RESULTS]
+    assert library.main([*map(str, files), "docs/library.md", "--check"]) == 0
