@@ -256,6 +256,10 @@ class LibraryExecutor(CudaExecutor):
             return "has its filters in constant memory, of which all streams have one"
         return super().unsuited(rung)
 
+    def _unload(self, module: Any) -> None:
+        with native.relaxed():  # it may happen at any time, and during anybody's capture
+            super()._unload(module)
+
 
 class Gpu:
     """A GPU that computes on other libraries' arrays.  Raises MissingTool as CudaExecutor does."""
