@@ -276,6 +276,7 @@ class Gpu:
         self.streams = native.Streams()
         self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()  # by numbers of stream and capture
         self._programs: OrderedDict[WorkspaceKey, Loaded] = OrderedDict()
+        self._any_shape: dict[tuple[Path, int], Kernels] = {}
         self._building: dict[Path, Future[None]] = {}  # by cubin
 
     def allocate(self, nbytes: int) -> Memory:
@@ -428,18 +429,21 @@ class Gpu:
                 return self._planned(replace(key, x_in_place=False, y_in_place=False))
         return plan, key
 
-    @cached_property
     def any_shape(self) -> dict[tuple[Path, int], Kernels]:
-        """The kernels of copy.cu and generic.cu, by file and bytes of an element."""
+        """The kernels of copy.cu and generic.cu, by file and bytes of an element, loaded when first asked for."""
+        if self._any_shape:
+            return self._any_shape
         arch, executor = self.executor.arch, self.executor
         wanted = [(source, size) for source in (generic.COPY_SOURCE, generic.GENERIC_SOURCE) for size in (2, 4)]
         if not all(is_compiled(nvcc.cubin_path(source, {BYTES: size}, arch)) for source, size in wanted):
             print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
         building = [COMPILERS.submit(nvcc.compile_cubin, source, {BYTES: size}, arch) for source, size in wanted]
-        return {each: executor.bound_kernels(cubin.result()) for each, cubin in zip(wanted, building, strict=True)}
+        for each, cubin in zip(wanted, building, strict=True):
+            self._any_shape[each] = executor.bound_kernels(cubin.result())
+        return self._any_shape
 
     def _of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:
-        return self.any_shape[source, array.itemsize].function(entry, 0)
+        return self.any_shape()[source, array.itemsize].function(entry, 0)
 
     def packed(self, memory: int, like: Descriptor, layout: str, shape: Four) -> View:
         """An array of this device without gaps."""

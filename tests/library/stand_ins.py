@@ -124,7 +124,6 @@ class Gpu(workspaces.Gpu):
     def build(self, bound):
         return self.building
 
-    @property
     def any_shape(self):
         return defaultdict(lambda: self.executor.bound_kernels(b""))
 

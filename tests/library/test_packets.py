@@ -12,6 +12,8 @@ import alexconv
 from alexconv.errors import LaunchError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.library import convolution, workspaces
+from alexconv.shapes import Conv
+from alexconv.tuning import cache as tuning_cache
 
 X, W, Y = 1 << 40, 1 << 41, 1 << 42
 SMALL = {"x": (1, 256, 15, 15), "w": (384, 256, 3, 3)}  # for a rung with split-K: one launch
@@ -266,3 +268,23 @@ def test_numpys_staging_needs_no_torch(machine):
     x, w = np.ones((2, 8, 9, 9), np.float32), np.ones((16, 8, 3, 3), np.float32)
     assert alexconv.conv2d(x, w, backend="cuda").shape == (2, 16, 7, 7)
     assert names(machine.launched())
+
+
+def test_what_tuning_has_measured_is_used(machine, cache):
+    conv, rung = Conv(256, 15, 15, 384, 3, 3), RUNGS["igemm-async"]
+    best = tuning_cache.Best(rung.name, rung.resolve(conv, {}, 1), 0.001)
+    tuning_cache.keep_best(machine.gpu.executor, conv, 1, best, print)
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    layer(x)
+    assert names(machine.launched())[-1] == "igemm_async"
+
+
+def test_warm_compiles_and_names_the_rungs(machine):
+    shapes = [(SMALL["x"], SMALL["w"]), {"x": (2, 6, 9, 9), "filters": (9, 2, 3, 3), "groups": 3}]
+    assert alexconv.warm(shapes).rungs == ("mma-split", None)
+    loaded = machine.gpu.executor.loaded
+    layer = layer_of(SMALL)
+    layer(Tensor(SMALL["x"], X))
+    assert machine.gpu.executor.loaded == loaded
+    with pytest.raises(ValueError, match="groups is a whole number"):
+        alexconv.warm([alexconv.Shape(SMALL["x"], SMALL["w"], groups=0)])
