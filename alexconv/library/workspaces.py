@@ -438,8 +438,8 @@ class Gpu:
         if not all(is_compiled(nvcc.cubin_path(source, {BYTES: size}, arch)) for source, size in wanted):
             print_to_stderr("alexconv: compiling the kernels that take any shape, once on this machine")
         building = [COMPILERS.submit(nvcc.compile_cubin, source, {BYTES: size}, arch) for source, size in wanted]
-        for each, cubin in zip(wanted, building, strict=True):
-            self._any_shape[each] = executor.bound_kernels(cubin.result())
+        cubins = [each.result() for each in building]
+        self._any_shape |= {each: executor.bound_kernels(cubin) for each, cubin in zip(wanted, cubins, strict=True)}
         return self._any_shape
 
     def _of_any_shape(self, source: Path, array: Descriptor, entry: str) -> int:
