@@ -45,7 +45,7 @@ def rung_of(record: Record) -> str:
     if rung is None:
         return "any shape"
     copies = [name for name in ("x", "y") if not rung[f"{name}_in_place"]]
-    return rung["rung"] + (f" ({' and '.join(copies)} copied)" if copies else "")
+    return str(rung["rung"]) + (f" ({' and '.join(copies)} copied)" if copies else "")
 
 
 def layer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
