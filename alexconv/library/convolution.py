@@ -324,7 +324,7 @@ class Operation:
                 packet = self.packet(device, call, seen.stream)
                 packet.enqueue((seen.address, to.address, filters.address, 0 if added is None else added.address))
                 if quick is not None:
-                    self._quick[quick] = packet, out.shape, out.stride()
+                    self._quick[quick] = packet, tuple(out.shape), out.stride()
             device.join(seen.stream, to.stream)
             if any(each.waits for each in (seen, to, *given)):
                 device.wait(seen.stream)

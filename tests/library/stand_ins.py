@@ -192,6 +192,10 @@ class Cuda(NamedTuple):
 DEVICE = Cuda()
 
 
+class Size(tuple):
+    """torch.Size."""
+
+
 class Tensor:
     """A tensor of torch on GPU 0, as far as calls look at it."""
 
@@ -200,7 +204,7 @@ class Tensor:
     requires_grad = False
 
     def __init__(self, shape, address=1 << 40, dtype="float32", strides=None):
-        self.shape, self.dtype, self.address = tuple(shape), dtype, address
+        self.shape, self.dtype, self.address = Size(shape), dtype, address
         self.strides = strides or tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
         self.device = DEVICE
 
@@ -229,12 +233,19 @@ class Torch:
 
     def __init__(self, monkeypatch):
         self.stream, self.made = 0, 1 << 44
-        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda number: self.stream)
+        guards = SimpleNamespace(_empty_strided_cuda=self.quickly_empty)
+        self._C = SimpleNamespace(
+            _cuda_getCurrentRawStream=lambda number: self.stream, _dynamo=SimpleNamespace(guards=guards)
+        )
         self.cuda = SimpleNamespace(current_stream=lambda number: SimpleNamespace(cuda_stream=self.stream))
         monkeypatch.setitem(sys.modules, "torch", self)
 
     def is_grad_enabled(self):
         return True
+
+    def quickly_empty(self, shape, strides, dtype):
+        assert type(shape) is type(strides) is tuple, "torch takes no other sequence here"
+        return self.empty_strided(shape, strides, dtype, None)
 
     def empty(self, shape, dtype, device):
         self.made += 1 << 32

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "checking": "kernels cpu_reference planning executors measuring profiling own",
     "course": "kernels compiling cpu_reference records planning executors measuring own checking",
     "prediction": "kernels compiling planning records",
-    "library": "kernels compiling planning executors tuning",
+    "library": "kernels compiling records planning executors tuning",
     "digits": "cpu_reference",
     "cli": "kernels records planning measuring tuning profiling prediction",
     "commands": (
