@@ -18,9 +18,9 @@ channels_last.
 
 Precisions are the error classes of ``alexconv.planning.checks``: fp32 and tf32 take float32; fp16 and half take
 float16.  Rungs of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.
-The rung is that of ``alexconv.tuning.auto``.  What no rung takes (so far dilation, groups and pairs of strides, on a
-GPU) a kernel computes whose shape is an argument (``generic.cu``).  It also computes the first calls of a shape while
-its rung compiles in the background: those are as exact as the class promises, but rounded in another order.
+The rung is that of ``alexconv.tuning.auto``.  What none takes, as groups, a GPU computes by a kernel whose shape is an
+argument (``generic.cu``).  It also computes the first calls of a shape while its rung compiles in the background: those
+are as exact as the class promises, but rounded in another order.
 
 What a call needs follows from its arrays' descriptors: shapes, strides, types, devices and alignment, not addresses.
 It is found once for all calls with the same ones, which then enqueue a packet (``alexconv.library.packets``).
