@@ -22,6 +22,7 @@ COMMANDS = {
     "assignment": "alexconv.assignment",
     "grade": "alexconv.grade",
     "compare": "alexconv.compare",
+    "merge": "alexconv.merge",
     "report": "alexconv.reports.__main__",
     "reference": "alexconv.reference",
     "accuracy": "alexconv.accuracy",

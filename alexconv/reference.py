@@ -5,14 +5,22 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from uuid import uuid4
 
 from alexconv.cli.display import Progress
-from alexconv.cpu_reference.cache import CachedReference, ensure
+from alexconv.cluster.connection import connected
+from alexconv.cluster.pool import Pool
+from alexconv.cluster.reference import compute
+from alexconv.cluster.worker import Request
+from alexconv.cpu_reference.cache import FLOAT32, CachedReference, ensure
+from alexconv.data import UNIFORM
+from alexconv.errors import UsageError
 from alexconv.machine import dgemm_flops
 from alexconv.options import exits_cleanly, program
 from alexconv.planning.points import ALL_LAYERS, parse_batches, parse_layers, workload_named
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import WORKLOADS, Conv, Workload
 
+HOST = "host"  # the executor of workers that need no GPU
 _IMAGES_PER_READ = 32
 
 
@@ -25,7 +33,7 @@ class _Outcome:
     seconds: float
     convolution_s: float
     flop: int
-    file_bytes: int
+    file_bytes: int | None = None  # on this machine
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--N", default="128", help="images; of several batch sizes the largest counts (default 128)")
     parser.add_argument("--workload", default=next(iter(WORKLOADS)), help=", ".join(WORKLOADS))
     parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
+    parser.add_argument("--cluster", metavar="WHERE", help="blocks of images over Dask workers, as in alexconv.run")
     parser.add_argument("--check", action="store_true", help="read every output back and verify its checksum")
     return parser
 
@@ -45,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     workload = workload_named(options.workload)
     layers = parse_layers(options.layers, workload)
     N = max(parse_batches(options.N))
+    if options.cluster:
+        _print_table(_over_workers(options, workload, layers, N), N)
+        return 0
     outcomes: list[_Outcome] = []
     with Progress(N * len(layers)) as progress:
         for layer in layers:
@@ -54,6 +66,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     _print_table(outcomes, N)
     return 0
+
+
+def _over_workers(options: argparse.Namespace, workload: Workload, layers: Sequence[int], N: int) -> list[_Outcome]:
+    """Builds the layers in the caches of a cluster's workers; an outcome for each, whose seconds are all workers'."""
+    if options.check:
+        raise UsageError("--check: not with --cluster")
+    places = [((workload.name, layer, workload.layer(layer), options.seed, UNIFORM, FLOAT32), N) for layer in layers]
+    with (
+        Progress(0) as progress,
+        connected(options.cluster, HOST) as client,
+        Pool(client, Request(f"alexconv-{uuid4().hex}", "", backend=HOST), progress.say) as pool,
+    ):
+        found = compute(pool, places, progress)
+    return [
+        _Outcome(
+            str(layer), done.images, done.convolution_s, done.convolution_s, 2 * workload.layer(layer).macs(done.images)
+        )
+        for layer, done in zip(layers, found, strict=True)
+    ]
 
 
 def _build(
@@ -93,7 +124,9 @@ def _print_table(outcomes: list[_Outcome], N: int) -> None:
         sum(outcome.seconds for outcome in outcomes),
         sum(outcome.convolution_s for outcome in outcomes),
         sum(outcome.flop for outcome in outcomes),
-        sum(outcome.file_bytes for outcome in outcomes),
+        None
+        if any(outcome.file_bytes is None for outcome in outcomes)
+        else sum(each.file_bytes or 0 for each in outcomes),
     )
     dgemm = dgemm_flops() if total.flop else 0
     print(f"{'layer':>5} {'images':>7} {'computed':>8} {'seconds':>8} {'GFLOP/s':>8} {'of dgemm':>8} {'file MB':>8}")
@@ -103,7 +136,8 @@ def _print_table(outcomes: list[_Outcome], N: int) -> None:
             flops = outcome.flop / outcome.convolution_s
             rate, share = f"{flops / 1e9:.1f}", f"{flops / dgemm:.0%}"
         done = f"{outcome.layer:>5} {N:7} {outcome.computed:8} {outcome.seconds:8.2f}"
-        print(f"{done} {rate:>8} {share:>8} {outcome.file_bytes / 1e6:8.1f}")
+        size = "-" if outcome.file_bytes is None else f"{outcome.file_bytes / 1e6:.1f}"
+        print(f"{done} {rate:>8} {share:>8} {size:>8}")
     if dgemm:
         print(f"dgemm on all cores: {dgemm / 1e9:.1f} GFLOP/s")
 

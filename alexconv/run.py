@@ -9,29 +9,34 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import product
 from math import inf
 from pathlib import Path
-from typing import Any
+from uuid import uuid4
 
 from rich.console import Console
 
 from alexconv import __version__
 from alexconv.cli import display, matrix
-from alexconv.cli.display import Progress, counted, listing, next_steps, outcome, plan_table, result_tables
+from alexconv.cli.display import Progress, batch_line, counted, listing, next_steps, outcome, plan_table, result_tables
 from alexconv.cli.prediction_tables import show_predictions
+from alexconv.cluster import worker as remote
+from alexconv.cluster.connection import ClusterLost, connected
+from alexconv.cluster.groups import groups_of, parse_shard, shard_of
+from alexconv.cluster.pool import MIXED, REFUSE, Pool
+from alexconv.cluster.shards import ClusterBatches
+from alexconv.cluster.study import Measuring, studies_of
+from alexconv.cluster.worker import Request
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import UsageError
 from alexconv.executors import AUTO, EXECUTORS, HOST_BUILDS, backends, choose_executor
-from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import stopping_rule
-from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import Device
 from alexconv.kernels.studies import STUDY_WORKLOADS
-from alexconv.measuring.jobs import Job, kept_records, run_jobs, with_peers
+from alexconv.measuring import shards
+from alexconv.measuring.jobs import Job, kept_records, run_jobs
 from alexconv.measuring.peers import PEERS
-from alexconv.measuring.runner import SECONDS, Runner, Settings
-from alexconv.measuring.sequences import RungSequence, SequenceRunner, mixed, rung_sequences
+from alexconv.measuring.runner import SECONDS
+from alexconv.measuring.shards import BLOCK_BYTES, LocalBatches
 from alexconv.options import (
     PRECISION_NOTE,
     comma_separated,
@@ -45,21 +50,7 @@ from alexconv.options import (
 )
 from alexconv.own.folders import add_own
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.points import (
-    Point,
-    TunedConstants,
-    choose_data,
-    choose_rungs,
-    choose_transfers,
-    expand,
-    parse_batches,
-    parse_constants,
-    parse_layers,
-    parse_precisions,
-    refuse_unused,
-    study_points,
-    workload_named,
-)
+from alexconv.planning.points import LayerSequence, Point, parse_batches
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.prediction.gpu import of_device
 from alexconv.prediction.predictions import TYPE as PREDICTION
@@ -67,11 +58,13 @@ from alexconv.prediction.predictions import KernelCache, predict_points
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
 from alexconv.shapes import WORKLOADS
-from alexconv.tuning import auto
-from alexconv.tuning.chosen import chosen_rungs, tuned_on
+from alexconv.tuning.asked import asked_for, settings_of
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
+OF_NO_CLUSTER = ("shard", "device", "host_build", "ladder", "kernel", "predict")
+OF_NO_SHARDS = ("shard", "peers", "together", "mix", "predict", "exclusive", "mixed", "json", "dry_run")
+OF_A_CLUSTER = ("exclusive", "mixed", "host_memory")
 OF_NO_STUDY = ("workload", "layers", "rungs", "transfer", "precision", "data", "set", "tuned", "mix")
 
 
@@ -143,6 +136,25 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
     add("--host-build", default=HOST_BUILDS[0], choices=HOST_BUILDS, help="on the host: asan finds bad addresses")
     add("--host-order", type=natural, default=0, metavar="K", help="on the host: order of a block's threads (0 1 2...)")
+    add("--cluster", metavar="WHERE", help="run on Dask workers: local, local:4, a scheduler's address, or its file")
+    add("--exclusive", action="store_true", help="with --cluster: one point at a time on a host")
+    add(
+        "--mixed",
+        default=REFUSE,
+        choices=MIXED,
+        help="with --cluster: workers of another GPU, driver, toolkit or code version (default: refuse)",
+    )
+    add(
+        "--shards", type=comma_separated, metavar="K,...", help="each batch as K shards, on as many GPUs of the cluster"
+    )
+    add(
+        "--host-memory",
+        type=size,
+        default=BLOCK_BYTES,
+        metavar="SIZE",
+        help="with --shards: input and output that a worker holds at a time (default: 8GiB)",
+    )
+    add("--shard", metavar="I/N", help="the I-th of N parts of the points, as for a job array")
     add(
         "--out",
         type=Path,
@@ -186,60 +198,20 @@ def backend_of(options: argparse.Namespace) -> str:
     return backend
 
 
-def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: TunedConstants | None) -> list[Point]:
-    """The points of a command line; raises UsageError."""
-    if options.study is not None:
-        if beside := given(options, parser(), OF_NO_STUDY):
-            raise UsageError(f"{', '.join(beside)}: not with --study, which says what is run")
-        return study_points(options.study, parse_batches(options.N) if options.N else (), executor.device)
-    workload = workload_named(options.workload)
-    precisions = parse_precisions(options.precision)
-    words = (options.rungs or ("" if options.mix else "all")).split(",")
-    named = ",".join(word for word in words if word != auto.AUTO)
-    layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or str(executor.usual_batch))
-    transfers, constants = choose_transfers(options.transfer), parse_constants(options.set)
-    data = choose_data(options.data)
-    rungs = choose_rungs(named) if named else []
-    device = executor.device
-    points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned, device, data)
-    if auto.AUTO in words:
-        for layer, N, precision in product(layers, batches, precisions or PRECISIONS):
-            for rung, found in chosen_rungs(executor, workload.layer(layer), N, precision, options.memory_budget):
-                asked = [(rung, None)]
-                points += expand(workload.name, [layer], [N], asked, transfers, constants, (), found, device, data)
-        points = [point for number, point in enumerate(points) if point not in points[:number]]
-    if not points and not options.mix:
-        raise UsageError("no rung is left: --rungs and --precision have nothing in common")
-    refuse_unused(constants, points)
-    return points
-
-
-def sequences_asked_for(
-    options: argparse.Namespace, executor: Executor, points: Sequence[Point], tuned: TunedConstants | None
-) -> list[RungSequence]:
-    """The layers of each rung as one graph, and the mix of rungs, where asked for; raises UsageError."""
-    sequences = rung_sequences(points) if options.together else []
-    if options.together and points and not sequences:
-        raise UsageError("--together takes two layers or more")
-    if options.mix:
-        if options.data != UNIFORM:
-            raise UsageError("--data: not with --mix")
-        batches = parse_batches(options.N or str(executor.usual_batch))
-        transfers = choose_transfers(options.transfer)
-        sequences += mixed(
-            options.mix, workload_named(options.workload).name, batches, transfers, tuned, executor.device
-        )
-    return sequences
-
-
 def conclude(
-    say: Console, options: argparse.Namespace, jobs: Sequence[Job], kept: Mapping[str, Record], done: Sequence[Record]
+    say: Console,
+    options: argparse.Namespace,
+    points: Sequence[Point | LayerSequence],
+    kept: Mapping[str, Record],
+    done: Sequence[Record],
+    *,
+    measures: bool,
 ) -> int:
-    """Shows the results of the jobs so far, ``kept`` from the file and ``done`` now; returns the exit status."""
+    """Shows the results of the points so far, ``kept`` from the file and ``done`` now; returns the exit status."""
     found = {**kept, **{identity(record["point"]): record for record in done}}
-    shown = [(job.point, found[job.name]) for job in jobs if job.name in found]
+    named = [(point, identity(point.axes())) for point in points]
+    shown = [(point, found[name]) for point, name in named if name in found]
     records = [record for point, record in shown if isinstance(point, Point)]
-    measures = jobs[0].recorder.executor.measures
     (result_tables if options.verbose else matrix.show)(say, records)
     for point, record in shown:
         if not isinstance(point, Point):
@@ -251,7 +223,7 @@ def conclude(
     if options.json:
         sys.stdout.writelines(json.dumps(record) + "\n" for record in done)
     statuses = {record["status"] for _, record in shown}
-    return 0 if len(shown) == len(jobs) and statuses <= {"ok", "skipped"} else 1
+    return 0 if len(shown) == len(points) and statuses <= {"ok", "skipped"} else 1
 
 
 @exits_cleanly
@@ -262,60 +234,190 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         listing(say, as_json=options.json)
         return 0
+    if options.study is not None and (beside := given(options, parser(), OF_NO_STUDY)):
+        raise UsageError(f"{', '.join(beside)}: not with --study, which says what is run")
+    if options.shards:
+        return in_shards(say, options, arguments)
+    if options.cluster:
+        return on_cluster(say, options, arguments)
+    if beside := given(options, parser(), OF_A_CLUSTER):
+        raise UsageError(f"{', '.join(beside)}: only with --cluster")
     backend = backend_of(options)
     restart_where_needed(options.host_build, arguments)
     executor = choose_executor(backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
-    peer = PEERS[options.peers] if options.peers else None
-    library = peer.load(executor) if peer else None
-    sequences_asked = given(options, parser(), ["mix"] if peer else ["mix", "together"])
-    if sequences_asked and not executor.measures:
-        raise UsageError(f"{sequences_asked[0]} needs an NVIDIA GPU: the {executor.name} executor has no times")
-    tuned = tuned_on(executor) if options.tuned else None
-    points = points_asked_for(options, executor, tuned)
-    if tuned:
-        known = sum(bool(tuned(RUNGS[point.rung], point.conv, point.N)) for point in points)
-        say.print(f"{known} of {len(points)} points have constants from alexconv.tune, the others their defaults")
-    settings = Settings(
-        options.seconds, options.seed, options.memory_budget, not options.no_baseline, not options.verify_only
-    )
-    sequences = sequences_asked_for(options, executor, points, tuned) if executor.measures else []
-    runner = Runner(executor, [*points, *(each for sequence in sequences for each in sequence.points())], settings)
-    jobs = [Job(point, runner) for point in points]
-    peer_runner: Any = peer.recorder(library, executor, runner) if peer else None
-    if peer:
-        jobs = with_peers(
-            runner, points, peer, peer_runner, parse_precisions(options.precision), sequences=options.together
-        )
-    jobs += [Job(sequence, SequenceRunner(executor, runner)) for sequence in sequences]
+    asked = asked_for(options, executor)
+    jobs, runner = asked.jobs, asked.runner
+    say_tuned(say, asked.tuned, len(asked.points))
+    if options.shard:
+        jobs = jobs_of_shard(say, options, jobs)
     if options.dry_run:
-        plan_table(say, runner, points)
+        plan_table(say, runner, [job.point for job in jobs if isinstance(job.point, Point) and job.recorder is runner])
         for point, recorder in jobs:
             if recorder is not runner:
-                kind = "peer" if recorder is peer_runner else "together"
+                kind = "peer" if recorder is asked.peer_runner else "together"
                 say.print(f"{kind}: {point.label()}", soft_wrap=True)
         return 0
     file = RecordFile(options.out)
-    if file.previous.unreadable:
-        say.print(
-            f"{options.out}: {len(file.previous.unreadable)} unreadable line(s), left as they are", soft_wrap=True
-        )
+    say_unreadable(say, file)
     kept = kept_records(jobs, file.previous.latest()) if options.resume else {}
     if options.resume:
         say.print(f"{len(kept)} of {len(jobs)} points are already in {options.out}", soft_wrap=True)
     todo = [job for job in jobs if job.name not in kept]
     executor.sustained = options.sustained
-    method: Record = {"sampling": stopping_rule(settings.seconds)} if runner.times else {}
+    method: Record = {"sampling": stopping_rule(options.seconds)} if runner.times else {}
     method |= {"sustained_seconds": options.sustained} if options.sustained else {}
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments), **method)
-    finish = exits_cleanly(partial(conclude, say, options, jobs, kept))
+    points = [job.point for job in jobs]
+    finish = exits_cleanly(partial(conclude, say, options, points, kept, measures=executor.measures))
     limit = options.time_limit or executor.time_limit
     with Progress(len(todo), verbose=options.verbose) as progress:
         done = run_jobs(todo, runner, file, headers, progress, limit, finish)
     environment.write_end(file, headers, done, len(kept))
     status = finish(done)
     if options.predict:
-        add_predictions(say, file, headers, points, executor.device)
+        add_predictions(say, file, headers, asked.points, executor.device)
+    return status
+
+
+def say_tuned(say: Console, known: int | None, points: int) -> None:
+    """Says how many points have tuned constants, where that was asked for."""
+    if known is not None:
+        say.print(f"{known} of {points} points have constants from alexconv.tune, the others their defaults")
+
+
+def say_unreadable(say: Console, file: RecordFile) -> None:
+    """Says how many lines of a record file are of no use, if any."""
+    if lines := file.previous.unreadable:
+        say.print(f"{file.path}: {len(lines)} unreadable line(s), left as they are", soft_wrap=True)
+
+
+def jobs_of_shard(say: Console, options: argparse.Namespace, jobs: list[Job]) -> list[Job]:
+    """The jobs of the shard that the options name; raises UsageError."""
+    number, of = parse_shard(options.shard)
+    chosen = {identity(point.axes()) for point in shard_of([job.point for job in jobs], number, of)}
+    say.print(f"shard {number} of {of}: {len(chosen)} of {len(jobs)} points")
+    return [job for job in jobs if job.name in chosen]
+
+
+def in_shards(say: Console, options: argparse.Namespace, arguments: Sequence[str] | None) -> int:
+    """Runs each batch in shards, here or on the workers of a cluster; returns the exit status."""
+    if beside := given(options, parser(), OF_NO_SHARDS):
+        raise UsageError(f"{', '.join(beside)}: not with --shards")
+    counts, block_bytes = parse_batches(options.shards), options.host_memory
+    if options.cluster:
+        request = request_of(options, arguments)
+        with (
+            connected(options.cluster, request.backend) as client,
+            Pool(client, request, partial(say.print, soft_wrap=True, markup=False)) as pool,
+        ):
+            points = pool.call(pool.first(), remote.asked, request, planned(options), {})["points"]
+            file = RecordFile(options.out)
+            on_workers = ClusterBatches(pool, file, block_bytes)
+            on_workers.compile(points)
+            return run_batches(say, options, points, counts, file, on_workers)
+    executor = choose_executor(backend_of(options), options.device, options.host_build, options.host_order)
+    executor.sustained = options.sustained
+    points = asked_for(options, executor).points
+    file = RecordFile(options.out)
+    headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))
+    batches = LocalBatches(executor, settings_of(options), headers, block_bytes)
+    return run_batches(say, options, points, counts, file, batches)
+
+
+def run_batches(
+    say: Console,
+    options: argparse.Namespace,
+    points: Sequence[Point],
+    counts: Sequence[int],
+    file: RecordFile,
+    batches: LocalBatches | ClusterBatches,
+) -> int:
+    """Runs, records and shows the batches that the file lacks; returns the exit status."""
+    if few := [point for point in points if max(counts) > point.N]:
+        raise UsageError(f"--shards {max(counts)}: {few[0].label()} has fewer images")
+    known = {
+        (identity(header["point"]), header["shards"], header["point_key"])
+        for header in file.previous.headers.values()
+        if header["type"] == shards.TYPE and options.resume
+    }
+    statuses = set()
+    for count in counts:
+        for point in points:
+            key = batches.key(point, count)
+            if (identity(point.axes()), count, key) in known:
+                continue
+            parts, together = batches.run(point, count)
+            record = shards.joined(point, key, parts, together=together)
+            file.header(shards.TYPE, {**batches.headers(parts), **record})
+            statuses.add(record["status"])
+            say.print(batch_line(point, record), soft_wrap=True, markup=False)
+    say.print(f"records: {file.path}", soft_wrap=True)
+    return 0 if statuses <= {"ok", "skipped"} else 1
+
+
+def planned(options: argparse.Namespace) -> dict[str, object]:
+    """The options of which a worker makes the points."""
+    return {name: value for name, value in vars(options).items() if name not in ("ladder", "kernel")}
+
+
+def request_of(options: argparse.Namespace, arguments: Sequence[str] | None) -> Request:
+    """What the options ask of every worker; raises UsageError for what no worker can do."""
+    if beside := given(options, parser(), OF_NO_CLUSTER):
+        raise UsageError(f"{', '.join(beside)}: not with --cluster")
+    return Request(
+        topic=f"alexconv-{uuid4().hex}",
+        command=command_line(MODULE, arguments),
+        backend=backend_of(options),
+        host_order=options.host_order,
+        settings=settings_of(options),
+        peer=options.peers,
+        time_limit=options.time_limit,
+        sustained=options.sustained,
+    )
+
+
+def on_cluster(say: Console, options: argparse.Namespace, arguments: Sequence[str] | None) -> int:
+    """Runs the points on the workers of a cluster; returns the exit status.  Raises UsageError and MissingTool."""
+    request = request_of(options, arguments)
+    progress = Progress(0, verbose=options.verbose)
+    with (
+        connected(options.cluster, request.backend) as client,
+        Pool(client, request, progress.say, exclusive=options.exclusive, mixed=options.mixed) as pool,
+    ):
+        for kind in pool.kinds():
+            workers = pool.of_kind(kind)
+            say.print(f"{len(workers)} workers, each: {workers[0].facts['describe']}", soft_wrap=True, markup=False)
+        studies = studies_of(pool, planned(options), options.out, resume=options.resume)
+        for study in studies:
+            say_tuned(say, study.tuned, len(study.points))
+            if options.resume:
+                say.print(
+                    f"{len(study.kept)} of {len(study.points)} points are already in {study.path}", soft_wrap=True
+                )
+        if options.dry_run:
+            for group in (group for study in studies for group in groups_of(study.left(study.points))):
+                say.print(f"{group.label}: {len(group.points)} points", soft_wrap=True)
+            return 0
+        for study in studies:
+            say_unreadable(say, study.file)
+        status, lost, measuring = 0, None, Measuring(pool, studies, progress)
+        with progress:
+            progress.expect(sum(len(study.left(study.points)) for study in studies))
+            try:
+                measuring.go()
+            except ClusterLost as error:
+                lost = error
+        for study in studies:
+            if lost is None:
+                study.end(len(pool.of_kind(study.kind)), measuring.phases)
+            if study.calibrated:
+                say.print(study.cards(), soft_wrap=True)
+            one = argparse.Namespace(**{**vars(options), "out": study.path})
+            measures = any(worker.facts["measures"] for worker in pool.ever.values())
+            status |= conclude(say, one, study.points, study.kept, list(study.done.values()), measures=measures)
+        if lost:
+            raise lost
     return status
 
 

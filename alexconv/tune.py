@@ -22,12 +22,19 @@ python -m alexconv.tune --workload lenet-70-k5 --N 10000 --rungs tiled,fused-unr
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 from alexconv.cli import display
 from alexconv.cli.display import Progress
 from alexconv.cli.tuning_tables import rungs_table, show_searches
-from alexconv.errors import UsageError
+from alexconv.cluster.connection import connected
+from alexconv.cluster.pool import Pool
+from alexconv.cluster.search import comparisons
+from alexconv.cluster.search import searches as searches_of
+from alexconv.cluster.worker import Request
+from alexconv.errors import MissingTool, UsageError
 from alexconv.executors import backends, choose_executor
 from alexconv.executors.interface import TIME_LIMIT, Executor
 from alexconv.kernels.ladder import LADDER
@@ -54,17 +61,20 @@ from alexconv.planning.points import (
     parse_batches,
     parse_constants,
     parse_layers,
+    parse_precisions,
     refuse_unused,
     workload_named,
 )
 from alexconv.prediction import gpu
 from alexconv.prediction.predictions import KernelCache, predict_points
+from alexconv.records.store import RecordFile
 from alexconv.shapes import WORKLOADS
 from alexconv.tuning.candidates import Comparison, Session, compare_rungs, search_constants
 from alexconv.tuning.search import Axes, Search, axes
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
 MODULE = "alexconv.tune"
+OF_NO_CLUSTER = ("predict", "device", "ladder", "kernel")
 OF_A_SEARCH = ("constants", "set", "trials", "predict")
 PRUNED = 0.25  # beyond the fastest predicted time: twice the model's band
 
@@ -99,6 +109,7 @@ def parser() -> argparse.ArgumentParser:
     limit = TIME_LIMIT
     add("--time-limit", type=positive, default=limit, metavar="SECONDS", help=f"for a point (default: {limit:g})")
     add("--seed", type=natural, default=0, help="seed of inputs, filters and the search (default: 0)")
+    add("--cluster", metavar="WHERE", help="search on Dask workers, as in alexconv.run, each search on one of them")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add("--resume", action="store_true", help="take the candidates that FILE has from there, if nothing changed since")
     add_own(options)
@@ -166,11 +177,36 @@ def prunes(device: Device) -> Callable[[list[Point]], list[Point]]:
 
 def compare(options: argparse.Namespace, executor: Executor, command: str) -> list[Comparison]:
     """Compares the rungs that the options ask for; raises as ``compare_rungs`` does, and UsageError."""
-    precisions = options.precision.split(",") if options.precision else list(PRECISIONS)
-    if unknown := set(precisions) - set(PRECISIONS):
-        raise UsageError(f"unknown precision {', '.join(sorted(unknown))}: choose from {', '.join(PRECISIONS)}")
-    points = default_points(options, executor.device, precisions)
+    points = default_points(options, executor.device, precisions_of(options))
     return compare_rungs(executor, points, settings(options), session(options, command))
+
+
+def precisions_of(options: argparse.Namespace) -> list[str]:
+    """The precisions whose rungs are compared; raises UsageError."""
+    return parse_precisions(options.precision) or list(PRECISIONS)
+
+
+def on_cluster(options: argparse.Namespace, command: str) -> tuple[list[Comparison], list[Search]]:
+    """Compares or searches, each on one of a cluster's workers.  Raises UsageError, MissingTool and ClusterLost."""
+    if beside := given(options, parser(), OF_NO_CLUSTER):
+        raise UsageError(f"{', '.join(beside)}: not with --cluster")
+    request = Request(
+        f"alexconv-{uuid4().hex}", command, options.backend, settings=settings(options), time_limit=options.time_limit
+    )
+    with (
+        Progress(0) as progress,
+        connected(options.cluster, options.backend) as client,
+        Pool(client, request, progress.say) as pool,
+    ):
+        facts = pool.first().facts
+        if not facts["measures"]:
+            raise MissingTool(f"tuning compares times and needs a GPU, but the workers have none: {facts['describe']}")
+        resume = options.resume
+        if options.auto:
+            points = default_points(options, facts["device"], precisions_of(options))
+            return comparisons(pool, RecordFile(options.out), points, progress, resume=resume), []
+        asked = asked_for(options, facts["device"])
+        return [], searches_of(pool, RecordFile(options.out), asked, options.trials, progress, resume=resume)
 
 
 def settings(options: argparse.Namespace) -> Settings:
@@ -180,7 +216,7 @@ def settings(options: argparse.Namespace) -> Settings:
 
 def session(options: argparse.Namespace, command: str) -> Session:
     """Where and how candidates are recorded."""
-    return Session(options.out, command, options.resume, options.time_limit, Progress)
+    return Session(partial(RecordFile, options.out), command, options.resume, options.time_limit, Progress)
 
 
 @exits_cleanly
@@ -191,14 +227,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UsageError(f"{', '.join(beside)}: not with --auto, which compares rungs and not constants")
     if options.precision and not options.auto:
         raise UsageError("--precision is for --auto, which compares rungs; a search is of those that --rungs names")
-    executor = choose_executor(options.backend, options.device)
-    console = display.console()
+    command, console = command_line(MODULE, arguments), display.console()
+    if options.cluster:
+        compared, searches = on_cluster(options, command)
+    else:
+        executor = choose_executor(options.backend, options.device)
+        compared = compare(options, executor, command) if options.auto else []
+        searches = [] if options.auto else tune(options, executor, command)
     if options.auto:
-        comparisons = compare(options, executor, command_line(MODULE, arguments))
-        console.print(rungs_table(comparisons))
+        console.print(rungs_table(compared))
         console.print(f"records: {options.out}; --rungs auto and alexconv.conv2d use the fastest", soft_wrap=True)
-        return 0 if all(comparison.best for comparison in comparisons) else 1
-    searches = tune(options, executor, command_line(MODULE, arguments))
+        return 0 if all(comparison.best for comparison in compared) else 1
     show_searches(console, searches)
     console.print(f"records: {options.out}; python -m alexconv.run --tuned uses the best", soft_wrap=True)
     return 0 if all(found.best or found.count("skipped") == len(found.records) for found in searches) else 1

@@ -30,6 +30,7 @@ from alexconv.paths import CACHE_VARIABLE, cache_dir
 from alexconv.shapes import Conv
 
 Progress = Callable[[int, int], None]  # images done, images to do
+Inputs = tuple[str, int, Conv, int, str, str]  # workload, layer, shape, seed, data set and type
 
 # Inputs and outputs of the images computed at once.  A killed process loses at most two blocks: the one it computes
 # and the one it writes.
@@ -66,7 +67,7 @@ class Work:
 
 @dataclass(frozen=True)
 class CachedReference:
-    """A layer's reference outputs for images 0 to N - 1, on disk.  Made by ``ensure``, which fills in ``work``."""
+    """A layer's reference outputs, images ``first`` to N - 1, on disk.  ``ensure`` makes it and fills in ``work``."""
 
     workload: str
     layer: int
@@ -77,16 +78,19 @@ class CachedReference:
     say: Say
     data: str = data.UNIFORM
     dtype: str = FLOAT32
+    first: int = 0
     work: Work = Work(0, 0.0)
 
     def read(self, first: int, last: int) -> NDArray[np.float32]:
         """Outputs of images ``first`` to ``last - 1``, float32 ``[last - first][M][E][F]``, checksums verified.
 
-        A damaged file is named in one line and rebuilt.  Raises ValueError for images outside 0 to N - 1, and
+        A damaged file is named in one line and rebuilt.  Raises ValueError for images that are not its own, and
         DamagedReference when what was just rebuilt cannot be read either.
         """
-        if not 0 <= first <= last <= self.N:
-            raise ValueError(f"images {first} to {last - 1} are not among the {self.N} of this reference")
+        if not self.first <= first <= last <= self.N:
+            raise ValueError(
+                f"images {first} to {last - 1} are not among {self.first} to {self.N - 1} of this reference"
+            )
         try:
             return self._read(first, last)
         except DamagedReference:
@@ -103,8 +107,8 @@ class CachedReference:
         return sorted(_Part(int(name[1]), int(name[2]), path) for name, path in names if name)
 
     def _missing(self) -> list[tuple[int, int]]:
-        """The runs ``(first, last)`` of images, among the N, that no file holds."""
-        runs, covered = [], 0
+        """The runs ``(first, last)`` of images, of its own, that no file holds."""
+        runs, covered = [], self.first
         for part in self._parts():
             if covered < min(part.first, self.N):
                 runs.append((covered, min(part.first, self.N)))
@@ -178,7 +182,7 @@ class CachedReference:
         """Whether data and type are those that files of older versions have without saying so."""
         return (self.data, self.dtype) == (data.UNIFORM, FLOAT32)
 
-    def _inputs(self) -> tuple[str, int, Conv, int, str, str]:
+    def _inputs(self) -> Inputs:
         """What inputs and filters depend on, images apart."""
         return self.workload, self.layer, self.conv, self.seed, self.data, self.dtype
 
@@ -240,6 +244,20 @@ class CachedReference:
                 writing.result()
         return Work(total, seconds)
 
+    def _add(self, first: int, last: int) -> float:
+        """Computes images that no file holds, and then writes them under the lock; seconds of the convolution.
+
+        Several processes may compute blocks of a layer at a time.
+        """
+        x, w, bias = images(*self._inputs(), first, last), filters(*self._inputs()), biases(*self._inputs())
+        start = perf_counter()
+        y = reference(self.conv, x, w, bias)
+        seconds = perf_counter() - start
+        with locked(self.folder, self.say):
+            if any(low < last and first < high for low, high in self._missing()):
+                self._write(first, last, y)
+        return seconds
+
     def _write(self, first: int, last: int, y: NDArray[np.float32]) -> None:
         whole = BytesIO()  # HDF5 says more than one line of a disk that is full
         with h5py.File(whole, "w", libver=_HDF5_FORMAT) as file:
@@ -258,17 +276,42 @@ def ensure(
     data_set: str = data.UNIFORM,
     dtype: str = FLOAT32,
     *,
+    first: int = 0,
     progress: Progress | None = None,
     say: Say = print_to_stderr,
 ) -> CachedReference:
-    """The reference of a layer's first N images; those that the cache lacks are computed and added.
+    """The reference of a layer's images ``first`` to N - 1; those that the cache lacks are computed and added.
 
     Inputs and filters are those of a data set, rounded to ``dtype``.
     A process that finds another one computing waits for it.  ``progress`` hears of images done and to do, ``say``
     gets a line for each damaged file.  Raises UsageError when the cache cannot be written or N is below 1.
     """
-    if N < 1:
-        raise UsageError(f"a batch has at least 1 image, not {N}")
+    cached = _located((workload, layer, conv, seed, data_set, dtype), first, N, say)
+    if not cached._is_complete():
+        return replace(cached, work=cached._rebuild(cached._check_attributes, progress))
+    return cached
+
+
+def blocks_missing(inputs: Inputs, N: int, *, say: Say = print_to_stderr) -> list[tuple[int, int]]:
+    """The blocks of a layer's first N images that the cache lacks, for ``compute_block``; damaged files are removed."""
+    cached = _located(inputs, 0, N, say)
+    if cached._is_complete():
+        return []
+    with locked(cached.folder, say):
+        cached._remove_damaged(cached._check_attributes)
+        return [block for run in cached._missing() for block in _blocks(cached.conv, *run)]
+
+
+def compute_block(inputs: Inputs, first: int, last: int, *, say: Say = print_to_stderr) -> float:
+    """Computes images ``first`` to ``last - 1`` and adds them to the cache; the seconds that the convolution took."""
+    return _located(inputs, first, last, say)._add(first, last)
+
+
+def _located(inputs: Inputs, first: int, N: int, say: Say) -> CachedReference:
+    """A layer's folder in the cache; raises UsageError when it cannot be written or N is not above ``first``."""
+    workload, layer, conv, seed, data_set, dtype = inputs
+    if first >= N:
+        raise UsageError(f"a batch has at least 1 image, not {N - first}")
     shape = "-".join(f"{letter}{size}" for letter, size in conv.facts().items())
     versions = f"g{data.GENERATOR_VERSION}-r{REFERENCE_VERSION}"
     kind = "".join(f"-{word}" for word, usual in ((data_set, data.UNIFORM), (dtype, FLOAT32)) if word != usual)
@@ -277,10 +320,7 @@ def ensure(
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot create {folder} ({error.strerror}); set {CACHE_VARIABLE}") from None
-    cached = CachedReference(workload, layer, conv, N, seed, folder, say, data_set, dtype)
-    if not cached._is_complete():
-        return replace(cached, work=cached._rebuild(cached._check_attributes, progress))
-    return cached
+    return CachedReference(workload, layer, conv, N, seed, folder, say, data_set, dtype, first)
 
 
 def _blocks(conv: Conv, first: int, last: int) -> Iterator[tuple[int, int]]:

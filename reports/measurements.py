@@ -20,6 +20,7 @@ from alexconv.shapes import WORKLOADS, Conv
 DIRECTIONS = ("h2d", "d2h")
 KERNELS, COPIES, SPEEDUPS = range(3)  # what times a caption is about
 SHORT = 7  # digits of a commit that name it
+OF_CLUSTERS = ("device", "shards", "calibration", "end")  # headers that tables of several GPUs are made of
 
 
 @dataclass(frozen=True, eq=False)
@@ -480,6 +481,7 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
         for key, header in usable_headers.items()
         if key in named or (header["type"] == "ceilings" and header.get("device") in keys)
     ]
+    headers += [header for header in usable_headers.values() if header["type"] in OF_CLUSTERS]
     headers += last_profiles(
         header
         for header in usable_headers.values()

@@ -22,6 +22,7 @@ from alexconv.reports import (
     overview,
     peers,
     rooflines,
+    scaling,
     speed_error,
     transfers,
 )
@@ -71,6 +72,7 @@ def compose(measurements: Measurements, found: Frontier | None = None) -> Report
         alexnet.section(measurements),
         lenet.section(measurements),
         *(more_times if measurements.timed else []),
+        scaling.section(measurements),
         *diagnostics.sections(measurements),
     ]
     kept = [section for section in sections if section.items]

@@ -74,6 +74,11 @@ class Progress:
     def __exit__(self, *failure: object) -> None:
         self.stop()
 
+    def expect(self, total: int) -> None:
+        """Says how many there are to do, where that was not known before."""
+        self._total = total
+        self._bar.update(self._task, total=total)
+
     def stop(self) -> None:
         """Takes the bar away; lines may follow."""
         self._bar.stop()
@@ -116,6 +121,19 @@ def outcome(record: Record) -> str:
     times = [f"{name} {summarize(samples[name]).median:.3f} ms" for name in ("kernel", "total") if samples.get(name)]
     error = f"error {record['error']['scaled']:.1e} (tolerance {record['error']['tolerance']:.1e})"
     return ", ".join(["ok", *times, error])
+
+
+def batch_line(point: Point, record: Record) -> str:
+    """A batch in shards: what its slowest shard took, and the rate of all."""
+    head = f"{point.label()} in {record['shards']} shards"
+    if record["status"] != "ok":
+        return f"{head}: {record['status']}: {record['reason']}"
+    slowest, rates = record["slowest_ms"], record["images_per_s"]
+    times = [
+        f"{name} {slowest[name]:.3f} ms, {rates[name]:,.0f} images/s" for name in ("kernel", "total") if name in rates
+    ]
+    apart = "" if record["together"] else ", one after the other"
+    return f"{head}: {'; '.join([f'ok{apart}', *times])}"
 
 
 def listing(console: Console, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from alexconv.measuring.peers import Peer
 from alexconv.measuring.runner import Runner, finished, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.planning.points import LayerSequence, Point
-from alexconv.records.store import Record, RecordFile, identity
+from alexconv.records.store import Record, RecordWriter, identity
 
 
 class Recorder(Protocol):
@@ -103,7 +103,7 @@ def kept_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, R
 def run_jobs(
     jobs: Sequence[Job],
     runner: Runner,
-    file: RecordFile,
+    file: RecordWriter,
     headers: Record,
     progress: Progress,
     limit: float,

@@ -15,7 +15,7 @@ from alexconv.cpu_reference.cache import FLOAT32, CachedReference, biases, ensur
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
-from alexconv.executors.interface import Executor, Values, open_rung
+from alexconv.executors.interface import Executor, OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
@@ -45,7 +45,10 @@ THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown
 
 @dataclass
 class Layer:
-    """Inputs and reference of one layer, made once for the largest batch that is asked for."""
+    """Inputs and reference of one layer, made once for the largest batch that is asked for.
+
+    Of a shard of a batch they are those of images ``first`` to N - 1 alone.
+    """
 
     workload: str
     number: int
@@ -54,11 +57,12 @@ class Layer:
     seed: int
     data: str = UNIFORM
     dtype: str = FLOAT32  # to which inputs and filters are rounded
+    first: int = 0
 
     @cached_property
     def x(self) -> Values:
         """float32 ``[N][C][H][W]``."""
-        return images(self.workload, self.number, self.conv, self.seed, self.data, self.dtype, 0, self.N)
+        return images(self.workload, self.number, self.conv, self.seed, self.data, self.dtype, self.first, self.N)
 
     @cached_property
     def w(self) -> Values:
@@ -73,11 +77,12 @@ class Layer:
     @cached_property
     def reference(self) -> Values:
         """float32 ``[N][M][E][F]``, accumulated in float64."""
-        return self.compute_reference().read(0, self.N)
+        return self.compute_reference().read(self.first, self.N)
 
     def compute_reference(self) -> CachedReference:
         """Brings the reference into the cache."""
-        return ensure(self.workload, self.number, self.conv, self.N, self.seed, self.data, self.dtype)
+        of_layer = self.workload, self.number, self.conv, self.N, self.seed, self.data, self.dtype
+        return ensure(*of_layer, first=self.first) if self.first else ensure(*of_layer)
 
     @cached_property
     def norms(self) -> tuple[Values, Values]:
@@ -270,7 +275,7 @@ class Runner:
 
     def record(self, point: Point) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""
-        return attempted(point, self.key(point), lambda: self._measured(point, self.plan(point)))
+        return attempted(point, self.key(point), lambda: self.measured(point, self.plan(point), self.layer(point)))
 
     def _exact(self, point: Point, cut: Plan) -> Record:
         """How many images of integers, of the point's own shape, were checked and how many outputs were not exact.
@@ -292,13 +297,24 @@ class Runner:
                 wrong = int((opened.outputs(stale=True) != y).sum())
         return {"exact": {"images": images, "wrong": wrong}}
 
-    def _measured(self, point: Point, cut: Plan) -> Record:
-        rung, layer = RUNGS[point.rung], self.layer(point)
-        transfer = transfer_named(point.transfer)
+    def measured(
+        self,
+        point: Point,
+        cut: Plan,
+        layer: Layer,
+        ready: Callable[[Values], None] = lambda y: None,
+        also: Callable[[OpenedRung], Samples] = lambda opened: {},
+    ) -> Record:
+        """A point's record on the first images of a layer.
+
+        ``ready`` gets outputs that are right, before anything is timed; ``also`` gives samples that replace others.
+        """
+        rung, transfer = RUNGS[point.rung], transfer_named(point.transfer)
         exact = self._exact(point, cut)
         with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer, layer.bias) as opened:
+            outputs = opened.outputs()
             facts: Record = {
-                **checked(*layer.check(opened.outputs(), rung.precision), **exact),
+                **checked(*layer.check(outputs, rung.precision), **exact),
                 "pieces": len(cut.pieces),
                 "images_per_piece": cut.images_per_piece,
                 "planned_constants": cut.constants,
@@ -307,6 +323,7 @@ class Runner:
             }
             if facts["status"] != "ok":
                 return facts
+            ready(outputs)
             if not self.times:
                 return facts | {"samples": {}}
             if rung.order_varies:
@@ -314,6 +331,7 @@ class Runner:
             if self.settings.baseline:
                 facts["cpu"] = layer.cpu_times(point.N)
             facts |= timed(self.executor, opened.buffers.measure, self.settings.seconds)
+            facts["samples"] |= rounded(also(opened))
             refuse_impossible(facts["samples"], point.conv.macs(point.N), self.executor.most_flops)
             audited, suspects = opened.buffers.audited()
             for suspect in suspects:
@@ -368,8 +386,12 @@ def timed(executor: Executor, measure: Callable[[float], Samples], seconds: floa
     samples = measure(seconds)
     health = [before, executor.health()]
     throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
-    rounded = {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
-    return {"samples": rounded, "health": health, "throttled": throttled}
+    return {"samples": rounded(samples), "health": health, "throttled": throttled}
+
+
+def rounded(samples: Samples) -> Samples:
+    """Samples as records hold them."""
+    return {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
 
 
 def refuse_impossible(samples: Samples, macs: int, most_flops: float) -> None:

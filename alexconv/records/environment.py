@@ -11,13 +11,13 @@ from pathlib import Path
 
 from alexconv import __version__
 from alexconv.machine import cores, cpu_model, process_age
-from alexconv.records.store import Record, RecordFile
+from alexconv.records.store import Record, RecordWriter
 
 COMMIT_VARIABLE = "ALEXCONV_COMMIT"
 PACKAGES = ("numpy", "h5py", "matplotlib", "pycuda", "cuda-bindings", "torch")
 
 
-def write_headers(file: RecordFile, device: Record, command: str, **method: object) -> Record:
+def write_headers(file: RecordWriter, device: Record, command: str, **method: object) -> Record:
     """Writes what all records of a run have in common, unless the file has it: the digests that name it there.
 
     ``device`` is what the executor says of itself, ``command`` what was typed, ``method`` how it was measured.
@@ -29,13 +29,20 @@ def write_headers(file: RecordFile, device: Record, command: str, **method: obje
     }
 
 
-def write_end(file: RecordFile, headers: Record, done: Sequence[Record], kept: int) -> None:
+def write_end(file: RecordWriter, headers: Record, done: Sequence[Record], kept: int, **more: object) -> None:
     """Writes what a run took: seconds since its process began, its points by status, and how many ``file`` had."""
     points = dict(sorted(Counter(record["status"] for record in done).items()))
     ended = datetime.now(UTC).isoformat(timespec="seconds")
     file.header(
         "end",
-        {"run": headers["run"], "ended": ended, "seconds": round(process_age(), 2), "points": points, "kept": kept},
+        {
+            "run": headers["run"],
+            "ended": ended,
+            "seconds": round(process_age(), 2),
+            "points": points,
+            "kept": kept,
+            **more,
+        },
     )
 
 

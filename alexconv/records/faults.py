@@ -23,8 +23,8 @@ def fault_of(record: Record) -> str | None:
 
 
 def fault_of_header(header: Record) -> str | None:
-    """What is wrong with a profile or with ceilings, or None; other headers are texts."""
-    return first_fault(header, {"profile": of_profile, "ceilings": of_ceilings}.get(header["type"], lambda header: {}))
+    """What is wrong with a header that holds figures, or None; others are texts."""
+    return first_fault(header, OF_HEADERS.get(header["type"], lambda header: {}))
 
 
 def first_fault(record: Record, checks: Callable[[Record], Mapping[str, bool]]) -> str | None:
@@ -99,6 +99,64 @@ def of_ceilings(ceilings: Record) -> dict[str, bool]:
         "it has no copy rate": "copy_bytes_per_s" in ceilings,
         "a rate is not possible": all(rate is None or 0 < rate <= MOST for rate in [*rates, *flops_of(ceilings)]),
     }
+
+
+def of_shards(header: Record) -> dict[str, bool]:
+    """Every check of a batch in shards."""
+    point, parts = header["point"], header["parts"]
+    times = [*header["slowest_ms"].values(), *(time for part in parts for time in times_of(part))]
+    return {
+        "its point lacks an axis": set(AXES) <= point.keys(),
+        "this version does not know the layer": whole(point["layer"]) and known(point["workload"], point["layer"]),
+        "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
+        "a name is none": all(map(name, (point["rung"], point["transfer"]))),
+        "its shards are another number": whole(header["shards"]) and header["shards"] == len(parts) > 0,
+        "a shard's images are none": all(0 <= first < last <= point["N"] for first, last in images_of(parts)),
+        "it does not say whether they were together": isinstance(header["together"], bool),
+        "its status is no text": isinstance(header["status"], str),
+        "a time is not possible": all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
+    }
+
+
+def images_of(parts: Iterable[Record]) -> list[tuple[int, int]]:
+    """The first image of each shard, and the one after the last."""
+    return [(first, last) for first, last in (part["images"] for part in parts)]
+
+
+def times_of(part: Record) -> Iterable[float]:
+    """The samples of a shard, or of a calibration."""
+    return [time for samples in (part.get("samples") or {}).values() for time in samples]
+
+
+def of_calibration(header: Record) -> dict[str, bool]:
+    """Every check of a worker's first point."""
+    point = header["point"]
+    return {
+        "its point lacks an axis": set(AXES) <= point.keys(),
+        "a name is none": name(point["rung"]),
+        "it has no kernel's time": not header.get("samples") or bool(header["samples"]["kernel"]),
+        "a time is not possible": all(SHORTEST_MS <= time <= LONGEST_MS for time in times_of(header)),
+        "its run is no text": isinstance(header["run"], str) and isinstance(header["device"], str),
+    }
+
+
+def of_end(header: Record) -> dict[str, bool]:
+    """Every check of what a run took."""
+    phases = header.get("phases_s") or {}
+    return {
+        "a time is not possible": all(0 <= seconds <= LONGEST_MS for seconds in [header["seconds"], *phases.values()]),
+        "its points are no counts": all(map(possible, header["points"].values())),
+        "its workers are no number": not phases or (whole(header["workers"]) and header["workers"] > 0),
+    }
+
+
+OF_HEADERS: dict[str, Callable[[Record], Mapping[str, bool]]] = {
+    "profile": of_profile,
+    "ceilings": of_ceilings,
+    "shards": of_shards,
+    "calibration": of_calibration,
+    "end": of_end,
+}
 
 
 def flops_of(ceilings: Record) -> Iterable[float | None]:

@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
@@ -67,36 +67,45 @@ def read(paths: Iterable[Path]) -> Records:
     for path in paths:
         points: list[tuple[str, Record]] = []
         keys: dict[str, str] = {}
-        try:
-            if path.is_char_device():  # reading may have no end there
-                raise UsageError(f"cannot read the record file {path}: not a regular file")
-            lines = path.read_bytes().splitlines()
-        except OSError as error:
-            raise UsageError(f"cannot read the record file {path}: {error.strerror}") from None
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-                check_sum(record)
-                schema, kind = record["schema"], record["type"]
-                if b"\\u" in line:
-                    json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
-            except (ValueError, TypeError, KeyError, RecursionError):
+        for number, line in enumerate(lines_of(path), 1):
+            record = parsed(line, path)
+            present = in_names_of_today(record) if record else None
+            if record is None or present is None:
                 records.unreadable.append(number)
-                continue
-            if schema != SCHEMA:
-                raise UsageError(f"{path} has records of schema {schema}; this version reads schema {SCHEMA}")
-            present = in_names_of_today(record)
-            if present is None:
-                records.unreadable.append(number)
-            elif kind == "point":
+            elif record["type"] == "point":
                 points.append((line_name(record), present))
             else:
                 records.headers[record["key"]] = present
-                keys = record["keys"] if kind == KEYS else keys
+                keys = record["keys"] if record["type"] == KEYS else keys
         for name, record in points:
             records.points.append({**record, "key": keys.get(name, record["key"])})
             records.files.append(path.stem.encode(errors="backslashreplace").decode())
     return records
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """The lines of a record file; raises UsageError for one that cannot be read."""
+    try:
+        if path.is_char_device():  # reading may have no end there
+            raise UsageError(f"cannot read the record file {path}: not a regular file")
+        return path.read_bytes().splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read the record file {path}: {error.strerror}") from None
+
+
+def parsed(line: bytes, path: Path) -> Record | None:
+    """A line of a file as it stands there, None for a torn or damaged one; raises UsageError for another schema."""
+    try:
+        record: Record = json.loads(line)
+        check_sum(record)
+        schema, _ = record["schema"], record["type"]
+        if b"\\u" in line:
+            json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if schema != SCHEMA:
+        raise UsageError(f"{path} has records of schema {schema}; this version reads schema {SCHEMA}")
+    return record
 
 
 def check_sum(record: Record) -> None:
@@ -161,6 +170,20 @@ def complete(record: Record) -> bool:
 def numbers(values: list[object]) -> bool:
     """Whether all are whole or floating-point numbers; true and false are none."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+class RecordWriter(Protocol):
+    """What takes the records of a run: a file, or the other end of a connection.  ``previous`` are earlier records."""
+
+    previous: Records
+
+    def header(self, kind: str, data: Record) -> str:
+        """Takes a header; returns the digest by which points name it."""
+        ...
+
+    def point(self, record: Record) -> Record:
+        """Takes a finished point; returns the line as written."""
+        ...
 
 
 class RecordFile:

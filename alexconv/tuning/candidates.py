@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from alexconv.errors import LaunchError, MissingTool, UsageError
@@ -18,7 +17,7 @@ from alexconv.messages import print_to_stderr
 from alexconv.planning.points import Point
 from alexconv.records import environment
 from alexconv.records.statistics import median_of
-from alexconv.records.store import Record, RecordFile, identity
+from alexconv.records.store import Record, RecordWriter, identity
 from alexconv.tuning import cache
 from alexconv.tuning.cache import Best
 from alexconv.tuning.search import Axes, Run, Search, candidates, import_optuna, search
@@ -40,9 +39,12 @@ class Comparison:
 
 
 class Session(NamedTuple):
-    """Where candidates are recorded, and by what command; ``progress`` makes the display for a number of them."""
+    """What opens the place where candidates are recorded, and by what command.
 
-    out: Path
+    ``progress`` makes the display for a number of them.
+    """
+
+    open: Callable[[], RecordWriter]
     command: str
     resume: bool
     time_limit: float
@@ -125,7 +127,7 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
 
     The ``known`` points compile ahead.  A run raises LaunchError when it took the device down.
     """
-    executor, file = runner.executor, RecordFile(session.out)
+    executor, file = runner.executor, session.open()
     previous = {identity(record["point"]): record for record in file.previous.latest()} if session.resume else {}
     headers = environment.write_headers(file, executor.header(), session.command)
 

@@ -17,8 +17,8 @@ FOLDERS = {
 
 # A folder of the package is a part with all that it holds; the modules beside the folders are in two parts.
 BASICS = ["data", "errors", "files", "machine", "messages", "options", "paths", "shapes"]
-COMMANDS = ["accuracy", "ceilings", "check", "compare", "new", "predict", "profile", "reference", "run", "tune"]
-COMMANDS += ["assignment", "grade", "__main__"]
+COMMANDS = ["accuracy", "ceilings", "check", "compare", "merge", "new", "predict", "profile", "reference", "run"]
+COMMANDS += ["tune", "assignment", "grade", "__main__"]
 
 # Besides itself, basics, and the package's version.
 MAY_IMPORT = {
@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "executors": "kernels compiling records planning",
     "measuring": "kernels cpu_reference records planning executors",
     "tuning": "kernels records planning executors measuring",
+    "cluster": "kernels cpu_reference records planning executors measuring tuning",
     "profiling": "kernels records planning executors measuring",
     "own": "kernels executors",
     "checking": "kernels cpu_reference planning executors measuring profiling own",
@@ -40,8 +41,8 @@ MAY_IMPORT = {
     "digits": "cpu_reference",
     "cli": "kernels records planning measuring tuning profiling prediction",
     "commands": (
-        "kernels compiling cpu_reference records planning executors measuring tuning profiling prediction own checking"
-        " course digits cli"
+        "kernels compiling cpu_reference records planning executors measuring tuning cluster profiling prediction own"
+        " checking course digits cli"
     ),
     "reports": "kernels records planning own",
 }

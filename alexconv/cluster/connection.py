@@ -1,0 +1,137 @@
+"""A connection to a Dask scheduler: one that is there, or one on this host with a worker for each GPU.
+
+Conventions are dask-cuda's: a worker is one process with one thread and one GPU, whose UUID is all of
+CUDA_VISIBLE_DEVICES.  What this host starts listens on the loopback interface alone.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alexconv.errors import AlexconvError, MissingTool, UsageError
+from alexconv.machine import cores
+
+LOCAL = "local"
+LOOPBACK = "127.0.0.1"
+ANSWER_S = 15.0  # in which a scheduler has to answer
+MOST_ON_CPU = 4  # workers that run kernels on the CPU, unless the user says how many
+
+
+class ClusterLost(AlexconvError):
+    """The scheduler, or the last worker, no longer answers."""
+
+
+def import_distributed() -> Any:
+    """Dask's ``distributed``; raises MissingTool with what to do."""
+    try:
+        import distributed
+    except ImportError as error:
+        raise MissingTool(f"--cluster needs Dask: pip install 'alexconv[cluster]' ({error})") from None
+    return distributed
+
+
+@contextmanager
+def connected(where: str, backend: str) -> Iterator[Any]:
+    """A client of the scheduler: ``local``, ``local:4``, an address, or a file that the scheduler wrote.
+
+    Raises MissingTool where none answers, UsageError for what is none of these.
+    """
+    distributed = import_distributed()
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.startswith("distributed"):  # what matters is said in this project's lines
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    kind, _, count = where.partition(":")
+    if kind == LOCAL:
+        if count and not (count.isdecimal() and int(count)):
+            raise UsageError(f"--cluster {where}: the number of workers is 1 or more, as in local:4")
+        with local_cluster(backend, int(count or 0)) as cluster, client_of(distributed, cluster) as client:
+            yield client
+        return
+    if Path(where).is_file():
+        with client_of(distributed, scheduler_file=where) as client:
+            yield client
+        return
+    if "/" in where and "://" not in where:
+        raise UsageError(f"--cluster {where}: there is no such file")
+    if ":" not in where:
+        raise UsageError(f"--cluster {where}: local, local:4, HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or a file")
+    with client_of(distributed, where if "://" in where else f"tcp://{where}") as client:
+        yield client
+
+
+@contextmanager
+def client_of(distributed: Any, address: Any = None, **options: Any) -> Iterator[Any]:
+    """A client that is not the process's default; raises MissingTool where no scheduler answers."""
+    try:
+        client = distributed.Client(address, set_as_default=False, timeout=ANSWER_S, **options)
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        what = next((str(each) for each in (address, options.get("scheduler_file")) if each), LOCAL)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise MissingTool(f"no scheduler answers at {what} ({reason[:150]})") from None
+    try:
+        yield client
+    finally:
+        client.close(timeout=2)
+
+
+@contextmanager
+def local_cluster(backend: str, count: int) -> Iterator[Any]:
+    """A scheduler and workers on this host: one for each GPU, or else on the CPU; ``count`` of them, if not 0.
+
+    A count beyond the GPUs makes workers share them, one point at a time.
+    """
+    import dask
+    from distributed import Nanny, Scheduler, SpecCluster
+
+    gpus = [] if backend == "host" else visible_gpus()
+    environments = [{"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} for gpu in gpus] or [{}]
+    number = count or (len(gpus) or min(MOST_ON_CPU, cores()))
+    options = {"host": LOOPBACK, "nthreads": 1, "dashboard": False, "memory_limit": 0, "resources": {"GPU": 1}}
+    quiet = {"DASK_LOGGING__DISTRIBUTED": "critical"}
+    workers = {
+        f"{'gpu' if gpus else 'cpu'}-{i}": {
+            "cls": Nanny,
+            "options": {
+                **options,
+                "silence_logs": logging.CRITICAL,
+                "env": quiet | environments[i % len(environments)],
+            },
+        }
+        for i in range(number)
+    }
+    scheduler = {
+        "cls": Scheduler,
+        "options": {"host": LOOPBACK, "port": 0, "dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
+    }
+    settings = {
+        "distributed.scheduler.allowed-failures": 0,  # this project says where a killed worker's points go
+        "distributed.scheduler.work-stealing": False,
+        "distributed.scheduler.worker-ttl": None,  # a compiler may keep a worker from its heartbeat
+        "distributed.deploy.lost-worker-timeout": "1d",  # else a worker that ends again then is not started anew
+    }
+    with (
+        dask.config.set(settings),
+        SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL) as cluster,
+    ):
+        yield cluster
+
+
+def visible_gpus() -> list[str]:
+    """UUIDs of the GPUs that CUDA may use here, as CUDA_VISIBLE_DEVICES takes them; none without a driver.
+
+    NVML counts all of the host's, CUDA those of CUDA_VISIBLE_DEVICES.
+    """
+    from os import environ
+
+    import pynvml
+
+    if (named := environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [each.strip() for each in named.split(",") if each.strip()]
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    except pynvml.NVMLError:
+        return []

@@ -1,0 +1,70 @@
+"""The points of a study as groups that stay together: a layer at a batch size, with its peers, is for one card."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from alexconv.errors import UsageError
+from alexconv.planning.points import LayerSequence, Point, layer_range
+
+AnyPoint = Point | LayerSequence
+
+POINT_S, BYTES_PER_S = 1.5, 1e9  # what a point takes, about: sampling, and checking arrays of so many bytes
+
+
+@dataclass(frozen=True)
+class Group:
+    """Points that are compared with each other, in order."""
+
+    points: tuple[AnyPoint, ...]
+
+    @property
+    def label(self) -> str:
+        """What they have in common."""
+        workload, layers, N, data = place(self.points[0])
+        return f"{workload} layer {layers} N={N}{'' if data == 'uniform' else f' {data}'}"
+
+    @property
+    def weight(self) -> float:
+        """About how long they take, in seconds; only the order of groups matters."""
+        return sum(seconds(each) for point in self.points for each in point.points())
+
+
+def place(point: AnyPoint) -> tuple[str, str, int, str]:
+    """Workload, layers, batch size and data."""
+    layers = layer_range(point.layers) if isinstance(point, LayerSequence) else str(point.layer)
+    return point.workload, layers, point.N, point.data
+
+
+def seconds(point: Point) -> float:
+    """About how long a point takes."""
+    values = prod(point.conv.x_shape(point.N)) + prod(point.conv.y_shape(point.N))
+    return POINT_S + 4 * values / BYTES_PER_S
+
+
+def groups_of(points: Iterable[AnyPoint]) -> list[Group]:
+    """The points by place, the longest group first, so that workers end at about the same time."""
+    found: dict[object, list[AnyPoint]] = {}
+    for point in points:
+        found.setdefault(place(point), []).append(point)
+    return sorted((Group(tuple(each)) for each in found.values()), key=lambda group: -group.weight)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/8``: the second of eight; raises UsageError."""
+    number, slash, of = text.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise UsageError(f"--shard {text}: the number of a shard and of all, as in 2/8")
+    return int(number), int(of)
+
+
+def shard_of(points: Sequence[AnyPoint], number: int, of: int) -> list[AnyPoint]:
+    """The points of one shard, in their order: each group in the shard that had least when its turn came."""
+    loads = [0.0] * of
+    chosen: set[object] = set()
+    for group in groups_of(points):
+        least = loads.index(min(loads))
+        loads[least] += group.weight
+        if least == number - 1:
+            chosen.add(place(group.points[0]))
+    return [point for point in points if place(point) in chosen]

@@ -1,0 +1,358 @@
+"""The workers of a cluster as the client sees them: who there is, what each runs, and what becomes of one that ends.
+
+Dask carries calls, results and messages, starts workers and notices their end.  Which worker runs a task is said here,
+by ``workers=``: Dask would queue tasks at busy workers, move them by work stealing, and leave late workers idle.  A
+worker has one task at a time, a GPU too, and with ``exclusive`` a host.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from time import monotonic, sleep
+from typing import Any
+from uuid import uuid4
+
+from alexconv.cluster import worker as remote
+from alexconv.cluster.connection import ClusterLost
+from alexconv.cluster.worker import Request
+from alexconv.errors import AlexconvError, MissingTool
+from alexconv.messages import Say
+from alexconv.records.store import Record, digest
+
+LOOK_S = 0.5  # between looks at who is there
+PATIENCE_S = 60.0  # without any worker
+START_S = 120.0  # for the first workers
+RESULT_S = 20.0  # in which a result, which is small, comes from its worker
+MOST_ENDS = 5  # of workers that ran the same thing
+REFUSE, APART = MIXED = ("refuse", "apart")  # what becomes of workers of another kind
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker and what it said of itself."""
+
+    address: str
+    facts: Record
+
+    @property
+    def name(self) -> str:
+        """Its name and its host's."""
+        return f"{self.facts['name']} on {self.facts['host']}"
+
+    @property
+    def host(self) -> str:
+        """The name of its host."""
+        return str(self.facts["host"])
+
+    @property
+    def card(self) -> str:
+        """Its GPU's UUID, or its own name on a CPU."""
+        return str(self.facts["uuid"] or self.facts["name"])
+
+    @property
+    def store(self) -> str:
+        """The name of its cache."""
+        return str(self.facts["store"])
+
+    @property
+    def kind(self) -> str:
+        """Digest of what has to be the same in one study: code, GPU model, driver, toolkit; not which GPU it is."""
+        return digest(kind_facts(self.facts))
+
+    def tokens(self, *, exclusive: bool) -> set[str]:
+        """What no two tasks may have at once."""
+        gpu = [self.facts["uuid"]] if self.facts["uuid"] else []
+        return {self.address, *gpu, *([self.host] if exclusive else [])}
+
+
+def kind_facts(facts: Record) -> Record:
+    """Of what a worker says of itself that which has to be the same in one study."""
+    return {"code": facts["code"], **{name: value for name, value in facts["header"].items() if name != "uuid"}}
+
+
+def difference(facts: Record, usual: Record) -> str:
+    """In what a worker's kind is another than the usual one, in words."""
+    ours, theirs = kind_facts(facts), kind_facts(usual)
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    return ", ".join(f"{name} {ours.get(name)} instead of {theirs.get(name)}" for name in names)
+
+
+@dataclass
+class Task:
+    """A call for one worker.
+
+    ``suits`` says for which, or ``address``; ``done`` gets the worker and the result, ``lost`` the worker that ended
+    meanwhile, and both give tasks that come of it.
+    """
+
+    what: str
+    call: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    suits: Callable[[Worker], bool] = lambda worker: True
+    done: Callable[[Worker, Any], Iterable["Task"]] = lambda worker, result: ()
+    lost: Callable[[Worker], Iterable["Task"]] = lambda worker: ()
+    address: str = ""
+
+    def may_run_on(self, worker: Worker) -> bool:
+        """Whether the worker is one for it."""
+        return worker.address == self.address if self.address else self.suits(worker)
+
+
+Heard = Callable[[Worker, str, list[Any]], None]  # a worker's message: its kind and content
+
+
+class Pool:
+    """Workers that run tasks; a context.  ``mixed`` says what becomes of workers of another kind than most."""
+
+    def __init__(
+        self, client: Any, request: Request, say: Say, *, exclusive: bool = False, mixed: str = REFUSE
+    ) -> None:
+        self.client, self.request, self.say = client, request, say
+        self.exclusive, self.mixed = exclusive, mixed
+        self.workers: dict[str, Worker] = {}  # by address; those that may have tasks
+        self.welcome: Callable[[Worker], Iterable[Task]] = lambda worker: ()  # tasks of a worker, before all others
+        self.ever: dict[str, Worker] = {}  # those that ended too: their last message may come after their end
+        self._asked: dict[str, Any] = {}  # futures of the facts of new workers
+        self._left_out: set[str] = set()
+        self._running: dict[str, tuple[Any, Task, Worker]] = {}  # by the worker's address
+        self._inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._looked = 0.0
+        self._usual: Record | None = None
+
+    def __enter__(self) -> "Pool":
+        self.client.subscribe_topic(self.request.topic, lambda event: self._inbox.put(("message", event[1])))
+        self._await_first()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for future, _, _ in self._running.values():
+            future.cancel()
+        if self.client.status == "running":
+            self.client.unsubscribe_topic(self.request.topic)
+            for address in self.workers if not self._running else ():
+                with suppress(OSError, TimeoutError):
+                    self._submit(remote.close, (self.request,), address).exception(timeout=5)
+
+    def kinds(self) -> list[str]:
+        """The kinds of workers, that of most of them first."""
+        return [kind for kind, _ in Counter(worker.kind for worker in self.workers.values()).most_common()]
+
+    def of_kind(self, kind: str) -> list[Worker]:
+        """The workers of a kind."""
+        return [worker for worker in self.workers.values() if worker.kind == kind]
+
+    def first(self) -> Worker:
+        """A worker of the first kind."""
+        return self.of_kind(self.kinds()[0])[0]
+
+    def slots(self) -> int:
+        """How many tasks can run at a time."""
+        taken: set[str] = set()
+        count = 0
+        for worker in self.workers.values():
+            tokens = worker.tokens(exclusive=self.exclusive)
+            if taken.isdisjoint(tokens):
+                taken |= tokens
+                count += 1
+        return count
+
+    def one_of_each(self, part: Callable[[Worker], str]) -> list[Worker]:
+        """A worker of each host, or of each cache."""
+        return list({part(worker): worker for worker in reversed(self.workers.values())}.values())
+
+    def run(self, tasks: Iterable[Task], heard: Heard = lambda worker, kind, content: None) -> None:
+        """Runs tasks, in order as workers are free, and what comes of them.  Raises ClusterLost."""
+        waiting = list(tasks)
+        stuck_since: float | None = None
+        while waiting or self._running:
+            if monotonic() - self._looked > LOOK_S:
+                waiting = [*self._look(), *waiting]
+            waiting = self._start(waiting)
+            stuck_since = None if self._running or not waiting else stuck_since or monotonic()
+            if stuck_since and monotonic() - stuck_since > PATIENCE_S:
+                raise ClusterLost("no worker is left: the same command with --resume goes on where this one ends")
+            waiting = [*self._hear(heard), *waiting]
+
+    def call(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of one call on a worker, or on another of its kind with its cache.  Raises ClusterLost."""
+        found: list[Any] = []
+        ended: list[str] = []
+
+        def done(_: Worker, result: Any) -> Iterable[Task]:
+            found.append(result)
+            return ()
+
+        def lost(on: Worker) -> Iterable[Task]:
+            ended.append(on.name)
+            return [task] if len(ended) < MOST_ENDS else []
+
+        def suits(each: Worker) -> bool:
+            return (each.kind, each.store) == (worker.kind, worker.store)
+
+        task = Task(function.__name__, function, arguments, suits, done, lost)
+        self.run([task])
+        if not found:
+            raise ClusterLost(f"{MOST_ENDS} workers ended during one call: {', '.join(ended)}")
+        return found[0]
+
+    def _submit(self, call: Callable[..., Any], arguments: tuple[Any, ...], address: str) -> Any:
+        key = f"{call.__name__}-{uuid4().hex}"
+        return self.client.submit(
+            call, *arguments, key=key, workers=[address], allow_other_workers=False, pure=False, retries=0
+        )
+
+    def _await_first(self) -> None:
+        """Returns when all workers that are there have said what they are; raises MissingTool where none comes."""
+        began = monotonic()
+        problems: list[str] = []
+        while not self.workers or self._asked:
+            self._look(problems)
+            if not self.workers and (monotonic() - began > START_S or (problems and not self._asked)):
+                raise MissingTool("; ".join(dict.fromkeys(problems)) or "the cluster has no workers")
+            sleep(0.1)
+        kinds = self.kinds()
+        self._usual = self.of_kind(kinds[0])[0].facts
+        for worker in list(self.workers.values()):
+            self._refuse_other_kind(worker)
+
+    def _refuse_other_kind(self, worker: Worker) -> None:
+        if self._usual and self.mixed == REFUSE and kind_facts(worker.facts) != kind_facts(self._usual):
+            what = difference(worker.facts, self._usual)
+            line = f"{worker.name} is left out: it has {what}; --mixed apart records its points apart"
+            self.leave_out(worker.address, line)
+
+    def at_work(self) -> list[Worker]:
+        """The workers that have a task now."""
+        return [worker for _, _, worker in self._running.values()]
+
+    def leave_out(self, address: str, line: str) -> None:
+        """Gives a worker no more tasks, and says why."""
+        self.say(line)
+        self._left_out.add(address)
+        self.workers.pop(address, None)
+
+    def _look(self, problems: list[str] | None = None) -> list[Task]:
+        """Takes note of who came and who went; the tasks that come of it."""
+        self._looked = monotonic()
+        if self.client.status != "running":
+            raise self._scheduler_lost()
+        try:
+            there = set(self.client.nthreads())
+        except (OSError, TimeoutError, ValueError):
+            raise self._scheduler_lost() from None
+        tasks: list[Task] = []
+        for address in [address for address in self.workers if address not in there]:
+            tasks += self._gone(address)
+        self._asked = {address: future for address, future in self._asked.items() if address in there}
+        for address in there - self.workers.keys() - self._asked.keys() - self._left_out:
+            self._asked[address] = self._submit(remote.facts, (self.request,), address)
+        for address, future in [each for each in self._asked.items() if each[1].done()]:
+            del self._asked[address]
+            if future.status != "finished":
+                error = future.exception() if future.status == "error" else None
+                reason = str(error) if isinstance(error, AlexconvError) else f"{type(error).__name__}: {error}"
+                if problems is not None:
+                    problems.append(reason)
+                self.leave_out(address, f"the worker at {address} is left out: {reason}")
+                continue
+            try:
+                worker = Worker(address, future.result(timeout=RESULT_S))
+            except Exception:  # the worker ended with the result
+                continue
+            self.workers[address] = self.ever[address] = worker
+            self._refuse_other_kind(worker)
+            if address in self.workers:
+                tasks += self.welcome(worker)
+        return tasks
+
+    def _scheduler_lost(self) -> ClusterLost:
+        return ClusterLost(
+            "the scheduler no longer answers: the same command with --resume goes on where this one ends"
+        )
+
+    def _gone(self, address: str) -> list[Task]:
+        """What comes of a worker that is no longer there."""
+        worker = self.workers.pop(address)
+        if address not in self._running:
+            return []
+        future, task, _ = self._running.pop(address)
+        future.cancel()
+        return list(task.lost(worker))
+
+    def _start(self, waiting: Sequence[Task]) -> list[Task]:
+        """Gives tasks to free workers; the tasks that are left."""
+        left: list[Task] = []
+        taken = {token for _, _, worker in self._running.values() for token in worker.tokens(exclusive=self.exclusive)}
+        free = [worker for worker in self.workers.values() if taken.isdisjoint(worker.tokens(exclusive=self.exclusive))]
+        for task in waiting:
+            if task.address and task.address not in self.workers:
+                left += task.lost(self.ever[task.address])
+                continue
+            worker = next((each for each in free if task.may_run_on(each)), None)
+            if worker is None:
+                left.append(task)
+                continue
+            future = self._submit(task.call, task.arguments, worker.address)
+            self._running[worker.address] = future, task, worker
+            future.add_done_callback(partial(self._ended, worker.address))
+            tokens = worker.tokens(exclusive=self.exclusive)
+            free = [each for each in free if tokens.isdisjoint(each.tokens(exclusive=self.exclusive))]
+        return left
+
+    def _ended(self, address: str, future: Any) -> None:
+        self._inbox.put(("ended", (address, future)))
+
+    def _hear(self, heard: Heard) -> list[Task]:
+        """Waits for a message, at most until the next look; the tasks that come of it and of all that are there."""
+        tasks: list[Task] = []
+        wait = max(LOOK_S - (monotonic() - self._looked), 0.001)
+        try:
+            message = self._inbox.get(timeout=wait)
+            while True:
+                tasks += self._taken(message, heard)
+                message = self._inbox.get_nowait()
+        except Empty:
+            return tasks
+
+    def _taken(self, message: tuple[str, Any], heard: Heard) -> Iterable[Task]:
+        kind, content = message
+        if kind == "message":
+            if worker := self.ever.get(content["worker"]):
+                heard(worker, content["kind"], json.loads(content["content"]))
+            return ()
+        address, future = content
+        running = self._running.get(address)
+        if running is None or running[0] is not future:
+            return ()  # of a worker that went, whose task is another's by now
+        del self._running[address]
+        _, task, worker = running
+        if future.status == "finished":
+            try:
+                result = future.result(timeout=RESULT_S)
+            except Exception:  # the worker ended with the result
+                self.workers.pop(address, None)
+                return task.lost(worker)
+            return task.done(worker, result)
+        error = future.exception() if future.status == "error" else None
+        if isinstance(error, AlexconvError):  # its own disk, compiler or driver
+            self.leave_out(address, f"{worker.name} is left out: {error}")
+        elif error is not None and type(error).__name__ != "KilledWorker":
+            raise error  # a fault of this project's
+        else:
+            self.workers.pop(address, None)  # if it is there again, it is a new one
+        return task.lost(worker)
+
+    def restart(self, worker: Worker) -> None:
+        """Has a worker's nanny start it anew, after its device was lost."""
+        self.workers.pop(worker.address, None)
+        try:
+            self.client.restart_workers([worker.address], timeout=30, raise_for_error=True)
+            self.say(f"{worker.name} is started anew: its device no longer answered")
+        except Exception as error:  # whatever a worker without a nanny makes of it
+            self.leave_out(
+                worker.address, f"{worker.name} is left out: its device no longer answers ({type(error).__name__})"
+            )

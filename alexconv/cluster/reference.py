@@ -1,0 +1,91 @@
+"""The CPU reference over workers: each cache's missing images as blocks, one at a time for whoever is free."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from alexconv.cluster.pool import Pool, Task, Worker
+from alexconv.cluster.worker import Request
+from alexconv.cpu_reference.cache import Inputs, blocks_missing, compute_block
+from alexconv.measuring.runner import place_of
+from alexconv.planning.points import Point
+from alexconv.shapes import WORKLOADS
+
+Place = tuple[Inputs, int]  # what inputs depend on, and the number of images
+
+
+class Computed(NamedTuple):
+    """Images that were computed, and the seconds of all workers that their convolution took."""
+
+    images: int
+    convolution_s: float
+
+
+class Progress(Protocol):
+    """What shows how many images are done."""
+
+    def expect(self, total: int) -> None:
+        """Says how many there are."""
+        ...
+
+    def reach(self, done: int) -> None:
+        """Says how many are done."""
+        ...
+
+
+def places_of(points: Iterable[Point], seed: int) -> list[Place]:
+    """The references that points need: of each layer for its largest batch."""
+    found: dict[tuple[str, int, str, str], int] = {}
+    for point in points:
+        place = place_of(point)
+        found[place] = max(found.get(place, 0), point.N)
+    return [
+        ((workload, layer, WORKLOADS[workload].layer(layer), seed, data, dtype), N)
+        for (workload, layer, data, dtype), N in found.items()
+    ]
+
+
+def missing(request: Request, places: Sequence[Place]) -> list[tuple[Inputs, int, int]]:
+    """Of each place the blocks of images that this worker's cache lacks."""
+    return [(inputs, first, last) for inputs, N in places for first, last in blocks_missing(inputs, N)]
+
+
+def add_block(request: Request, inputs: Inputs, first: int, last: int) -> float:
+    """Computes a block and adds it to this worker's cache; the seconds that its convolution took."""
+    return compute_block(inputs, first, last)
+
+
+def blocks_of(
+    pool: Pool, worker: Worker, places: Sequence[Place], done: Any = lambda seconds, block: None
+) -> list[Task]:
+    """Tasks for all blocks that the worker's cache lacks, for any worker with that cache."""
+
+    def task(block: tuple[Inputs, int, int]) -> Task:
+        return Task(
+            "a reference",
+            add_block,
+            (pool.request, *block),
+            lambda each: each.store == worker.store,
+            lambda _, seconds: done(seconds, block) or (),
+            lambda _: [task(block)],
+        )
+
+    return [task(block) for block in pool.call(worker, missing, pool.request, places)]
+
+
+def compute(pool: Pool, places: Sequence[Place], progress: Progress) -> list[Computed]:
+    """Brings the references of places into every cache of the pool's workers; what it took, in the places' order."""
+    found = {place: Computed(0, 0.0) for place in places}
+    of_inputs = {inputs: (inputs, N) for inputs, N in places}
+    tasks: list[Task] = []
+
+    def done(seconds: float, block: tuple[Inputs, int, int]) -> None:
+        inputs, first, last = block
+        before = found[of_inputs[inputs]]
+        found[of_inputs[inputs]] = Computed(before.images + last - first, before.convolution_s + seconds)
+        progress.reach(sum(each.images for each in found.values()))
+
+    for worker in pool.one_of_each(lambda worker: worker.store):
+        tasks += blocks_of(pool, worker, places, done)
+    progress.expect(sum(block[2] - block[1] for task in tasks for block in [task.arguments[1:]]))
+    pool.run(tasks)
+    return list(found.values())

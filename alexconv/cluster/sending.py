@@ -1,0 +1,59 @@
+"""What a worker's records go to: a record file at the other end of the connection."""
+
+import json
+from collections.abc import Iterable
+from time import sleep, time
+from typing import Any
+
+from alexconv.records.store import Record, Records, digest
+
+SENT_AFTER = 1.0  # seconds, in which a worker's last message has left it
+HEADER, POINT, STARTED, ARRIVED = "header", "point", "started", "arrived"
+CALIBRATION = "calibration"  # type of the header of a worker's first point
+
+
+class Sender:
+    """Takes headers and points as a RecordFile does, and sends each at once, as JSON, to who reads a topic.
+
+    ``previous`` are records of points that need not be made again.
+    """
+
+    def __init__(self, topic: str, previous: Iterable[Record] = ()) -> None:
+        self.topic = topic
+        self.previous = Records(points=list(previous))
+        self._began = time()
+
+    def send(self, kind: str, *content: Any) -> None:
+        """Sends a message from the worker that runs this task."""
+        from distributed import get_worker
+
+        worker = get_worker()
+        worker.log_event(self.topic, {"worker": worker.address, "kind": kind, "content": json.dumps(content)})
+
+    def header(self, kind: str, data: Record) -> str:
+        """See RecordFile."""
+        self.send(HEADER, kind, data)
+        return digest([kind, data])
+
+    def point(self, record: Record) -> Record:
+        """See RecordFile; with it goes the time since the last one, or since the task began."""
+        ended = time()
+        self.send(POINT, record, self._began, ended)
+        self._began = ended
+        return record
+
+    # Progress, as a run shows it
+
+    def start(self, what: str) -> None:
+        """Says what is being done now."""
+        self.send(STARTED, what)
+
+    def finish(self, record: Record) -> None:
+        """Nothing: the record says it."""
+
+    def say(self, line: str) -> None:
+        """Nothing: the client says what becomes of a worker."""
+
+    def stop(self) -> None:
+        """Returns when what was sent has left."""
+        sleep(SENT_AFTER)

@@ -1,0 +1,237 @@
+"""The points of a study over the workers of a cluster, into one record file with one writer.
+
+A layer with its peers is one task, which sends each record as soon as there is one.  Where its worker ends, what is
+left of it is another worker's task; where points end MOST_ENDS workers they are recorded as failed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import Any
+
+from alexconv.cluster import worker as remote
+from alexconv.cluster.groups import AnyPoint, Group, groups_of
+from alexconv.cluster.pool import MOST_ENDS, Pool, Task, Worker
+from alexconv.cluster.reference import blocks_of, places_of
+from alexconv.cluster.sending import CALIBRATION, HEADER, POINT, STARTED
+from alexconv.measuring.jobs import Progress
+from alexconv.measuring.runner import begun
+from alexconv.planning.points import Point
+from alexconv.records.environment import write_end
+from alexconv.records.store import Record, RecordFile, Records, identity, read
+
+ENDED = "launch-error"  # the status of a point that ends so many workers
+
+
+@dataclass
+class Study:
+    """The points of a command line for workers of one kind, in order, and what the record file has of them."""
+
+    kind: str
+    path: Path
+    points: list[AnyPoint]
+    keys: dict[str, str]  # by the point's identity
+    kept: dict[str, Record]
+    times_cpu: bool
+    tuned: int | None
+    done: dict[str, Record] = field(default_factory=dict)
+    calibrated: dict[str, float] = field(default_factory=dict)  # ms of the calibration's kernel, by card
+    headers: Record = field(default_factory=dict)  # of a worker, by which records name it
+
+    @cached_property
+    def file(self) -> RecordFile:
+        """The record file, made when first asked for."""
+        return RecordFile(self.path)
+
+    def left(self, points: Iterable[AnyPoint]) -> list[AnyPoint]:
+        """Those that have no record yet."""
+        return [point for point in points if name_of(point) not in self.done.keys() | self.kept.keys()]
+
+    def keep(self, record: Record) -> Record | None:
+        """Writes the first record of a point; None for any other."""
+        name = identity(record["point"])
+        if name in self.done:
+            return None
+        self.done[name] = self.file.point(record)
+        return self.done[name]
+
+    def cards(self) -> str:
+        """How the cards differ on the calibration point, in words."""
+        times = self.calibrated.values()
+        return (
+            f"{len(times)} cards; the calibration's kernel takes {min(times):.4f} to {max(times):.4f} ms, "
+            f"the slowest card {max(times) / min(times) - 1:.1%} longer than the fastest"
+        )
+
+    def end(self, workers: int, phases: Mapping[str, float]) -> None:
+        """Writes what the run took, in all and in its phases, of how many workers, and how the cards differ."""
+        if self.headers:
+            facts = {"workers": workers, "phases_s": {name: round(each, 2) for name, each in phases.items()}}
+            cards = {"cards": self.calibrated} if self.calibrated else {}
+            write_end(self.file, self.headers, list(self.done.values()), len(self.kept), **facts, **cards)
+
+
+def name_of(point: AnyPoint) -> str:
+    """A point's identity in record files."""
+    return identity(point.axes())
+
+
+def alike(header: Record, other: Record) -> bool:
+    """Whether two device headers are of the same kind of device: only the card may differ."""
+    apart = ("uuid", "schema", "type", "key")
+    return {k: v for k, v in header.items() if k not in apart} == {k: v for k, v in other.items() if k not in apart}
+
+
+def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: bool) -> list[Study]:
+    """A study for each kind of worker: the first kind's records go to ``out``, each other's to a file beside it."""
+    found = []
+    for number, kind in enumerate(pool.kinds()):
+        path = out if number == 0 else out.with_stem(f"{out.stem}-{kind}")
+        previous, worker = read([path]) if path.exists() else Records(), pool.of_kind(kind)[0]
+        headers = {
+            key: {name: value for name, value in header.items() if name not in ("schema", "type", "key")}
+            for key, header in previous.headers.items()
+            if resume and header["type"] == "device" and alike(header, worker.facts["header"])
+        }
+        asked = pool.call(worker, remote.asked, pool.request, dict(options), headers)
+        points: list[AnyPoint] = asked["points"]
+        names = [name_of(point) for point in points]
+        latest = {identity(record["point"]): record for record in previous.latest()} if resume else {}
+        expected = {header: dict(zip(names, keys, strict=True)) for header, keys in asked["keys"].items()}
+        kept = {
+            name: record
+            for name, record in latest.items()
+            if name in names and expected.get(str(record.get("device")), {}).get(name) == record["key"]
+        }
+        keys = dict(zip(names, asked["own_keys"], strict=True))
+        found.append(Study(kind, path, points, keys, kept, asked["times_cpu"], asked["tuned"]))
+    return found
+
+
+class Measuring:
+    """Runs studies on a pool: ``go`` prepares and then measures."""
+
+    def __init__(self, pool: Pool, studies: Sequence[Study], progress: Progress) -> None:
+        self.pool, self.studies, self.progress = pool, {study.kind: study for study in studies}, progress
+        self.phases: dict[str, float] = {}  # seconds of each, once it has ended
+        self._ends: Counter[str] = Counter()  # of workers, by the point that they ran
+        self._spans: dict[str, list[tuple[str, float, float]]] = {}  # by host: worker, begin and end of each point
+
+    def go(self) -> None:
+        """Calibrates, brings kernels, references and CPU times into each cache, then measures.  Raises ClusterLost."""
+        if not any(study.left(study.points) for study in self.studies.values()):
+            return
+        began = monotonic()
+        self.pool.run([self._calibration(worker) for worker in self.pool.workers.values()], self._hear)
+        self._prepare()
+        self.phases["prepare"] = monotonic() - began
+        self.pool.welcome = lambda worker: [self._calibration(worker)] if worker.kind in self.studies else []
+        groups = [(study, group) for study in self.studies.values() for group in groups_of(study.left(study.points))]
+        began = monotonic()
+        self.pool.run([self._task(study, group) for study, group in groups], self._hear)
+        self.phases["measure"] = monotonic() - began
+
+    def _calibration(self, worker: Worker) -> Task:
+        call = remote.calibrate, (self.pool.request,)
+        return Task("calibration", *call, done=self._calibrated, address=worker.address)
+
+    def _calibrated(self, worker: Worker, found: tuple[str, str | None]) -> list[Task]:
+        """A worker that gets the calibration wrong has no more tasks."""
+        status, reason = found
+        if status != "ok":
+            self.pool.leave_out(worker.address, f"{worker.name} is left out: its calibration is {status}: {reason}")
+        return []
+
+    def _prepare(self) -> None:
+        """The CPU's part: a host alone times its CPU, then all compile and compute references."""
+        request = self.pool.request
+        for study in self.studies.values():
+            layers = list(dict.fromkeys((each.workload, each.layer) for each in parts(study.left(study.points))))
+            if layers and study.times_cpu:
+                self.progress.start("timing the CPU")
+                hosts = self.pool.one_of_each(lambda worker: worker.host)
+                self.pool.run(
+                    Task("the CPU's times", remote.time_cpu, (request, layers), address=worker.address)
+                    for worker in hosts
+                    if worker.kind == study.kind
+                )
+        tasks: list[Task] = []
+        for study in self.studies.values():
+            left = list(dict.fromkeys(parts(study.left(study.points))))
+            for store in {worker.store for worker in self.pool.of_kind(study.kind)}:
+                here = [worker for worker in self.pool.of_kind(study.kind) if worker.store == store]
+                for number, worker in enumerate(here):
+                    if chunk := left[number :: len(here)]:
+                        tasks.append(Task("compiling", remote.compile_points, (request, chunk), address=worker.address))
+                tasks += blocks_of(self.pool, here[0], places_of(left, request.settings.seed)) if left else []
+        self.progress.start("compiling kernels, computing references")
+        self.pool.run(tasks)
+
+    def _task(self, study: Study, group: Group) -> Task:
+        return Task(
+            group.label,
+            remote.run_points,
+            (self.pool.request, group.points),
+            lambda worker: worker.kind == study.kind,
+            lambda worker, answers: self._after(study, group, worker, answers),
+            lambda worker: self._lost(study, group),
+        )
+
+    def _after(self, study: Study, group: Group, worker: Worker, answers: bool) -> list[Task]:
+        """What comes of a group that is at its end: nothing, unless the device was lost before."""
+        if not answers:
+            self.pool.restart(worker)
+        left = study.left(group.points)
+        return [self._task(study, Group(tuple(left)))] if left else []
+
+    def _lost(self, study: Study, group: Group) -> list[Task]:
+        """What comes of a group whose worker ended: the rest, without a point that has ended too many."""
+        left = study.left(group.points)
+        if left:
+            name = name_of(left[0])
+            self._ends[name] += 1
+            if self._ends[name] >= MOST_ENDS:
+                reason = f"{MOST_ENDS} workers ended while they ran it"
+                record = begun(left[0], study.keys[name]) | {"status": ENDED, "reason": reason}
+                self._finished(study, {**study.headers, **record})
+                left = left[1:]
+        return [self._task(study, Group(tuple(left)))] if left else []
+
+    def _hear(self, worker: Worker, kind: str, content: list[Any]) -> None:
+        study = self.studies.get(worker.kind)
+        if study is None:
+            return
+        if kind == STARTED:
+            self.progress.start(f"{worker.name}: {content[0]}")
+        elif kind == HEADER:
+            name, data = content
+            study.file.header(name, data)
+            if name == CALIBRATION:
+                study.headers = {each: data[each] for each in ("device", "host", "run", "worker")}
+                if data.get("samples"):
+                    study.calibrated[worker.card] = median(data["samples"]["kernel"])
+        elif kind == POINT:
+            record, began, ended = content
+            beside = self._beside(worker, began, ended)
+            self._finished(study, {**record, "beside": beside} if beside else record)
+
+    def _beside(self, worker: Worker, began: float, ended: float) -> list[str]:
+        """The workers of the same host that ran something during a span of its clock."""
+        spans = self._spans.setdefault(worker.host, [])
+        spans.append((str(worker.facts["name"]), began, ended))
+        busy = {str(each.facts["name"]) for each in self.pool.at_work() if each.host == worker.host}
+        busy |= {name for name, first, last in spans if first < ended and began < last}
+        return sorted(busy - {str(worker.facts["name"])})
+
+    def _finished(self, study: Study, record: Record) -> None:
+        if (line := study.keep(record)) is not None:
+            self.progress.finish(line)
+
+
+def parts(points: Iterable[AnyPoint]) -> list[Point]:
+    """Every layer's point of points and sequences."""
+    return [each for point in points for each in point.points()]

@@ -1,0 +1,255 @@
+"""What runs on a worker.  Arguments and results are plain values; records travel as JSON, by ``Sender``."""
+
+import gc
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+from alexconv.cluster.sending import CALIBRATION, Sender
+from alexconv.errors import UsageError
+from alexconv.executors import HOST_BUILDS, choose_executor
+from alexconv.executors.interface import Executor
+from alexconv.executors.sampling import stopping_rule
+from alexconv.files import contents, locked, replacing
+from alexconv.kernels.ladder import RUNGS
+from alexconv.machine import machine_name
+from alexconv.measuring.ahead import compile_all
+from alexconv.measuring.jobs import Job, Recorder, run_jobs
+from alexconv.measuring.peers import PEERS
+from alexconv.measuring.runner import Runner, Settings
+from alexconv.measuring.sequences import RungSequence, SequenceRunner
+from alexconv.measuring.shards import OnDevice, layer_of
+from alexconv.paths import cache_dir
+from alexconv.planning.points import LayerSequence, Point
+from alexconv.records import environment
+from alexconv.records.store import Record
+
+AnyPoint = Point | LayerSequence
+
+PACKAGES = ("alexconv", "alexconv.kernels", "alexconv.cpu_reference")
+SOURCES = {".py", ".cu", ".cuh", ".cpp", ".h", ".json", ".toml"}
+# What every card runs before anything else: a kernel that needs the whole GPU, or little of a CPU.
+ON_GPU = ("alexnet", 3, 128, "igemm")
+ON_CPU = ("lenet-86-k7", 2, 1, "direct-register")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What all tasks of a command have in common."""
+
+    topic: str
+    command: str
+    backend: str = "auto"
+    host_build: str = HOST_BUILDS[0]
+    host_order: int = 0
+    settings: Settings = field(default_factory=Settings)
+    peer: str | None = None
+    time_limit: float | None = None
+    sustained: float = 0.0
+
+
+_executors: dict[tuple[str, str, int], Executor] = {}  # of this process: one, unless commands differ
+
+
+def executor_of(request: Request) -> Executor:
+    """The executor of this worker, made once; raises MissingTool."""
+    key = request.backend, request.host_build, request.host_order
+    if key not in _executors:
+        _executors[key] = choose_executor(request.backend, 0, request.host_build, request.host_order)
+    _executors[key].sustained = request.sustained
+    return _executors[key]
+
+
+@cache
+def code_digest() -> str:
+    """Digest of the package's sources: workers of another version have another one."""
+    found = sha256()
+    for package in PACKAGES:
+        spec = find_spec(package)
+        assert spec and spec.origin
+        folder = Path(spec.origin).parent
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in SOURCES and file.is_file():
+                found.update(f"{package}/{file.relative_to(folder)}\n".encode() + file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def store_name() -> str:
+    """The name of this worker's cache: workers that share the folder have the same."""
+    folder = cache_dir("cluster")
+    file = folder / "name"
+    if not contents(file):
+        with locked(folder, lambda line: None):
+            if not contents(file):
+                with replacing(file) as path:
+                    path.write_text(secrets.token_hex(8))
+    return file.read_text()
+
+
+def facts(request: Request) -> dict[str, Any]:
+    """What the client has to know of a worker.  Raises MissingTool, and UsageError for one with several threads."""
+    from distributed import get_worker
+
+    threads = get_worker().state.nthreads
+    executor = executor_of(request)
+    if executor.measures and threads > 1:
+        raise UsageError(f"it has {threads} threads, and a GPU runs one point at a time: start it with --nthreads 1")
+    header = executor.header()
+    return {
+        "host": machine_name(),
+        "pid": os.getpid(),
+        "name": str(get_worker().name),
+        "uuid": header.get("uuid"),
+        "header": header,
+        "code": code_digest(),
+        "store": store_name(),
+        "backend": executor.name,
+        "device": executor.device,
+        "describe": executor.describe(),
+        "measures": executor.measures,
+    }
+
+
+def headers_of(request: Request, executor: Executor, file: Sender) -> Record:
+    """Writes what all records of this worker have in common; the digests that name it."""
+    from distributed import get_worker
+
+    timed = executor.measures and request.settings.timed
+    method: Record = {"sampling": stopping_rule(request.settings.seconds)} if timed else {}
+    method |= {"sustained_seconds": request.sustained} if request.sustained else {}
+    found = environment.write_headers(file, executor.header(), request.command, **method)
+    of_worker = {"name": str(get_worker().name), "host": machine_name(), "uuid": executor.header().get("uuid")}
+    return {**found, "worker": file.header("worker", of_worker)}
+
+
+def calibrate(request: Request) -> tuple[str, str | None]:
+    """Runs and sends the calibration point, which is every worker's first; its status and what is wrong."""
+    executor, file = executor_of(request), Sender(request.topic)
+    workload, layer, N, name = ON_GPU if executor.measures else ON_CPU
+    rung = RUNGS[name]
+    constants = rung.resolve(Point(workload, layer, N, name, "pageable", "", {}).conv, {}, N, executor.device)
+    point = Point(workload, layer, N, name, "pageable", rung.precision, constants, executor.device)
+    runner = Runner(executor, [point], replace(request.settings, baseline=False))
+    runner.ready([point])
+    record = runner.record(point)
+    file.header(CALIBRATION, {**headers_of(request, executor, file), **without_key(record)})
+    return record["status"], record.get("reason")
+
+
+def without_key(record: Record) -> Record:
+    """A point's record as part of a header, which has a key of its own."""
+    return {"point_key" if name == "key" else name: value for name, value in record.items()}
+
+
+def asked(request: Request, options: dict[str, Any], headers: dict[str, Record]) -> dict[str, Any]:
+    """The points of a command line here, in order, and the key of each on every device of ``headers``, by its name."""
+    from argparse import Namespace
+
+    from alexconv.tuning.asked import asked_for
+
+    executor = executor_of(request)
+    found = asked_for(Namespace(**options), executor)
+    keys = {}
+    for name, header in headers.items():
+        there = asked_for(Namespace(**options), cast(Executor, OnDevice(executor, header)))
+        keys[name] = [job.recorder.key(job.point) for job in there.jobs]
+    return {
+        "points": [job.point for job in found.jobs],
+        "keys": keys,
+        "own_keys": [job.recorder.key(job.point) for job in found.jobs],
+        "tuned": found.tuned,
+        "times_cpu": found.runner.times_cpu,
+    }
+
+
+class Watching:
+    """A recorder whose records say which other GPUs of the host were busy before and after."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.executor, self.recorder = recorder.executor, recorder
+
+    def key(self, point: Any) -> str:
+        """The recorder's."""
+        return self.recorder.key(point)
+
+    def record(self, point: Any) -> Record:
+        """The recorder's, and ``busy_gpus`` where NVML sees others."""
+        own = self.executor.header().get("uuid")
+        before = busy_gpus(own)
+        record = self.recorder.record(point)
+        after = busy_gpus(own)
+        return record if before is after is None else {**record, "busy_gpus": sorted({*(before or ()), *(after or ())})}
+
+
+def busy_gpus(own: str | None) -> list[str] | None:
+    """UUIDs of the host's other GPUs that computed within NVML's last period; None where it sees no other."""
+    if own is None:
+        return None
+    import pynvml
+
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        others = {
+            str(uuid): handle
+            for handle in handles
+            if (uuid := pynvml.nvmlDeviceGetUUID(handle)) not in (own, own.encode())
+        }
+        if others:
+            return [uuid for uuid, handle in others.items() if pynvml.nvmlDeviceGetUtilizationRates(handle).gpu > 0]
+    return None
+
+
+def run_points(request: Request, points: Sequence[AnyPoint]) -> bool:
+    """Runs points one after the other and sends their records; whether the device answers afterwards."""
+    executor, file = executor_of(request), Sender(request.topic)
+    runner = Runner(executor, [each for point in points for each in point.points()], request.settings)
+    peer: Any = None
+    if request.peer and any(is_peer(point) for point in points):
+        table = PEERS[request.peer]
+        peer = table.recorder(table.load(executor), executor, runner)
+
+    def recorder(point: AnyPoint) -> Recorder:
+        if is_peer(point):
+            return peer  # type: ignore[no-any-return]
+        return SequenceRunner(executor, runner) if isinstance(point, RungSequence) else runner
+
+    jobs = [Job(point, Watching(recorder(point))) for point in points]
+    limit = request.time_limit or executor.time_limit
+    run_jobs(jobs, runner, file, headers_of(request, executor, file), file, limit, lambda done: 1)
+    return not executor.lost()
+
+
+def is_peer(point: AnyPoint) -> bool:
+    """Whether it is another library's."""
+    return not isinstance(point, RungSequence) and point.rung not in RUNGS
+
+
+def time_cpu(request: Request, layers: Sequence[tuple[str, int]]) -> None:
+    """Times this host's CPU on layers, unless the cache has its times."""
+    runner = Runner(executor_of(request), [], request.settings)
+    for workload, layer in layers:
+        runner.time_cpu(workload, layer)
+
+
+def compile_points(request: Request, points: Sequence[Point]) -> None:
+    """Compiles the kernels of points into the cache."""
+    compile_all(Runner(executor_of(request), points, request.settings), points)
+
+
+def close(request: Request) -> None:
+    """Gives the device and the memory back, in the thread that took them."""
+    layer_of.cache_clear()
+    executor = executor_of(request)
+    _executors.clear()
+    if leave := getattr(executor, "leave", None):
+        leave()
+    del executor, leave
+    gc.collect()

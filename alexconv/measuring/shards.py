@@ -1,0 +1,194 @@
+"""One batch in shards: runs of images, each computed by one device and checked against its slice of the reference.
+
+Inputs come from the generator of single images, so a shard needs nothing but numbers.  It goes through its images in
+blocks of bounded host memory, each a measurement of its own; its time is the sum of theirs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from hashlib import sha256
+from math import ceil, prod
+from statistics import median
+from typing import Any, cast
+
+import numpy as np
+
+from alexconv.executors.interface import Executor, OpenedRung, Values
+from alexconv.executors.sampling import Samples, repeat
+from alexconv.kernels.geometry import FLOAT
+from alexconv.measuring.runner import Layer, Place, Runner, Settings, attempted, place_of
+from alexconv.planning.checks import each_image
+from alexconv.planning.points import Point
+from alexconv.records.store import Record, digest
+from alexconv.shapes import Conv
+
+TYPE = "shards"  # of a record's header
+BLOCK_BYTES = 8 << 30  # of a block's input and output on the host; its reference and norms take about as much
+IMAGE_DIGITS = 16  # of an image's digest
+FAILED = ("launch-error", "wrong", "out-of-memory", "compile-error", "skipped")  # the worst first
+
+Images = tuple[int, int]  # the first, and the one after the last
+Meet = Callable[[str], None]  # returns when all shards have come to the same place
+
+
+def shards_of(N: int, count: int) -> list[Images]:
+    """N images in shards that differ by one image at most."""
+    return [(N * number // count, N * (number + 1) // count) for number in range(count)]
+
+
+def blocks_of(point: Point, count: int, images: Images, block_bytes: int) -> list[Images]:
+    """A shard's images in blocks: as many in each of ``count`` shards of the point, so that they keep in step."""
+    image_bytes = (prod(point.conv.x_shape(1)) + prod(point.conv.y_shape(1))) * FLOAT
+    largest = ceil(point.N / count)
+    blocks = min(ceil(largest * image_bytes / block_bytes), images[1] - images[0])
+    return [(images[0] + low, images[0] + high) for low, high in shards_of(images[1] - images[0], max(blocks, 1))]
+
+
+def alone(place: str) -> None:
+    """Nobody to wait for."""
+
+
+def run_shard(
+    runner: Runner, point: Point, count: int, number: int, block_bytes: int = BLOCK_BYTES, meet: Meet = alone
+) -> Record:
+    """The record of a shard: its images, its blocks' facts, samples of their sum, and the digests of its outputs.
+
+    All blocks have the constants of the whole batch, so that outputs are those of the batch bit for bit.
+    """
+    images = shards_of(point.N, count)[number]
+    blocks = [
+        run_block(runner, point, block, partial(step, meet, place))
+        for place, block in enumerate(blocks_of(point, count, images, block_bytes))
+    ]
+    worst = next((block for status in FAILED for block in blocks if block["status"] == status), blocks[0])
+    facts = {
+        name: value for name, value in worst.items() if name not in ("samples", "outputs", "point", "changed", "key")
+    }
+    samples = summed([block["samples"] for block in blocks]) if worst["status"] == "ok" else {}
+    outputs = "".join(block.get("outputs", "") for block in blocks)
+    return {**facts, "images": list(images), "blocks": len(blocks), "samples": samples, "outputs": outputs}
+
+
+def step(meet: Meet, block: int, place: str) -> None:
+    """A place of a block, where all shards meet."""
+    meet(f"{block}-{place}")
+
+
+def run_block(runner: Runner, point: Point, images: Images, meet: Meet) -> Record:
+    """The record of some images of a batch as of a point of their own."""
+    first, last = images
+    part = replace(point, N=last - first)
+    digests: list[str] = []
+
+    def ready(y: Values) -> None:
+        digests.extend(each_image(lambda image: image_digest(y[image]), len(y)))
+        meet("kernels")
+
+    def again(opened: OpenedRung) -> Samples:
+        """Host arrays to host arrays, all shards at once."""
+        meet("copies")
+        return repeat(lambda: as_figures(opened.buffers.run()), runner.settings.seconds)
+
+    def measured() -> Record:
+        layer = layer_of(place_of(point), point.conv, last, runner.settings.seed, first)
+        return runner.measured(part, runner.plan(part), layer, ready, again)
+
+    return {**attempted(part, "", measured), "outputs": "".join(digests)}
+
+
+@lru_cache(maxsize=1)
+def layer_of(place: Place, conv: Conv, last: int, seed: int, first: int) -> Layer:
+    """Inputs and reference of some images; the last ones are kept, for the next rung."""
+    workload, layer, data, dtype = place
+    return Layer(workload, layer, conv, last, seed, data, dtype, first)
+
+
+def image_digest(y: Values) -> str:
+    """Digest of an image's outputs ``[M][E][F]``, every bit of them."""
+    return sha256(np.ascontiguousarray(y).tobytes()).hexdigest()[:IMAGE_DIGITS]
+
+
+def as_figures(found: Any) -> dict[str, float]:
+    """The times of one run by name: a transfer that overlaps has a total alone."""
+    return found if isinstance(found, dict) else {"total": found}
+
+
+def summed(blocks: Sequence[Samples]) -> Samples:
+    """Samples of the blocks' sum: the first of all, the second of all, and so on."""
+    figures = set.intersection(*(set(samples) for samples in blocks))
+    return {
+        name: [sum(values) for values in zip(*(samples[name] for samples in blocks), strict=False)]
+        for name in blocks[0]
+        if name in figures
+    }
+
+
+class OnDevice:
+    """An executor as it would be on another device of the same kind: all of a record's key but this is the same."""
+
+    def __init__(self, executor: Executor, header: Record) -> None:
+        self._executor, self._header = executor, header
+
+    def header(self) -> Record:
+        """The other device's."""
+        return self._header
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+
+def key_of(executor: Executor, settings: Settings, point: Point, count: int, block_bytes: int) -> str:
+    """Digest of all that a batch's result depends on, which cards it is on apart."""
+    header = {name: value for name, value in executor.header().items() if name != "uuid"}
+    anywhere = cast(Executor, OnDevice(executor, header))
+    return digest([Runner(anywhere, [], settings).key(point), count, block_bytes])
+
+
+def joined(point: Point, key: str, parts: Sequence[Record], *, together: bool) -> Record:
+    """The record of a batch from those of its shards: the slowest of each figure decides; rates are in images/s.
+
+    ``outputs`` is the digest of all outputs, the same however many shards there are.
+    """
+    worst = next((part for status in FAILED for part in parts if part["status"] == status), parts[0])
+    ok = worst["status"] == "ok"
+    figures = set.intersection(*(set(part["samples"]) for part in parts)) if ok else set()
+    slowest = {
+        name: max(median(part["samples"][name]) for part in parts) for name in parts[0]["samples"] if name in figures
+    }
+    outputs = "".join(part["outputs"] for part in parts)
+    return {
+        "point": point.axes(),
+        "point_key": key,
+        "shards": len(parts),
+        "together": together,
+        "status": worst["status"],
+        "reason": worst.get("reason"),
+        "slowest_ms": slowest,
+        "images_per_s": {name: point.N / ms * 1e3 for name, ms in slowest.items() if ms},
+        "outputs": sha256(outputs.encode()).hexdigest()[:IMAGE_DIGITS] if ok else None,
+        "parts": [{name: value for name, value in part.items() if name != "outputs"} for part in parts],
+    }
+
+
+@dataclass(frozen=True)
+class LocalBatches:
+    """Batches whose shards one executor computes, one after the other."""
+
+    executor: Executor
+    settings: Settings
+    of_run: Record
+    block_bytes: int = BLOCK_BYTES
+
+    def key(self, point: Point, count: int) -> str:
+        """See ``key_of``."""
+        return key_of(self.executor, self.settings, point, count, self.block_bytes)
+
+    def run(self, point: Point, count: int) -> tuple[list[Record], bool]:
+        """The shards' records in order, and whether they were timed at the same time, which one is."""
+        runner = Runner(self.executor, [], self.settings)
+        return [run_shard(runner, point, count, number, self.block_bytes) for number in range(count)], count == 1
+
+    def headers(self, parts: Sequence[Record]) -> Record:
+        """The digests that name device, host and run."""
+        return self.of_run

@@ -1,0 +1,38 @@
+"""Joins record files, as the shards of a job array write them, into one.
+
+python -m alexconv.merge study/part-*.jsonl --out study/records.jsonl
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from alexconv.options import exits_cleanly, program
+from alexconv.records.merging import merge
+
+MODULE = "alexconv.merge"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
+    options.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files, in order")
+    options.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the file to be made")
+    return options
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Joins the files; returns the exit status."""
+    options = parser().parse_args(arguments)
+    found = merge(options.files, options.out)
+    again = f"; {found.again} are of points that were there before, of which the last counts" if found.again else ""
+    print(f"{options.out}: {found.points} records of points from {len(options.files)} files{again}")
+    if found.unreadable:
+        print(f"{found.unreadable} unreadable line(s) were left out")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""Batches and studies over several GPUs: strong and weak scaling, host links, cards, and time of a study.
+
+python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md [--check]
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from alexconv.errors import UsageError
+from alexconv.kernels.ladder import RUNGS
+from alexconv.options import exits_cleanly
+from alexconv.records.store import Record, identity, read
+from alexconv.reports.elements import Cell, Section, Table, markdown_table
+from alexconv.reports.generated import check, updated
+from alexconv.reports.measurements import Measurements, card_of
+from alexconv.shapes import WORKLOADS
+
+SHARDS, CALIBRATION, END = "shards", "calibration", "end"  # types of headers
+FIGURES = ("kernel", "total")
+HALF, FULL = 2, 4  # bytes of a value
+GIGA = 1e9
+NOT_MEASURED = "Not measured yet."
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch in shards that were right and timed at the same time."""
+
+    record: Record
+
+    @property
+    def point(self) -> Record:
+        """The batch's axes."""
+        return dict(self.record["point"])
+
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        return int(self.record["shards"])
+
+    @property
+    def per_shard(self) -> int:
+        """Images of the largest one."""
+        return -(-int(self.point["N"]) // self.shards)
+
+    def ms(self, figure: str) -> float | None:
+        """The slowest shard's median."""
+        found = self.record["slowest_ms"].get(figure)
+        return None if found is None else float(found)
+
+    def rate(self, figure: str) -> float | None:
+        """Images a second of all shards and a shard."""
+        ms = self.ms(figure)
+        return self.point["N"] / ms * 1e3 / self.shards if ms else None
+
+    def link_rates(self, direction: str) -> list[float]:
+        """GB/s of each shard's copies in a direction, ``h2d`` or ``d2h``."""
+        conv = WORKLOADS[self.point["workload"]].layer(self.point["layer"])
+        values = conv.C * conv.H * conv.W if direction == "h2d" else conv.M * conv.E * conv.F
+        rung = RUNGS.get(self.point["rung"])
+        size = HALF if rung and rung.dtype == "float16" else FULL
+        return [
+            (part["images"][1] - part["images"][0]) * values * size / median(part["samples"][direction]) * 1e3 / GIGA
+            for part in self.record["parts"]
+            if part["samples"].get(direction)
+        ]
+
+
+def batches(headers: Iterable[Record]) -> list[Batch]:
+    """The last record of each batch and number of shards, in order of the batch."""
+    found = {
+        (identity(header["point"]), header["shards"]): Batch(header)
+        for header in headers
+        if header["type"] == SHARDS and header["status"] == "ok" and header["together"] and header["slowest_ms"]
+    }
+    order = list(RUNGS)
+    return sorted(
+        found.values(),
+        key=lambda each: (each.point["layer"], each.point["N"], order.index(each.point["rung"]), each.shards),
+    )
+
+
+def alone(all_of: Sequence[Batch], batch: Batch, N: int) -> Batch | None:
+    """The same as a batch of N images on one GPU."""
+    wanted = {**batch.point, "N": N}
+    return next((each for each in all_of if each.shards == 1 and each.point == wanted), None)
+
+
+def scaling(
+    all_of: Sequence[Batch], images: Callable[[Batch], int], speedup: Callable[[Batch], int]
+) -> list[tuple[Cell, ...]]:
+    """A row for each batch on several GPUs that has its counterpart on one, which ``images`` says the size of.
+
+    Efficiency is one GPU's time over that of ``speedup`` GPUs, times that number where they share one GPU's work.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for batch in all_of:
+        one = alone(all_of, batch, images(batch)) if batch.shards > 1 else None
+        if one is None:
+            continue
+        cells: list[Cell] = []
+        for figure in FIGURES:
+            ms, base = batch.ms(figure), one.ms(figure)
+            cells += [base, ms, base / (speedup(batch) * ms) if ms and base else None, batch.rate(figure)]
+        point = batch.point
+        rows.append((point["layer"], point["N"], f"`{point['rung']}`", point["transfer"], batch.shards, *cells))
+    return rows
+
+
+SCALING_COLUMNS = (
+    *("layer", "N", "rung", "transfer", "GPUs"),
+    *("kernel on one, ms", "kernel, ms", "efficiency", "images/s a GPU"),
+    *("host to host on one, ms", "host to host, ms", "host-to-host efficiency", "host-to-host images/s a GPU"),
+)
+
+
+def strong(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
+    """The same batch on one GPU and on several."""
+    found = batches(headers)
+    return scaling(found, lambda batch: batch.point["N"], lambda batch: batch.shards)
+
+
+def weak(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
+    """As many images a GPU on one and on several."""
+    found = batches(headers)
+    return scaling(found, lambda batch: batch.per_shard, lambda batch: 1)
+
+
+def links(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
+    """Rates of copies on one GPU, and on all at once with as many images each."""
+    rows: list[tuple[Cell, ...]] = []
+    found = batches(headers)
+    for batch in found:
+        one = alone(found, batch, batch.per_shard) if batch.shards > 1 else None
+        if one is None:
+            continue
+        cells: list[Cell] = []
+        for direction in ("h2d", "d2h"):
+            base, rates = one.link_rates(direction), batch.link_rates(direction)
+            cells += [base[0], min(rates), sum(rates), min(rates) / base[0]] if base and rates else [None] * 4
+        point = batch.point
+        rows.append((point["layer"], batch.per_shard, f"`{point['rung']}`", point["transfer"], batch.shards, *cells))
+    return rows
+
+
+LINKS_COLUMNS = (
+    *("layer", "images a GPU", "rung", "transfer", "GPUs"),
+    *("in, one GPU, GB/s", "in, slowest at once", "in, all", "in, share kept"),
+    *("out, one GPU, GB/s", "out, slowest at once", "out, all", "out, share kept"),
+)
+
+
+def cards(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
+    """Each card's calibration, over the fastest of its run."""
+    names = {header["key"]: card_of(header) for header in headers if header["type"] == "device"}
+    rows: list[tuple[Cell, ...]] = []
+    timed = [header for header in headers if header["type"] == CALIBRATION and header.get("samples")]
+    fastest: dict[str, float] = {}
+    for header in timed:
+        ms = median(header["samples"]["kernel"])
+        fastest[header["run"]] = min(ms, fastest.get(header["run"], ms))
+    for header in timed:
+        point = header["point"]
+        ms = median(header["samples"]["kernel"])
+        what = f"`{point['rung']}` layer {point['layer']}, N={point['N']}"
+        clock = (header.get("health") or [{}])[-1].get("sm_clock_mhz")
+        rows.append((names.get(header["device"]), what, ms, ms / fastest[header["run"]], clock))
+    return rows
+
+
+CARDS_COLUMNS = ("card", "calibration", "kernel, ms", "over the run's fastest", "SM clock after it, MHz")
+
+
+def studies(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
+    """What a study took on clusters of several sizes: the same points, in the same files."""
+    by_key = {header["key"]: header for header in headers}
+    found = [header for header in headers if header["type"] == END and header.get("phases_s", {}).get("measure")]
+    of_study: dict[str, list[Record]] = {}
+    for header in found:
+        of_study.setdefault(study_of(str(by_key.get(header["run"], {}).get("command", ""))), []).append(header)
+    rows: list[tuple[Cell, ...]] = []
+    for words, ends in of_study.items():
+        smallest = min(ends, key=lambda end: end["workers"])
+        for end in sorted(ends, key=lambda end: end["workers"]):
+            phases, points = end["phases_s"], sum(end["points"].values())
+            share = phases["measure"] / smallest["phases_s"]["measure"]
+            row = (f"`{words}`", points, end["workers"], phases["prepare"], phases["measure"], share, end["seconds"])
+            rows.append((*row, end["seconds"] / smallest["seconds"]))
+    return rows
+
+
+STUDIES_COLUMNS = (
+    *("study", "points", "workers", "preparing, s", "measuring, s", "of the smallest's", "whole process, s"),
+    "of the smallest's process",
+)
+
+
+def study_of(command: str) -> str:
+    """A command without what does not change its points: where it runs and records."""
+    words, kept = command.split(), list[str]()
+    for before, word in zip(["", *words], words, strict=False):
+        if word not in ("--out", "--cluster", "--resume") and before not in ("--out", "--cluster"):
+            kept.append(word)
+    return " ".join(kept)
+
+
+TABLES: Mapping[str, tuple[str, str, Callable[[Sequence[Record]], list[tuple[Cell, ...]]], tuple[str, ...]]] = {
+    "strong-scaling": ("Strong scaling", "The same batch on one GPU and on several.", strong, SCALING_COLUMNS),
+    "weak-scaling": ("Weak scaling", "As many images a GPU on one and on several.", weak, SCALING_COLUMNS),
+    "host-links": ("Host links", "Copies on one GPU, and on all at once.", links, LINKS_COLUMNS),
+    "cards": ("Cards", "The calibration point, which every card of a cluster runs first.", cards, CARDS_COLUMNS),
+    "study-times": ("Studies over workers", "The same points on clusters of several sizes.", studies, STUDIES_COLUMNS),
+}
+
+
+def section(measurements: Measurements) -> Section:
+    """What the records say of several GPUs."""
+    items = []
+    for key, (title, caption, rows_of, columns) in TABLES.items():
+        if rows := rows_of(measurements.headers):
+            text = f"{caption} Medians; a batch takes as long as its slowest shard."
+            items.append(Table(key, title, text, columns, rows))
+    return Section("scaling", "Several GPUs", "Batches in shards, and studies over workers of a cluster.", list(items))
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the parts, or with --check says whether they are up to date."""
+    description = __doc__.splitlines()[0] if __doc__ else ""
+    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.scaling", description=description)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
+    parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the parts' markers")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")
+    options = parser.parse_args(arguments)
+    headers = list(read(options.files).headers.values())
+    parts = {
+        key: "\n".join(markdown_table(columns, rows)) if (rows := rows_of(headers)) else NOT_MEASURED
+        for key, (_, _, rows_of, columns) in TABLES.items()
+    }
+    try:
+        text = options.page.read_text()
+        fresh = updated(text, parts)
+        if not options.check:
+            options.page.write_text(fresh)
+    except OSError as error:
+        raise UsageError(f"cannot update {options.page}: {error.strerror}") from None
+    old = [options.page] if text != fresh else []
+    return check(old, "alexconv.reports.scaling", options.files, options.page) if options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""What the schedule costs on a cluster of many GPUs: workers that sleep what points took, by the records of a GPU.
+
+python scripts/simulate_cluster.py results/h200-alexnet.jsonl ... --workers 64 --out results/cluster/simulated-64.jsonl
+
+Everything but the points is the real thing: Dask's scheduler, groups of points that stay together, a message for each
+record, one writer that flushes each line.  All runs in one process on this machine, whose event loop the workers share,
+so a cluster of as many hosts costs less.  A point sleeps as long as its record's neighbours in time say it took, or
+what its samples add up to.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from time import monotonic, sleep, time
+from uuid import uuid4
+
+from alexconv.cluster.groups import Group, place
+from alexconv.cluster.pool import Pool, Task, Worker
+from alexconv.cluster.sending import POINT, Sender
+from alexconv.cluster.worker import Request
+from alexconv.options import exits_cleanly
+from alexconv.planning.points import Point
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile, identity, read
+
+TYPE = "simulated-schedule"
+FIXED_S = 0.3  # of a point beside its samples: opening, checking, auditing
+Sleeps = list[tuple[Record, float]]  # a point's record and seconds
+
+
+def seconds_of(record: Record) -> float:
+    """What a point took, about: its samples, each with a pause as long, and what comes before."""
+    samples = record.get("samples") or {}
+    kernels = sum(sum(samples.get(name, ())) for name in ("kernel", "kernel_cold"))
+    return FIXED_S + (2 * kernels + sum(samples.get("total", ()))) / 1e3
+
+
+def groups_of(records: Sequence[Record]) -> list[tuple[Group, Sleeps]]:
+    """Timed points by place, the longest group first."""
+    found: dict[object, list[tuple[Point, Record, float]]] = {}
+    for record in records:
+        if isinstance(record["point"]["layer"], int) and record.get("samples"):
+            point = Point(**record["point"])
+            found.setdefault(place(point), []).append((point, record, seconds_of(record)))
+    groups = [
+        (Group(tuple(point for point, _, _ in each)), [(record, seconds) for _, record, seconds in each])
+        for each in found.values()
+    ]
+    return sorted(groups, key=lambda group: -sum(seconds for _, seconds in group[1]))
+
+
+def sleep_points(request: Request, points: list[tuple[str, float]]) -> tuple[float, float]:
+    """Sleeps each point's time and sends its record; when the worker began and ended."""
+    file, began = Sender(request.topic), time()
+    for text, seconds in points:
+        sleep(seconds)
+        file.point(json.loads(text))
+    return began, time()
+
+
+def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, speed: float) -> Record:
+    """Runs the schedule; what it took, and what it would have taken without overhead."""
+    from distributed import Client, LocalCluster
+
+    request = Request(f"alexconv-{uuid4().hex}", "", backend="host")
+    spans: dict[str, list[tuple[float, float, float]]] = {}  # by worker: begin, end and sleep of each of its groups
+    file, got = RecordFile(out), set[str]()
+
+    def hear(worker: Worker, kind: str, content: list[object]) -> None:
+        if kind == POINT:
+            record = content[0]
+            assert isinstance(record, dict)
+            got.add(identity(record["point"]))
+            file.point({name: value for name, value in record.items() if name not in ("schema", "type")})
+
+    def task(sleeps: Sleeps) -> Task:
+        points = [(json.dumps(record), seconds / speed) for record, seconds in sleeps]
+        total = sum(seconds for _, seconds in points)
+
+        def done(worker: Worker, span: tuple[float, float]) -> Sequence[Task]:
+            spans.setdefault(worker.address, []).append((*span, total))
+            return ()
+
+        return Task("sleeping", sleep_points, (request, points), done=done)
+
+    with (
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        Pool(client, request, print) as pool,
+    ):
+        began = monotonic()
+        pool.run([task(sleeps) for _, sleeps in groups], hear)
+        took = monotonic() - began
+    points = sum(len(sleeps) for _, sleeps in groups)
+    assert len(got) == points, "every point has its record"
+    slept = sum(seconds for _, sleeps in groups for _, seconds in sleeps) / speed
+    busy = sum(end - begin for each in spans.values() for begin, end, _ in each)
+    gaps = sum(
+        after[0] - before[1] for each in spans.values() for before, after in zip(sorted(each), sorted(each)[1:], strict=False)
+    )
+    starts = [min(begin for begin, _, _ in each) for each in spans.values()]
+    overhead = busy - slept + gaps
+    return {
+        "workers": workers,
+        "groups": len(groups),
+        "points": points,
+        "speed": speed,
+        "point_s": slept / points,
+        "schedule_s": took,
+        "ideal_s": ideal(workers, [sum(seconds for _, seconds in sleeps) / speed for _, sleeps in groups]),
+        "first_starts_within_s": max(starts) - min(starts),
+        "overhead_ms_a_point": 1e3 * overhead / points,
+        "overhead_share": overhead / slept,
+        "gap_ms_between_groups": 1e3 * gaps / max(1, sum(len(each) - 1 for each in spans.values())),
+    }
+
+
+def ideal(workers: int, groups: Sequence[float]) -> float:
+    """Seconds of the same order of groups where nothing else takes any time."""
+    ends = [0.0] * workers
+    for seconds in groups:
+        ends[ends.index(min(ends))] += seconds
+    return max(ends)
+
+
+@exits_cleanly
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Simulates and records; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files whose points are slept")
+    parser.add_argument("--workers", type=int, default=64, help="simulated GPUs (default: 64)")
+    parser.add_argument("--speed", type=float, default=1.0, help="sleep so much shorter (default: 1)")
+    parser.add_argument("--records", type=Path, required=True, metavar="FILE", help="where the writer writes")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file for the result")
+    options = parser.parse_args(arguments)
+    found = simulate(options.workers, groups_of(read(options.files).latest()), options.records, options.speed)
+    file = RecordFile(options.out)
+    command = f"python scripts/simulate_cluster.py {' '.join(map(str, options.files))} --workers {options.workers}"
+    headers = environment.write_headers(file, {"backend": "simulated"}, command)
+    file.header(TYPE, {**headers, **{name: round(value, 5) for name, value in found.items()}})
+    for name, value in found.items():
+        print(f"{name:24} {value:.5g}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""Points, shards and faults on four workers of one host."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from attack_size import examples, keep
+from clusters import HOST, POINTS, STUDY, cluster_of, headers, kill_one, names, points_of, processes
+
+from alexconv import run
+from alexconv.cluster.connection import import_distributed
+from alexconv.errors import MissingTool, UsageError
+from alexconv.measuring.shards import TYPE as SHARDS
+
+ADDRESS = "tcp://127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def client(shared_cache):
+    with cluster_of(4) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def address(client) -> str:
+    return client.scheduler.address
+
+
+@pytest.fixture(scope="module")
+def done(address, tmp_path_factory) -> Path:
+    """The record file of a study over four workers."""
+    out = tmp_path_factory.mktemp("study") / "records.jsonl"
+    assert run.main([*STUDY, "--cluster", address, "--out", str(out)]) == 0
+    return out
+
+
+def test_a_study_over_workers_has_the_records_of_one_without(done, tmp_path):
+    alone = tmp_path / "alone.jsonl"
+    assert run.main([*STUDY, "--out", str(alone)]) == 0
+    ours, theirs = ({json.dumps(each["point"]): each for each in points_of(path)} for path in (done, alone))
+    assert len(ours) == POINTS
+    assert ours.keys() == theirs.keys()
+    for name, record in ours.items():
+        assert record["status"] == "ok"
+        assert (record["key"], record["error"]) == (theirs[name]["key"], theirs[name]["error"])
+
+
+def test_records_name_worker_and_host_and_every_worker_was_calibrated(done):
+    workers = {header["key"]: header for header in headers(done, "worker")}
+    assert {header["name"] for header in workers.values()} == {f"cpu-{number}" for number in range(4)}
+    assert {header["host"] for header in workers.values()} == {os.uname().nodename}
+    assert {header["worker"] for header in headers(done, "calibration")} == workers.keys()
+    assert {header["status"] for header in headers(done, "calibration")} == {"ok"}
+    used = {record["worker"] for record in points_of(done)}
+    assert used <= workers.keys()
+    assert len(used) > 1
+    assert any(record.get("beside") for record in points_of(done)), "others of the host had points meanwhile"
+    (end,) = headers(done, "end")
+    assert end["points"] == {"ok": POINTS}
+
+
+def test_a_layer_and_batch_size_stays_on_one_worker(done):
+    where: dict[tuple[int, int], set[str]] = {}
+    for record in points_of(done):
+        where.setdefault((record["point"]["layer"], record["point"]["N"]), set()).add(record["worker"])
+    assert len(where) == 6
+    assert {len(workers) for workers in where.values()} == {1}
+
+
+def test_a_resumed_study_does_what_is_missing_on_whatever_cluster(done, address, tmp_path, capsys):
+    part = tmp_path / "part.jsonl"
+    lines = done.read_bytes().splitlines(keepends=True)
+    missing = next(number for number, line in enumerate(lines) if b'"type":"point"' in line)
+    part.write_bytes(b"".join(lines[:missing] + lines[missing + 1 :]))
+    words = [*STUDY, "--out", str(part), "--resume"]
+    assert run.main([*words, "--cluster", address]) == 0
+    assert f"{POINTS - 1} of {POINTS} points are already in" in capsys.readouterr().out
+    assert set(names(points_of(part)).values()) == {1}
+    assert len(points_of(part)) == POINTS
+    assert run.main(words) == 0
+    assert f"{POINTS} of {POINTS} points are already in" in capsys.readouterr().out
+
+
+def test_exclusive_points_have_a_host_for_themselves(address, tmp_path):
+    out = tmp_path / "records.jsonl"
+    words = [*HOST, "--workload", "lenet-86-k7", "--N", "1", "--rungs", "direct,tiled", "--out", str(out)]
+    assert run.main([*words, "--cluster", address, "--exclusive"]) == 0
+    assert len(points_of(out)) == 4
+    assert not [record for record in points_of(out) if record.get("beside")]
+
+
+def test_a_killed_worker_s_points_go_elsewhere_and_none_is_lost_or_doubled(client, address, tmp_path):
+    draw, kills, bad = random.Random(), 0, 0
+    for number in range(tries := examples(2)):
+        out = tmp_path / f"{number}.jsonl"
+        killer = threading.Timer(draw.uniform(0.0, 1.5), kill_one, (client, draw.choice))
+        killer.start()
+        status = run.main([*STUDY, "--cluster", address, "--out", str(out), "--seed", str(number + 1)])
+        killer.join()
+        kills += 1
+        found = names(points_of(out))
+        bad += status != 0 or len(found) != POINTS or set(found.values()) != {1}
+        deadline = time.monotonic() + 60
+        while len(processes(client)) < 4:
+            assert time.monotonic() < deadline, "the killed worker is started anew"
+            time.sleep(0.05)
+    assert kills == tries
+    keep("kill -9 of one of four workers at a random moment", kills, "studies with a point lost or doubled", bad)
+    assert bad == 0
+
+
+def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_path):
+    out = tmp_path / "records.jsonl"
+    words = [*HOST, "--workload", "lenet-86-k7", "--layers", "2", "--N", "7", "--rungs", "direct,unroll-matmul"]
+    words += ["--out", str(out)]
+    assert run.main([*words, "--shards", "1,2,4", "--cluster", address]) == 0
+    assert run.main([*words, "--shards", "1,3", "--host-memory", "100KiB"]) == 0
+    found = headers(out, SHARDS)
+    assert sorted(each["shards"] for each in found) == [1, 1, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert {len(each["parts"]) - each["shards"] for each in found} == {0}
+    assert {each["together"] for each in found if each["shards"] in (2, 4)} == {True}
+    assert max(part["blocks"] for each in found for part in each["parts"]) > 2
+    for rung in ("direct", "unroll-matmul"):
+        assert len({each["outputs"] for each in found if each["point"]["rung"] == rung}) == 1
+    (halves,) = (each for each in found if each["shards"] == 2 and each["point"]["rung"] == "direct")
+    assert [part["images"] for part in halves["parts"]] == [[0, 3], [3, 7]]
+    assert len({part["worker"] for part in halves["parts"]}) == 2
+
+
+def test_only_the_loopback_interface_is_listened_on(client):
+    ours = {os.getpid(), *processes(client).values()}
+    folders = [Path(f"/proc/{process}/fd") for process in ours]
+    links = [str(link.readlink()) for folder in folders for link in folder.iterdir() if link.is_symlink()]
+    sockets = {link[8:-1] for link in links if link.startswith("socket:[")}
+    listening = "0A"
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == listening and rest[5] in sockets:
+                found.append(local.partition(":")[0])
+    assert len(found) >= 5, "a scheduler and four workers"
+    assert set(found) == {"0100007F"}, "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("local:0", "the number of workers is 1 or more"),
+        ("no/such/file.json", "there is no such file"),
+        ("somewhere", "tls://HOST:PORT or a file"),
+        ("--exclusive", "--exclusive: only with --cluster"),
+    ],
+)
+def test_what_is_no_cluster_is_one_line(where, says, tmp_path, capsys):
+    words = [where] if where.startswith("--") else ["--cluster", where]
+    assert run.main([*STUDY, *words, "--out", str(tmp_path / "r.jsonl")]) == UsageError.exit_status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_a_scheduler_that_is_not_there_and_a_missing_dask_are_one_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("alexconv.cluster.connection.ANSWER_S", 0.2)
+    assert run.main([*STUDY, "--cluster", "127.0.0.1:9", "--out", str(tmp_path / "r.jsonl")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no scheduler answers at tcp://127.0.0.1:9" in line
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingTool, match=r"pip install 'alexconv\[cluster\]'"):
+        import_distributed()
+
+
+def test_commands_do_not_need_dask():
+    loads = "import sys, alexconv.run, alexconv.tune, alexconv.reference; print('distributed' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

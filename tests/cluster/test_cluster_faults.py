@@ -1,0 +1,163 @@
+"""A cluster that others started: encrypted, of several kinds of workers, and with a scheduler that ends."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from clusters import HOST, POINTS, STUDY, headers, names, points_of
+
+from alexconv import run
+from alexconv.cluster.pool import difference, kind_facts
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CERTIFICATE = ROOT / "tests" / "data" / "loopback.pem"
+SMALL = [*HOST, "--workload", "lenet-86-k7", "--layers", "1", "--N", "1", "--rungs", "direct,tiled"]
+TLS = {
+    "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True",
+    "DASK_DISTRIBUTED__COMM__TLS__CA_FILE": str(CERTIFICATE),
+    **{
+        f"DASK_DISTRIBUTED__COMM__TLS__{part}__{what}": str(CERTIFICATE)
+        for part in ("SCHEDULER", "WORKER", "CLIENT")
+        for what in ("CERT", "KEY")
+    },
+}
+OURS = {
+    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
+    "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
+}
+
+
+@contextmanager
+def started(*words: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words],
+        env={**os.environ, **OURS, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def worker(address: str, name: str, **environment: str):
+    words = [address, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", "--name", name]
+    return started("distributed.cli.dask_worker", *words, "--host", "127.0.0.1", **environment)
+
+
+@contextmanager
+def scheduler(protocol: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    words = ["--host", "127.0.0.1", "--port", port, "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    with started("distributed.cli.dask_scheduler", *words, "--protocol", protocol, **environment) as process:
+        until(lambda: listens(port))
+        yield process, f"{protocol}://127.0.0.1:{port}"
+
+
+def listens(port: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
+
+
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def run_in_a_process(*words: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "alexconv.run", *words],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_encrypted_cluster_runs_and_a_lost_scheduler_is_one_line(tmp_path):
+    out = tmp_path / "records.jsonl"
+    with ExitStack() as stack:
+        process, address = stack.enter_context(scheduler("tls", **TLS))
+        stack.enter_context(worker(address, "encrypted", **TLS))
+        plain = run_in_a_process(*SMALL, "--cluster", address, "--out", str(out))
+        command = [*STUDY, "--seed", "3", "--cluster", address, "--out", str(out)]
+        lost = run_in_a_process(*command, **TLS)
+        until(lambda: out.exists() and len(points_of(out)) >= 2)
+        process.send_signal(signal.SIGKILL)
+        _, errors = lost.communicate(timeout=60)
+        _, refused = plain.communicate(timeout=60)
+    assert plain.returncode == 1
+    assert "no scheduler answers" in refused, "without a certificate"
+    assert lost.returncode == 1
+    assert [line for line in errors.splitlines() if "the scheduler no longer answers" in line] == [
+        "error: the scheduler no longer answers: the same command with --resume goes on where this one ends"
+    ]
+    assert "Traceback" not in errors
+    before = names(points_of(out))
+    assert 0 < len(before) < POINTS
+    assert run.main([*STUDY, "--seed", "3", "--resume", "--out", str(out)]) == 0
+    after = names(points_of(out))
+    assert len(after) == POINTS
+    assert set(after.values()) == {1}
+
+
+def test_workers_of_another_version_are_left_out_or_recorded_apart(tmp_path, capfd):
+    copy = tmp_path / "other"
+    for folder in ("alexconv", "kernels", "cpu_reference", "reports"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    with (copy / "kernels" / "single" / "direct.cu").open("a") as file:
+        file.write("// another version\n")
+    with ExitStack() as stack:
+        _, address = stack.enter_context(scheduler("tcp"))
+        for name, environment in (("one", {}), ("two", {}), ("other", {"PYTHONPATH": str(copy)})):
+            stack.enter_context(worker(address, name, **environment))
+        until(lambda: workers_of(address) == 3)
+        for mixed in ("refuse", "apart"):
+            words = [*SMALL, "--cluster", address, "--mixed", mixed, "--out", str(tmp_path / f"{mixed}.jsonl")]
+            assert run.main(words) == 0
+            errors = capfd.readouterr().err
+            assert ("other on" in errors and "is left out: it has code" in errors) == (mixed == "refuse")
+    assert not list(tmp_path.glob("refuse-*"))
+    (other,) = tmp_path.glob("apart-*")
+    for path in (tmp_path / "refuse.jsonl", tmp_path / "apart.jsonl", other):
+        assert len(points_of(path)) == 2
+        assert set(names(points_of(path)).values()) == {1}
+        ran = {header["name"] for header in headers(path, "worker")}
+        assert ran == {"other"} if path == other else ran <= {"one", "two"}
+
+
+def workers_of(address: str) -> int:
+    from distributed import Client
+
+    with Client(address, set_as_default=False) as client:
+        return len(client.nthreads())
+
+
+def test_a_kind_of_worker_is_all_but_the_card():
+    facts = {"code": "c", "header": {"name": "GPU", "uuid": "1", "driver": "580"}}
+    another_card = {**facts, "header": {**facts["header"], "uuid": "2"}}
+    another_driver = {**facts, "header": {**facts["header"], "driver": "590"}}
+    assert kind_facts(facts) == kind_facts(another_card) != kind_facts(another_driver)
+    assert difference(another_driver, facts) == "driver 590 instead of 580"
+
+
+@pytest.mark.parametrize("module", sorted(ROOT.glob("alexconv/**/*.py")) + sorted(ROOT.glob("reports/*.py")), ids=str)
+def test_nothing_is_unpickled(module):
+    words = module.read_text()
+    assert not any(f"import {name}" in words for name in ("pickle", "cloudpickle", "marshal", "shelve", "dill"))
+    assert "allow_pickle" not in words

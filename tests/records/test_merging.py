@@ -1,0 +1,73 @@
+"""Record files joined: nothing lost, nothing doubled, nothing overwritten."""
+
+import json
+
+import pytest
+from report_records import record
+
+from alexconv import merge, run
+from alexconv.cluster.groups import parse_shard, shard_of
+from alexconv.errors import UsageError
+from alexconv.planning.points import Point
+from alexconv.records.store import KEYS, RecordFile, line_name, read
+
+STUDY = ["--backend", "host", "--no-baseline", "--workload", "lenet-86-k7", "--N", "1,2,3", "--rungs", "direct,tiled"]
+
+
+def test_the_shards_of_a_study_join_to_the_study(tmp_path, capsys):
+    parts = [tmp_path / f"part-{number}.jsonl" for number in (1, 2)]
+    for number, part in enumerate(parts, 1):
+        assert run.main([*STUDY, "--shard", f"{number}/2", "--out", str(part)]) == 0
+    whole = tmp_path / "whole.jsonl"
+    assert merge.main([*map(str, parts), str(parts[0]), "--out", str(whole)]) == 0
+    assert f"{whole}: 12 records of points from 3 files" in capsys.readouterr().out
+    found = read([whole])
+    assert len({json.dumps(each["point"]) for each in found.points}) == len(found.points) == 12
+    assert {each[name] for each in found.points for name in ("device", "host", "run")} <= found.headers.keys()
+    assert run.main([*STUDY, "--resume", "--out", str(whole)]) == 0
+    assert "12 of 12 points are already in" in capsys.readouterr().out
+
+
+def test_damaged_lines_are_left_out_and_a_file_is_never_overwritten(tmp_path, capsys):
+    one, out = tmp_path / "one.jsonl", tmp_path / "out.jsonl"
+    RecordFile(one).point(record("alexnet", 1, 1, "direct"))
+    whole = one.read_bytes()
+    one.write_bytes(whole + whole.replace(b'"N":1', b'"N":2') + b'{"torn')
+    assert merge.main([str(one), "--out", str(out)]) == 0
+    assert out.read_bytes() == whole
+    assert "2 unreadable line(s) were left out" in capsys.readouterr().out
+    assert merge.main([str(one), "--out", str(out)]) == UsageError.exit_status
+    assert "is there already" in capsys.readouterr().err
+    assert out.read_bytes() == whole
+
+
+def test_later_keys_of_both_files_hold_in_the_joined_one(tmp_path):
+    paths = [tmp_path / f"{name}.jsonl" for name in ("one", "two")]
+    for N, path in enumerate(paths, 1):
+        file = RecordFile(path)
+        point = file.point(record("alexnet", 1, N, "direct"))
+        file.header(KEYS, {KEYS: {line_name(point): f"later-{N}"}})
+    out = tmp_path / "out.jsonl"
+    assert merge.main([*map(str, paths), "--out", str(out)]) == 0
+    assert [each["key"] for each in read([out]).points] == ["later-1", "later-2"]
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3"])
+def test_what_is_no_shard_is_refused(text):
+    with pytest.raises(UsageError, match="--shard"):
+        parse_shard(text)
+
+
+def test_shards_share_the_groups_and_keep_them_whole():
+    points = [
+        Point("alexnet", layer, N, rung, "pageable", "fp32", {})
+        for layer in (1, 2, 3)
+        for N in (1, 128)
+        for rung in ("direct", "tiled", "torch-nchw-fp32")
+    ]
+    for of in (1, 2, 4, 9):
+        shards = [shard_of(points, number, of) for number in range(1, of + 1)]
+        assert sorted(map(repr, (point for shard in shards for point in shard))) == sorted(map(repr, points))
+        for shard in shards:
+            assert shard == [point for point in points if point in shard]
+            assert all(sum(each.layer == p.layer and each.N == p.N for each in shard) == 3 for p in shard)
