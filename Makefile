@@ -57,6 +57,7 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.book results docs/book docs/report/book
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
 	$(BIN)/python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md
+	$(BIN)/python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md
 
 # Tests that need a GPU run alone: they time it.
 test: lint tools

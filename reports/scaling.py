@@ -19,7 +19,7 @@ from alexconv.reports.generated import check, updated
 from alexconv.reports.measurements import Measurements, card_of
 from alexconv.shapes import WORKLOADS
 
-SHARDS, CALIBRATION, END = "shards", "calibration", "end"  # types of headers
+SHARDS, CALIBRATION, END, SIMULATED = "shards", "calibration", "end", "simulated-schedule"  # types of headers
 FIGURES = ("kernel", "total")
 HALF, FULL = 2, 4  # bytes of a value
 GIGA = 1e9
@@ -199,6 +199,30 @@ STUDIES_COLUMNS = (
 )
 
 
+def simulated(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
+    """What schedules on clusters of many sleeping workers took."""
+    return [
+        (
+            header["workers"],
+            header["groups"],
+            header["points"],
+            header["point_s"],
+            header["schedule_s"],
+            header["ideal_s"],
+            header["overhead_ms_a_point"],
+            header["overhead_share"],
+        )
+        for header in headers
+        if header["type"] == SIMULATED
+    ]
+
+
+SIMULATED_COLUMNS = (
+    *("GPUs", "tasks", "points", "a point, s", "schedule, s", "without overhead, s"),
+    *("overhead a point, ms", "share of the points' time"),
+)
+
+
 def study_of(command: str) -> str:
     """A command without what does not change its points: where it runs and records."""
     words, kept = command.split(), list[str]()
@@ -213,6 +237,7 @@ TABLES: Mapping[str, tuple[str, str, Callable[[Sequence[Record]], list[tuple[Cel
     "weak-scaling": ("Weak scaling", "As many images a GPU on one and on several.", weak, SCALING_COLUMNS),
     "host-links": ("Host links", "Copies on one GPU, and on all at once.", links, LINKS_COLUMNS),
     "cards": ("Cards", "The calibration point, which every card of a cluster runs first.", cards, CARDS_COLUMNS),
+    "simulated": ("Simulated schedules", "Workers that sleep what points took.", simulated, SIMULATED_COLUMNS),
     "study-times": ("Studies over workers", "The same points on clusters of several sizes.", studies, STUDIES_COLUMNS),
 }
 

@@ -1,19 +1,18 @@
-"""What the schedule costs on a cluster of many GPUs: workers that sleep what points took, by the records of a GPU.
+"""What a schedule costs on a cluster of many GPUs: workers that sleep what points took, by the records of a GPU.
 
 python scripts/simulate_cluster.py results/h200-alexnet.jsonl ... --workers 64 --out results/cluster/simulated-64.jsonl
 
 Everything but the points is the real thing: Dask's scheduler, groups of points that stay together, a message for each
 record, one writer that flushes each line.  All runs in one process on this machine, whose event loop the workers share,
-so a cluster of as many hosts costs less.  A point sleeps as long as its record's neighbours in time say it took, or
-what its samples add up to.
+so a cluster of as many hosts costs less.  A point sleeps as long as its samples add up to, with the pauses between.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from time import monotonic, sleep, time
 from uuid import uuid4
 
@@ -100,9 +99,8 @@ def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, sp
     assert len(got) == points, "every point has its record"
     slept = sum(seconds for _, sleeps in groups for _, seconds in sleeps) / speed
     busy = sum(end - begin for each in spans.values() for begin, end, _ in each)
-    gaps = sum(
-        after[0] - before[1] for each in spans.values() for before, after in zip(sorted(each), sorted(each)[1:], strict=False)
-    )
+    in_order = [sorted(each) for each in spans.values()]
+    gaps = sum(after[0] - before[1] for each in in_order for before, after in pairwise(each))
     starts = [min(begin for begin, _, _ in each) for each in spans.values()]
     overhead = busy - slept + gaps
     return {

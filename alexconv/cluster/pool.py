@@ -129,13 +129,14 @@ class Pool:
         return self
 
     def __exit__(self, *failure: object) -> None:
+        if self.client.status != "running":
+            return
         for future, _, _ in self._running.values():
             future.cancel()
-        if self.client.status == "running":
-            self.client.unsubscribe_topic(self.request.topic)
-            for address in self.workers if not self._running else ():
-                with suppress(OSError, TimeoutError):
-                    self._submit(remote.close, (self.request,), address).exception(timeout=5)
+        self.client.unsubscribe_topic(self.request.topic)
+        for address in self.workers if not self._running else ():
+            with suppress(OSError, TimeoutError):
+                self._submit(remote.close, (self.request,), address).exception(timeout=5)
 
     def kinds(self) -> list[str]:
         """The kinds of workers, that of most of them first."""

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -40,6 +41,7 @@ def started(*words: str, **environment: str) -> Iterator[subprocess.Popen[bytes]
     process = subprocess.Popen(
         [sys.executable, "-m", *words],
         env={**os.environ, **OURS, **environment},
+        cwd=tempfile.gettempdir(),  # where there is no alexconv
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -23,7 +23,8 @@ COMMANDS = [
     for path in sorted(Path(alexconv.__file__).parent.glob("*.py"))
     if '__name__ == "__main__"' in path.read_text()
 ]
-REPORTS = [f"alexconv.reports.{name}" for name in ("__main__", "readme", "frontier", "precision", "commands", "book")]
+PAGES = ("__main__", "readme", "frontier", "precision", "commands", "book", "scaling")
+REPORTS = [f"alexconv.reports.{name}" for name in PAGES]
 
 IMPORTED = """
 import importlib, json, sys
