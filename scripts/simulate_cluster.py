@@ -37,11 +37,13 @@ def seconds_of(record: Record) -> float:
     return FIXED_S + (2 * kernels + sum(samples.get("total", ()))) / 1e3
 
 
-def groups_of(records: Sequence[Record]) -> list[tuple[Group, Sleeps]]:
-    """Timed points by place, the longest group first."""
+def groups_of(records: Sequence[Record], copies: int) -> list[tuple[Group, Sleeps]]:
+    """Timed points by place, each ``copies`` times as on so many data sets, the longest group first."""
     found: dict[object, list[tuple[Point, Record, float]]] = {}
-    for record in records:
-        if isinstance(record["point"]["layer"], int) and record.get("samples"):
+    timed = [each for each in records if isinstance(each["point"]["layer"], int) and each.get("samples")]
+    for copy in range(copies):
+        for original in timed:
+            record = {**original, "point": {**original["point"], "data": f"copy {copy}"}}
             point = Point(**record["point"])
             found.setdefault(place(point), []).append((point, record, seconds_of(record)))
     groups = [
@@ -132,13 +134,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files whose points are slept")
     parser.add_argument("--workers", type=int, default=64, help="simulated GPUs (default: 64)")
+    parser.add_argument("--copies", type=int, default=4, help="how often each point comes (default: 4)")
     parser.add_argument("--speed", type=float, default=1.0, help="sleep so much shorter (default: 1)")
     parser.add_argument("--records", type=Path, required=True, metavar="FILE", help="where the writer writes")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file for the result")
     options = parser.parse_args(arguments)
-    found = simulate(options.workers, groups_of(read(options.files).latest()), options.records, options.speed)
+    found = simulate(
+        options.workers, groups_of(read(options.files).latest(), options.copies), options.records, options.speed
+    )
     file = RecordFile(options.out)
     command = f"python scripts/simulate_cluster.py {' '.join(map(str, options.files))} --workers {options.workers}"
+    command += f" --copies {options.copies} --speed {options.speed:g}"
     headers = environment.write_headers(file, {"backend": "simulated"}, command)
     file.header(TYPE, {**headers, **{name: round(value, 5) for name, value in found.items()}})
     for name, value in found.items():
