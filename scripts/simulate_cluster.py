@@ -94,6 +94,7 @@ def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, sp
         Client(cluster, set_as_default=False) as client,
         Pool(client, request, print) as pool,
     ):
+        pool.batch = file.batched
         began = monotonic()
         pool.run([task(sleeps) for _, sleeps in groups], hear)
         took = monotonic() - began

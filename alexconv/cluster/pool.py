@@ -8,7 +8,7 @@ worker has one task at a time, a GPU too, and with ``exclusive`` a host.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -114,6 +114,7 @@ class Pool:
         self.client, self.request, self.say = client, request, say
         self.exclusive, self.mixed = exclusive, mixed
         self.workers: dict[str, Worker] = {}  # by address; those that may have tasks
+        self.batch: Callable[[], AbstractContextManager[None]] = nullcontext  # around all messages that are there
         self.welcome: Callable[[Worker], Iterable[Task]] = lambda worker: ()  # tasks of a worker, before all others
         self.ever: dict[str, Worker] = {}  # those that ended too: their last message may come after their end
         self._asked: dict[str, Any] = {}  # futures of the facts of new workers
@@ -311,13 +312,15 @@ class Pool:
         """Waits for a message, at most until the next look; the tasks that come of it and of all that are there."""
         tasks: list[Task] = []
         wait = max(LOOK_S - (monotonic() - self._looked), 0.001)
-        try:
-            message = self._inbox.get(timeout=wait)
-            while True:
-                tasks += self._taken(message, heard)
-                message = self._inbox.get_nowait()
-        except Empty:
-            return tasks
+        with suppress(Empty):
+            messages = [self._inbox.get(timeout=wait)]
+            with suppress(Empty):
+                while True:
+                    messages.append(self._inbox.get_nowait())
+            with self.batch():
+                for message in messages:
+                    tasks += self._taken(message, heard)
+        return tasks
 
     def _taken(self, message: tuple[str, Any], heard: Heard) -> Iterable[Task]:
         kind, content = message

@@ -5,7 +5,8 @@ left of it is another worker's task; where points end MOST_ENDS workers they are
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -118,6 +119,7 @@ class Measuring:
     def __init__(self, pool: Pool, studies: Sequence[Study], progress: Progress) -> None:
         self.pool, self.studies, self.progress = pool, {study.kind: study for study in studies}, progress
         self.phases: dict[str, float] = {}  # seconds of each, once it has ended
+        self._told: list[Record] = []  # records of the batch that is being written
         self._ends: Counter[str] = Counter()  # of workers, by the point that they ran
         self._spans: dict[str, list[tuple[str, float, float]]] = {}  # by host: worker, begin and end of each point
 
@@ -125,6 +127,7 @@ class Measuring:
         """Calibrates, brings kernels, references and CPU times into each cache, then measures.  Raises ClusterLost."""
         if not any(study.left(study.points) for study in self.studies.values()):
             return
+        self.pool.batch = self._batch
         began = monotonic()
         self.pool.run([self._calibration(worker) for worker in self.pool.workers.values()], self._hear)
         self._prepare()
@@ -229,6 +232,17 @@ class Measuring:
 
     def _finished(self, study: Study, record: Record) -> None:
         if (line := study.keep(record)) is not None:
+            self._told.append(line)
+
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """Records that came together are flushed together, and told then."""
+        with ExitStack() as stack:
+            for study in self.studies.values():
+                stack.enter_context(study.file.batched())
+            yield
+        told, self._told = self._told, []
+        for line in told:
             self.progress.finish(line)
 
 

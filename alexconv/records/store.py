@@ -16,7 +16,8 @@ the last one in a file counts.
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -191,6 +192,7 @@ class RecordFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._waiting: list[bytes] | None = None  # lines of a batch
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():
@@ -219,12 +221,30 @@ class RecordFile:
         self._write(line)
         return line
 
+    @contextmanager
+    def batched(self) -> Iterator[None]:
+        """What is taken meanwhile is written and flushed at the end, all at once: a flush can take 20 ms."""
+        self._waiting = []
+        try:
+            yield
+        finally:
+            lines, self._waiting = self._waiting, None
+            if lines:
+                self._append(b"".join(lines))
+
     def _write(self, line: Record) -> None:
         as_read = json.loads(json.dumps(line))
         line = {**line, SUM: digest(as_read)}
+        text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        if self._waiting is None:
+            self._append(text)
+        else:
+            self._waiting.append(text)
+
+    def _append(self, lines: bytes) -> None:
         try:
             with self.path.open("ab") as file:
-                file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+                file.write(lines)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:

@@ -9,14 +9,19 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from attack_size import examples, keep
 from clusters import HOST, POINTS, STUDY, cluster_of, headers, kill_one, names, points_of, processes
 
-from alexconv import run
+from alexconv import reference, run
 from alexconv.cluster.connection import import_distributed
+from alexconv.cpu_reference.cache import blocks_missing, compute_block, ensure
+from alexconv.cpu_reference.reference import reference as convolution
+from alexconv.data import filters, images
 from alexconv.errors import MissingTool, UsageError
 from alexconv.measuring.shards import TYPE as SHARDS
+from alexconv.shapes import WORKLOADS
 
 ADDRESS = "tcp://127.0.0.1"
 
@@ -131,6 +136,31 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
     (halves,) = (each for each in found if each["shards"] == 2 and each["point"]["rung"] == "direct")
     assert [part["images"] for part in halves["parts"]] == [[0, 3], [3, 7]]
     assert len({part["worker"] for part in halves["parts"]}) == 2
+
+
+@pytest.mark.usefixtures("cache")
+def test_blocks_of_the_reference_are_those_of_one_process(address, capsys):
+    """The workers' cache is another than this process's, which computes all anew."""
+    words = ["--workload", "lenet-86-k7", "--N", "270", "--seed", "5"]
+    assert reference.main([*words, "--cluster", address]) == 0
+    assert capsys.readouterr().out.splitlines()[3].split()[:3] == ["all", "270", "540"]
+    assert reference.main([*words, "--cluster", address]) == 0
+    assert capsys.readouterr().out.splitlines()[3].split()[:3] == ["all", "270", "0"]
+    conv = WORKLOADS["lenet-86-k7"].layer(1)
+    inputs = ("lenet-86-k7", 1, conv, 5, "uniform", "float32")
+    assert blocks_missing(inputs, 270) == [(0, 256), (256, 270)]
+    for block in reversed(blocks_missing(inputs, 270)):
+        compute_block(inputs, *block)
+    assert blocks_missing(inputs, 270) == []
+    whole = ensure(*inputs[:3], 270, 5)
+    assert whole.work.images == 0
+    ours = whole.read(200, 270)
+    x = images("lenet-86-k7", 1, conv, 200, 270, 5)
+    assert np.array_equal(ours, convolution(conv, x, filters("lenet-86-k7", 1, conv, 5)))
+    part = ensure(*inputs[:3], 300, 5, first=280)
+    assert part.work.images == 20
+    with pytest.raises(ValueError, match="not among 280 to 299"):
+        part.read(0, 300)
 
 
 def test_only_the_loopback_interface_is_listened_on(client):
