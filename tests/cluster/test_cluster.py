@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -138,7 +139,21 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
     assert len({part["worker"] for part in halves["parts"]}) == 2
 
 
-@pytest.mark.usefixtures("cache")
+@pytest.fixture
+def no_reference(pytestconfig):
+    """The workers' cache has no reference of seed 5, before and after."""
+    folder = pytestconfig.cache.mkdir("alexconv") / "reference"
+
+    def remove() -> None:
+        for left in folder.glob("lenet-86-k7-*-seed5-*"):
+            shutil.rmtree(left)
+
+    remove()
+    yield
+    remove()
+
+
+@pytest.mark.usefixtures("cache", "no_reference")
 def test_blocks_of_the_reference_are_those_of_one_process(address, capsys):
     """The workers' cache is another than this process's, which computes all anew."""
     words = ["--workload", "lenet-86-k7", "--N", "270", "--seed", "5"]

@@ -1,5 +1,6 @@
 """Tables of several GPUs: what counts as one GPU's counterpart, and efficiencies."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,7 @@ def batch(N: int, shards: int, kernel: float, total: float, **changes: object) -
         "together": True,
         "status": "ok",
         "slowest_ms": {"kernel": kernel, "total": total},
-        "parts": [
-            {"images": [first, last], "samples": samples} for first, last in zip(bounds, bounds[1:], strict=False)
-        ],
+        "parts": [{"images": [first, last], "samples": samples} for first, last in pairwise(bounds)],
         **changes,
     }
 
