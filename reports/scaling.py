@@ -43,6 +43,11 @@ class Batch:
         return int(self.record["shards"])
 
     @property
+    def cards(self) -> frozenset[str]:
+        """What names the devices of the shards."""
+        return frozenset(str(part.get("device")) for part in self.record["parts"])
+
+    @property
     def per_shard(self) -> int:
         """Images of the largest one."""
         return -(-int(self.point["N"]) // self.shards)
@@ -71,12 +76,13 @@ class Batch:
 
 
 def batches(headers: Iterable[Record]) -> list[Batch]:
-    """The last record of each batch and number of shards, in order of the batch."""
-    found = {
-        (identity(header["point"]), header["shards"]): Batch(header)
+    """The last record of each batch and number of shards on the same cards, in order of the batch."""
+    right = [
+        Batch(header)
         for header in headers
         if header["type"] == SHARDS and header["status"] == "ok" and header["together"] and header["slowest_ms"]
-    }
+    ]
+    found = {(identity(each.point), each.shards, each.cards): each for each in right}
     order = list(RUNGS)
     return sorted(
         found.values(),
@@ -85,9 +91,10 @@ def batches(headers: Iterable[Record]) -> list[Batch]:
 
 
 def alone(all_of: Sequence[Batch], batch: Batch, N: int) -> Batch | None:
-    """The same as a batch of N images on one GPU."""
+    """The same as a batch, of N images on one GPU, which has to be one of the batch's."""
     wanted = {**batch.point, "N": N}
-    return next((each for each in all_of if each.shards == 1 and each.point == wanted), None)
+    found = (each for each in all_of if each.shards == 1 and each.cards <= batch.cards and each.point == wanted)
+    return next(found, None)
 
 
 def scaling(
@@ -107,7 +114,10 @@ def scaling(
             ms, base = batch.ms(figure), one.ms(figure)
             cells += [base, ms, base / (speedup(batch) * ms) if ms and base else None, batch.rate(figure)]
         point = batch.point
-        rows.append((point["layer"], point["N"], f"`{point['rung']}`", point["transfer"], batch.shards, *cells))
+        same = batch.record.get("outputs") == one.record.get("outputs") if point["N"] == one.point["N"] else None
+        equal = None if same is None else "all" if same else "no"
+        row = (point["layer"], point["N"], f"`{point['rung']}`", point["transfer"], batch.shards)
+        rows.append((*row, *cells, equal))
     return rows
 
 
@@ -115,17 +125,18 @@ SCALING_COLUMNS = (
     *("layer", "N", "rung", "transfer", "GPUs"),
     *("kernel on one, ms", "kernel, ms", "efficiency", "images/s a GPU"),
     *("host to host on one, ms", "host to host, ms", "host-to-host efficiency", "host-to-host images/s a GPU"),
+    "equal bits",
 )
 
 
 def strong(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
-    """The same batch on one GPU and on several."""
+    """The same batch on one GPU and on several, one of which is that one."""
     found = batches(headers)
     return scaling(found, lambda batch: batch.point["N"], lambda batch: batch.shards)
 
 
 def weak(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
-    """As many images a GPU on one and on several."""
+    """As many images a GPU on one and on several, one of which is that one."""
     found = batches(headers)
     return scaling(found, lambda batch: batch.per_shard, lambda batch: 1)
 
@@ -233,8 +244,18 @@ def study_of(command: str) -> str:
 
 
 TABLES: Mapping[str, tuple[str, str, Callable[[Sequence[Record]], list[tuple[Cell, ...]]], tuple[str, ...]]] = {
-    "strong-scaling": ("Strong scaling", "The same batch on one GPU and on several.", strong, SCALING_COLUMNS),
-    "weak-scaling": ("Weak scaling", "As many images a GPU on one and on several.", weak, SCALING_COLUMNS),
+    "strong-scaling": (
+        "Strong scaling",
+        "The same batch on one GPU and on several, one of which is that one.",
+        strong,
+        SCALING_COLUMNS,
+    ),
+    "weak-scaling": (
+        "Weak scaling",
+        "As many images a GPU on one and on several, one of which is that one.",
+        weak,
+        SCALING_COLUMNS,
+    ),
     "host-links": ("Host links", "Copies on one GPU, and on all at once.", links, LINKS_COLUMNS),
     "cards": ("Cards", "The calibration point, which every card of a cluster runs first.", cards, CARDS_COLUMNS),
     "simulated": ("Simulated schedules", "Workers that sleep what points took.", simulated, SIMULATED_COLUMNS),

@@ -54,6 +54,17 @@ def test_links_compare_as_many_images_a_gpu():
     assert named["in, share kept"] == pytest.approx(1.0)
 
 
+def test_another_card_is_no_counterpart():
+    elsewhere = {**ONE, "parts": [{**ONE["parts"][0], "device": "card 7"}]}
+    assert scaling.strong([elsewhere, TWO]) == []
+
+
+def test_strong_scaling_says_whether_outputs_are_the_same():
+    of = [scaling.strong([{**ONE, "outputs": "a"}, {**TWO, "outputs": each}])[0][-1] for each in ("a", "b")]
+    assert of == ["all", "no"]
+    assert scaling.weak([SMALL, TWO])[0][-1] is None
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"together": False}, {"status": "wrong", "slowest_ms": {}}, {"slowest_ms": {}}],
