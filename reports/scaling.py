@@ -130,13 +130,13 @@ SCALING_COLUMNS = (
 
 
 def strong(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
-    """The same batch on one GPU and on several, one of which is that one."""
+    """The same batch on one GPU, and on several with that one."""
     found = batches(headers)
     return scaling(found, lambda batch: batch.point["N"], lambda batch: batch.shards)
 
 
 def weak(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
-    """As many images a GPU on one and on several, one of which is that one."""
+    """As many images a GPU on one, and on several with that one."""
     found = batches(headers)
     return scaling(found, lambda batch: batch.per_shard, lambda batch: 1)
 
@@ -246,13 +246,13 @@ def study_of(command: str) -> str:
 TABLES: Mapping[str, tuple[str, str, Callable[[Sequence[Record]], list[tuple[Cell, ...]]], tuple[str, ...]]] = {
     "strong-scaling": (
         "Strong scaling",
-        "The same batch on one GPU and on several, one of which is that one.",
+        "The same batch on one GPU, and on several with that one.",
         strong,
         SCALING_COLUMNS,
     ),
     "weak-scaling": (
         "Weak scaling",
-        "As many images a GPU on one and on several, one of which is that one.",
+        "As many images a GPU on one, and on several with that one.",
         weak,
         SCALING_COLUMNS,
     ),
