@@ -28,7 +28,7 @@ class MadeUpGpu(HostExecutor):
     def header(self):
         return {**super().header(), "name": "made-up GPU", "compute_capability": [9, 0], "toolkit": "13.0"}
 
-    def open(self, program, plan, x, w, transfer):
+    def open(self, program, plan, x, w, transfer, bias=None):
         return MadeUpArrays(self.runtime, program, plan, x, w)
 
 
