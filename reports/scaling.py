@@ -222,6 +222,8 @@ def simulated(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
             header["ideal_s"],
             header["overhead_ms_a_point"],
             header["overhead_share"],
+            header["cpu_ms_a_point"],
+            header["cores_busy_before"],
         )
         for header in headers
         if header["type"] == SIMULATED
@@ -230,7 +232,7 @@ def simulated(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
 
 SIMULATED_COLUMNS = (
     *("GPUs", "tasks", "points", "a point, s", "schedule, s", "without overhead, s"),
-    *("overhead a point, ms", "share of the points' time"),
+    *("overhead a point, ms", "share of the points' time", "CPU a point, ms", "load of the machine before"),
 )
 
 

@@ -9,11 +9,12 @@ so a cluster of as many hosts costs less.  A point sleeps as long as its samples
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import monotonic, process_time, sleep, time
 from uuid import uuid4
 
 from alexconv.cluster.groups import Group, place
@@ -68,7 +69,7 @@ def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, sp
 
     request = Request(f"alexconv-{uuid4().hex}", "", backend="host")
     spans: dict[str, list[tuple[float, float, float]]] = {}  # by worker: begin, end and sleep of each of its groups
-    file, got = RecordFile(out), set[str]()
+    file, got, load = RecordFile(out), set[str](), os.getloadavg()[0]
 
     def hear(worker: Worker, kind: str, content: list[object]) -> None:
         if kind == POINT:
@@ -95,9 +96,9 @@ def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, sp
         Pool(client, request, print) as pool,
     ):
         pool.batch = file.batched
-        began = monotonic()
+        began, used = monotonic(), process_time()
         pool.run([task(sleeps) for _, sleeps in groups], hear)
-        took = monotonic() - began
+        took, used = monotonic() - began, process_time() - used
     points = sum(len(sleeps) for _, sleeps in groups)
     assert len(got) == points, "every point has its record"
     slept = sum(seconds for _, sleeps in groups for _, seconds in sleeps) / speed
@@ -117,6 +118,8 @@ def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, sp
         "first_starts_within_s": max(starts) - min(starts),
         "overhead_ms_a_point": 1e3 * overhead / points,
         "overhead_share": overhead / slept,
+        "cpu_ms_a_point": 1e3 * used / points,  # of client, scheduler and all workers
+        "cores_busy_before": load,
         "gap_ms_between_groups": 1e3 * gaps / max(1, sum(len(each) - 1 for each in spans.values())),
     }
 
