@@ -3,7 +3,7 @@
 Ours and a peer's are compared within one record file only, since two runs may have had different clocks.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.elements import shown
 from alexconv.reports.measurements import (
     Measured,
+    card_of,
     is_uniform,
     kernels_alone,
     latest,
@@ -140,6 +141,7 @@ class Source:
     device: Record
     points: tuple[Measured, ...]
     joint: tuple[Together, ...]
+    cards: Mapping[str, str]  # by the keys of their headers
 
     @cached_property
     def _at(self) -> dict[tuple[int, int], list[Measured]]:
@@ -445,4 +447,5 @@ def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) 
     if not of_layers and not together:
         return None
     points = tuple(measured(record) for record in latest(of_layers) if fault_of(record) is None)
-    return Source(file, headers[records[-1]["device"]], points, tuple(together.values()))
+    cards = {record["device"]: card_of(headers[record["device"]]) for record in records}
+    return Source(file, headers[records[-1]["device"]], points, tuple(together.values()), cards)

@@ -286,6 +286,25 @@ def plans_part(found: Frontier) -> str:
     return lines(columns, rows, origin(source))
 
 
+def cards_part(found: Frontier) -> str:
+    """Each class over cuDNN on every card that has compared all layers, N=128."""
+    rows: list[tuple[Cell, ...]] = []
+    for contract in CONTRACTS:
+        cards = set()
+        for source in reversed(found.sources):
+            ours, theirs = source.bests(contract, MANY), source.all_named(contract.peer, MANY)
+            ratio = times_over(ours, theirs)
+            card = ", ".join(sorted({source.cards[point.record["device"]] for point in [*ours, *theirs] if point}))
+            if ratio is None or card in cards or not any(each and each.precision == contract.name for each in ours):
+                continue
+            cards.add(card)
+            times = sum_or_none([hot(point) for point in ours]), sum_or_none([hot(point) for point in theirs])
+            rows.append((contract.name, card, *times, ratio.value, interval(ratio), f"`{source.file}`"))
+    if not rows:
+        return NOT_MEASURED
+    return lines(("class", "card", "ours, ms", "cuDNN, ms", "ratio", INTERVAL, "file"), rows)
+
+
 def strict_part(found: Frontier) -> str:
     """The strict fp32 class beside cuDNN's plans without transforms, N=128."""
     source = found.plans
@@ -446,6 +465,7 @@ PARTS: dict[str, Callable[[Frontier], str]] = {
     "sustained": sustained_part,
     "plans": plans_part,
     "strict": strict_part,
+    "cards": cards_part,
     "cuda-cores": cuda_cores_part,
     "cuda-cores-floors": cuda_floors_part,
     "tensor-cores-floors": tensor_floors_part,

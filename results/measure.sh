@@ -7,7 +7,7 @@ set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
 venv=$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/python
 python=${PYTHON:-$([[ -x $venv ]] && echo "$venv" || echo python3)}
-all="ceilings study transfers scaling lenet tune accuracy frontier sustained second_opinion data hard profile sanitizers frontier_sanitizers"
+all="ceilings study transfers scaling lenet tune accuracy frontier sustained second_opinion again data hard profile sanitizers frontier_sanitizers"
 status=0
 stages=${STAGES:-${PARTS:-$all}}
 for what in $stages; do
@@ -97,6 +97,10 @@ second_opinion() {  # every plan of cuDNN's, by its own frontend
     for peers in torch cudnn; do
         stage frontier-plans --layers 1-5 --N 128 --rungs wgmma --peers "$peers" --no-baseline --seconds 0.1
     done
+}
+
+again() {  # the rungs of the frontier beside cuDNN once more, on another card
+    stage frontier-again --layers 1-5 --N 128 --rungs wgmma --peers torch --no-baseline --seconds 0.1
 }
 
 data() {  # the same points on other data: power, and so time, depend on it

@@ -417,3 +417,12 @@ def test_the_strict_class_stands_beside_plans_without_transforms(tmp_path: Path)
     assert float(whole["cuDNN's fastest plan, ms"]) == pytest.approx(5 * 0.3, rel=1e-3)
     assert float(whole["over cuDNN without transforms"]) == pytest.approx(ours / (5 * 1.25), rel=1e-3)
     assert frontier.strict_part(gathered(tmp_path / "none", comparison())) == frontier.NOT_MEASURED
+
+
+def test_a_class_has_a_row_for_each_card_that_compared_all_layers(tmp_path: Path) -> None:
+    found = rows(frontier.cards_part(gathered(tmp_path, comparison(), comparison())))
+    assert [row["class"] for row in found] == ["fp32", "tf32", "fp16"], "one card, and no rung of fp32-tile"
+    assert {row["card"] for row in found} == {found[0]["card"]}
+    for row in found:
+        assert float(row["ratio"]) == pytest.approx(float(row["ours, ms"]) / float(row["cuDNN, ms"]), rel=1e-3)
+    assert frontier.cards_part(gathered(tmp_path / "none", comparison()[:1])) == frontier.NOT_MEASURED
