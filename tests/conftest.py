@@ -1,9 +1,14 @@
 """Fixtures and marks that every test file shares."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache as once
 from pathlib import Path
+
+# Nothing relies on BLAS's own threads.  They end before each launch, which is a process of its own, begin again after
+# it, and then turn in circles for a while.  NumPy reads this when it is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from ladders import ladder_with

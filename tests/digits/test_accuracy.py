@@ -34,8 +34,8 @@ class Spoiled(HostExecutor):
         super().__init__()
         self.plant = plant
 
-    def open(self, program, plan, x, w, transfer):
-        return super().open(program, plan, x, np.ascontiguousarray(self.plant(w)), transfer)
+    def open(self, program, plan, x, w, transfer, bias=None):
+        return super().open(program, plan, x, np.ascontiguousarray(self.plant(w)), transfer, bias)
 
 
 @pytest.fixture(scope="module")

@@ -392,7 +392,7 @@ class Launching(CudaExecutor):
     def load(self, bound):
         return SimpleNamespace(enqueue=lambda images, pointers, stream: self.done.append(f"enqueue {images}"))
 
-    def open(self, program, plan, x, w, transfer):
+    def open(self, program, plan, x, w, transfer, bias=None):
         self.opened.append((x, w))
         return Started(self, program, x)
 

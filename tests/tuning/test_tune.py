@@ -75,8 +75,8 @@ class MadeUpGpu(HostExecutor):
     def key(self, bound):
         return f"{super().key(bound)} {self.source}"
 
-    def open(self, program, plan, x, w, transfer):
-        return MadeUpPoint(self.wrong, self.runtime, program, plan, x, w)
+    def open(self, program, plan, x, w, transfer, bias=None):
+        return MadeUpPoint(self.wrong, self.runtime, program, plan, x, w, transfer, bias)
 
 
 def tuned(tmp_path, *arguments, gpu=None):
