@@ -1,14 +1,16 @@
 """Mutants of every rung: which of them does anything notice, and what?
 
-python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0]
+python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--again]
 
 A mutant is a kernel with one change: another operator, bound, index or number, a missing barrier.  It is compiled for
-the CPU and runs on a small, odd, non-square shape with three images.  One whose machine code is the original's is no
-mutant.  What may notice it: ``compiler``; ``fault``, its process ends or its threads wait in vain; ``crash``, what
-calls it fails; ``endless``, it runs for a minute; ``error``, the max error on uniform inputs; ``integers``, sums of
-integers that must be exact; ``again``, a second run over what the first left in its scratch arrays; ``order``, the same
-integers with the threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of
-FILE per mutant; rungs of which FILE has as many already are left out.
+the CPU and runs on a small, odd, non-square shape with three images; where nothing notices it there, on further shapes
+and with other constants, and its line says on how many.  One whose machine code is the original's is no mutant.  What
+may notice it: ``compiler``; ``fault``, its process ends or its threads wait in vain; ``crash``, what calls it fails;
+``endless``, it runs for a minute; ``error``, the max error on uniform inputs; ``integers``, sums of integers that must
+be exact; ``again``, a second run over what the first left in its scratch arrays; ``order``, the same integers with the
+threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant;
+rungs of which FILE has as many already are left out.  ``--again`` tries those that nothing noticed once more, and puts
+others in the place of those whose source is another now.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import random
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +29,7 @@ import numpy as np
 
 from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
-from alexconv.errors import CompileError, LaunchError
+from alexconv.errors import AlexconvError, CompileError, LaunchError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.interface import open_rung
@@ -50,6 +52,8 @@ SHAPES = (
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
 ENDLESS = 60.0  # seconds
 TRACED_BLOCKS = 4
+MOST_VARIANTS = 6  # shapes and constants on which a mutant is tried that none before notices
+Variant = tuple[Conv, dict[str, int]]
 SWAPS = {"R": "S", "S": "R", "E": "F", "F": "E", "H": "W", "W": "H", "C": "M", "M": "C"}
 OPERATORS = {
     **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"},
@@ -76,7 +80,7 @@ class Mutant:
 
 
 def mutants_of(rung: Rung, draw: random.Random) -> Iterator[Mutant]:
-    """All mutants of a rung's own files, barriers first, each kind in random order."""
+    """All mutants of a rung's own files, some barriers first, each kind in random order."""
     barriers, others = [], []
     files = [file for file in source_files(rung.path) if file.parent.name not in SHARED_FOLDERS]
     for file in files:
@@ -98,6 +102,7 @@ def mutants_of(rung: Rung, draw: random.Random) -> Iterator[Mutant]:
     draw.shuffle(others)
     yield from barriers[:3]
     yield from others
+    yield from barriers[3:]
 
 
 def changes(token: str, code: str, end: int) -> list[str]:
@@ -112,9 +117,38 @@ def changes(token: str, code: str, end: int) -> list[str]:
     return []
 
 
-def outcome(rung: Rung, conv: Conv) -> list[str]:
+def variants(rung: Rung) -> list[Variant]:
+    """Shapes that a rung takes with its default constants, then others of its constants on the first and last of them.
+
+    A constant without choices is one that counts: half of its default and twice as much are tried.
+    """
+    shapes = [conv for conv in SHAPES if taken(rung, (conv, {}))]
+    found: list[Variant] = [(conv, {}) for conv in shapes]
+    draw = random.Random(rung.name)
+    for conv in dict.fromkeys((shapes[0], shapes[-1])):
+        defaults = rung.resolve(conv, {}, N)
+        for constant in rung.constants:
+            default = defaults[constant.name]
+            choices = [each for each in constant.choices or (default // 2, 2 * default) if each not in (default, 0)]
+            draw.shuffle(choices)
+            found += [variant for each in choices[:1] if taken(rung, variant := (conv, {constant.name: each}))]
+    further = found[1:]
+    draw.shuffle(further)
+    return [found[0], *further[: MOST_VARIANTS - 1]]
+
+
+def taken(rung: Rung, variant: Variant) -> bool:
+    """Whether a rung takes a shape with these constants."""
+    try:
+        return not rung.refuses(Problem(variant[0], N, rung.resolve(*variant, N)))
+    except (AlexconvError, ValueError):
+        return False
+
+
+def outcome(rung: Rung, variant: Variant) -> list[str]:
     """What notices that a rung is wrong."""
-    precision, constants = PRECISIONS[rung.precision], rung.resolve(conv, {}, N)
+    conv, precision = variant[0], PRECISIONS[rung.precision]
+    constants = rung.resolve(*variant, N)
     draw = np.random.default_rng(3)
     x, w = (draw.uniform(-1, 1, shape).astype(np.float32) for shape in (conv.x_shape(N), conv.w_shape()))
     integers = exact_inputs(conv, N, precision, seed=5)
@@ -133,16 +167,17 @@ def outcome(rung: Rung, conv: Conv) -> list[str]:
             with open_rung(HostExecutor(order=order), cut, *integers, TRANSFERS["pageable"]) as opened:
                 if not same(opened.outputs(), expected):
                     return [*found, "order"]
-        return found or (["race"] if races(rung, conv) else [])
+        return found or (["race"] if races(rung, variant) else [])
     except CompileError:
         return ["compiler"]
     except LaunchError:
         return [*found, "fault"]
 
 
-def races(rung: Rung, conv: Conv) -> bool:
+def races(rung: Rung, variant: Variant) -> bool:
     """Whether the host trace finds two accesses to a byte that nothing puts in order."""
-    executor, cut = HostExecutor(build="trace"), plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), N, MEMORY)
+    conv = variant[0]
+    executor, cut = HostExecutor(build="trace"), plan(BoundRung(rung, conv, rung.resolve(*variant, N)), N, MEMORY)
     program = executor.load(cut.bound)
     x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, N), conv.w_shape()))
     opened = HostBuffers(executor.runtime, program, cut, x, w)
@@ -161,11 +196,11 @@ def races(rung: Rung, conv: Conv) -> bool:
     return any(found.races for found in traces)
 
 
-def outcome_in_time(rung: Rung, conv: Conv) -> list[str]:
+def outcome_in_time(rung: Rung, variant: Variant) -> list[str]:
     """The same, in a process that is ended when a kernel does not end."""
     processes = multiprocessing.get_context("fork")
     found = processes.SimpleQueue()
-    child = processes.Process(target=lambda: found.put(outcome(rung, conv)))
+    child = processes.Process(target=lambda: found.put(outcome(rung, variant)))
     child.start()
     child.join(ENDLESS)
     if child.is_alive():
@@ -180,9 +215,9 @@ def same(y: np.ndarray, expected: np.ndarray) -> bool:
     return bool((y.astype(np.float32) == expected).all())
 
 
-def machine_code(rung: Rung, conv: Conv) -> bytes:
+def machine_code(rung: Rung, variant: Variant) -> bytes:
     """The compiled library; raises CompileError."""
-    bound = BoundRung(rung, conv, rung.resolve(conv, {}, N))
+    bound = BoundRung(rung, variant[0], rung.resolve(*variant, N))
     return HostExecutor().load(bound).module.path.read_bytes()
 
 
@@ -193,34 +228,50 @@ def main() -> int:
     options.add_argument("--per-rung", type=int, default=10)
     options.add_argument("--rungs")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--again", action="store_true")
     chosen = options.parse_args()
-    lines = chosen.out.read_text().splitlines() if chosen.out.exists() else []
-    there = [json.loads(line)["rung"] for line in lines]
+    lines = [json.loads(line) for line in chosen.out.read_text().splitlines()] if chosen.out.exists() else []
+    there = [line["rung"] for line in lines]
     names = chosen.rungs.split(",") if chosen.rungs else [rung.name for rung in LADDER if not rung.gpu_only]
     for name in names:
-        missing = chosen.per_rung - there.count(name)
+        unnoticed = [line for line in lines if line["rung"] == name and not line["noticed"]] if chosen.again else []
+        if unnoticed:
+            lines = [line for line in lines if line not in unnoticed]
+            chosen.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        missing = chosen.per_rung - there.count(name) + len(unnoticed)
         if missing > 0:
-            run_rung(RUNGS[name], missing, random.Random(f"{chosen.seed} {name} {there.count(name)}"), chosen.out)
+            draw = random.Random(f"{chosen.seed} {name} {there.count(name)}")
+            run_rung(RUNGS[name], missing, draw, chosen.out, unnoticed)
+            lines = [json.loads(line) for line in chosen.out.read_text().splitlines()]
     return 0
 
 
-def run_rung(rung: Rung, count: int, draw: random.Random, out: Path) -> None:
-    """Runs so many mutants of a rung."""
-    convs = [conv for conv in SHAPES if not rung.refuses(Problem(conv, N, rung.resolve(conv, {}, N)))]
+def run_rung(rung: Rung, count: int, draw: random.Random, out: Path, first: Sequence[dict] = ()) -> None:
+    """Runs so many mutants of a rung, those that ``first`` names before others."""
+    tried = variants(rung)
+    named = [tuple(line[field] for field in ("file", "line", "before", "after")) for line in first]
     with TemporaryDirectory() as temporary:
         copy = Path(temporary) / "kernels"
         shutil.copytree(FOLDER, copy)
         mutated = replace(rung, file=str(copy / rung.file))
-        assert outcome(mutated, convs[0]) == [], rung.name
-        original = machine_code(mutated, convs[0])
-        for mutant in mutants_of(rung, draw):
+        original = machine_code(mutated, tried[0])
+        trusted = 0  # of the variants: those on which the rung itself is right
+        found = list(mutants_of(rung, draw))
+        found.sort(key=lambda mutant: (mutant.file, mutant.line, mutant.before, mutant.after) not in named)
+        for mutant in found:
             file = copy / mutant.file
             text = (FOLDER / mutant.file).read_text()
             file.write_text(text[: mutant.start] + mutant.after + text[mutant.end :])
+            number, noticed = 0, []
             try:
-                if machine_code(mutated, convs[0]) == original:
+                if machine_code(mutated, tried[0]) == original:
                     continue
-                noticed = outcome_in_time(mutated, convs[0])
+                while not noticed and number < len(tried):
+                    if number == trusted:
+                        assert outcome(rung, tried[number]) == [], (rung.name, tried[number])
+                        trusted += 1
+                    noticed = outcome_in_time(mutated, tried[number])
+                    number += 1
             except CompileError:
                 noticed = ["compiler"]
             finally:
@@ -229,7 +280,7 @@ def run_rung(rung: Rung, count: int, draw: random.Random, out: Path) -> None:
                 continue  # most are no valid C++: a few will do
             facts = {name: value for name, value in asdict(mutant).items() if name not in ("start", "end")}
             with out.open("a") as lines:
-                lines.write(json.dumps({"rung": rung.name, **facts, "noticed": noticed}) + "\n")
+                lines.write(json.dumps({"rung": rung.name, **facts, "noticed": noticed, "variants": number}) + "\n")
             count -= 1
             if not count:
                 return

@@ -17,6 +17,7 @@ from report_records import record
 
 from alexconv.compiling.compiled import compiled
 from alexconv.cpu_reference.cache import ensure
+from alexconv.files import read_json
 from alexconv.paths import CACHE_VARIABLE
 from alexconv.records.store import RecordFile, read
 from alexconv.shapes import Conv
@@ -24,6 +25,7 @@ from alexconv.shapes import Conv
 QUICK = ["--workload", "lenet-70-k5", "--N", "1", "--backend", "host", "--no-baseline", "--verbose"]
 RUNGS = "direct,direct-register,tiled,channels"
 TOLD = re.compile(r"\[\d+/\d+\] \S+ layer (\d) N=1 (\S+)(?: \[.*?\])? pageable: ok")
+TESTS = Path(__file__).resolve().parent.parent
 SMALL = Conv(C=1, H=6, W=5, M=2, R=3, S=2)
 
 
@@ -81,6 +83,42 @@ def test_a_reference_that_is_killed_at_any_moment_is_right_afterwards(tmp_path: 
             wrong += file.stat().st_size == 0
     keep("kill -9 of the reference at a random moment", kills, "files that are there and not whole", wrong)
     assert wrong == 0
+
+
+TUNE = """
+import sys
+sys.path[:0] = [{tests!r}, {tuning!r}]
+import test_tune
+from alexconv import tune
+options = tune.parser().parse_args(sys.argv[1:])
+sys.exit(tune.tune(options, test_tune.MadeUpGpu(), "the command"))
+"""  # on the CPU, with times that follow from the constants
+
+
+def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(tmp_path: Path, cache: Path) -> None:
+    """What stood in the file stays there, what the cache holds is the best so far, and the search ends as it would."""
+    draw, kills, lost = random.Random(), 0, 0
+    script = TUNE.format(tests=str(TESTS), tuning=str(TESTS / "tuning"))
+    chosen = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "1", "--rungs", "tiled", "--constants", "TILE"]
+    environment = {**os.environ, CACHE_VARIABLE: str(cache)}
+    for number in range(examples(1)):
+        out, known = tmp_path / f"{number}.jsonl", 0
+        command = [sys.executable, "-c", script, *chosen, "--out", str(out), "--resume"]
+        for delay in (draw.uniform(1.5, 6.0), draw.uniform(1.5, 6.0), 120.0):
+            with (tmp_path / "errors").open("wb") as errors:
+                search = subprocess.Popen(
+                    command, stdout=subprocess.DEVNULL, stderr=errors, env=environment, cwd=tmp_path
+                )
+            kills += killed_after(search, delay)
+            found = read([out]).points if out.exists() else []
+            lost += len(found) < known
+            known = len(found)
+            lost += sum(read_json(file) is None for file in cache.glob("tuning/*.json"))
+        lost += search.returncode != 0
+        (kept,) = {json.dumps(read_json(file)["constants"]["TILE"]) for file in cache.glob("tuning/*.json")}
+        lost += kept != "12"
+    keep("kill -9 of a search for constants at a random moment", kills, "points or constants lost", lost)
+    assert lost == 0, (tmp_path / "errors").read_text()
 
 
 def several(tmp_path: Path, count: int) -> None:
@@ -186,6 +224,37 @@ def test_a_missing_part_is_one_line_or_none(
     assert says in text
     if status is not None:
         assert ended == status, text
+    keep("parts taken away, one at a time", 1, "tracebacks")
+
+
+HIDDEN = "import sys; from alexconv.compiling import nvcc; nvcc.SYSTEM_TOOLKIT = nvcc.NVCC_WHEEL = 'absent'; "
+ENTRY = "from alexconv.__main__ import main; sys.exit(main(sys.argv[1:]))"
+DIRECT = [*QUICK[:-1], "--rungs", "direct"]
+FIRST, PLAIN_PATH = ["--rungs", "direct", "--layers", "1"], {"PATH": "/usr/bin:/bin"}
+WITHOUT: dict[str, tuple[list[str], dict[str, str], str, tuple[int, ...], str]] = {
+    "driver": (["run", *DIRECT, "--backend", "cuda"], {"LD_LIBRARY_PATH": "/absent"}, "", (1,), "error: "),
+    "nvcc": (["predict", *FIRST], PLAIN_PATH, "", (1,), "error: nvcc is not"),
+    "counters": (["profile", *FIRST, "--backend", "cuda"], PLAIN_PATH, "", (1,), "error: "),
+    "write permission": (["run", *DIRECT, "--out", "/proc/r.jsonl"], {}, "", (2,), "error: cannot write the record"),
+    "cache": (["run", *DIRECT], {CACHE_VARIABLE: "/sys"}, "", (2,), "error: cannot create the cache folder"),
+    "room for the output": (["run", *DIRECT], {}, ">/dev/full", (1,), "cannot write the output: No space left"),
+    "standard output": (["run", *DIRECT], {}, ">&-", (0, 1), ""),
+    "standard error": (["run", *DIRECT], {}, "2>&-", (0, 1), ""),
+    "standard input": (["run", *DIRECT], {}, "<&-", (0,), ""),
+}
+
+
+@pytest.mark.parametrize("part", WITHOUT)
+def test_without_a_part_there_is_one_line_and_a_status(tmp_path: Path, part: str) -> None:
+    arguments, away, redirection, statuses, says = WITHOUT[part]
+    words = [sys.executable, "-c", HIDDEN + ENTRY, *arguments]
+    command = ["bash", "-c", f'exec "$@" {redirection}', "bash", *words]
+    environment = {**os.environ, "NVCC": "", "CUDA_HOME": "", **away}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=tmp_path)
+    assert done.returncode in statuses, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert sum(line.startswith("error: ") for line in done.stderr.splitlines()) <= 1
     keep("parts taken away, one at a time", 1, "tracebacks")
 
 
