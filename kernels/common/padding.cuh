@@ -1,7 +1,9 @@
-// What a network's layer has beyond the studies' contract: padding that is not in memory, stride pairs and dilation.
+// What a layer of a network has beyond the studies' contract: padding that is not in memory, stride pairs, dilation and
+// groups.
 //
 // Gives: TOP, BOTTOM, LEFT, RIGHT and HAS_PADDING; PADDED_H, PADDED_W, the plane with its padding; V, the stride along
-// columns; DILATION_ROWS, DILATION_COLUMNS, PATCH_ROWS, PATCH_COLUMNS; in_plane, clear_of_border; PATCHES_HAVE_SQUARES; shape.cuh.
+// columns; DILATION_ROWS, DILATION_COLUMNS, PATCH_ROWS, PATCH_COLUMNS; GROUPS; in_plane, clear_of_border;
+// PATCHES_HAVE_SQUARES; shape.cuh.
 //
 // A kernel counts rows and columns of the padded plane, and reads zeros for those that in_plane does not have.  Without
 // padding these are constants and comparisons with the plane's end, as in a kernel that knows of none.
@@ -29,9 +31,13 @@
 #ifndef CONV_DILATION_COLUMNS
 #define CONV_DILATION_COLUMNS 1
 #endif
+#ifndef CONV_GROUPS
+#define CONV_GROUPS 1
+#endif
 
 constexpr int TOP = CONV_TOP, BOTTOM = CONV_BOTTOM, LEFT = CONV_LEFT, RIGHT = CONV_RIGHT;
 constexpr int V = CONV_V, DILATION_ROWS = CONV_DILATION_ROWS, DILATION_COLUMNS = CONV_DILATION_COLUMNS;
+constexpr int GROUPS = CONV_GROUPS;  // of channels and of filters
 constexpr bool HAS_PADDING = TOP > 0 || BOTTOM > 0 || LEFT > 0 || RIGHT > 0;
 constexpr int PADDED_H = H + TOP + BOTTOM, PADDED_W = W + LEFT + RIGHT;
 constexpr int PATCH_ROWS = (R - 1) * DILATION_ROWS + 1, PATCH_COLUMNS = (S - 1) * DILATION_COLUMNS + 1;

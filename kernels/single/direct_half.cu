@@ -1,7 +1,7 @@
 // direct-half: the naive convolution in half precision.
 //
 // Technique: direct convolution in fp16; fp16 accumulator in global memory.
-// Read next: multi/channels.cu.
+// Read next: single/direct_any.cu.
 // Run: alexconv run --rungs direct-half --layers 2
 //
 // Parent: direct.  Each of its many accesses to global memory moves half the bytes; there are as many as before,

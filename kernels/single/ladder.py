@@ -1,9 +1,14 @@
 """The single-kernel rungs of the AlexNet study: direct convolution, one block per output plane."""
 
+from math import ceil
+
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import Launch, Rung
+from alexconv.kernels.rung import BATCH, Dims, Launch, Rung
+from alexconv.shapes import FEATURES
+
+OUTPUT_THREADS = 256  # of a block whose threads have outputs of the batch
 
 
 def filter_bytes(p: Problem) -> int:
@@ -15,6 +20,16 @@ def filter_and_sums_bytes(p: Problem) -> int:
     """Shared memory for a filter and an accumulator per thread."""
     x, y, _ = plane_block(p)
     return filter_bytes(p) + x * y * FLOAT
+
+
+def outputs_grid(p: Problem) -> Dims:
+    """A thread for each output of the batch."""
+    return ceil(p.N * p.conv.M * p.conv.E * p.conv.F / OUTPUT_THREADS), 1, 1
+
+
+def outputs_block(p: Problem) -> Dims:
+    """A block of them."""
+    return OUTPUT_THREADS, 1, 1
 
 
 SINGLE_RUNGS: tuple[Rung, ...] = (
@@ -85,5 +100,28 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         precision="half",
         dtype="float16",
         refuses=outside_plane_block(),
+    ),
+    Rung(
+        "direct-any",
+        alias="any",
+        idea="one thread per output of any layer: padding, strides, dilation, groups, bias and ReLU",
+        family="single",
+        parent="direct-register",
+        file="single/direct_any.cu",
+        launches=(Launch("direct_any", ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
+        takes=tuple(FEATURES),
+    ),
+    Rung(
+        "direct-any-half",
+        alias="any-half",
+        idea="any layer in fp16 with fp32 accumulators, NHWC",
+        family="single",
+        parent="direct-any",
+        file="single/direct_any_half.cu",
+        launches=(Launch("direct_any_half", ("x", "w", "y", BATCH), outputs_grid, outputs_block, stores=True),),
+        precision="fp16",
+        dtype="float16",
+        layout="nhwc",
+        takes=tuple(FEATURES),
     ),
 )

@@ -1,0 +1,44 @@
+// direct-any-half: the same in fp16, with the channels innermost and accumulators in fp32.
+//
+// Technique: direct convolution in NHWC, fp16 with fp32 accumulation; padding, stride pairs, dilation, groups, bias and
+// ReLU.
+// Read next: multi/channels.cu.
+// Run: alexconv run --rungs direct-any-half --layers 2
+//
+// Parent: direct-any.  Neighbouring threads have neighbouring filters of a pixel, so outputs are stored side by side,
+// and where each filter has a channel of its own (depthwise) inputs are read so too.
+//
+// A block computes THREADS outputs that follow each other in y, a thread one of them.
+#include <cuda_fp16.h>
+
+#include "../common/bias.cuh"
+#include "../common/padding.cuh"
+
+constexpr int THREADS = 256;
+constexpr int GROUP_C = C / GROUPS, GROUP_M = M / GROUPS;  // channels and filters of a group
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    direct_any_half(const __half* __restrict__ x,  // [N][H][W][C]
+                    const __half* __restrict__ w,  // [M][GROUP_C][R][S]
+                    __half* __restrict__ y,        // [N][E][F][M]
+                    long long N BIAS_PARAMETER(__half))  // [M]
+{
+    const long long output = (long long)blockIdx.x * THREADS + threadIdx.x;
+    if (output >= N * M * E * F) return;
+    const int m = output % M, f = output / M % F, e = output / ((long long)M * F) % E;
+    const long long n = output / ((long long)M * E * F);
+    x += (size_t)n * H * W * C + m / GROUP_M * GROUP_C;
+    w += (size_t)m * GROUP_C * R * S;
+    float sum = 0;
+    for (int r = 0; r < R; ++r)
+        for (int s = 0; s < S; ++s) {
+            const int row = e * U + r * DILATION_ROWS, column = f * V + s * DILATION_COLUMNS;
+            if (!in_plane(row, column)) continue;
+            const __half* const pixel = x + ((size_t)(row - TOP) * W + column - LEFT) * C;
+            for (int c = 0; c < GROUP_C; ++c) sum += __half2float(pixel[c]) * __half2float(w[(c * R + r) * S + s]);
+        }
+    y[output] = __float2half_rn(with_bias_and_relu<__half>(sum, BIAS, m));
+}
+
+ASSERT_BLOCK(DIRECT_ANY_HALF, THREADS, 1);
+ASSERT_GRID(DIRECT_ANY_HALF, (M * E * F + THREADS - 1) / THREADS, 1, 1);
