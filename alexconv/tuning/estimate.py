@@ -1,0 +1,219 @@
+"""How long a rung takes on a GPU, roughly: what ``auto`` goes by for layers that nobody has timed.
+
+A launch lasts as long as its slowest multiprocessor: waves of tiles, each bound by products or by bytes from the L2
+cache, or the bytes of DRAM that all move together.  A rung takes the sum over its launches and what it costs to start
+them.  The rates were fitted to an H200's times of AlexNet's layers (``tests/tuning/test_estimate.py`` holds them
+against the records); for other GPUs the order counts, not the time.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil, inf, sqrt
+
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.problem import Device, Problem
+from alexconv.kernels.rung import Rung
+from alexconv.kernels.wgmma.ladder import (
+    FILTER_TILES,
+    PIXEL_TILES,
+    ROW_BYTES,
+    STAGE_TAPS,
+    Gathers,
+    as_it_lies,
+    runs,
+    side,
+    where_it_pays,
+)
+from alexconv.kernels.wgmma.ladder_winograd import depth, points, tiles_across
+from alexconv.shapes import Conv
+
+CLOCK = 1.6e3  # cycles in a microsecond, under load
+DRAM, CACHE = 3.4e6, 5.5e6  # bytes in a microsecond: of DRAM; where a launch's arrays stay in the L2 cache
+FIRST_LAUNCH, NEXT_LAUNCH = 2.0, 1.2  # microseconds that a launch costs in a graph
+MMA_K = 16  # taps of a wgmma
+WGMMA = 2048 * 0.86  # multiply-adds in a cycle of a multiprocessor, of those that tensor cores could do at most
+FROM_CACHE = 46.0  # bytes in a cycle that a multiprocessor gets from the L2 cache
+TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
+USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
+CUDA_CORES = 105.0  # multiply-adds in a cycle of a multiprocessor, of igemm
+IGEMM_TILE = 128 * 64  # outputs of its block
+DIRECT = 8.0  # the same of direct-any
+BLOCKED = 1.5  # how much longer it takes to write planes of squares
+STREAM_K = 15.0  # microseconds of short blocks and tails, whatever the layer
+BLOCK, SPLIT = 5.0, 1.5  # microseconds of an mma block besides its taps; of the sums of several
+
+
+def moved(p: Problem, nbytes: float) -> float:
+    """Microseconds for bytes that all multiprocessors move."""
+    return nbytes / (CACHE if nbytes < p.device.l2_bytes else DRAM)
+
+
+def inputs(p: Problem) -> int:
+    """Values of the batch's input."""
+    return p.N * p.conv.C * p.conv.H * p.conv.W
+
+
+def outputs(p: Problem) -> int:
+    """Values of the batch's output."""
+    return p.N * p.conv.M * p.conv.E * p.conv.F
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A wgmma rung of persistent tiles: terms of an operand, products of them, bytes of a value of x and y.
+
+    Where ``prepares``, its input is brought into planes before.
+    """
+
+    gathers: Gathers
+    terms: int = 1
+    products: int = 1
+    value: int = 4
+    prepares: bool = True
+
+    def __call__(self, p: Problem) -> float:
+        """Microseconds of all launches."""
+        conv = p.conv
+        count, taps = runs(conv, self.gathers)
+        pixels, filters = p["TILE_PIXELS"], p["TILE_FILTERS"]
+        stage_bytes = (pixels + filters) * ROW_BYTES * self.terms
+        full, rest = divmod(taps, STAGE_TAPS)
+        loads = ceil(taps / STAGE_TAPS) * stage_bytes / FROM_CACHE
+        steps = full * (STAGE_TAPS // MMA_K) + ceil(rest / MMA_K)
+        products = steps * MMA_K * pixels * filters * self.products / WGMMA
+        tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
+        waves = ceil(tiles / p.device.multiprocessors)
+        product = waves * (count * max(loads, products) / CLOCK + TILE)
+        written = outputs(p) * self.value
+        before = inputs(p) * (self.value + 2 * self.terms) if self.prepares else 0
+        before *= BLOCKED if side(conv, self.gathers) > 1 else 1
+        return max(product, moved(p, written + inputs(p) * 2 * self.terms)) + moved(p, before)
+
+
+@dataclass(frozen=True)
+class Warps:
+    """An mma rung: microseconds that a block takes for a tap, and multiply-adds in a cycle of a full multiprocessor."""
+
+    tap: float
+    full: float
+
+    def __call__(self, p: Problem) -> float:
+        """Microseconds of its launch."""
+        conv = p.conv
+        pixels, filters = p["TILE_PIXELS"], p["TILE_FILTERS"]
+        k_tiles = ceil(conv.C / p["CHANNELS"])
+        splits = min(p["SPLITS"], k_tiles)
+        blocks = p.N * ceil(conv.E * conv.F / pixels) * ceil(conv.M / filters) * splits
+        taps = ceil(k_tiles / splits) * p["CHANNELS"] * conv.R * conv.S
+        waves = ceil(blocks / p.device.multiprocessors)
+        # Inputs are copied once for all taps that use them; with a stride fewer do.
+        reuse = sqrt(min(conv.R * conv.S, MOST_REUSE) / USUAL_REUSE) if conv.strides == (1, 1) else STRIDED
+        full = waves * pixels * filters * taps / (self.full * reuse) / CLOCK
+        return max(BLOCK + taps * self.tap, full) + (SPLIT if splits > 1 else 0)
+
+
+def winograd(p: Problem) -> float:
+    """Microseconds of wgmma-winograd: stream-K leaves no wave unfilled; values and sums pass through memory."""
+    conv = p.conv
+    rows = p.N * tiles_across(p) * conv.E
+    taps = conv.R * depth(conv)
+    products = 3 * points(p) * rows * ceil(conv.M / p["TILE_FILTERS"]) * p["TILE_FILTERS"] * taps
+    product = products / WGMMA / p.device.multiprocessors / CLOCK
+    values = points(p) * p.N * tiles_across(p) * conv.padded[0] * depth(conv)
+    sums = 4 * points(p) * rows * conv.M
+    passes = 4 * inputs(p) + 4 * values + sums + 4 * outputs(p)
+    return max(product, moved(p, 4 * values + sums)) + STREAM_K + moved(p, passes)
+
+
+def resident(p: Problem) -> float:
+    """Microseconds of wgmma-split-resident."""
+    conv = p.conv
+    count, taps = runs(conv)
+    tiles = ceil(p.N * conv.E * conv.F * 1.05 / 64)
+    products = 3 * count * ceil(taps / MMA_K) * MMA_K * 64 * p["TILE_FILTERS"] / WGMMA
+    product = ceil(tiles / p.device.multiprocessors) * (products / CLOCK + TILE / 8) + TILE
+    return max(product, moved(p, 4 * outputs(p))) + moved(p, 8 * inputs(p))
+
+
+def windows(value: int) -> Callable[[Problem], float]:
+    """Microseconds of the rungs that work from windows."""
+
+    def found(p: Problem) -> float:
+        conv = p.conv
+        count, taps = runs(conv)
+        tiles = ceil(p.N * conv.E * conv.F * 1.05 / (p["TILE_PIXELS"] / 2))
+        products = count * ceil(taps / MMA_K) * MMA_K * p["TILE_PIXELS"] / 2 * p["TILE_FILTERS"] / WGMMA
+        product = ceil(tiles / p.device.multiprocessors) * (products / CLOCK + TILE / 8) + TILE
+        return max(product, moved(p, value * outputs(p))) + moved(p, (value + 2) * inputs(p))
+
+    return found
+
+
+def on_cuda_cores(rate: float, *, streams: bool = False) -> Callable[[Problem], float]:
+    """Microseconds of rungs that multiply without tensor cores."""
+
+    def found(p: Problem) -> float:
+        busy = p.device.multiprocessors if streams else min(p.device.multiprocessors, ceil(outputs(p) / IGEMM_TILE))
+        products = p.conv.macs(p.N) / (rate * busy * CLOCK)
+        return max(products, moved(p, 4 * (inputs(p) + outputs(p)))) + (STREAM_K if streams else 2 * TILE)
+            STREAM_K if streams else 2 * TILE
+        )
+
+    return found
+
+
+def one_by_one(p: Problem) -> float:
+    """Microseconds of direct-any, whose threads have one output each."""
+    products = p.conv.macs(p.N) / (DIRECT * p.device.multiprocessors * CLOCK)
+    return max(products, moved(p, 4 * (inputs(p) + outputs(p))))
+
+
+KINDS: Mapping[str, Callable[[Problem], float]] = {
+    "wgmma-half": Tiled(as_it_lies, value=2, prepares=False),
+    "wgmma-half-blocked": Tiled(where_it_pays, value=2),
+    "wgmma-scaled": Tiled(where_it_pays),
+    "wgmma-split": Tiled(where_it_pays, terms=2, products=3),
+    "wgmma-window-half": windows(2),
+    "wgmma-window-scaled": windows(4),
+    "wgmma-split-resident": resident,
+    "wgmma-winograd": winograd,
+    "mma-half": Warps(0.0040, 230),
+    "mma-tf32": Warps(0.0055, 150),
+    "mma-scaled": Warps(0.0055, 110),
+    "mma-split": Warps(0.0060, 76),
+    "igemm": on_cuda_cores(CUDA_CORES * 0.9),
+    "igemm-async": on_cuda_cores(CUDA_CORES),
+    "igemm-stream-k": on_cuda_cores(CUDA_CORES * 0.9, streams=True),
+    "direct-any": one_by_one,
+    "direct-any-half": one_by_one,
+}
+
+
+def estimate(bound: BoundRung, N: int) -> float:
+    """Microseconds for N images, without the preparation of filters; infinite for a rung that is not known here."""
+    kind = KINDS.get(bound.rung.name)
+    if kind is None:
+        return inf
+    launches = len(bound.rung.launches) * len(bound.micro_batches(N))
+    return kind(bound.problem(N)) + FIRST_LAUNCH + NEXT_LAUNCH * (launches - 1)
+
+
+def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[BoundRung]:
+    """The rung with its usual constants, then with other sizes of tiles where it has some for every batch."""
+    usual = BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
+    yield usual
+    if isinstance(KINDS.get(rung.name), Tiled):
+        for pixels in PIXEL_TILES:
+            for filters in FILTER_TILES:
+                sizes = {"TILE_PIXELS": pixels, "TILE_FILTERS": filters}
+                fewest = BoundRung(rung, conv, rung.resolve(conv, {**sizes, "STAGES": 2}, N, device), device)
+                if fewest.refusal():
+                    continue
+                stages = (fewest.having({"STAGES": number}) for number in (8, 7, 6, 5, 4, 3, 2))
+                yield next(each for each in stages if not each.refusal())
+
+
+def best(rung: Rung, conv: Conv, N: int, device: Device) -> tuple[float, BoundRung] | None:
+    """The candidate with the least estimate; None where the rung refuses the layer."""
+    taken = [each for each in candidates(rung, conv, N, device) if not each.refusal()]
+    return min(((estimate(each, N), each) for each in taken), key=lambda found: found[0], default=None)

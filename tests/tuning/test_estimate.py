@@ -1,0 +1,64 @@
+"""The estimates that ``auto`` goes by, held against measured times."""
+
+from collections import defaultdict
+from math import exp, inf, log
+from pathlib import Path
+from statistics import mean, median
+
+import pytest
+
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import H200, Problem
+from alexconv.records.store import read
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.tuning.estimate import KINDS, best, candidates, estimate
+
+RESULTS = Path(__file__).resolve().parent.parent.parent / "results"
+
+
+def measured(*files: str) -> dict[tuple[str, int, int, str], list[tuple[float, float]]]:
+    """Estimates and medians of rungs' times, in microseconds, by workload, layer, N and precision."""
+    found = defaultdict(list)
+    for record in read([RESULTS / name for name in files]).points:
+        point = record["point"]
+        if record["status"] != "ok" or "peer" in record or point["rung"] not in KINDS:
+            continue
+        bound = BoundRung(RUNGS[point["rung"]], WORKLOADS[point["workload"]].layer(point["layer"]), point["constants"])
+        which = point["workload"], point["layer"], point["N"], bound.rung.precision.removesuffix("-tile")
+        found[which].append((estimate(bound, point["N"]), 1e3 * median(record["samples"]["kernel"])))
+    return found
+
+
+def test_the_least_estimate_is_nearly_the_least_time():
+    lost = {}
+    for which, times in measured("h200-frontier.jsonl").items():
+        lost[which] = min(times)[1] / min(time for _, time in times)
+    assert len(lost) == 30
+    assert max(lost.values()) < 1.4, max(lost, key=lost.__getitem__)
+    assert exp(mean(map(log, lost.values()))) < 1.05
+
+
+def test_every_rung_that_networks_layers_need_has_an_estimate():
+    assert {rung.name for rung in LADDER if rung.takes} <= set(KINDS)
+    conv = Conv(C=8, H=9, W=9, M=8, R=3, S=3)
+    unknown = RUNGS["direct"]
+    assert estimate(BoundRung(unknown, conv, unknown.resolve(conv, {})), 1) == inf
+
+
+@pytest.mark.parametrize("rung", [RUNGS[name] for name in KINDS], ids=lambda rung: rung.name)
+def test_candidates_are_taken_and_more_images_take_longer(rung):
+    layers = (*WORKLOADS["alexnet"].layers, *WORKLOADS["resnet50"].layers)
+    taken = [conv for conv in layers if not rung.refuses(Problem(conv, 1, rung.resolve(conv, {})))]
+    for conv in (taken[0], taken[-1]):
+        assert all(0 < estimate(bound, 8) < inf for bound in candidates(rung, conv, 8, H200) if not bound.refusal())
+        few, many = (best(rung, conv, N, H200) for N in (1, 512))
+        assert few and many and few[0] < many[0]
+
+
+def test_few_outputs_get_small_tiles():
+    conv = WORKLOADS["resnet50"].layer(23)
+    few, many = (best(RUNGS["wgmma-half"], conv, N, H200) for N in (1, 512))
+    assert few and many
+    tiles = [bound.constants["TILE_PIXELS"] * bound.constants["TILE_FILTERS"] for _, bound in (few, many)]
+    assert tiles[0] < tiles[1]
