@@ -156,8 +156,6 @@ def on_cuda_cores(rate: float, *, streams: bool = False) -> Callable[[Problem], 
         busy = p.device.multiprocessors if streams else min(p.device.multiprocessors, ceil(outputs(p) / IGEMM_TILE))
         products = p.conv.macs(p.N) / (rate * busy * CLOCK)
         return max(products, moved(p, 4 * (inputs(p) + outputs(p)))) + (STREAM_K if streams else 2 * TILE)
-            STREAM_K if streams else 2 * TILE
-        )
 
     return found
 
