@@ -4,6 +4,7 @@ Records made before kernels were moved and renamed have keys of the code at comm
 that code still gives, what ran then is compared with what would run now.  Where machine code, resources, launches,
 arrays and tolerance are the same, the point gets its key of today, in a header of type ``keys`` that is appended to its
 file; the rest of the file stays as it is.  nvcc has to be the one that the records name; no GPU is needed.
+With ``--before COMMIT`` the keys are those of that commit's code, which has a rekey.py of its own.
 
 The table counts, for each file, the points that are carried over, those that were stale before or made later, and those
 that would run something else now, by what differs first.
@@ -85,30 +86,43 @@ class RecordedPeers(TorchRunner):
 
 
 def records_of(path: Path) -> list[Record]:
-    """The points of a file as they stand there, with ``device`` and ``command`` in the headers' place."""
+    """The points of a file as they stand there, with ``device`` and ``command`` in the headers' place.
+
+    ``known`` is the key that the last header of keys gives the point, or its own.
+    """
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     headers = {line["key"]: line for line in lines if line["type"] != "point"}
     devices = {
-        key: {name: value for name, value in header.items() if name not in ("schema", "type", "key")}
+        key: {name: value for name, value in header.items() if name not in ("schema", "type", "key", "sum")}
         for key, header in headers.items()
     }
+    keys = known_keys(lines)
     return [
-        line | {"device": devices[line["device"]], "command": headers[line["run"]]["command"]}
+        line
+        | {"device": devices[line["device"]], "command": headers[line["run"]]["command"]}
+        | {"known": keys.get(line_name(line), line["key"])}
         for line in lines
         if line["type"] == "point" and complete(line)
     ]
 
 
-def ask_before(records: Sequence[Record], tree: Path) -> list[Record]:
-    """What the code before says about each record, as keys_before.py gives it."""
-    archive = subprocess.run(["git", "archive", BEFORE], cwd=SCRIPTS.parent, capture_output=True, check=True).stdout
+def known_keys(lines: Sequence[Record]) -> dict[str, str]:
+    """The keys that the last header of keys gives to lines of points, by their names."""
+    headers = [line[KEYS] for line in lines if line["type"] == KEYS]
+    return dict(headers[-1]) if headers else {}
+
+
+def ask_before(records: Sequence[Record], tree: Path, commit: str = BEFORE) -> list[Record]:
+    """What the code of a commit says about each record, as keys_before.py or keys_of_tree.py gives it."""
+    archive = subprocess.run(["git", "archive", commit], cwd=SCRIPTS.parent, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as files:
         files.extractall(tree, filter="data")
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tree)!r}); exec(open(sys.argv[1]).read())"]
+    paths = [str(tree), str(tree / "scripts")]
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {paths!r}; exec(open(sys.argv[1]).read())"]
     asked = [
         {name: value for name, value in record.items() if name not in ("samples", "timeline")} for record in records
     ]
-    script = str(SCRIPTS / "keys_before.py")
+    script = str(SCRIPTS / ("keys_before.py" if commit == BEFORE else "keys_of_tree.py"))
     done = subprocess.run([*command, script], input=json.dumps(asked), capture_output=True, text=True, check=True)
     answers: list[Record] = json.loads(done.stdout)
     return answers
@@ -224,19 +238,19 @@ class Comparison:
         return {name: None if same else "other machine code"}
 
 
-def rekey(paths: Iterable[Path], *, write: bool) -> dict[Path, Counter[tuple[str, str]]]:
+def rekey(paths: Iterable[Path], *, write: bool, commit: str = BEFORE) -> dict[Path, Counter[tuple[str, str]]]:
     """Carries the points of files over; returns for each file how many points of a rung came to what."""
     found = {path: records_of(path) for path in paths}
     outcomes: dict[Path, Counter[tuple[str, str]]] = {path: Counter() for path in found}
     keys: dict[Path, dict[str, str]] = {path: {} for path in found}
     comparison, waiting = Comparison(), []
     with TemporaryDirectory() as folder:
-        answers = ask_before([record for records in found.values() for record in records], Path(folder))
+        answers = ask_before([record for records in found.values() for record in records], Path(folder), commit)
         asked = [(path, record) for path, records in found.items() for record in records]
         for (path, record), before in zip(asked, answers, strict=True):
             present, needed = in_present_names(record), []
             try:
-                if record["key"] != before["key"]:
+                if before["key"] not in (record["key"], record["known"]):
                     raise Changed(STALE)
                 gpu = RecordedGpu(record["device"])
                 if present["status"] == "skipped":
@@ -261,7 +275,9 @@ def rekey(paths: Iterable[Path], *, write: bool) -> dict[Path, Counter[tuple[str
     if write:
         for path in found:
             if keys[path]:
-                RecordFile(path).header(KEYS, {"before": BEFORE, "now": git_facts().get("commit"), KEYS: keys[path]})
+                lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+                named = known_keys(lines) | keys[path]
+                RecordFile(path).header(KEYS, {"before": commit, "now": git_facts().get("commit"), KEYS: named})
     return outcomes
 
 
@@ -278,8 +294,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="give records the keys of today where their kernels are the same")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
     parser.add_argument("--dry-run", action="store_true", help="only print the table")
+    parser.add_argument("--before", default=BEFORE, metavar="COMMIT", help="whose keys the records have")
     options = parser.parse_args(arguments)
-    outcomes = rekey(options.files, write=not options.dry_run)
+    outcomes = rekey(options.files, write=not options.dry_run, commit=options.before)
     for path, counts in outcomes.items():
         by_outcome: Counter[str] = Counter()
         for (outcome, _), count in counts.items():
