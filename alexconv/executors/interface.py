@@ -152,14 +152,13 @@ def open_rung(
 ) -> Iterator[OpenedRung]:
     """A planned rung, compiled and opened on ``x [N][C][H][W]``, ``w [M][C][R][S]`` and ``bias [M]``; then closed.
 
-    They may be of any type; a layer without a bias has none.  Raises CompileError, MissingTool
-    and OutOfMemory.
+    They may be of any type; a layer without a bias has none.  Raises CompileError, MissingTool and OutOfMemory.
     """
     rung = plan.bound.rung
     program = executor.load(plan.bound)
     inputs = from_study(x.astype(rung.dtype, copy=False), rung.layout)
-    added = None if bias is None else bias.astype(rung.dtype, copy=False)
-    buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer, added)
+    added = () if bias is None else (bias.astype(rung.dtype, copy=False),)
+    buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer, *added)
     try:
         yield OpenedRung(rung, program, buffers)
     finally:
