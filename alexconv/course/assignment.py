@@ -133,7 +133,7 @@ def hidden_shapes(generator: random.Random) -> tuple[Shape, ...]:
     K = generator.choice((3, 5, 7))
     one_pixel = size(2, 5)
     return tuple(
-        Shape(Conv(**dict(zip(LETTERS, sizes, strict=True))), images)
+        Shape(Conv(**dict[str, Any](zip(LETTERS, sizes, strict=True))), images)
         for *sizes, images in (
             (1, size(17, 29), size(17, 29), size(3, 9), K, K, 1, 2),
             (size(2, 7), size(13, 24), size(25, 40), 2 * size(5, 12) + 1, 5, 5, 1, 3),
@@ -226,7 +226,7 @@ def shape(sizes: Mapping[str, int]) -> Shape:
         raise ValueError(f"a shape has the whole numbers {', '.join((*LETTERS, 'N'))}, not {dict(sizes)}")
     if sizes["R"] != sizes["S"] or sizes["N"] < 1:
         raise ValueError(f"a shape has R equal to S, and N from 1, not {dict(sizes)}")
-    return Shape(Conv(**{letter: sizes[letter] for letter in LETTERS}), sizes["N"])
+    return Shape(Conv(**dict[str, Any]((letter, sizes[letter]) for letter in LETTERS)), sizes["N"])
 
 
 def fault_of(assignment: Assignment) -> str | None:

@@ -85,7 +85,7 @@ class Tiled:
         waves = ceil(tiles / p.device.multiprocessors)
         product = waves * (count * max(loads, products) / CLOCK + TILE)
         written = outputs(p) * self.value
-        before = inputs(p) * (self.value + 2 * self.terms) if self.prepares else 0
+        before = float(inputs(p) * (self.value + 2 * self.terms)) if self.prepares else 0.0
         before *= BLOCKED if side(conv, self.gathers) > 1 else 1
         return max(product, moved(p, written + inputs(p) * 2 * self.terms)) + moved(p, before)
 
