@@ -41,6 +41,7 @@ DIRECT = 8.0  # the same of direct-any
 BLOCKED = 1.5  # how much longer it takes to write planes of squares
 STREAM_K = 15.0  # microseconds of short blocks and tails, whatever the layer
 BLOCK, SPLIT = 5.0, 1.5  # microseconds of an mma block besides its taps; of the sums of several
+SECOND = 0.7  # how much longer two waves of its blocks take than one: they overlap
 
 
 def moved(p: Problem, nbytes: float) -> float:
@@ -109,7 +110,8 @@ class Warps:
         # Inputs are copied once for all taps that use them; with a stride fewer do.
         reuse = sqrt(min(conv.R * conv.S, MOST_REUSE) / USUAL_REUSE) if conv.strides == (1, 1) else STRIDED
         full = waves * pixels * filters * taps / (self.full * reuse) / CLOCK
-        return max(BLOCK + taps * self.tap, full) + (SPLIT if splits > 1 else 0)
+        alone = (BLOCK + taps * self.tap) * (1 + (SECOND if waves > 1 else 0))
+        return max(alone, full) + (SPLIT if splits > 1 else 0)
 
 
 def winograd(p: Problem) -> float:

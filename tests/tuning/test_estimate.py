@@ -39,6 +39,16 @@ def test_the_least_estimate_is_nearly_the_least_time():
     assert exp(mean(map(log, lost.values()))) < 1.05
 
 
+def test_layers_that_no_estimate_was_fitted_to_were_foreseen():
+    times = measured("networks/h200.jsonl")
+    ratios = [estimated / time for each in times.values() for estimated, time in each]
+    assert len(ratios) > 50
+    assert 0.8 < median(ratios) < 1.1
+    lost = [min(each)[1] / min(time for _, time in each) for each in times.values()]
+    assert max(lost) < 1.3
+    assert exp(mean(map(log, lost))) < 1.03
+
+
 def test_every_rung_that_networks_layers_need_has_an_estimate():
     assert {rung.name for rung in LADDER if rung.takes} <= set(KINDS)
     conv = Conv(C=8, H=9, W=9, M=8, R=3, S=3)
