@@ -42,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.library.arrays import (
     ALIGNMENT,
@@ -67,6 +68,7 @@ from alexconv.messages import print_to_stderr
 from alexconv.planning.checks import PRECISIONS
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
+from alexconv.tuning.estimate import estimate, padding_it
 
 IN_BACKGROUND = True  # whether a shape's first calls go on while its rung compiles
 KEPT_FILTERS = 16  # forms in which a Conv2d keeps its filters: one for each shape and rung
@@ -573,8 +575,8 @@ class Route:
 def route_of(device: Gpu, call: Call) -> Route:
     """What the device computes for a call.
 
-    A rung that takes the whole layer, unless one that is as fast as any takes only its products, over a plane with its
-    padding in memory.
+    A rung that takes the whole layer, unless one that takes only its products, over a plane with its padding in memory,
+    is estimated to be faster even with the copy.
     """
     precision, plain = call.terms.precision, replace(call.conv.with_border(), bias=False, relu=False)
     convs = [call.conv] if plain == call.conv else [call.conv, plain]
@@ -583,17 +585,18 @@ def route_of(device: Gpu, call: Call) -> Route:
     found = [(choice, conv) for choice, conv in zip(choices, convs, strict=True) if choice]
     if not found:
         return Route(None)
-    choice, conv = min(found, key=lambda each: rank(device, each[0], plain, call.N))
+    choice, conv = min(found, key=lambda each: expected(device, *each, call))
     x_in_place = conv.padding == call.conv.padding and in_place(call.x, choice.rung.layout)
     y_in_place = in_place(call.y, choice.rung.layout)
     key = WorkspaceKey(choice.rung.name, tuple(choice.constants.items()), conv, call.N, x_in_place, y_in_place)
     return Route(key, finish=(conv.bias, conv.relu) != (call.conv.bias, call.conv.relu))
 
 
-def rank(device: Gpu, choice: auto.Choice, conv: Conv, N: int) -> int:
-    """How far down a choice is in what ``auto`` prefers for a layer; what was measured is in front."""
-    names = auto.preferences(device.executor, conv, N, choice.rung.precision)
-    return -1 if choice.measured else names.index(choice.rung.name) if choice.rung.name in names else len(names)
+def expected(device: Gpu, choice: auto.Choice, conv: Conv, call: Call) -> tuple[bool, float]:
+    """What orders choices: those that were measured are in front, then estimated microseconds with those of a copy."""
+    on = device.executor.device
+    copied = padding_it(call.conv, call.N, on) if conv.padding != call.conv.padding else 0.0
+    return not choice.measured, copied + estimate(BoundRung(choice.rung, conv, choice.constants, on), call.N)
 
 
 _devices: dict[int, Gpu] = {}

@@ -198,6 +198,12 @@ def estimate(bound: BoundRung, N: int) -> float:
     return kind(bound.problem(N)) + FIRST_LAUNCH + NEXT_LAUNCH * (launches - 1)
 
 
+def padding_it(conv: Conv, N: int, device: Device) -> float:
+    """Microseconds of a copy of N images into planes that have their padding in memory."""
+    p = Problem(conv.with_border(), N, {}, device)
+    return moved(p, 8 * inputs(p)) + FIRST_LAUNCH
+
+
 def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[BoundRung]:
     """The rung with its usual constants, then with other sizes of tiles where it has some for every batch."""
     usual = BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
