@@ -585,7 +585,7 @@ def route_of(device: Gpu, call: Call) -> Route:
     found = [(choice, conv) for choice, conv in zip(choices, convs, strict=True) if choice]
     if not found:
         return Route(None)
-    choice, conv = min(found, key=lambda each: expected(device, *each, call))
+    choice, conv = min(found, key=lambda each: expected(device, each[0], each[1], call))
     x_in_place = conv.padding == call.conv.padding and in_place(call.x, choice.rung.layout)
     y_in_place = in_place(call.y, choice.rung.layout)
     key = WorkspaceKey(choice.rung.name, tuple(choice.constants.items()), conv, call.N, x_in_place, y_in_place)
