@@ -77,7 +77,8 @@ onload = () => {
       if (rule.media && rule.media.mediaText === "print") rule.media.mediaText = "all";
   if (%(event)s) view.dispatchEvent(new Event("beforeprint"));
   const seen = (block, what) => [...block.querySelectorAll(what)].some(each => each.checkVisibility());
-  const articles = [...page.querySelectorAll("article")], details = [...page.querySelectorAll("header details")];
+  const articles = [...page.querySelectorAll("article")];
+  const details = [...page.querySelectorAll("header details, footer details")];
   const pointers = articles.filter(each => seen(each, ".paper"));
   const bare = articles.filter(each => !seen(each, "tbody tr") && !pointers.includes(each));
   const closed = details.filter(each => !seen(each, "summary") || !seen(each, "dd"));
