@@ -90,16 +90,18 @@ def test_a_rung_that_takes_padding_bias_and_relu_is_alone(machine):
     assert launch.entry == "mma_split" and {X, y.address} <= set(launch.words)
 
 
-def test_for_one_that_does_not_padding_is_copied_and_bias_and_relu_finish(machine):
-    x, rung = Tensor((128, 256, 13, 13), X), RUNGS["wgmma-split"]
-    if "padding" in rung.takes:
-        pytest.skip("it takes padding by now")
-    layer = layer_of(LARGE, padding=1, bias=Tensor((384,), 5 << 40), activation="relu")
+def test_for_one_that_does_not_padding_is_copied_and_bias_and_relu_finish(machine, cache):
+    rung, plain = RUNGS["igemm-async"], Conv(256, 15, 15, 384, 3, 3)
+    assert not rung.takes
+    best = tuning_cache.Best(rung.name, rung.resolve(plain, {}, 1), 0.001)
+    tuning_cache.keep_best(machine.gpu.executor, plain, 1, best, print)
+    layer = layer_of(SMALL, padding=1, bias=Tensor((384,), 5 << 40), activation="relu")
+    x = Tensor((1, 256, 13, 13), X)
     layer(x), machine.launched()
     y = layer(x)
-    copy, prepare, *_, finish = machine.launched()
-    assert (copy.entry, prepare.entry, finish.entry) == ("copy_elements", "prepare_input", "finish")
-    assert copy.words[0] == X and copy.words[1] == prepare.words[0]
+    copy, multiply, finish = machine.launched()
+    assert (copy.entry, multiply.entry, finish.entry) == ("copy_elements", "igemm_async", "finish")
+    assert copy.words[0] == X and copy.words[1] == multiply.words[0]
     assert finish.words[1] == y.address and finish.words[0] in machine.bindings.allocated
 
 
