@@ -18,7 +18,7 @@ channels_last.
 
 Precisions are the error classes of ``alexconv.planning.checks``: fp32 and tf32 take float32; fp16 and half take
 float16.  Rungs of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.
-The rung is that of ``alexconv.tuning.auto``.  What none takes, as groups, a GPU computes by a kernel whose shape is an
+The rung is that of ``alexconv.tuning.auto``.  What none takes, a GPU computes by a kernel whose shape is an
 argument (``generic.cu``).  It also computes the first calls of a shape while its rung compiles in the background: those
 are as exact as the class promises, but rounded in another order.
 
