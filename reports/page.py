@@ -33,6 +33,7 @@ from alexconv.reports.style import RC, save_png, settle, svg_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE, MARKDOWN, TABLES, FIGURES = "index.html", "report.md", "tables", "figures"
+BOOK = "book/index.html"
 FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others can be opened
 MOST_OPEN_ROWS, MOST_COLUMNS = 45, 24  # of a table that is open from the start
 MOST_WORKERS = 4  # each starts Python and matplotlib anew, which more of them would not win back
@@ -97,7 +98,7 @@ def write(report: Report, folder: Path) -> Path:
             (folder / TABLES / f"{table.key}.csv").write_text(csv_text(table))
         drawings = draw_all(list(report.plots()), folder / FIGURES)
         (folder / MARKDOWN).write_text(markdown(report))
-        (folder / PAGE).write_text(html(report, drawings))
+        (folder / PAGE).write_text(html(report, drawings, BOOK if (folder / BOOK).is_file() else None))
     except OSError as error:
         raise UsageError(f"cannot write the report into {folder}: {error.strerror}") from None
     return folder / PAGE
@@ -121,8 +122,8 @@ def draw(plot: Plot, folder: Path) -> str:
     return svg
 
 
-def html(report: Report, drawings: dict[str, str]) -> str:
-    """The page: styles, script and figures inside, nothing to load."""
+def html(report: Report, drawings: dict[str, str], book: str | None = None) -> str:
+    """The page: styles, script and figures inside, nothing to load.  ``book`` is where the book's pages begin."""
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"shown": shown, "sort_key": sort_key, "cells_json": cells_json, "prose": prose}
@@ -133,7 +134,7 @@ def html(report: Report, drawings: dict[str, str]) -> str:
         "broad": broad,
     }
     environment.globals |= {"FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_COLUMNS": MOST_COLUMNS}
-    text = environment.get_template("report.html").render(report=report, drawings=drawings)
+    text = environment.get_template("report.html").render(report=report, drawings=drawings, book=book)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
 

@@ -11,6 +11,7 @@ import pytest
 from alexconv.__main__ import COMMANDS
 from alexconv.errors import UsageError
 from alexconv.reports import book
+from alexconv.reports.page import BOOK, PAGE, Report, html
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHAPTERS = book.chapters(ROOT / "results")
@@ -152,3 +153,10 @@ def test_the_site_s_links_lead_to_files():
         assert "<svg" in text or page.name == "index.html"
         for link in re.findall(r'href="([^"#]+)', text):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_report_leads_to_the_book_where_there_is_one():
+    assert f'<a href="{BOOK}">' in (ROOT / "docs" / "report" / PAGE).read_text()
+    report = Report("A title", [], [], [], timed=True)
+    assert BOOK not in html(report, {})
+    assert BOOK in html(report, {}, BOOK)
