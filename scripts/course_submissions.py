@@ -338,7 +338,8 @@ def graded(
 ) -> dict[str, object]:
     """Makes submissions, grades them in one run, and says what came of each, and what was not as expected."""
     home = folder / "hw"
-    made = replace(assignment.new("hw", "ece408-2019", None, 1.0, SEED), screen=False, limits=limits)
+    made = assignment.new("hw", "ece408-2019", None, 1.0, SEED)
+    made = replace(made, shapes=made.shapes[1:3], hazard_shapes=1, screen=False, limits=limits)
     assignment.write(made, home)
     given, secret = folder / "submissions", home / assignment.GRADER / assignment.CONFIG
     given.mkdir()
@@ -407,6 +408,7 @@ def main() -> int:
         "command": f"python scripts/course_submissions.py --count {chosen.count}",
         "machine": f"{cpu_model()}, {cores()} cores, {platform.system()} {platform.release().partition('-')[0]}",
         "sandbox": sandbox.kind(),
+        "hidden_shapes": 2,
         "submissions": len(found["rows"]),  # type: ignore[arg-type]
     }
     chosen.out.parent.mkdir(parents=True, exist_ok=True)

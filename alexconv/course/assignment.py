@@ -59,8 +59,9 @@ class TimeLimit:
 class Assignment:
     """All that a grader knows.  ``shapes`` and ``seed`` are hidden from students.
 
-    ``points`` are those of each check; ``times`` the limits of op time, on ``workload`` with ``N`` images.  ``screen``
-    says whether words that a convolution does not need are refused.
+    ``points`` are those of each check; ``times`` the limits of op time, on ``workload`` with ``N`` images.  The checks
+    for hazards take the first ``hazard_shapes`` shapes.  ``screen`` says whether words that a convolution does not need
+    are refused.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Assignment:
     times: tuple[TimeLimit, ...]
     points: Mapping[str, float] = field(default_factory=lambda: dict(POINTS))
     limits: Limits = field(default_factory=Limits)
+    hazard_shapes: int = 2
     screen: bool = True
     signature: str = SIGNATURE
 
@@ -238,6 +240,7 @@ def fault_of(assignment: Assignment) -> str | None:
     if set(assignment.points) != set(POINTS):
         return f"points are those of {', '.join(POINTS)}"
     numbers: Sequence[object] = [*assignment.points.values(), *asdict(assignment.limits).values()]
+    numbers = [*numbers, assignment.hazard_shapes]
     numbers = [*numbers, *(value for limit in assignment.times for value in (limit.ms, limit.share))]
     if not all(isinstance(number, int | float) and number >= 0 for number in numbers):
         return "points, limits and times are numbers from 0"

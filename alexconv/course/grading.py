@@ -31,7 +31,6 @@ from alexconv.shapes import Conv
 
 CHECKS = {"addresses": "asan", "races": "trace", "async": BUILD}  # kind of check: build of the host executor
 BUILDS = ("fast", *CHECKS.values())
-HAZARD_SHAPES = 2  # of the hidden ones, which the checks take
 HAZARD_IMAGES = 3  # of alexconv.checking.kinds
 MOST_LINES = 5  # of feedback for a check
 LINE_LENGTH = 300
@@ -175,7 +174,7 @@ class Grader:
 
     def _check(self, found: Grade, check: str, source: "Source", told: Sequence[Any]) -> None:
         """Points of a check for hazards; a submission that computes nothing right has none."""
-        shapes = [sizes_of(shape.conv) for shape in self.assignment.shapes[:HAZARD_SHAPES]]
+        shapes = [sizes_of(shape.conv) for shape in self.assignment.shapes[: self.assignment.hazard_shapes]]
         job = {"kind": check, "told": told, "shapes": shapes, "most": 4 * MOST_LINES}
         try:
             answer = self.answered(job, source, CHECKS[check], TABLE_BYTES)

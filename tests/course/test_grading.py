@@ -205,8 +205,6 @@ def graded(tmp_path_factory):
         pytest.skip("the system gives no user namespaces")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(submissions, "kinds", few)
-        patch.setattr(assignment, "hidden_shapes", lambda generator: MADE.shapes[1:3])
-        patch.setattr(grading, "HAZARD_SHAPES", 1)
         limits = replace(submissions.LIMITS, seconds=12.0)
         yield submissions.graded(4, tmp_path_factory.mktemp("course"), limits=limits)
 

@@ -46,6 +46,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <memory>  // which spells an attribute __noinline__, a macro below
 #include <type_traits>
 #include <utility>
 
