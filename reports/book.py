@@ -312,9 +312,9 @@ def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         for drawing, svg in files.items():
             if drawing.endswith(".svg"):
                 image = re.compile(rf'<img src="{re.escape(drawing)}" alt="([^"]*)" ?/?>')
-                body = image.sub(
-                    lambda match, svg=svg: f'<figure role="img" aria-label="{match[1]}">{svg}</figure>', body
-                )
+                if match := image.search(body):
+                    figure = f'<figure role="img" aria-label="{match[1]}">{svg}</figure>'
+                    body = body.replace(match[0], figure)
         body = re.sub(r'href="(?:README)\.md"', 'href="index.html"', body)
         body = re.sub(r'href="(\d\d-[\w-]+)\.md"', r'href="\1.html"', body)
         body = body.replace('href="../', 'href="../../')  # the pages lie one folder deeper

@@ -138,6 +138,8 @@ def run_one(folder: Path, backend: str, number: int, runs: int) -> None:
 def ran(tool: str, number: int, folder: Path, backend: str, deadline: float) -> str:
     """What running a mutant one way comes to, in a process of its own: its numbers, or the tool's first finding."""
     words = [] if tool == ALONE else ["compute-sanitizer", "--tool", tool, "--print-limit", PRINTED]
+    if tool == "memcheck":
+        words += ["--report-api-errors", "no"]
     words += [sys.executable, __file__, "--child", str(folder), "--backend", backend, "--number", str(number)]
     words += ["--runs", str(RUNS if tool == ALONE else 1)]
     limit = min(MUTANT_SECONDS[tool], deadline - monotonic())
@@ -221,12 +223,13 @@ def with_table(page: str, record: dict[str, object], found: dict[str, str]) -> s
     rows = record["rows"]
     assert isinstance(rows, list)
     bugs = [row for row in rows if row["mutant"] != NONE]
-    counts = {tool: sum(reported(row[tool]) for row in bugs) for tool in TOOLS}
-    wrong = sum(row[ALONE] not in ("right", NO_TIME) for row in bugs)
+    base = next(row for row in rows if row["mutant"] == NONE)  # what a tool says of it is no finding
+    counts = {tool: sum(reported(row[tool], base[tool]) for row in bugs) for tool in TOOLS}
+    unseen = sum(row[ALONE] == "right" for row in bugs)
     checked = sum(row["mutant"] in found for row in bugs)
     lines = [
         f"{len(bugs)} mutants with every kind of bug on {record['device']}, {record['images']} images,"
-        f" {record['sanitizer']}: a plain run goes wrong or hangs for {wrong}; `alexconv check` finds {checked}; "
+        f" {record['sanitizer']}: a plain run comes out right for {unseen}; `alexconv check` finds {checked}; "
         + ", ".join(f"{tool} {count}" for tool, count in counts.items())
         + ".",
         "",
@@ -236,7 +239,7 @@ def with_table(page: str, record: dict[str, object], found: dict[str, str]) -> s
     for row in rows:
         file, _, bug = row["mutant"].partition(": ")
         bug, _, statement = bug.partition(": ")
-        said = [short(row[tool]) for tool in TOOLS]
+        said = ["–" if row[tool] == base[tool] else short(row[tool]) for tool in TOOLS]
         report = re.sub(r".*missing: (.*) \(\w+, block.*", r"\1", found.get(row["mutant"], "")) or "–"
         what = f"{bug}: `{statement}`" if statement else NONE
         cells = (what, file if statement else "", row[ALONE], report, *said)
@@ -246,14 +249,14 @@ def with_table(page: str, record: dict[str, object], found: dict[str, str]) -> s
     return before + BEGIN + "\n".join(lines) + "\n" + END + after
 
 
-def reported(said: str) -> bool:
-    """Whether a tool has found something: it neither kept silent nor hung nor ran out of time."""
-    return bool(said) and said not in ("hangs", NO_TIME) and not said.startswith("the process ends")
+def reported(said: str, base: str) -> bool:
+    """Whether a tool has found something: more than without a bug, and not that it hung or ran out of time."""
+    return said not in ("", base, "hangs", NO_TIME) and not said.startswith("the process ends")
 
 
 def short(said: str) -> str:
     """A tool's finding in a table's cell."""
-    return said.replace("Error: ", "").replace("Warning: ", "")[:110] or "–"
+    return re.sub(r" (?:at|by|in) 0x\w+| \(hazard .*", "", re.sub(r"^(Error|Warning): ", "", said))[:110] or "–"
 
 
 def write_page() -> None:

@@ -52,9 +52,18 @@ def test_the_table_has_a_row_for_each_mutant_and_counts_findings():
     written = sanitizers.with_table(page, record, {mutants[0].name: "x; missing: a barrier (igemm, block 0, thread 1)"})
     assert written.startswith("before\n")
     assert written.endswith("after\n")
-    assert "goes wrong or hangs for 0; `alexconv check` finds 1; memcheck 0, racecheck 1, initcheck 0" in written
+    assert (
+        "a plain run comes out right for 25; `alexconv check` finds 1; memcheck 0, racecheck 1, initcheck 0" in written
+    )
     rows = [line for line in written.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == len(mutants) + 1
     assert "| a barrier |" in rows[1]
     assert "Race reported" in rows[1]
     assert rows[-1].count("no time left") == 5
+
+
+def test_the_page_shows_the_record():
+    checked = {row["name"]: row["report"] for row in json.loads(planted.RECORDS.read_text()) if "report" in row}
+    page, record = planted.PAGE.read_text(), json.loads(sanitizers.RECORDS.read_text())
+    assert sanitizers.with_table(page, record, checked) == page, "run scripts/hazard_sanitizers.py --page"
+    assert {row["mutant"] for row in record["rows"]} == {sanitizers.NONE, *(each.name for each in sanitizers.sample())}
