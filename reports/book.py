@@ -311,7 +311,7 @@ def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         body = markdown.render(text)
         for drawing, svg in files.items():
             if drawing.endswith(".svg"):
-                image = re.compile(rf'<img src="{re.escape(drawing)}" alt="([^"]*)" ?/?>')
+                image = re.compile(rf'<p><img src="{re.escape(drawing)}" alt="([^"]*)" ?/?></p>')
                 if match := image.search(body):
                     figure = f'<figure role="img" aria-label="{match[1]}">{svg}</figure>'
                     body = body.replace(match[0], figure)
