@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from compilers import needs_gcc
 
-from alexconv import accuracy, check, new, profile, run, tune
+from alexconv import accuracy, check, new, predict, profile, run, tune
 from alexconv.errors import UsageError
 from alexconv.kernels import ladder
 from alexconv.kernels.ladder import LADDER, RUNGS
@@ -214,7 +214,7 @@ def test_what_a_course_file_lacks_is_one_line(fault, tmp_path, monkeypatch):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("command", [run, profile, tune, accuracy, check, new], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("command", [run, profile, predict, tune, accuracy, check, new], ids=lambda module: module.__name__)
 def test_a_command_takes_rungs_of_ones_own(command):
     text = command.parser().format_help()
     assert "--ladder" in text
