@@ -18,6 +18,7 @@ from alexconv.records.store import read
 
 COURSE = Path(__file__).parent.parent / "sources" / "course.cu"
 COURSE_TEXT = COURSE.read_text()
+COMMANDS = [run, profile, predict, tune, accuracy, check, new]
 
 
 @pytest.fixture(autouse=True)
@@ -214,7 +215,7 @@ def test_what_a_course_file_lacks_is_one_line(fault, tmp_path, monkeypatch):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("command", [run, profile, predict, tune, accuracy, check, new], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda module: module.__name__)
 def test_a_command_takes_rungs_of_ones_own(command):
     text = command.parser().format_help()
     assert "--ladder" in text
