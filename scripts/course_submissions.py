@@ -225,6 +225,10 @@ def malicious(secret: Path, others: Path, port: int) -> Iterator[Kind]:
         NONE,
         NONE,
     )
+    nested = (
+        "char b[65536]; memset(b, 91, sizeof b); for (int i = 3; i < 64; ++i) if (write(i, b, sizeof b)) {} _exit(0);"
+    )
+    yield Kind("answers-without-end-of-brackets", on_load(nested), NONE, NONE)
     yield Kind(
         "forges-launches",
         in_launch(

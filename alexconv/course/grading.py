@@ -93,6 +93,11 @@ class Grader:
         except Failed as error:
             found.outcome = FAILED
             found.say("file", [str(error)])
+        except MissingTool:
+            raise
+        except Exception as error:  # a fault of this program's: the others are graded all the same
+            found.outcome = FAILED
+            found.say("file", [f"the grader fails on it: {line_of(f'{type(error).__name__}: {error}')}"])
         found.seconds = round(monotonic() - start, 2)
         return found
 
@@ -138,10 +143,10 @@ class Grader:
         sizes = [(sizes_of(conv), images) for conv, images in asked]
         found = self.answered({"kind": "tell", "asked": sizes}, source, "fast", TABLE_BYTES)
         said = found.get("said")
-        if not isinstance(said, list) or len(said) != len(asked):
-            raise Failed(f"{source.file}: {line_of(found.get('problem'))}")
+        if not isinstance(said, list) or len(said) != len(asked) or not all(map(_are_lines, said)):
+            raise Failed(f"{source.file}: {line_of(found.get('problem', 'its process ends without an answer'))}")
         for lines in said:
-            understood([str(line) for line in lines], Path(source.file))
+            understood(lines, Path(source.file))
         return [[*size, lines] for size, lines in zip(sizes, said, strict=True)]
 
     def _outputs(self, found: Grade, source: "Source", told: Sequence[Any]) -> str | None:
@@ -198,12 +203,9 @@ class Grader:
     def answered(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> dict[str, Any]:
         """The JSON that a job answers with; raises Failed."""
         ended = self._run(job, source, build, most)
-        try:
-            found = json.loads(ended.answer)
-        except ValueError:
-            raise Failed(ended.problem or "its process ends without an answer") from None
-        if not isinstance(found, dict):
-            raise Failed("its process ends without an answer")
+        found = _object(ended.answer)
+        if found is None:
+            raise Failed(ended.problem or "its process ends without an answer")
         return found
 
     def _run(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> Ended:
@@ -281,11 +283,8 @@ def parts(ended: Ended, sizes: Sequence[int]) -> Iterator[bytes | str]:
     answer, place = ended.answer, 0
     for size in sizes:
         line_end = answer.find(b"\n", place, place + HEADER_BYTES)
-        header: Any = None
-        if line_end >= 0:
-            with suppress(ValueError):
-                header = json.loads(answer[place:line_end])
-        if not isinstance(header, dict):
+        header = _object(answer[place:line_end]) if line_end >= 0 else None
+        if header is None:
             place = len(answer)
             yield ended.problem or "its process ends before its outputs are complete"
             continue
@@ -298,6 +297,18 @@ def parts(ended: Ended, sizes: Sequence[int]) -> Iterator[bytes | str]:
         else:
             yield answer[place : place + size]
             place += size
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    """The JSON object of an answer, None if it is none: whoever wrote it may mean harm."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _are_lines(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(line, str) for line in value)
 
 
 def environment() -> dict[str, str]:

@@ -149,6 +149,42 @@ def test_outputs_that_are_cut_or_forged_are_none(answer, expected):
     assert list(parts(Ended(answer, 0, "stopped"), [4, 4, 4])) == expected
 
 
+NASTY = [
+    b"",
+    b"[" * 100_000,
+    b'{"said": ' + b"[" * 100_000,
+    b'{"said": [1, 2]}',
+    b'{"said": [[1], [2]], "problem": {"a": []}}',
+    b'{"said": [["launch x 1"], ["done"]]}',
+    b'{"problem": null, "problems": 1, "said": []}',
+    b"null",
+    b"\xff\xfe{}",
+    b'{"problem": ' + b"9" * 10_000 + b"}",
+]
+
+
+@pytest.mark.parametrize("answer", NASTY, ids=range(len(NASTY)))
+def test_whatever_a_sandbox_answers_a_submission_gets_a_grade(answer, tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "run", lambda *words, **options: Ended(answer, 0))
+    monkeypatch.setattr(grading, "missing_environment", lambda build: {})
+    (tmp_path / "anna.cu").write_text(submissions.RIGHT)
+    grader = grading.Grader(MADE, sandbox.NAMESPACES, Path(), ())
+    (found,) = map(grader.grade, grading.submissions(tmp_path))
+    assert (found.outcome, found.total) == (grading.FAILED, 0)
+    assert len(found.feedback["file"]) == 1
+    assert "the grader fails" not in found.feedback["file"][0]
+    monkeypatch.setattr(grading.Grader, "told", lambda self, source: [])  # the later steps
+    (found,) = map(grader.grade, grading.submissions(tmp_path))
+    assert (found.outcome, found.total) == (grading.GRADED, 0)
+
+
+def test_a_fault_of_the_grader_s_own_is_one_submission_s(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading.Grader, "told", lambda self, source: 1 / 0)
+    (tmp_path / "anna.cu").write_text(submissions.RIGHT)
+    (found,) = map(grading.Grader(MADE, "", Path(), ()).grade, grading.submissions(tmp_path))
+    assert found.feedback["file"] == ["the grader fails on it: ZeroDivisionError: division by zero"]
+
+
 def test_feedback_is_short_and_names_no_hidden_size():
     grader = grading.Grader(MADE, sandbox.NAMESPACES, Path(), ())
     sizes = " ".join(f"{letter}={size}" for letter, size in MADE.shapes[1].conv.sizes().items())
