@@ -34,7 +34,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 RIGHT = (CHECKOUT / "tests" / "sources" / "course.cu").read_text()
 OUT = CHECKOUT / "results" / "course" / "submissions.json"
 ALL, NONE = 85.0, 0.0  # points without op time
-LIMITS = Limits(seconds=45.0, cpu_seconds=20, memory=1 << 30, processes=64, file=64 << 20, folder=192 << 20)
+LIMITS = Limits(seconds=120.0, cpu_seconds=20, memory=1 << 30, processes=64, file=64 << 20, folder=192 << 20)
 SEED = 408
 MOST_FEEDBACK = 3000  # letters of a row
 
