@@ -6,15 +6,13 @@ import pytest
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import Conv
-from alexconv.tuning import auto
 
 CONVS, N = (Conv(C=72, H=10, W=11, M=72, R=3, S=3), Conv(C=3, H=15, W=15, M=16, R=5, S=5, U=2)), 2
-NAMES = sorted({name for table in (auto.LARGE, auto.SMALL) for names in table.values() for name in names})
-SCRATCH = [name for name in NAMES if RUNGS[name].scratch]
+SCRATCH = [rung.name for rung in LADDER if rung.scratch]  # any of which may be the one with the least estimated time
 
 
 @pytest.mark.parametrize("name", SCRATCH)
