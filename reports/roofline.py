@@ -61,7 +61,8 @@ def kind_of(rung: Rung) -> tuple[str, str, int] | None:
     """The unit that multiplies, the type of its factors, and the products for a multiply-add, if that is fixed."""
     if rung.products is None:
         return None
-    return unit_of(rung), rung.tensor_factors or rung.precision, rung.products
+    on_cuda_cores = "half" if rung.precision == "half" else "fp32"  # values of fp16 are converted and summed as floats
+    return unit_of(rung), rung.tensor_factors or on_cuda_cores, rung.products
 
 
 def unit_of(rung: Rung) -> str:

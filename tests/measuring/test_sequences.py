@@ -221,7 +221,7 @@ def test_the_key_knows_every_layers_rung_and_constants(device):
 
 def test_the_run_records_layers_together(device, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "choose_executor", lambda *arguments: device)
-    monkeypatch.setattr(run.Runner, "record", lambda self, point: pytest.fail("no single point was asked for"))
+    monkeypatch.setattr(Runner, "record", lambda self, point: pytest.fail("no single point was asked for"))
     out = ["--out", str(tmp_path / "r.jsonl"), "--seconds", "0", "--no-baseline", "--N", "1"]
     assert run.main(["--mix", "3=direct-register,5=tiled", *out]) == 0
     assert "alexnet layers 3,5 N=1 mixed-together pageable: ok, kernel 1.000 ms" in capsys.readouterr().out

@@ -437,6 +437,7 @@ def test_a_figure_is_drawn_the_same_each_time() -> None:
 def test_a_rung_s_roof_follows_from_its_ladder_entry() -> None:
     kinds = {rung.name: roofline.kind_of(rung) for rung in LADDER}
     assert kinds["direct-half"] == (roofline.CUDA, "half", 1)
+    assert kinds["direct-any-half"] == (roofline.CUDA, "fp32", 1)
     assert kinds["mma-tf32"] == (roofline.TENSOR, "tf32", 1)
     assert kinds["wgmma-scaled"] == (roofline.TENSOR, "fp16", 1)
     assert kinds["mma-split"] == kinds["wgmma-split-resident"] == (roofline.TENSOR, "fp16", 3)
