@@ -1,5 +1,6 @@
 """What a command in the sandbox cannot do, tried with small commands."""
 
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,8 @@ from alexconv.errors import MissingTool
 
 LIMITS = Limits(seconds=20.0, memory=256 << 20, processes=20, folder=8 << 20, file=4 << 20, answer=1 << 16)
 KINDS = pytest.mark.parametrize("kind", [NAMESPACES, SESSION])
-MARK = "alexconv_sandbox_test"  # in command lines, to find what is left
+MARK = f"alexconv_sandbox_test_{os.getpid()}"  # in command lines, to find what is left by this process's tests
+LINGER_SECONDS = 5.0  # for which the system may need to end what was killed
 
 
 def ran(code, kind=NAMESPACES, limits=LIMITS, given=b"", hidden=()):
@@ -25,8 +27,13 @@ def ran(code, kind=NAMESPACES, limits=LIMITS, given=b"", hidden=()):
 
 
 def left():
-    """Processes of these tests."""
-    return subprocess.run(["pgrep", "-f", MARK], capture_output=True, text=True, check=False).stdout
+    """Processes of these tests that do not end."""
+    deadline = time.monotonic() + LINGER_SECONDS
+    while found := subprocess.run(["pgrep", "-f", MARK], capture_output=True, text=True, check=False).stdout:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    return found
 
 
 @KINDS
