@@ -3,19 +3,16 @@
 python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md [--check]
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
-from alexconv.options import exits_cleanly
 from alexconv.records.store import Record, identity, read
 from alexconv.reports.elements import Cell, Section, Table, markdown_table
-from alexconv.reports.generated import check, updated
+from alexconv.reports.generated import update_page
 from alexconv.reports.measurements import Measurements, card_of
 from alexconv.shapes import WORKLOADS
 
@@ -275,29 +272,18 @@ def section(measurements: Measurements) -> Section:
     return Section("scaling", "Several GPUs", "Batches in shards, and studies over workers of a cluster.", list(items))
 
 
-@exits_cleanly
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the parts, or with --check says whether they are up to date."""
-    description = __doc__.splitlines()[0] if __doc__ else ""
-    parser = argparse.ArgumentParser(prog="python -m alexconv.reports.scaling", description=description)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
-    parser.add_argument("page", type=Path, metavar="PAGE", help="the page with the parts' markers")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if the page is stale")
-    options = parser.parse_args(arguments)
-    headers = list(read(options.files).headers.values())
-    parts = {
+def parts(files: Sequence[Path]) -> dict[str, str]:
+    """The page's tables by their keys."""
+    headers = list(read(files).headers.values())
+    return {
         key: "\n".join(markdown_table(columns, rows)) if (rows := rows_of(headers)) else NOT_MEASURED
         for key, (_, _, rows_of, columns) in TABLES.items()
     }
-    try:
-        text = options.page.read_text()
-        fresh = updated(text, parts)
-        if not options.check:
-            options.page.write_text(fresh)
-    except OSError as error:
-        raise UsageError(f"cannot update {options.page}: {error.strerror}") from None
-    old = [options.page] if text != fresh else []
-    return check(old, "alexconv.reports.scaling", options.files, options.page) if options.check else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the parts, or with --check says whether they are up to date."""
+    return update_page("alexconv.reports.scaling", __doc__, parts, arguments)
 
 
 if __name__ == "__main__":
