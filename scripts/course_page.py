@@ -36,9 +36,9 @@ def studies() -> str:
 
 
 def graded() -> str:
-    """What came of grading, by kind of submission; empty without a record."""
+    """What came of grading, by kind of submission."""
     if not RECORD.exists():
-        return ""
+        return "No run is on record yet."
     record = json.loads(RECORD.read_text())
     totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in record["rows"]:
