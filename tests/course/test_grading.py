@@ -241,7 +241,7 @@ def graded(tmp_path_factory):
         pytest.skip("the system gives no user namespaces")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(submissions, "kinds", few)
-        limits = replace(submissions.LIMITS, seconds=12.0)
+        limits = replace(submissions.LIMITS, seconds=40.0)
         yield submissions.graded(4, tmp_path_factory.mktemp("course"), limits=limits)
 
 
