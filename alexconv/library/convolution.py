@@ -42,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool
+from alexconv.executors.cuda import native
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.library.arrays import (
@@ -167,7 +168,8 @@ class Kept:
             if source.descriptor.device is None:
                 device.upload(made.addresses[name], host_array(given), stream)
             else:
-                device.join(source.stream, stream)
+                if not (lane.life and device.streams.capture(source.stream)):  # a captured stream has no work yet
+                    device.join(source.stream, stream)
                 recipe = device.recipe(Lane(device, stream))
                 target = packed_descriptor(source.descriptor.shape, "nchw", source.descriptor.dtype, device.number)
                 device.add_copy(recipe, (source.address, source.descriptor), (made.addresses[name], target), (0, 0))
@@ -325,7 +327,7 @@ class Operation:
             if call.N:
                 packet = self.packet(device, call, seen.stream)
                 packet.enqueue((seen.address, to.address, filters.address, 0 if added is None else added.address))
-                if quick is not None:
+                if quick is not None and not packet.once:
                     self._quick[quick] = packet, tuple(out.shape), out.stride()
             device.join(seen.stream, to.stream)
             if any(each.waits for each in (seen, to, *given)):
@@ -339,10 +341,11 @@ class Operation:
         if packet is not None and packet.usable():
             return packet
         lane = device.lane_of(numbers, stream)
-        with device.outside(lane):
+        with native.relaxed():  # what is not enqueued on the lane is allowed, whoever captures
             packet = self._made(device, call, lane)
         if lane.life:
             lane.held.append(packet.kept)
+            return packet
         if len(self._packets) >= KEPT_PACKETS:
             self._packets.clear()
             self._quick.clear()

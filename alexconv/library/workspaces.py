@@ -13,7 +13,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import ceil, gcd
@@ -59,7 +58,7 @@ class Memory:
 
     def __init__(self, device: "Gpu", nbytes: int) -> None:
         self.nbytes = max(nbytes, 1)
-        with device.current():
+        with device.current(), native.relaxed():
             result, address = device.driver.cuMemAlloc(self.nbytes)
         if int(result) != 0:
             raise OutOfMemory(f"{nbytes} bytes on GPU {device.number}: {result.name}")
@@ -346,10 +345,12 @@ class Gpu:
         return sum(lane.nbytes for lane in self._lanes.values() if lane.life is None)
 
     def lane(self, stream: int) -> tuple[int, int]:
-        """Numbers of a stream and of the capture that it is in."""
+        """Numbers of a stream and of the capture that it is in: its handle meanwhile, which stays its own."""
         if stream in UNCAPTURED:
             return 0, 0
-        return self.streams.number(stream), self.streams.capture(stream)
+        if capture := self.streams.capture(stream):
+            return stream, capture  # to ask for the stream's number would end the capture
+        return self.streams.number(stream), 0
 
     def lane_of(self, numbers: tuple[int, int], stream: int) -> Lane:
         """The lane with those numbers, as it was left or new."""
@@ -563,10 +564,6 @@ class Gpu:
         if isinstance(array, Symbol):
             return MapOf(tensor_map, problem, array)
         return lane.map_address(program, MapOf(tensor_map, problem, Symbol("")), array)
-
-    def outside(self, lane: Lane) -> AbstractContextManager[None]:
-        """What is not enqueued on the lane may be done meanwhile, even while a graph is captured on it."""
-        return native.relaxed() if lane.life else nullcontext()
 
 
 class Compilers:

@@ -21,7 +21,7 @@ struct Noted {
 extern "C" {
 Noted noted[256];
 int launches, status, capturing, relaxed_calls, mode_now, dependencies, node_type;
-long long context, capture;
+long long context, capture, implicit;
 void (*destroy)(void*) = nullptr;
 void* destroyed = nullptr;
 
@@ -40,11 +40,16 @@ int cuLaunchKernelEx(const Config* config, void* function, void** parameters, vo
 }
 int cuGetErrorName(int, const char** name) { return *name = "CUDA_ERROR_STAND_IN", 0; }
 int cuCtxGetCurrent(long long* at) { return *at = context, 0; }
-int cuStreamGetId(void* stream, unsigned long long* id) { return *id = 1000 + (long long)stream, 0; }
+int cuStreamGetId(void* stream, unsigned long long* id)
+{
+    if (capturing) return capturing = 2, 900;  // the question is not permitted, and ends the capture
+    return *id = 1000 + (long long)stream, 0;
+}
 void* last_node = (void*)55;
-int cuStreamGetCaptureInfo_v2(void*, int* found, unsigned long long* id, void** graph, void*** nodes,
+int cuStreamGetCaptureInfo_v2(void* stream, int* found, unsigned long long* id, void** graph, void*** nodes,
                               unsigned long* count)
 {
+    if ((long long)stream < 2) return *found = 0, capturing && implicit ? 906 : 0;
     *found = capturing, *id = capture, *graph = (void*)99, *nodes = &last_node, *count = dependencies;
     return 0;
 }
@@ -63,7 +68,7 @@ int cuGraphRetainUserObject(void* graph, void*, unsigned, unsigned) { return gra
 void reset()
 {
     launches = status = capturing = relaxed_calls = mode_now = dependencies = node_type = 0;
-    context = 5, capture = 77;
+    context = 5, capture = 77, implicit = 0;
 }
 void end_graph() { destroy(destroyed); }
 }

@@ -43,11 +43,19 @@ class Bindings:
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
 
-    def __init__(self):
-        self.calls, self.next, self.allocated = [], 1 << 20, {}
+    UNSAFE = ("cuMemAlloc", "cuMemFree", "cuStreamSynchronize", "cuEventSynchronize", "cuMemsetD8Async")
+
+    def __init__(self, library):
+        self.calls, self.next, self.allocated, self._library = [], 1 << 20, {}, library
+
+    def allowed(self, name):
+        """Fails for what would end a capture in the global mode."""
+        capturing, mode = (ctypes.c_int.in_dll(self._library, each).value for each in ("capturing", "mode_now"))
+        assert not capturing or mode == native.RELAXED or name not in self.UNSAFE, f"{name} while a stream is captured"
 
     def __getattr__(self, name):
         def call(*arguments):
+            self.allowed(name)
             self.calls.append((name, *arguments))
             return 0, 7
 
@@ -56,11 +64,13 @@ class Bindings:
         return call
 
     def cuMemAlloc(self, nbytes):
+        self.allowed("cuMemAlloc")
         self.next += 1 << 32
         self.allocated[self.next] = nbytes
         return 0, self.next
 
     def cuMemFree(self, address):
+        self.allowed("cuMemFree")
         del self.allocated[address]
         return (0,)
 
@@ -134,7 +144,8 @@ class Machine:
     def __init__(self, path, monkeypatch):
         monkeypatch.setattr(native, "LIBRARY", str(path))
         native.library.cache_clear()
-        self.library, self.bindings = ctypes.CDLL(str(path)), Bindings()
+        self.library = ctypes.CDLL(str(path))
+        self.bindings = Bindings(self.library)
         self.library.reset()
         monkeypatch.setattr(workspaces, "require_bindings", lambda what: self.bindings)
         monkeypatch.setattr("alexconv.library.arrays.import_bindings", lambda: None)

@@ -1,6 +1,7 @@
 """What networks need of ``alexconv`` on a GPU: every feature, graphs that are captured, torch's operator and models."""
 
 import gc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -31,6 +32,34 @@ def waiting(monkeypatch):
 def uniform(torch, shape, dtype="float32", seed=0):
     generator = torch.Generator("cuda").manual_seed(seed)
     return (torch.rand(shape, generator=generator, device="cuda") * 2 - 1).to(getattr(torch, dtype))
+
+
+@contextmanager
+def captured_in(torch, graph):
+    """As torch.cuda.graph, but a capture that fails leaves torch's stream and allocator as they were."""
+    torch.cuda.synchronize()
+    device, pool = torch.cuda.current_device(), torch.cuda.graph_pool_handle()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin(pool)
+        try:
+            yield
+        except BaseException:
+            abandon(torch, graph, device, pool)
+            raise
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            abandon(torch, graph, device, pool)
+            raise
+
+
+def abandon(torch, graph, device, pool):
+    """Ends a capture that has failed."""
+    for end in (graph.capture_end, lambda: torch._C._cuda_endAllocateToPool(device, pool), torch.cuda.synchronize):
+        try:
+            end()
+        except (RuntimeError, AttributeError) as error:
+            print(f"{type(error).__name__}: {error}")
 
 
 def scaled_error(torch, y, x, w, bias=None, stride=1, padding=(0, 0, 0, 0), dilation=1, groups=1, relu=False):
@@ -108,7 +137,7 @@ def test_a_captured_call_computes_what_its_input_has_become(torch, waiting, prec
     layer = alexconv.Conv2d(w, padding=1, precision=precision)
     layer(x), alexconv.conv2d(x, other, 1, 1, precision)
     graph, tolerance = torch.cuda.CUDAGraph(), PRECISIONS[precision].tolerance(w[0].numel())
-    with torch.cuda.graph(graph):
+    with captured_in(torch, graph):
         first, second = layer(x), alexconv.conv2d(x, other, 1, 1, precision)
         third = layer(x)
     del layer
@@ -125,7 +154,7 @@ def test_replays_and_calls_beside_them_share_no_workspace(torch, waiting):
     layer = alexconv.Conv2d(w)
     expected, other = layer(x).clone(), layer(-2 * x).clone()
     graph, sources = torch.cuda.CUDAGraph(), (x, -2 * x)
-    with torch.cuda.graph(graph):
+    with captured_in(torch, graph):
         captured = layer(x)
     streams = [torch.cuda.Stream() for _ in range(3)]
     torch.cuda.synchronize()
@@ -146,7 +175,7 @@ def test_a_first_call_may_be_captured(torch):
     graph = torch.cuda.CUDAGraph()
     layer = alexconv.Conv2d(w, padding=1)
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
+    with captured_in(torch, graph):
         y, given = layer(x), alexconv.conv2d(x, w, padding=1)
     x.mul_(-3)
     graph.replay()
@@ -164,7 +193,7 @@ def test_a_graphs_workspaces_end_with_it(torch, waiting):
 
     def captured():
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with captured_in(torch, graph):
             layer(x)
         return graph
 
@@ -244,7 +273,7 @@ def test_a_model_is_patched_compiled_and_captured(torch, waiting):
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(x), expected, rtol=1e-4, atol=1e-4)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with captured_in(torch, graph):
             y = model(x)
         graph.replay()
         torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)

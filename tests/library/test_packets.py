@@ -3,6 +3,7 @@
 import ctypes
 import threading
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -173,6 +174,36 @@ def test_a_captured_graph_has_a_workspace_that_ends_with_it(machine, torch):
     machine.variable("capture", ctypes.c_longlong).value = 78
     layer(x)
     assert captured not in machine.bindings.allocated and eager in machine.bindings.allocated
+
+
+def test_filters_of_a_first_call_that_is_captured_are_copied_beside_the_capture(machine, torch):
+    torch.stream = 0x7000
+    machine.variable("capturing").value = 1
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)  # whose filters lie on the captured stream
+    layer(x)
+    launches = machine.launched()
+    assert [launch.stream for launch in launches[:-1]] == [7] * (len(launches) - 1) and launches[-1].stream == 0x7000
+    assert {call[-1] for call in machine.bindings.calls if call[0] == "cuEventRecord"} == {7}
+
+
+def test_filters_on_the_default_stream_while_a_stream_is_captured_that_it_waits_for(machine, torch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    torch.stream = 0x7000
+    machine.variable("capturing").value = machine.variable("implicit", ctypes.c_longlong).value = 1
+    with pytest.raises(LaunchError, match="the default stream cannot be used while"):
+        layer(x)
+    assert machine.variable("mode_now").value == 0 and machine.variable("capturing").value == 1
+    machine.variable("capturing").value, torch.stream = 0, 0
+    layer(x)
+    assert names(machine.launched())[-1] == "mma_split"
+
+
+def test_new_arrays_of_other_libraries_are_allocated_while_a_graph_is_captured(machine, torch):
+    machine.variable("capturing").value = 1
+    fields = {"shape": SMALL["x"], "typestr": "<f4", "data": (X, False), "version": 3, "stream": 0x7000}
+    x = SimpleNamespace(__cuda_array_interface__=fields)
+    y = layer_of(SMALL)(x)
+    assert y.address in machine.bindings.allocated and machine.variable("mode_now").value == 0
 
 
 def test_a_failed_capture_and_a_failed_launch_are_one_line(machine, torch):

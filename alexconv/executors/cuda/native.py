@@ -18,6 +18,7 @@ SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 ACTIVE = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
+IMPLICIT = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 NO_DESTRUCTOR_SYNC, MOVE = 1, 1  # flags of a user object, and of its retention by a graph
 SEMAPHORE_BYTES = 64  # sizeof(sem_t) is 32 or less on Linux
 
@@ -101,7 +102,10 @@ class Streams:
         return self._context.value
 
     def number(self, stream: int) -> int:
-        """A number that no other stream of the process ever has, as handles may be used again."""
+        """A number that no other stream of the process ever has, as handles may be used again.
+
+        The driver does not allow the question while the stream is captured, and ends the capture.
+        """
         status = self._get_id(ctypes.c_void_p(stream), self._id_to)
         if status:
             check(status, "a stream's number")
@@ -110,6 +114,11 @@ class Streams:
     def capture(self, stream: int) -> int:
         """Number of the capture that the stream is in, else 0; raises LaunchError for one that has failed."""
         status = self._get_info(ctypes.c_void_p(stream), *self._info_to)
+        if status == IMPLICIT:
+            raise LaunchError(
+                "the default stream cannot be used while a stream that waits for it is captured: "
+                "make the first call before, or capture a non-blocking stream"
+            )
         if status:
             check(status, "a stream's capture")
         if self._status.value > ACTIVE:
@@ -130,7 +139,10 @@ class Streams:
 
 @contextmanager
 def relaxed() -> Iterator[None]:
-    """Allocations, uploads and waits are allowed meanwhile, even if a stream is captured in a strict mode."""
+    """Allocations, uploads and waits are allowed meanwhile, whatever stream is captured in a strict mode.
+
+    What is on a captured stream itself may still not be waited for.
+    """
     mode = ctypes.c_int(RELAXED)
     library().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
     try:
