@@ -4,16 +4,19 @@
 
 Appends records to the file, of these types (docs/library.md has the tables):
 
-``library-layer``  a layer at a batch size in a precision: ms of a call, captured in a graph and eager, by contender:
-                   alexconv (input in nchw and in nhwc), cudnn (the same); its rung; its largest error over the norms
+``library-layer``  a layer at a batch size in a precision: ms of a call, captured in a graph and at N=1 eager, by
+                   contender: alexconv (input in the layout of the precision's rungs; of AlexNet also in the other),
+                   cudnn (nchw and nhwc); its rung; its largest error over the norms
 ``library-host``   microseconds of host time of a warm call, by contender and way of calling
 ``library-first``  seconds of the first call of shapes that the process has not met, by what the cache has of them
 
 A captured call is the CALLS-th part of a graph of as many calls, hot.  cuDNN benchmarks its engines.  Inputs are
-without their padding, which belongs to the call; fp32 is IEEE on both sides, tf32 and fp16 are cuDNN's own.
+without their padding, which belongs to the call; fp32 is IEEE on both sides, tf32 and fp16 are cuDNN's own.  A layer
+that two networks have is timed once and recorded for both.  Networks come in the order in which they are named.
 """
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -34,12 +37,14 @@ from alexconv.planning.points import parse_batches, parse_layers, workload_named
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import Conv
+from alexconv.tuning import auto
 
 CALLS = 10  # in a graph
 SAMPLES = 5
-SECONDS = 0.02  # of a sample
+SECONDS = 0.01  # of a sample
 HOST_CALLS = 200  # between two waits: fewer than the driver's queue holds
 WARM_UPS = 3
+LAYOUTS = ("nchw", "nhwc")
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
 FP32_PRECISION = {"fp32": "ieee", "tf32": "tf32", "fp16": "tf32"}
 FIRST = ((3, 3, 64, 1), (3, 3, 96, 8), (1, 1, 160, 32), (5, 5, 48, 1), (3, 3, 256, 32))  # R, S, C, N
@@ -70,14 +75,17 @@ class Bench:
         rows, columns = conv.H - 2 * conv.pad, conv.W - 2 * conv.pad
         return uniform((N, conv.C, rows, columns)), uniform(conv.w_shape())
 
-    def contenders(self, conv: Conv, N: int, precision: str) -> Iterator[tuple[str, Callable[[], Any], Any, Any]]:
-        """Name, call, input and filters."""
+    def contenders(
+        self, conv: Conv, N: int, precision: str, layouts: Sequence[str]
+    ) -> Iterator[tuple[str, Callable[[], Any], Any, Any]]:
+        """Name, call, input and filters; alexconv in some layouts only."""
         torch = self.torch
         padding = (conv.top or conv.pad, conv.left or conv.pad)
-        for layout in ("nchw", "nhwc"):
+        for layout in LAYOUTS:
             x, w = self.tensors(conv, N, precision, layout)
-            layer = self.alexconv.Conv2d(w.contiguous(), conv.strides, padding, precision)
-            yield f"alexconv-{layout}", partial(layer, x), x, w
+            if layout in layouts:
+                layer = self.alexconv.Conv2d(w.contiguous(), conv.strides, padding, precision)
+                yield f"alexconv-{layout}", partial(layer, x), x, w
             yield f"cudnn-{layout}", partial(torch.nn.functional.conv2d, x, w, None, conv.strides, padding), x, w
 
     def timed(self, enqueue: Callable[[], Any], calls: int) -> float:
@@ -110,18 +118,19 @@ class Bench:
         graph.reset()
         return ms, y
 
-    def layer(self, conv: Conv, N: int, precision: str) -> Record:
+    def layer(self, conv: Conv, N: int, precision: str, layouts: Sequence[str]) -> Record:
         """Times and errors of a layer, by contender."""
         torch = self.torch
         found: Record = {"graph_ms": {}, "eager_ms": {}, "error": {}}
         torch.backends.cudnn.conv.fp32_precision = FP32_PRECISION[precision]
         norms = None
-        for name, call, x, w in self.contenders(conv, N, precision):
+        for name, call, x, w in self.contenders(conv, N, precision, layouts):
             try:
                 for _ in range(WARM_UPS):
                     call()
                 found["graph_ms"][name], y = self.captured(call)
-                found["eager_ms"][name] = self.timed(call, 1)
+                if N == 1:
+                    found["eager_ms"][name] = self.timed(call, 1)
             except (RuntimeError, AlexconvError) as error:
                 found["error"][name] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
                 continue
@@ -133,8 +142,8 @@ class Bench:
                 found["error"][name] = float(((y[:images].double() - expected).abs() / scale).max())
         return found
 
-    def rungs(self, conv: Conv, N: int, precision: str) -> Record:
-        """The rung of each layout, as the library chose it."""
+    def rungs(self, conv: Conv, N: int, precision: str, layouts: Sequence[str]) -> Record:
+        """The rung of some layouts, as the library chose it."""
         from alexconv.library.arrays import packed_descriptor
         from alexconv.library.calls import DTYPES as dtypes
         from alexconv.library.calls import call_of
@@ -142,7 +151,7 @@ class Bench:
         from alexconv.library.terms import terms_of
 
         found = {}
-        for layout in ("nchw", "nhwc"):
+        for layout in layouts:
             padding = (conv.top or conv.pad, conv.left or conv.pad)
             terms = terms_of(conv.strides, padding, precision, "nchw")
             plane = (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
@@ -195,8 +204,10 @@ def exact(torch: Any, x: Any, w: Any, conv: Conv) -> tuple[Any, Any]:
     """Output in float64, and the norms of patch and filter that errors are measured in."""
     stride, padding = conv.strides, (conv.top or conv.pad, conv.left or conv.pad)
     conv2d = torch.nn.functional.conv2d
+    torch.backends.cudnn.benchmark = False  # one call each
     expected = conv2d(x, w, None, stride, padding)
     patches = conv2d((x * x).sum(1, keepdim=True), torch.ones_like(w[:1, :1]), None, stride, padding).sqrt()
+    torch.backends.cudnn.benchmark = True
     return expected, patches * w.flatten(1).norm(dim=1)[None, :, None, None] + 1e-300
 
 
@@ -245,21 +256,37 @@ def first(command: str) -> Record:
 def main_layers(bench: Bench, options: argparse.Namespace) -> Iterator[Record]:
     """The records of the layers asked for, until the time is up."""
     begun = perf_counter()
-    wanted = []
-    for name in options.workload.split(","):
-        workload = workload_named(name)
-        wanted += [(name, number, workload.layer(number)) for number in parse_layers(options.layers, workload)]
     batches, precisions = parse_batches(options.N), options.precision.split(",")
-    points = [(*each, N, precision) for precision in precisions for N in batches for each in wanted]
+    points = [
+        (name, number, workload_named(name).layer(number), N, precision)
+        for name in options.workload.split(",")
+        for N in batches
+        for precision in precisions
+        for number in parse_layers(options.layers, workload_named(name))
+    ]
     warm(bench, points)
+    gc.freeze()  # a capture begins with a collection
+    known: dict[tuple[Conv, int, str], Record] = {}
     for name, number, conv, N, precision in points:
         if perf_counter() - begun > options.seconds:
             print(f"stopped after {options.seconds:g} s", flush=True)
             return
-        found = bench.layer(conv, N, precision)
+        layouts = layouts_of(name, precision)
+        found = known.get((conv, N, precision))
+        if found is None:
+            found = bench.layer(conv, N, precision, layouts)
+            found["rungs"] = bench.rungs(conv, N, precision, layouts)
+            known[conv, N, precision] = found
         facts = {"workload": name, "layer": number, "N": N, "precision": precision, "conv": asdict(conv)}
-        print(name, number, N, precision, {k: round(v, 4) for k, v in found["graph_ms"].items()}, flush=True)
-        yield {**facts, **found, "rungs": bench.rungs(conv, N, precision)}
+        failed = [text for text in found["error"].values() if isinstance(text, str)]
+        times = {contender: round(ms, 4) for contender, ms in found["graph_ms"].items()}
+        print(name, number, N, precision, times, *failed, flush=True)
+        yield {**facts, **found}
+
+
+def layouts_of(workload: str, precision: str) -> Sequence[str]:
+    """The layouts of alexconv's input: the rungs' own, and of AlexNet the other one too."""
+    return LAYOUTS if workload == "alexnet" else auto.layouts_of(precision)
 
 
 def warm(bench: Bench, points: Sequence[tuple[str, int, Conv, int, str]]) -> None:
@@ -271,10 +298,10 @@ def warm(bench: Bench, points: Sequence[tuple[str, int, Conv, int, str]]) -> Non
             conv.strides,
             (conv.top or conv.pad, conv.left or conv.pad),
             precision,
-            last,
+            layout == "nhwc",
         )
-        for _, _, conv, N, precision in points
-        for last in (False, True)
+        for name, _, conv, N, precision in points
+        for layout in layouts_of(name, precision)
     ]
     print(f"{len(shapes)} shapes warm in {bench.alexconv.warm(shapes).seconds:.1f} s", flush=True)
 

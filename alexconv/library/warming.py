@@ -44,11 +44,14 @@ def warm(shapes: Iterable[Any], device: int = 0) -> Warmed:
     on = gpu(device)
     calls = [_call(shape, device) for shape in shapes]
     with on.lock, on.current():
-        keys = [route_of(on, call).key for call in calls]
-        wanted = [key for key in keys if key is not None]
-        for wait in (False, True):  # all compile side by side before one is waited for
-            for key in wanted:
-                on.loaded(key, wait=wait)
+        keys = []
+        for call in calls:  # what was found compiles while the next is looked for
+            keys.append(route_of(on, call).key)
+            if keys[-1]:
+                on.loaded(keys[-1], wait=False)
+        for key in keys:
+            if key:
+                on.loaded(key, wait=True)
         on.any_shape()
     return Warmed(tuple(key.name if key else None for key in keys), perf_counter() - begun)
 
