@@ -2,7 +2,7 @@
 
     python examples/patch_resnet.py --precision fp32 --N 32
 
-Needs torch and a GPU, and no weights: the model is built here, with random ones.
+Batch norms are folded into the convolutions before them, whose ReLUs are computed with them.  Needs torch and a GPU, and no weights: the model is built here, with random ones.
 """
 
 import argparse
@@ -78,6 +78,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument("--precision", default="fp32", choices=TYPES)
     options.add_argument("--N", type=int, default=32)
+    options.add_argument("--plain", action="store_true", help="batch norms and ReLUs stay torch's")
     chosen = options.parse_args()
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
@@ -92,7 +93,7 @@ def main() -> None:
             x.to(TYPES[chosen.precision], memory_format=last),
         )
         patched = copy.deepcopy(model)
-        alexconv.patch(patched, chosen.precision)
+        alexconv.patch(patched, chosen.precision, fuse=not chosen.plain)
         for name, each in (("torch", model), ("alexconv", patched)):
             ms, y = graph_ms(each, x)
             error = float((y[:4].double() - exact).abs().max() / exact.abs().max())

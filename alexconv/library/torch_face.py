@@ -15,6 +15,7 @@ from alexconv.library import convolution
 from alexconv.library.arrays import TO_NCHW, TO_NHWC
 from alexconv.library.calls import DTYPES
 from alexconv.library.terms import RELU, Terms, explicit_padding, one_of, terms_of
+from alexconv.library.torch_fusion import Followers, Untraceable, folded, followers, hooked, remove
 from alexconv.messages import print_to_stderr
 
 NAME = "alexconv::conv2d"
@@ -110,15 +111,16 @@ def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
 class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
     """What takes the place of a ``torch.nn.Conv2d``: its parameters, computed by ``alexconv`` in a precision.
 
-    Where gradients are asked for, or a graph is traced, it is the operator ``alexconv::conv2d``.  Else the filters are
-    brought into a rung's form once, and again after they were changed in place or moved.
+    With a batch norm its parameters are those of both; with a ReLU the output is what that makes of it.  Where
+    gradients are asked for, or a graph is traced, it is the operator ``alexconv::conv2d``.  Else the filters are brought
+    into a rung's form once, and again after they were changed in place or moved.
     """
 
-    def __init__(self, layer: torch.nn.Conv2d, precision: str, activation: str | None = None) -> None:
+    def __init__(self, layer: torch.nn.Conv2d, precision: str, after: Followers = Followers()) -> None:  # noqa: B008
         super().__init__()
-        self.weight, self.bias = layer.weight, layer.bias
-        self.precision, self.activation = precision, activation
-        padding = layer.padding
+        self.weight, self.bias = folded(layer, after.norm) if after.norm else (layer.weight, layer.bias)
+        self.precision, self.activation = precision, RELU if after.relu else None
+        activation, padding = self.activation, layer.padding
         self.terms = terms_of(*(layer.stride, padding, precision, "nchw", layer.dilation, layer.groups, activation))
         self._kept: convolution.Conv2d | None = None
         self._versions: tuple[Any, ...] = ()
@@ -141,13 +143,14 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
                 dilation=terms.dilation,
                 groups=terms.groups,
             )
-        found: torch.Tensor = self._kept(x.detach())
+        found: torch.Tensor = self._kept(x)
         return found
 
     def extra_repr(self) -> str:
         """Its shape and precision."""
         M, C, R, S = self.weight.shape
-        return f"{C * self.terms.groups}, {M}, kernel_size=({R}, {S}), precision={self.precision}"
+        shape = f"{C * self.terms.groups}, {M}, kernel_size=({R}, {S})"
+        return f"{shape}, precision={self.precision}" + (f", activation={self.activation}" if self.activation else "")
 
 
 def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
@@ -159,39 +162,74 @@ def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Patched:
-    """What ``patch`` did: names of the layers that it replaced, and of those that it left, with the reason."""
+    """What ``patch`` did: names of the layers that it replaced, and of those that it left, with the reason.
+
+    ``fused`` are the batch norms and ReLUs that are computed with a convolution, ``unfused`` those that are not, with
+    the reason.
+    """
 
     replaced: tuple[str, ...]
     left: tuple[tuple[str, str], ...]
+    fused: tuple[str, ...] = ()
+    unfused: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{len(self.replaced)} convolutions replaced, {len(self.left)} left alone"]
-        return "\n".join([*lines, *(f"  {name}: {reason}" for name, reason in self.left)])
+        lines += [f"  {name}: {reason}" for name, reason in self.left]
+        if self.fused or self.unfused:
+            lines += [f"{len(self.fused)} batch norms and ReLUs computed with them, {len(self.unfused)} left alone"]
+            lines += [f"  {name}: {reason}" for name, reason in self.unfused]
+        return "\n".join(lines)
 
 
-def patch(model: torch.nn.Module, precision: str = "fp32", *, say: Callable[[str], None] = print_to_stderr) -> Patched:
+def patch(
+    model: torch.nn.Module, precision: str = "fp32", *, fuse: bool = False, say: Callable[[str], None] = print_to_stderr
+) -> Patched:
     """Replaces the model's ``nn.Conv2d`` layers in place by ones of alexconv's, where it computes the same.
 
-    ``precision`` is as in ``conv2d``; parameters must have its type.  What was replaced and what was left alone, with
-    the reason, is returned, and said in lines.  Raises ValueError for an unknown precision, and for a model that is
-    itself a convolution, whose place is not known.
+    ``precision`` is as in ``conv2d``; parameters must have its type.  With ``fuse``, for a model in evaluation mode
+    that is not trained any more, a BatchNorm2d after a replaced layer is folded into its filters and bias, and a ReLU
+    computed with it; ``nn.Identity`` takes their places.  What was done and what was left alone, with the reason, is
+    returned, and said in lines.
+
+    Raises ValueError for an unknown precision, for a model that is itself a convolution, whose place is not known, and
+    with ``fuse`` for one in training mode.
     """
     one_of(precision, "precision", DTYPES)
     if type(model) is torch.nn.Conv2d:
         raise ValueError("model is a convolution itself: patch the module that has it, or use alexconv.Conv2d")
-    replaced, left = [], []
-    made: dict[int, PatchedConv2d] = {}  # a layer in two places stays one
+    if fuse and model.training:
+        raise ValueError("fuse=True is for inference, the model is in training mode: call model.eval() before")
+    fit, left = [], []
     for owner, attribute, name, layer in list(_layers(model)):
         if reason := _unfit(layer, precision):
             left.append((name, reason))
-            continue
+        else:
+            fit.append((owner, attribute, name, layer))
+    after, why = _followers(model, [layer for *_, layer in fit]) if fuse else ({}, "")
+    made: dict[int, PatchedConv2d] = {}  # a layer in two places stays one
+    for owner, attribute, _, layer in fit:
         if id(layer) not in made:
-            made[id(layer)] = PatchedConv2d(layer, precision).train(layer.training)
+            made[id(layer)] = PatchedConv2d(layer, precision, after.get(layer, Followers())).train(layer.training)
         setattr(owner, attribute, made[id(layer)])
-        replaced.append(name)
-    found = Patched(tuple(replaced), tuple(left))
+    done = [each for found in after.values() for each in (found.norm, found.relu) if each is not None]
+    fused = remove(model, done)
+    unfused = [
+        (name, why)
+        for name, module in model.named_modules()
+        if fuse and isinstance(module, torch.nn.BatchNorm2d | torch.nn.ReLU)
+    ]
+    found = Patched(tuple(name for *_, name, _ in fit), tuple(left), tuple(fused), tuple(unfused))
     say(str(found))
     return found
+
+
+def _followers(model: torch.nn.Module, layers: list[Any]) -> tuple[dict[Any, Followers], str]:
+    """What is computed with each of the layers, and why the others' is not."""
+    try:
+        return followers(model, layers), "does not only follow convolutions that were replaced"
+    except Untraceable as error:
+        return {}, f"is in a model that cannot be traced ({error})"
 
 
 def _layers(owner: torch.nn.Module, prefix: str = "") -> Iterator[tuple[torch.nn.Module, str, str, torch.nn.Module]]:
@@ -214,8 +252,6 @@ def _unfit(layer: Any, precision: str) -> str | None:
         return f"has parameters of {layer.weight.dtype}, precision {precision} takes {TORCHS[precision]}"
     if torch.nn.utils.parametrize.is_parametrized(layer):
         return "has parameters that are computed (parametrizations)"
-    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
-        return "has hooks"
-    if "forward" in vars(layer):
-        return "has a forward of its own"
+    if hooked(layer):
+        return "has hooks or a forward of its own"
     return None

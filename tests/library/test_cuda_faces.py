@@ -1,5 +1,6 @@
 """What networks need of ``alexconv`` on a GPU: every feature, graphs that are captured, torch's operator and models."""
 
+import copy
 import gc
 from contextlib import contextmanager
 
@@ -208,17 +209,21 @@ def test_a_graphs_workspaces_end_with_it(torch, waiting):
     assert lane not in captures() and lane.nbytes == 0
 
 
-def test_a_stream_of_the_driver_is_captured(torch, waiting):
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread-local", "relaxed"])
+@pytest.mark.parametrize("flags", [0, 1], ids=["blocking", "non-blocking"])
+def test_a_stream_of_the_driver_is_captured(torch, waiting, mode, flags):
     x, w, out = (uniform(torch, shape) for shape in ((2, 32, 11, 11), (48, 32, 3, 3), (2, 48, 9, 9)))
     layer = alexconv.Conv2d(w)
     layer(x)
     driver = library.gpu(0).driver
-    _, stream = driver.cuStreamCreate(1)
+    _, stream = driver.cuStreamCreate(flags)
     torch.cuda.synchronize()
-    assert int(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode(0))[0]) == 0
-    with torch.cuda.stream(torch.cuda.ExternalStream(int(stream))):
-        layer(x, out=out)
-    _, graph = driver.cuStreamEndCapture(stream)
+    assert int(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode(mode))[0]) == 0
+    try:
+        with torch.cuda.stream(torch.cuda.ExternalStream(int(stream))):
+            layer(x, out=out)
+    finally:
+        _, graph = driver.cuStreamEndCapture(stream)
     _, executable = driver.cuGraphInstantiate(graph, 0)
     x.mul_(2)
     out.zero_()
@@ -265,11 +270,14 @@ def test_a_model_is_patched_compiled_and_captured(torch, waiting):
     model = model.cuda().eval()
     x = uniform(torch, (4, 3, 64, 64))
     with torch.no_grad():
-        expected = model(x)
+        expected, plain = model(x), copy.deepcopy(model)
         said = []
         assert alexconv.patch(model, say=said.append).replaced == ("0", "3", "4", "5")
         assert said == ["4 convolutions replaced, 0 left alone"]
         torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
+        fused = copy.deepcopy(plain)
+        assert alexconv.patch(fused, fuse=True, say=said.append).fused == ("1", "2")
+        torch.testing.assert_close(fused(x), expected, rtol=1e-4, atol=1e-4)
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(x), expected, rtol=1e-4, atol=1e-4)
         graph = torch.cuda.CUDAGraph()

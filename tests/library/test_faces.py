@@ -225,5 +225,78 @@ def test_a_patched_model_says_what_it_left(torch):
         alexconv.patch(model, "bf16")
 
 
+def network(torch):
+    """Batch norms and ReLUs that follow convolutions, and some that do not follow them alone."""
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.relu = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+            self.second, self.last = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8, affine=False)
+            self.unused, self.own = nn.BatchNorm2d(8), nn.BatchNorm2d(8, track_running_stats=False)
+
+        def forward(self, x):
+            y = self.last(self.second(self.relu(self.norm(self.first(x)))))
+            return self.relu(self.own(y) + x)  # so the one ReLU is needed
+
+    torch.manual_seed(1)
+    layers = nn.Conv2d(4, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), Block(), nn.Conv2d(8, 4, 1), nn.ReLU()
+    model = nn.Sequential(*layers)
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d) and norm.affine:
+            nn.init.uniform_(norm.weight, -2, 2), nn.init.uniform_(norm.bias)
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.randn(8, 4, 9, 9) + 1)  # running statistics
+    return model.eval()
+
+
+def test_batch_norms_and_relus_are_computed_with_the_convolutions_before_them(torch):
+    model, x, said = network(torch), x_of(torch), []
+    model[3].own.eval()
+    expected = model(x).detach()
+    found = alexconv.patch(model, fuse=True, say=said.append)
+    assert found.replaced == ("0", "3.first", "3.second", "4") and found.left == ()
+    assert found.fused == ("1", "2", "3.norm", "3.last", "5")
+    reason = "does not only follow convolutions that were replaced"
+    assert found.unfused == tuple((name, reason) for name in ("3.relu", "3.unused", "3.own"))
+    assert said == [str(found)] and "5 batch norms and ReLUs computed with them, 3 left alone" in said[0]
+    assert type(model[1]) is type(model[5]) is torch.nn.Identity and "activation=relu" in repr(model[0])
+    for context in (torch.no_grad(), torch.enable_grad()):
+        with context:
+            torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_follows_is_left_where_it_is_not_for_the_convolution_alone(torch):
+    nn = torch.nn
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.relu = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.ReLU()
+
+        def forward(self, x):
+            y = self.conv(x)
+            return self.relu(self.norm(y)) + y
+
+    class Asks(Twice):
+        def forward(self, x):
+            return super().forward(x if x.sum() > 0 else -x)
+
+    for kind, reason in ((Twice, "does not only follow"), (Asks, "is in a model that cannot be traced (TraceError: ")):
+        model = kind().eval()
+        expected = model(x_of(torch)).detach()
+        found = alexconv.patch(model, fuse=True, say=str)
+        assert found.replaced == ("conv",) and found.fused == ()
+        assert [name for name, why in found.unfused if why.startswith(reason)] == ["norm", "relu"]
+        torch.testing.assert_close(model(x_of(torch)).detach(), expected, rtol=1e-5, atol=1e-5)
+    with_hook = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)).eval()
+    with_hook[1].register_forward_hook(lambda *given: None)
+    assert alexconv.patch(with_hook, fuse=True, say=str).fused == ()
+    with pytest.raises(ValueError, match="the model is in training mode"):
+        alexconv.patch(nn.Sequential(nn.Conv2d(1, 1, 1)), fuse=True)
+
+
 def x_of(torch):
     return torch.linspace(-1, 1, 2 * 4 * 7 * 6).reshape(2, 4, 7, 6)
