@@ -1,0 +1,104 @@
+"""What follows a convolution of a torch model and can be computed with it: batch norms, folded into its filters and
+bias, and ReLUs.  For inference only.
+
+Which module follows which is seen in a trace of the model (``torch.fx``).  Imported only in a process that has torch.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+
+@dataclass(frozen=True)
+class Followers:
+    """The modules whose work a convolution does, too: a batch norm, then a ReLU."""
+
+    norm: nn.BatchNorm2d | None = None
+    relu: nn.ReLU | None = None
+
+
+class Untraceable(Exception):
+    """A model whose trace shows nothing; the message says why."""
+
+
+def followers(model: nn.Module, convolutions: Iterable[nn.Module]) -> dict[nn.Module, Followers]:
+    """What can be computed with each of these convolutions of the model, where there is something.
+
+    Raises Untraceable.
+    """
+    try:
+        graph = torch.fx.Tracer().trace(model)
+    except Exception as error:  # whatever the model's code raises when it is given no values
+        raise Untraceable(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}") from None
+    modules = {node: model.get_submodule(node.target) for node in graph.nodes if node.op == "call_module"}
+    calls: dict[nn.Module, list[Any]] = defaultdict(list)
+    for node, module in modules.items():
+        calls[module].append(node)
+
+    def next_of(node: Any, kind: type) -> Any | None:
+        """The call of such a module that alone takes a node's output."""
+        user = next(iter(node.users)) if len(node.users) == 1 else None
+        return user if user in modules and type(modules[user]) is kind and not hooked(modules[user]) else None
+
+    norms, relus = {}, {}  # nodes by convolution
+    for layer in convolutions:
+        if len(calls[layer]) == 1:
+            (last,) = calls[layer]
+            norm = next_of(last, nn.BatchNorm2d)
+            if norm is not None and len(calls[modules[norm]]) == 1 and foldable(modules[norm]):
+                norms[layer] = last = norm
+            if (relu := next_of(last, nn.ReLU)) is not None:
+                relus[layer] = relu
+    taken = set(relus.values())
+    found = {}
+    for layer in dict.fromkeys((*norms, *relus)):
+        norm, relu = (modules[where[layer]] if layer in where else None for where in (norms, relus))
+        if relu is not None and not taken.issuperset(calls[relu]):
+            relu = None  # others use it, too
+        if norm is not None or relu is not None:
+            found[layer] = Followers(norm, relu)
+    return found
+
+
+def foldable(norm: nn.BatchNorm2d) -> bool:
+    """Whether a batch norm multiplies and adds numbers that are known."""
+    return not norm.training and norm.running_mean is not None and norm.running_var is not None
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether something else happens when a module is called, or its parameters are computed."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or torch.nn.utils.parametrize.is_parametrized(module)
+        or "forward" in vars(module)
+    )
+
+
+def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[nn.Parameter, nn.Parameter]:
+    """Filters and bias of a convolution with a batch norm after it; computed in float64."""
+    given = layer.weight, layer.bias, norm.running_mean, norm.running_var
+    weight, bias, mean, variance = (None if each is None else each.detach().double() for each in given)
+    gamma, beta = (None if each is None else each.detach().double() for each in (norm.weight, norm.bias))
+    found = fuse_conv_bn_weights(weight, bias, mean, variance, norm.eps, gamma, beta)
+    filters, added = (
+        nn.Parameter(each.detach().to(layer.weight.dtype), requires_grad=layer.weight.requires_grad) for each in found
+    )
+    return filters, added
+
+
+def remove(model: nn.Module, done: Iterable[nn.Module]) -> list[str]:
+    """Puts modules that do nothing in the place of these; their names in the model."""
+    wanted, names = set(done), []
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if module in wanted:
+            owner, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(owner), attribute, nn.Identity())
+            names.append(name)
+    return names
