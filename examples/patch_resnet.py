@@ -2,7 +2,8 @@
 
     python examples/patch_resnet.py --precision fp32 --N 32
 
-Batch norms are folded into the convolutions before them, whose ReLUs are computed with them.  Needs torch and a GPU, and no weights: the model is built here, with random ones.
+Batch norms are folded into the convolutions before them, whose ReLUs are computed with them.  Needs torch and a GPU,
+and no weights: the model is built here, with random ones.
 """
 
 import argparse

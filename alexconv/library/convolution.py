@@ -45,6 +45,7 @@ from alexconv.errors import MissingTool
 from alexconv.executors.cuda import native
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
+from alexconv.library import choices
 from alexconv.library.arrays import (
     ALIGNMENT,
     LEGACY_STREAM,
@@ -556,9 +557,18 @@ def like(x: Any, y: npt.NDArray[Any]) -> Any:
 @lru_cache(maxsize=4096)
 def chosen(device: Gpu, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice | None:
     """The rung for N images that lie in ``memory``'s order; None where none takes the layer, or none fits."""
+    budget = device.budget()
+    kept = choices.load(device.executor, conv, N, precision, memory, budget)
+    if kept is None:
+        kept = choices.Kept(_looked_for(device, conv, N, precision, memory, budget))
+        choices.keep(device.executor, conv, N, precision, memory, kept.choice)
+    return kept.choice
+
+
+def _looked_for(device: Gpu, conv: Conv, N: int, precision: str, memory: str, budget: int) -> auto.Choice | None:
     for name in (precision, *PRECISIONS[precision].stricter):  # a stricter one serves, too
         for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
-            if choice := auto.choose(device.executor, conv, N, name, layout, print_to_stderr, device.budget()):
+            if choice := auto.choose(device.executor, conv, N, name, layout, print_to_stderr, budget):
                 return choice
     return None
 

@@ -112,8 +112,8 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
     """What takes the place of a ``torch.nn.Conv2d``: its parameters, computed by ``alexconv`` in a precision.
 
     With a batch norm its parameters are those of both; with a ReLU the output is what that makes of it.  Where
-    gradients are asked for, or a graph is traced, it is the operator ``alexconv::conv2d``.  Else the filters are brought
-    into a rung's form once, and again after they were changed in place or moved.
+    gradients are asked for, or a graph is traced, it is the operator ``alexconv::conv2d``.  Else the filters are
+    brought into a rung's form once, and again after they were changed in place or moved.
     """
 
     def __init__(self, layer: torch.nn.Conv2d, precision: str, after: Followers = Followers()) -> None:  # noqa: B008

@@ -1,0 +1,73 @@
+"""The rung that was chosen for a layer, kept on disk: to look for it takes longer than to load its machine code."""
+
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from alexconv import planning, shapes, tuning
+from alexconv.errors import UsageError
+from alexconv.executors.interface import Executor
+from alexconv.files import read_json, write_json
+from alexconv.kernels.ladder import RUNGS
+from alexconv.messages import print_to_stderr
+from alexconv.paths import cache_dir, kernels_folder
+from alexconv.records.store import Record, digest
+from alexconv.shapes import Conv
+from alexconv.tuning import auto
+from alexconv.tuning import cache as tuning_cache
+
+PART = "choices"  # of the cache
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was chosen; without a choice no rung takes the layer."""
+
+    choice: auto.Choice | None
+
+
+def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, budget: int) -> Kept | None:
+    """What is kept for a layer, where it still fits ``budget`` bytes; else None.  A damaged file counts as none."""
+    path = _path(executor, conv, N, precision, memory)
+    try:
+        content = read_json(path)
+        if content is None:
+            return None
+        if content["rung"] is None:
+            return Kept(None)
+        rung, constants = RUNGS[content["rung"]], content["constants"]
+        if rung.resolve(conv, constants, N, executor.device) != constants:
+            raise ValueError("not the rung's constants")
+        choice = auto.Choice(rung, constants, bool(content["measured"]))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        print_to_stderr(f"{path} is damaged ({error}) and not used")
+        return None
+    return None if auto.misfit(executor, choice, conv, N, budget) else Kept(choice)
+
+
+def keep(executor: Executor, conv: Conv, N: int, precision: str, memory: str, choice: auto.Choice | None) -> None:
+    """Keeps a choice, if the disk takes it."""
+    name, constants, measured = (choice.rung.name, choice.constants, choice.measured) if choice else (None, {}, False)
+    content = {"rung": name, "constants": constants, "measured": measured}
+    try:
+        write_json(_path(executor, conv, N, precision, memory), content)
+    except UsageError as error:
+        print_to_stderr(str(error))
+
+
+def _path(executor: Executor, conv: Conv, N: int, precision: str, memory: str) -> Path:
+    facts: Record = {
+        **tuning_cache.best_key(executor, conv, N, precision, memory),
+        "code": code(),
+        "tuned": cache_dir("tuning").stat().st_mtime_ns,  # what is found later may be faster
+    }
+    return cache_dir(PART) / f"{digest(facts)}.json"
+
+
+@cache
+def code() -> str:
+    """Digest of the Python code that chooses."""
+    folders = [kernels_folder(), *(Path(str(part.__file__)).parent for part in (tuning, planning))]
+    files = [Path(shapes.__file__), *(file for folder in folders for file in sorted(folder.rglob("*.py")))]
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
