@@ -12,8 +12,9 @@ from stand_ins import Machine, Tensor, Torch, compiled_driver
 import alexconv
 from alexconv.errors import LaunchError
 from alexconv.kernels.ladder import RUNGS
-from alexconv.library import convolution, workspaces
+from alexconv.library import choices, convolution, workspaces
 from alexconv.shapes import Conv
+from alexconv.tuning import auto
 from alexconv.tuning import cache as tuning_cache
 
 X, W, Y = 1 << 40, 1 << 41, 1 << 42
@@ -322,3 +323,38 @@ def test_warm_compiles_and_names_the_rungs(machine):
     assert machine.gpu.executor.loaded == loaded
     with pytest.raises(ValueError, match="groups is a whole number"):
         alexconv.warm([alexconv.Shape(SMALL["x"], SMALL["w"], groups=0)])
+
+
+def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
+    def forgotten():
+        for each in (convolution.chosen, convolution.route_of, convolution.kept_operation):
+            each.cache_clear()
+        alexconv.conv2d(Tensor(SMALL["x"], X), Tensor(SMALL["w"], W))
+        return names(machine.launched())[-1]
+
+    assert forgotten() == "mma_split"
+    (path,) = (cache / choices.PART).iterdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(convolution.auto, "choose", lambda *given: pytest.fail("it is looked for again"))
+        assert forgotten() == "mma_split"
+    path.write_text(path.read_text().replace("mma-split", "mma-tf32"))
+    assert forgotten() == "mma_split"
+    assert f"{path} is damaged (another checksum) and not used" in capsys.readouterr().err
+    rung, conv = RUNGS["igemm-async"], Conv(256, 15, 15, 384, 3, 3)
+    best = tuning_cache.Best(rung.name, rung.resolve(conv, {}, 1), 0.001)
+    tuning_cache.keep_best(machine.gpu.executor, conv, 1, best, print)
+    assert forgotten() == "igemm_async"  # what was measured since then counts
+    monkeypatch.setattr(choices, "code", lambda: "other code")
+    (cache / "tuning").joinpath(next((cache / "tuning").glob("*.json"))).unlink()
+    assert forgotten() == "mma_split"
+
+
+def test_that_no_rung_takes_a_layer_is_kept_too_and_a_choice_that_does_not_fit_is_not_used(machine, cache, monkeypatch):
+    executor, conv = machine.gpu.executor, Conv(256, 15, 15, 384, 3, 3)
+    choices.keep(executor, conv, 1, "fp32", "nchw", None)
+    assert convolution.chosen(machine.gpu, conv, 1, "fp32", "nchw") is None
+    convolution.chosen.cache_clear()
+    rung = RUNGS["igemm-async"]
+    choices.keep(executor, conv, 1, "fp32", "nchw", auto.Choice(rung, rung.resolve(conv, {}, 1), False))
+    assert choices.load(executor, conv, 1, "fp32", "nchw", 100 << 30).choice.rung is rung
+    assert choices.load(executor, conv, 1, "fp32", "nchw", 1000) is None
