@@ -5,17 +5,12 @@
 #pragma once
 
 #ifdef HOST_CUDA
-// Headers of the C++ library spell attributes as __noinline__, which is a macro here; included once, they stay out of
-// the file's way.
-#pragma push_macro("__noinline__")
-#undef __noinline__
 #include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#pragma pop_macro("__noinline__")
 
 #define ALEXCONV_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(host_cuda::dynamic_shared())
 

@@ -509,6 +509,24 @@ def test_a_macro_may_have_any_name(cache, tmp_path):
     assert result[0] == 10
 
 
+def test_attributes_of_a_newer_library_are_no_words_of_cuda(cache, tmp_path, monkeypatch):
+    """libstdc++ 13 spells ``__attribute__((__noinline__, ...))`` in <string>, which most of its headers include."""
+    (tmp_path / "string").write_text(
+        "#pragma once\n#include_next <string>\n"
+        "__attribute__((__noinline__, __noclone__, __cold__)) inline int newer() { return 7; }\n"
+    )
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(tmp_path))
+    source = tmp_path / "newer.cu"
+    source.write_text(
+        "#include <cuda_runtime.h>\n#include <iostream>\n"
+        "__device__ __noinline__ int twice(int x) { return 2 * x; }\n"
+        'extern "C" __global__ void kernel(int* y) { y[0] = twice(newer()); }\n'
+    )
+    y, result = on_device(np.zeros(1, "i4"))
+    HostRuntime().compile(source, {}, ["kernel"]).launch("kernel", ONE, ONE, 0, [y])
+    assert result[0] == 14
+
+
 def test_a_missing_compiler_is_one_clear_line(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(MissingTool, match="no-such-compiler"):

@@ -46,7 +46,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <memory>  // which spells an attribute __noinline__, a macro below
 #include <type_traits>
 #include <utility>
 
@@ -57,7 +56,7 @@
 #define __device__
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
+#define __noinline__  // none: libstdc++ 13 spells __attribute__((__noinline__)), and a list of attributes may be empty
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 
