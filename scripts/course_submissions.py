@@ -29,6 +29,7 @@ from alexconv import grade
 from alexconv.course import assignment, sandbox
 from alexconv.course.sandbox import Limits
 from alexconv.machine import cores, cpu_model
+from alexconv.paths import cache_dir
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 RIGHT = (CHECKOUT / "tests" / "sources" / "course.cu").read_text()
@@ -132,6 +133,17 @@ def wrong() -> Iterator[Kind]:
     yield Kind("wrong-too-many-threads", edited(("#define TILE_WIDTH 8", "#define TILE_WIDTH 40")), NONE, NONE)
 
 
+def private() -> list[Path]:
+    """What lies in the user's own folder and in the cache, but for what a sandbox shows and the folders around it."""
+    shown = [path.resolve() for path in [*sandbox.visible([]), cache_dir("sandbox")]]
+    found = sorted([*Path.home().iterdir(), *cache_dir("sandbox").parent.iterdir()])
+    return [
+        path
+        for path in found
+        if not any(path.resolve().is_relative_to(each) or each.is_relative_to(path.resolve()) for each in shown)
+    ]
+
+
 def harmless(secret: Path, others: Path, port: int) -> dict[str, str]:
     """Attacks that come to nothing, so that the outputs stay right: what each does when it is loaded."""
 
@@ -141,8 +153,8 @@ def harmless(secret: Path, others: Path, port: int) -> dict[str, str]:
     places = (secret.with_name("x"), others / "x", CHECKOUT / "kernels" / "x", Path("/usr/x"), Path("/x"))
     return {
         "reads-hidden-shapes": opens(secret, secret.parent),
-        "reads-others": opens(others, *(others / f"{number:03d}-right-tile-4.cu" for number in range(9))),
-        "reads-home": opens(Path.home() / ".ssh", Path.home() / ".cache", CHECKOUT / "results", CHECKOUT / ".git"),
+        "reads-others": opens(others, others / "000-right-tile-4" / "conv.cu", others / "001-right-tile-8.cu"),
+        "reads-home": opens(CHECKOUT / "results", CHECKOUT / ".git", *private()),
         "writes-outside": " ".join(
             f'if (open("{path}", O_CREAT | O_WRONLY, 0600) >= 0) spoiled = 1;' for path in places
         ),
@@ -198,9 +210,10 @@ def malicious(secret: Path, others: Path, port: int) -> Iterator[Kind]:
     yield Kind(
         "fills-disk",
         on_load(
-            'char n[16], b[65536] = {1}; for (int i = 0; i < 50; ++i) { snprintf(n, 16, "f%d", i);'
+            "signal(SIGXFSZ, SIG_IGN); char n[16], *b = (char*)calloc(1, 1 << 16);"
+            ' for (int i = 0; i < 50; ++i) { snprintf(n, 16, "f%d", i);'
             " int f = open(n, O_CREAT | O_WRONLY, 0600);"
-            " for (int k = 0; k < 4096; ++k) if (write(f, b, sizeof b) <= 0) break; close(f); }"
+            " for (int k = 0; k < 4096; ++k) if (write(f, b, 1 << 16) <= 0) break; close(f); }"
         ),
         NONE,
         ALL,
@@ -226,7 +239,8 @@ def malicious(secret: Path, others: Path, port: int) -> Iterator[Kind]:
         NONE,
     )
     nested = (
-        "char b[65536]; memset(b, 91, sizeof b); for (int i = 3; i < 64; ++i) if (write(i, b, sizeof b)) {} _exit(0);"
+        "char* b = (char*)malloc(1 << 16); memset(b, 91, 1 << 16);"
+        " for (int i = 3; i < 64; ++i) if (write(i, b, 1 << 16)) {} _exit(0);"
     )
     yield Kind("answers-without-end-of-brackets", on_load(nested), NONE, NONE)
     yield Kind(
@@ -246,7 +260,9 @@ def malicious(secret: Path, others: Path, port: int) -> Iterator[Kind]:
     yield Kind("faults", in_kernel("*(volatile int*)0 = 1;"), NONE, 60)
     yield Kind(
         "overflows-stack",
-        in_kernel("volatile char a[1 << 26]; for (int i = 0; i < 1 << 26; i += 4096) a[i] = 1;"),
+        in_kernel(
+            "volatile char* a = (char*)__builtin_alloca(1 << 26); for (int i = 0; i < 1 << 26; i += 4096) a[i] = 1;"
+        ),
         NONE,
         60,
     )

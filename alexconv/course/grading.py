@@ -144,7 +144,8 @@ class Grader:
         found = self.answered({"kind": "tell", "asked": sizes}, source, "fast", TABLE_BYTES)
         said = found.get("said")
         if not isinstance(said, list) or len(said) != len(asked) or not all(map(_are_lines, said)):
-            raise Failed(f"{source.file}: {line_of(found.get('problem', 'its process ends without an answer'))}")
+            problem = line_of(found.get("problem", "its process ends without an answer"))
+            raise Failed(placed(source.file, problem))
         for lines in said:
             understood(lines, Path(source.file))
         return [[*size, lines] for size, lines in zip(sizes, said, strict=True)]
@@ -347,6 +348,13 @@ def sizes_of(conv: Conv) -> dict[str, int]:
 
 def _bytes(shape: Shape) -> int:
     return 4 * prod(shape.conv.y_shape(shape.images))
+
+
+def placed(file: str, problem: str) -> str:
+    """A problem with its place in the file in front, or with the file's name alone; either of them once."""
+    while problem.startswith(f"{file}: {file}:"):
+        problem = problem.removeprefix(f"{file}: ")
+    return problem if problem.startswith(f"{file}:") else f"{file}: {problem}"
 
 
 def line_of(text: object) -> str:

@@ -113,6 +113,12 @@ def test_words_that_a_convolution_does_not_need_are_refused_with_their_line(line
     assert SCREENED[line] in found[0]
 
 
+def test_a_problem_has_its_place_in_front_once():
+    assert grading.placed("a.cu", "a.cu: a.cu: a.cu:3:1: error: x") == "a.cu:3:1: error: x"
+    assert grading.placed("a.cu", "a.cu: a.cu: no function") == "a.cu: no function"
+    assert grading.placed("a.cu", "no answer") == "a.cu: no answer"
+
+
 def test_submissions_are_files_and_folders_and_no_links(tmp_path):
     expected = submissions.write_oddities(tmp_path, tmp_path / "secret")
     (tmp_path / "anna.cu").write_text("text")
