@@ -20,7 +20,7 @@ from typing import Any
 
 from alexconv.compiling import nvcc
 from alexconv.compiling.compiled import compiled
-from alexconv.course.grading import CUBIN_BYTES, Failed, Grader, Source, line_of, sizes_of
+from alexconv.course.grading import CUBIN_BYTES, Failed, Grader, Source, line_of, placed, sizes_of
 from alexconv.course.worker import rung_from
 from alexconv.errors import MissingTool
 from alexconv.executors import choose_executor
@@ -55,7 +55,10 @@ class Gpu:
         cubins: list[str] = []
         if self.arch:
             compile_job = {"kind": "cubins", "told": told, "points": points, "arch": self.arch}
-            cubins = grader.answered(compile_job, source, "fast", CUBIN_BYTES).get("cubins", [])
+            made = grader.answered(compile_job, source, "fast", CUBIN_BYTES)
+            if "cubins" not in made:
+                raise Failed(placed(source.file, line_of(made.get("problem", "no machine code"))))
+            cubins = made["cubins"]
         job |= {"workload": assignment.workload, "N": assignment.N, "seed": assignment.seed, "backend": self.backend}
         with _ONE_AT_A_TIME:
             answer = in_a_process(job | {"arch": self.arch, "cubins": cubins})

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,11 +16,12 @@ from compilers import needs_gcc
 
 from alexconv import assignment as command
 from alexconv import grade
+from alexconv.compiling import nvcc
 from alexconv.course import assignment, grading, sandbox, scores, timing
 from alexconv.course.grading import Grade, parts
 from alexconv.course.sandbox import Ended
 from alexconv.course.screen import problems
-from alexconv.errors import UsageError
+from alexconv.errors import MissingTool, UsageError
 from alexconv.reports.generated import updated
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
@@ -317,6 +319,23 @@ def test_who_times_a_submission_verifies_it_first():
     grader = grading.Grader(made, sandbox.NAMESPACES, grading.prepare(), ())
     with pytest.raises(grading.Failed, match="layer 1: wrong"):
         timing.Gpu("host", None).time(grader, grading.Source(submissions.RIGHT.replace("acc = 0.0f;", "acc = 1.0f;")))
+
+
+@needs_gcc
+def test_machine_code_for_op_times_is_compiled_in_the_sandbox(monkeypatch):
+    try:
+        nvcc.find_nvcc()
+    except MissingTool:
+        pytest.skip("no nvcc")
+    jobs = []
+    monkeypatch.setattr(timing, "in_a_process", lambda job: jobs.append(job) or {"ms": 2.5})
+    made = replace(MADE, N=3, limits=submissions.LIMITS)
+    grader = grading.Grader(made, sandbox.kind(), grading.prepare(), ())
+    source = grading.Source(submissions.RIGHT)
+    assert timing.Gpu("cuda", "90a").time(grader, source) == 2.5
+    assert [b64decode(each)[:4] for each in jobs[0]["cubins"]] == [b"\x7fELF"] * 2
+    with pytest.raises(grading.Failed, match=r"conv\.cu: .*compute_1a"):
+        timing.Gpu("cuda", "1a").time(grader, source)
 
 
 def test_a_process_that_times_has_a_time_limit(monkeypatch):
