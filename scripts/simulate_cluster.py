@@ -4,7 +4,7 @@ python scripts/simulate_cluster.py results/h200-alexnet.jsonl ... --workers 64 -
 
 Everything but the points is the real thing: Dask's scheduler, groups of points that stay together, a message for each
 record, one writer that flushes each line.  All runs in one process on this machine, whose event loop the workers share,
-so a cluster of as many hosts costs less.  A point sleeps as long as its samples add up to, with the pauses between.
+so a cluster of as many hosts costs less; but what Dask watches of each worker's own host is off.  A point sleeps as long as its samples add up to, with the pauses between.
 """
 
 import argparse
@@ -28,6 +28,11 @@ from alexconv.records.store import Record, RecordFile, identity, read
 
 TYPE = "simulated-schedule"
 FIXED_S = 0.3  # of a point beside its samples: opening, checking, auditing
+ELSEWHERE = {  # what each worker does on its own host
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "1h",
+    "distributed.admin.system-monitor.disk": False,
+}
 Sleeps = list[tuple[Record, float]]  # a point's record and seconds
 
 
@@ -44,7 +49,8 @@ def groups_of(records: Sequence[Record], copies: int) -> list[tuple[Group, Sleep
     timed = [each for each in records if isinstance(each["point"]["layer"], int) and each.get("samples")]
     for copy in range(copies):
         for original in timed:
-            record = {**original, "point": {**original["point"], "data": f"copy {copy}"}}
+            axes = original["point"]
+            record = {**original, "point": {**axes, "data": f"{axes.get('data', 'uniform')} {copy}"}}
             point = Point(**record["point"])
             found.setdefault(place(point), []).append((point, record, seconds_of(record)))
     groups = [
@@ -65,6 +71,7 @@ def sleep_points(request: Request, points: list[tuple[str, float]]) -> tuple[flo
 
 def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, speed: float) -> Record:
     """Runs the schedule; what it took, and what it would have taken without overhead."""
+    import dask
     from distributed import Client, LocalCluster
 
     request = Request(f"alexconv-{uuid4().hex}", "", backend="host")
@@ -89,6 +96,7 @@ def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, sp
         return Task("sleeping", sleep_points, (request, points), done=done)
 
     with (
+        dask.config.set(ELSEWHERE),
         LocalCluster(
             n_workers=workers, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
         ) as cluster,

@@ -89,7 +89,11 @@ def local_cluster(backend: str, count: int) -> Iterator[Any]:
     environments = [{"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} for gpu in gpus] or [{}]
     number = count or (len(gpus) or min(MOST_ON_CPU, cores()))
     options = {"host": LOOPBACK, "nthreads": 1, "dashboard": False, "memory_limit": 0, "resources": {"GPU": 1}}
-    quiet = {"DASK_LOGGING__DISTRIBUTED": "critical"}
+    quiet = {
+        "DASK_LOGGING__DISTRIBUTED": "critical",
+        "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",  # it stops the thread that measures 100 times a second
+        "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__DISK": "False",
+    }
     workers = {
         f"{'gpu' if gpus else 'cpu'}-{i}": {
             "cls": Nanny,
