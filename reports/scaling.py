@@ -6,6 +6,7 @@ python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md [--ch
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from statistics import median
 
@@ -162,6 +163,29 @@ LINKS_COLUMNS = (
 )
 
 
+def memory(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
+    """Batches that go through a host in blocks: the bytes of their arrays, and the most that a worker had."""
+    rows: list[tuple[Cell, ...]] = []
+    for batch in batches(headers):
+        parts, point = batch.record["parts"], batch.point
+        if any(part.get("blocks", 1) == 1 or "peak_bytes" not in part for part in parts):
+            continue
+        conv = WORKLOADS[point["workload"]].layer(point["layer"])
+        arrays = point["N"] * (prod(conv.x_shape(1)) + prod(conv.y_shape(1))) * FULL / GIGA
+        blocks = max(part["blocks"] for part in parts)
+        peak = max(part["peak_bytes"] for part in parts) / GIGA
+        row = (point["layer"], point["N"], f"`{point['rung']}`", point["transfer"], batch.shards)
+        block = parts[0]["block_bytes"] / GIGA
+        rows.append((*row, arrays, block, blocks, peak, *(batch.ms(figure) for figure in FIGURES), batch.rate("total")))
+    return rows
+
+
+MEMORY_COLUMNS = (
+    *("layer", "N", "rung", "transfer", "GPUs", "input and output, GB", "a block at most, GB", "blocks a GPU"),
+    *("most memory of a worker, GB", "kernel, ms", "host to host, ms", "host-to-host images/s a GPU"),
+)
+
+
 def cards(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
     """Each card's calibration, over the fastest of its run."""
     names = {header["key"]: card_of(header) for header in headers if header["type"] == "device"}
@@ -256,6 +280,7 @@ TABLES: Mapping[str, tuple[str, str, Callable[[Sequence[Record]], list[tuple[Cel
         SCALING_COLUMNS,
     ),
     "host-links": ("Host links", "Copies on one GPU, and on all at once.", links, LINKS_COLUMNS),
+    "memory": ("Bounded memory", "Batches in blocks of bounded memory.", memory, MEMORY_COLUMNS),
     "cards": ("Cards", "The calibration point, which every card of a cluster runs first.", cards, CARDS_COLUMNS),
     "simulated": ("Simulated schedules", "Workers that sleep what points took.", simulated, SIMULATED_COLUMNS),
     "study-times": ("Studies over workers", "The same points on clusters of several sizes.", studies, STUDIES_COLUMNS),

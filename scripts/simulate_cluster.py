@@ -4,7 +4,8 @@ python scripts/simulate_cluster.py results/h200-alexnet.jsonl ... --workers 64 -
 
 Everything but the points is the real thing: Dask's scheduler, groups of points that stay together, a message for each
 record, one writer that flushes each line.  All runs in one process on this machine, whose event loop the workers share,
-so a cluster of as many hosts costs less; but what Dask watches of each worker's own host is off.  A point sleeps as long as its samples add up to, with the pauses between.
+so a cluster of as many hosts costs less; but what Dask watches of each worker's own host is off.
+A point sleeps as long as its samples add up to, with the pauses between.
 """
 
 import argparse

@@ -17,6 +17,7 @@ import numpy as np
 from alexconv.executors.interface import Executor, OpenedRung, Values
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.geometry import FLOAT
+from alexconv.machine import peak_memory
 from alexconv.measuring.runner import Layer, Place, Runner, Settings, attempted, place_of
 from alexconv.planning.checks import each_image
 from alexconv.planning.points import Point
@@ -67,7 +68,8 @@ def run_shard(
     }
     samples = summed([block["samples"] for block in blocks]) if worst["status"] == "ok" else {}
     outputs = "".join(block.get("outputs", "") for block in blocks)
-    return {**facts, "images": list(images), "blocks": len(blocks), "samples": samples, "outputs": outputs}
+    memory = {"blocks": len(blocks), "block_bytes": block_bytes, "peak_bytes": peak_memory()}
+    return {**facts, "images": list(images), **memory, "samples": samples, "outputs": outputs}
 
 
 def step(meet: Meet, block: int, place: str) -> None:

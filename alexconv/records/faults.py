@@ -101,6 +101,9 @@ def of_ceilings(ceilings: Record) -> dict[str, bool]:
     }
 
 
+MEMORY = ("blocks", "block_bytes", "peak_bytes")  # of a shard
+
+
 def of_shards(header: Record) -> dict[str, bool]:
     """Every check of a batch in shards."""
     point, parts = header["point"], header["parts"]
@@ -111,6 +114,9 @@ def of_shards(header: Record) -> dict[str, bool]:
         "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
         "a name is none": all(map(name, (point["rung"], point["transfer"]))),
         "its shards are another number": whole(header["shards"]) and header["shards"] == len(parts) > 0,
+        "a shard's memory is none": all(
+            whole(part.get(name, 1)) and part.get(name, 1) > 0 for part in parts for name in MEMORY
+        ),
         "a shard's images are none": all(0 <= first < last <= point["N"] for first, last in images_of(parts)),
         "it does not say whether they were together": isinstance(header["together"], bool),
         "its status is no text": isinstance(header["status"], str),

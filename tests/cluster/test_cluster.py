@@ -132,6 +132,9 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
     assert {len(each["parts"]) - each["shards"] for each in found} == {0}
     assert {each["together"] for each in found if each["shards"] in (2, 4)} == {True}
     assert max(part["blocks"] for each in found for part in each["parts"]) > 2
+    assert all(
+        part["block_bytes"] < part["peak_bytes"] for each in found for part in each["parts"] if part["blocks"] > 1
+    )
     for rung in ("direct", "unroll-matmul"):
         assert len({each["outputs"] for each in found if each["point"]["rung"] == rung}) == 1
     (halves,) = (each for each in found if each["shards"] == 2 and each["point"]["rung"] == "direct")

@@ -54,6 +54,16 @@ def test_links_compare_as_many_images_a_gpu():
     assert named["in, share kept"] == pytest.approx(1.0)
 
 
+def test_the_most_memory_of_a_worker_is_told_of_batches_in_blocks():
+    blocks = {"blocks": 5, "block_bytes": 10**9}
+    parts = [{**part, **blocks, "peak_bytes": peak} for part, peak in zip(TWO["parts"], (3e9, 4e9), strict=True)]
+    (row,) = scaling.memory([TWO, {**TWO, "key": "blocks", "point": {**TWO["point"], "layer": 2}, "parts": parts}])
+    named = dict(zip(scaling.MEMORY_COLUMNS, row, strict=True))
+    values = 96 * 31 * 31 + 256 * 27 * 27  # of layer 2, with its border
+    assert named["input and output, GB"] == pytest.approx(8192 * values * 4 / 1e9)
+    assert (named["a block at most, GB"], named["blocks a GPU"], named["most memory of a worker, GB"]) == (1, 5, 4)
+
+
 def test_another_card_is_no_counterpart():
     elsewhere = {**ONE, "parts": [{**ONE["parts"][0], "device": "card 7"}]}
     assert scaling.strong([elsewhere, TWO]) == []
@@ -81,6 +91,7 @@ def test_what_was_not_timed_together_and_right_is_no_scaling(changes):
         {"parts": []},
         {"parts": [{"images": [5, 5]}, {"images": [0, 1]}]},
         {"slowest_ms": {"kernel": -1.0}},
+        {"parts": [{**each, "peak_bytes": "much"} for each in TWO["parts"]]},
         {"point": {}},
         {"together": "yes"},
         {"status": None},
