@@ -82,6 +82,11 @@ class BoundRung:
         """Why the shape cannot be computed so, or None."""
         return self.rung.refuses(self.problem(1))
 
+    @property
+    def atomic_additions(self) -> int:
+        """Additions to an output by atomics that flush subnormal floats."""
+        return self.rung.atomic_additions(self.problem(1))
+
     def micro_batch(self, images: int) -> int:
         """How many of these images the launches take at a time; then they follow each other again for the next."""
         return min(images, self.constants.get(MICRO_BATCH) or images)

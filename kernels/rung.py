@@ -163,12 +163,14 @@ class Rung:
     ``tensor_factors`` is the type of the factors that tensor cores multiply, ``fp16`` or ``tf32``, and empty where CUDA
     cores multiply; ``products`` says how many products stand for a multiply-add of the layer, and is None where that
     depends on the shape.
-    ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the
-    host executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may
-    change from run to run.  ``constant_symbol`` names the ``__constant__`` array ``[M][C][R][S]`` of the file that has
-    to hold the filters before a launch, for a rung whose launches do not take w.  ``formerly`` are the rung's names in
-    older records.  ``takes`` are the features of a layer (``alexconv.shapes.FEATURES``) that it has beyond the studies'
-    contract, in which the input has its border in memory; ``refuses`` names those that it lacks.
+    ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the host
+    executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may change
+    from run to run.  ``atomic_additions`` are the additions to an output by atomicAdd in global memory, which flushes
+    subnormal floats: what its guarantee says of underflow.  ``constant_symbol`` names the ``__constant__`` array
+    ``[M][C][R][S]`` of the file that has to hold the filters before a launch, for a rung whose launches do not take w.
+    ``formerly`` are the rung's names in older records.  ``takes`` are the features of a layer
+    (``alexconv.shapes.FEATURES``) that it has beyond the studies' contract, in which the input has its border in
+    memory; ``refuses`` names those that it lacks.
     """
 
     name: str
@@ -186,6 +188,7 @@ class Rung:
     refuses: Callable[[Problem], str | None] = everywhere
     gpu_only: str | None = None
     order_varies: bool = False
+    atomic_additions: Callable[[Problem], int] = lambda p: 0
     constant_symbol: str | None = None
     layout: str = "nchw"
     prepare: tuple[Launch, ...] = ()

@@ -29,7 +29,7 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring import adversary
 from alexconv.measuring.runner import Layer, as_json
-from alexconv.measuring.torch_peers import chosen_engines
+from alexconv.measuring.torch_peers import chosen_engines, transform_of
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.layouts import from_study, to_study
 from alexconv.planning.planner import plan
@@ -41,7 +41,6 @@ from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tuning import auto
 
 CLASSES = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16"}
-ENGINES = {"fft": "FFT", "winograd": "Winograd"}  # by a word in the names of its kernels; any other is a GEMM
 OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # how events begin that are no kernels
 SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
 IMAGES, PLENTY = 2, 1 << 30
@@ -112,8 +111,7 @@ def cudnn(torch: Any, inputs: Layer, dtype: str, precision: str, layout: str) ->
             y = torch.nn.functional.conv2d(x, w, stride=inputs.conv.U)
             torch.cuda.synchronize()
     kernels = [event.key for event in profile.key_averages() if not event.key.startswith(OF_THE_HOST)]
-    words = " ".join(kernels).lower()
-    engine = next((name for word, name in ENGINES.items() if word in words), "GEMM" if kernels else None)
+    engine = transform_of(kernels) or ("GEMM" if kernels else None)
     return {
         **outcome(inputs, y.cpu().numpy(), precision),
         "engine": engine,
@@ -136,9 +134,9 @@ def searched(executor: Executor, options: argparse.Namespace) -> Iterator[Record
             with open_rung(executor, cuts[rung.name], x, w, TRANSFERS["pageable"]) as opened:
                 return opened.outputs().astype(np.float32)
 
-        dtype = np.dtype(rung.dtype)
-        limits = options.trials, options.seconds
-        found = adversary.search(SEARCHED, IMAGES, PRECISIONS[rung.precision], dtype, run, *limits, seed=options.seed)
+        dtype, precision = np.dtype(rung.dtype), PRECISIONS[rung.precision]
+        limits = options.trials, options.seconds, options.seed, cuts[rung.name].bound.atomic_additions
+        found = adversary.search(SEARCHED, IMAGES, precision, dtype, run, *limits)
         figures = {"ratio": found.ratio, "scaled": found.scaled}
         yield {
             "rung": rung.name,

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
+from alexconv.compiling.sources import source_files
 from alexconv.kernels import ladder
-from alexconv.kernels.rung import Rung
+from alexconv.kernels.rung import FOLDER, Rung
 
 
 @contextmanager
@@ -25,3 +28,16 @@ def ladder_with(*rungs: Rung, without: str | None = None, former: Mapping[str, s
         for table, entries in zip(tables, before, strict=True):
             table.clear()
             table.update(entries)
+
+
+def planted(name: str, right: str, wrong: str, folder: Path) -> Rung:
+    """A rung whose sources are copies in a folder in which one text replaces another."""
+    rung, found = ladder.RUNGS[name], 0
+    for file in source_files(rung.path):
+        text = file.read_text()
+        found += right in text
+        copy = folder / file.relative_to(FOLDER)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(text.replace(right, wrong))
+    assert found, "no file of the rung has the text that this bug changes"
+    return replace(rung, file=str(folder / rung.file))

@@ -18,9 +18,10 @@ def run_once(
     w: np.ndarray,
     cut: Plan,
     transfer: Transfer = TRANSFERS["pageable"],
+    bias: np.ndarray | None = None,
 ) -> np.ndarray:
     """The outputs, ``[N][M][E][F]``."""
-    with open_rung(executor, cut, x, w, transfer) as opened:
+    with open_rung(executor, cut, x, w, transfer, bias) as opened:
         return opened.outputs().copy()
 
 

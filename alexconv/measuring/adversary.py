@@ -114,26 +114,36 @@ def arrays(trial: Trial, conv: Conv, N: int, dtype: np.dtype) -> tuple[Values, V
         )
 
 
-def judged(trial: Trial, conv: Conv, N: int, precision: Precision, dtype: np.dtype, run: Run) -> tuple[float, MaxError]:
+def judged(
+    trial: Trial, conv: Conv, N: int, precision: Precision, dtype: np.dtype, run: Run, atomic_additions: int
+) -> tuple[float, MaxError]:
     """The trial's error over its bound, infinite where NaN or an infinity stands in the wrong place."""
     x, w = arrays(trial, conv, N, dtype)
-    bound, error = precision.bound(conv.K, trial.kind), MaxError()
+    bound, error = precision.bound(conv.K, trial.kind, atomic_additions), MaxError()
     error.add(run(x, w), reference(conv, x, w), patch_norms(conv, x, bound.reach), filter_norms(w), bound)
     ratio = error.scaled / bound.factor
     return (float("inf") if np.isnan(ratio) else ratio), error
 
 
 def search(
-    conv: Conv, N: int, precision: Precision, dtype: np.dtype, run: Run, trials: int, seconds: float, seed: int = 0
+    conv: Conv,
+    N: int,
+    precision: Precision,
+    dtype: np.dtype,
+    run: Run,
+    trials: int,
+    seconds: float,
+    seed: int = 0,
+    atomic_additions: int = 0,
 ) -> Found:
-    """The worst of at most so many trials in at most so many seconds."""
+    """The worst of at most so many trials in at most so many seconds; ``atomic_additions`` are those of the rung."""
     generator, begin, done = np.random.default_rng(seed), monotonic(), 0
     worst: Found | None = None
     while worst is None or (done < trials and monotonic() - begin < seconds):
         trial, best, failed = first_trial(conv, N, generator), -1.0, 0
         while failed < PATIENCE and done < trials and (worst is None or monotonic() - begin < seconds):
             candidate = changed(trial, conv, N, SPREAD[dtype], generator) if best >= 0 else trial
-            ratio, error = judged(candidate, conv, N, precision, dtype, run)
+            ratio, error = judged(candidate, conv, N, precision, dtype, run, atomic_additions)
             done += 1
             if ratio > best:
                 trial, best, failed = candidate, ratio, 0

@@ -17,7 +17,7 @@ from alexconv.errors import LaunchError, MissingTool
 from alexconv.executors.interface import Executor
 from alexconv.measuring import torch_peers
 from alexconv.measuring.runner import Layer, Skip
-from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, import_torch, operands_of
+from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of, exact_of, import_torch, operands_of
 from alexconv.planning.points import GEMM, LayerSequence, Point
 from alexconv.records.store import Record
 
@@ -71,13 +71,15 @@ class CudnnRunner(TorchRunner):
         if any(layer.conv.groups > 1 or layer.conv.relu or layer.bias is not None for layer in layers):
             raise Skip("this peer has neither groups nor bias nor ReLU")
         plans: list[Plan] = []
+        given: list[Operands] = []
         for layer in layers:
-            operands = operands_of(self._torch, layer, point.N, layout, point.precision, padded=padded)
+            given.append(operands_of(self._torch, layer, point.N, layout, point.precision, padded=padded))
             strict = point.rung.endswith(STRICT)
-            plans.append(self._fastest(layer, operands, point.precision, strict=strict))
+            plans.append(self._fastest(layer, given[-1], point.precision, strict=strict))
         about: Record = {"plans": [{"engine": plan.name, "tried": plan.tried, "ms": plan.ms} for plan in plans]}
         about["workspace_bytes"] = max(plan.workspace_bytes for plan in plans)
-        return Work(lambda: [plan.run() for plan in plans], partial(check_of, layers, point.precision), about)
+        exact = partial(exact_of, self._torch, layers, given, point.precision)
+        return Work(lambda: [plan.run() for plan in plans], partial(check_of, layers, point.precision), exact, about)
 
     def _fastest(self, layer: Layer, operands: Operands, precision: str, *, strict: bool) -> "Plan":
         """The fastest plan of a layer; raises LaunchError where none runs."""

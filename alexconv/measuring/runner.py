@@ -95,9 +95,12 @@ class Layer:
         bias = None if self.bias is None else np.abs(self.bias)
         return convolve(self.conv, np.abs(self.x[:SUMMED]), np.abs(self.w), np.float64, bias)
 
-    def check(self, y: Values, precision: str) -> tuple[MaxError, float]:
-        """Largest error of the outputs of the layer's first images, and what the class allows on such data."""
-        bound = bound_on(self.data, precision, self.conv.K)
+    def check(self, y: Values, precision: str, atomic_additions: int = 0) -> tuple[MaxError, float]:
+        """Largest error of the outputs of the layer's first images, and what the class allows on such data.
+
+        ``atomic_additions`` are those of the rung.
+        """
+        bound = bound_on(self.data, precision, self.conv.K, atomic_additions)
         return self.error(y, bound), bound.factor
 
     @cached_property
@@ -150,7 +153,7 @@ class Skip(Exception):
     """The point cannot be run here; the text says why."""
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def exact_data(conv: Conv, N: int, precision: str, seed: int) -> tuple[Values, Values, Values | None, Values]:
     """What the class rounds to integers: x ``[N][C][H][W]``, w ``[M][C][R][S]``; the bias; and the outputs, float32."""
     error_class = PRECISIONS[precision]
@@ -159,11 +162,18 @@ def exact_data(conv: Conv, N: int, precision: str, seed: int) -> tuple[Values, V
     return nearby(x, error_class, seed), nearby(w, error_class, seed + 1), bias, reference(conv, x, w, bias)
 
 
-def bound_on(data: str, precision: str, K: int) -> Bound:
+def exact_plan(cut: Plan) -> Plan:
+    """A plan for the images of integers, of the point's own shape and with its kernels."""
+    images = min(cut.N, EXACT_IMAGES)
+    at_once = min(cut.images_per_piece, images)
+    return Plan(cut.bound, images, at_once, cut.bound.device_bytes(at_once))
+
+
+def bound_on(data: str, precision: str, K: int, atomic_additions: int = 0) -> Bound:
     """How far outputs of a class may be off on a data set: uniform floats are rounded to the class's operands."""
     if data == UNIFORM:
         return Bound(PRECISIONS[precision].tolerance(K))
-    return PRECISIONS[precision].bound(K, DATA_SETS[data].kind)
+    return PRECISIONS[precision].bound(K, DATA_SETS[data].kind, atomic_additions)
 
 
 Place = tuple[str, int, str, str]
@@ -267,9 +277,8 @@ class Runner:
         bound = BoundRung(rung, point.conv, point.constants, self.executor.device)
         compiled, launched = self.executor.key(bound), bound.launch_facts(point.N)
         tolerance = PRECISIONS[rung.precision].tolerance(point.conv.K)
-        of_data = (
-            [] if point.data == UNIFORM else [point.data, astuple(bound_on(point.data, rung.precision, point.conv.K))]
-        )
+        asked = point.data, rung.precision, point.conv.K, bound.atomic_additions
+        of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*asked))]
         settings = self.settings.key()
         return digest([compiled, launched, tolerance, self.executor.header(), settings, point.transfer, *of_data])
 
@@ -289,9 +298,7 @@ class Runner:
         if not (self.executor.measures or images > 1) and precision.tells_taps(point.conv.K):
             return {}
         x, w, bias, y = exact_data(point.conv, images, rung.precision, self.settings.seed)
-        at_once = min(cut.images_per_piece, images)
-        few = Plan(cut.bound, images, at_once, cut.bound.device_bytes(at_once))
-        with open_rung(self.executor, few, x, w, transfer_named(point.transfer), bias) as opened:
+        with open_rung(self.executor, exact_plan(cut), x, w, transfer_named(point.transfer), bias) as opened:
             wrong = int((opened.outputs() != y).sum())
             if rung.scratch and not wrong and (self.executor.measures or images > 1):
                 wrong = int((opened.outputs(stale=True) != y).sum())
@@ -310,11 +317,11 @@ class Runner:
         ``ready`` gets outputs that are right, before anything is timed; ``also`` gives samples that replace others.
         """
         rung, transfer = RUNGS[point.rung], transfer_named(point.transfer)
-        exact = self._exact(point, cut)
+        exact, promised = self._exact(point, cut), (rung.precision, cut.bound.atomic_additions)
         with open_rung(self.executor, cut, layer.x[: point.N], layer.w, transfer, layer.bias) as opened:
             outputs = opened.outputs()
             facts: Record = {
-                **checked(*layer.check(outputs, rung.precision), **exact),
+                **checked(*layer.check(outputs, *promised), **exact),
                 "pieces": len(cut.pieces),
                 "images_per_piece": cut.images_per_piece,
                 "planned_constants": cut.constants,
@@ -335,7 +342,7 @@ class Runner:
             refuse_impossible(facts["samples"], point.conv.macs(point.N), self.executor.most_flops)
             audited, suspects = opened.buffers.audited()
             for suspect in suspects:
-                found = checked(*layer.check(opened.in_study_layout(suspect.y), rung.precision))
+                found = checked(*layer.check(opened.in_study_layout(suspect.y), *promised))
                 if found["status"] != "ok":
                     return facts | found | {"samples": {}, "reason": f"{suspect.when}: {found['reason']}"}
             timeline = opened.buffers.timeline()
@@ -376,7 +383,8 @@ def checked(error: MaxError, tolerance: float, exact: Record | None = None) -> R
     if not error.passes(tolerance):
         reasons.append(f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}")
     if exact and exact["wrong"]:
-        reasons.append(f"{exact['wrong']} outputs are not exact on integers")
+        what = f"off by more than {exact['within']:.2e} of the norms" if "within" in exact else "not exact"
+        reasons.append(f"{exact['wrong']} outputs are {what} on integers")
     return {"status": "wrong" if reasons else "ok", "reason": "; ".join(reasons) or None, **facts}
 
 

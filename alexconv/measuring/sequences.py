@@ -5,11 +5,11 @@ a network's convolutions cost without launch overhead.  Under ``streamed:k`` hos
 pipeline: pieces of all layers rotate over k streams, so that both copy engines have work from beginning to end;
 this too is one graph, because a host that starts every piece itself is slower than the copies.
 
-All layers have one rung, or each its own (*mixed*).  Outputs are checked as a single layer's are.
+All layers have one rung, or each its own (*mixed*).  Outputs are checked as a single layer's are, on integers too.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -20,7 +20,7 @@ from alexconv.executors.interface import OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200, Device
-from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
+from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, exact_data, exact_plan, timed
 from alexconv.planning.checks import PRECISIONS, MaxError, worst
 from alexconv.planning.planner import DoesNotFit, Plan, plan
 from alexconv.planning.points import (
@@ -37,6 +37,8 @@ from alexconv.planning.points import (
 from alexconv.planning.transfers import Transfer, transfer_named
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, digest
+
+Given = tuple[Values, Values, Values | None]  # inputs, filters and bias of a layer
 
 MIXED = "mixed"
 PIECE_BYTES = 6 * 10**6  # of a piece's input or output in a pipeline, whichever is larger
@@ -148,33 +150,54 @@ class SequenceRunner:
         return attempted(point, self.key(point), lambda: self._measured(point))
 
     def _measured(self, point: RungSequence) -> Record:
-        transfer = transfer_named(point.transfer)
-        cuts = self._cuts(point, transfer)
-        layers = [self._runner.layer(each) for each in point.points()]
-        with ExitStack() as stack, self.executor.errors(point.rung):
-            opened = []
-            for each, cut, layer in zip(point.points(), cuts, layers, strict=True):
-                opening = open_rung(self.executor, cut, layer.x[: each.N], layer.w, transfer)
-                opened.append(stack.enter_context(opening))
+        transfer, settings = transfer_named(point.transfer), self._runner.settings
+        cuts, points = self._cuts(point, transfer), point.points()
+        layers = [self._runner.layer(each) for each in points]
+        with self.executor.errors(point.rung):
+            wrong = self._wrong_on_integers(points, cuts, transfer)
+            given = [(layer.x[: each.N], layer.w, layer.bias) for each, layer in zip(points, layers, strict=True)]
+            with self._opened(points, cuts, given, transfer) as together:
+                facts = self._facts(points, cuts, layers, together, wrong)
+                if facts["status"] == "ok":
+                    seconds = settings.seconds
+                    facts |= timed(self.executor, together.measure, seconds) if settings.timed else {"samples": {}}
+                    facts |= {"timeline": found} if (found := together.timeline()) else {}
+        return facts
+
+    def _wrong_on_integers(self, points: Sequence[Point], cuts: Sequence[Plan], transfer: Transfer) -> list[int]:
+        """By layer, how many outputs of a few images of integers are not exact, with fresh and with stale scratch."""
+        few, seed = [exact_plan(cut) for cut in cuts], self._runner.settings.seed
+        found = [exact_data(each.conv, cut.N, each.precision, seed) for each, cut in zip(points, few, strict=True)]
+        wrong = [0] * len(points)
+        with self._opened(points, few, [(x, w, bias) for x, w, bias, _ in found], transfer) as together:
+            for stale in (False, True):
+                outputs = zip(together.outputs(stale=stale), found, strict=True)
+                wrong = [max(most, int((y != due).sum())) for most, (y, (*_, due)) in zip(wrong, outputs, strict=True)]
+        return wrong
+
+    @contextmanager
+    def _opened(
+        self, points: Sequence[Point], cuts: Sequence[Plan], given: Sequence[Given], transfer: Transfer
+    ) -> Iterator["Together"]:
+        """The layers' rungs on the inputs, filters and biases given, as one graph or one pipeline."""
+        with ExitStack() as stack:
+            opened = [
+                stack.enter_context(open_rung(self.executor, cut, x, w, transfer, bias))
+                for cut, (x, w, bias) in zip(cuts, given, strict=True)
+            ]
             own = [each.buffers for each in opened]
             if transfer.pipelined:
-                outweigh = [moved_out > moved_in for moved_in, moved_out in map(bytes_moved, point.points())]
+                outweigh = [moved_out > moved_in for moved_in, moved_out in map(bytes_moved, points)]
                 pipeline = self.executor.pipeline(own, piece_order(cuts, outweigh), transfer.streams)
                 run = stack.enter_context(pipeline.recorded())
-                outputs = streamed_outputs(pipeline, run)
                 measure, timeline = partial(measure_pipeline, pipeline, run), pipeline.timeline
+                yield Together(opened, partial(streamed_outputs, pipeline, run), measure, timeline)
             else:
                 for buffers in own:  # brings inputs and filters to the device, where they stay, and makes tensor maps,
                     buffers.outputs()  # which may not be made while a graph is recorded
                 launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(own)))
-                outputs = graph_outputs(own, launch)
-                measure, timeline = partial(self.executor.time, [launch]), list[Record]
-            facts = self._facts(point, cuts, layers, opened, outputs)
-            if facts["status"] == "ok":
-                settings = self._runner.settings
-                facts |= timed(self.executor, measure, settings.seconds) if settings.timed else {"samples": {}}
-                facts |= {"timeline": found} if (found := timeline()) else {}
-        return facts
+                measure = partial(self.executor.time, [launch])
+                yield Together(opened, partial(graph_outputs, own, launch), measure, list[Record])
 
     def _cuts(self, point: RungSequence, transfer: Transfer) -> list[Plan]:
         """How each layer is cut; raises Skip where a layer cannot be computed here or all do not fit the device."""
@@ -198,19 +221,20 @@ class SequenceRunner:
 
     def _facts(
         self,
-        point: RungSequence,
+        points: Sequence[Point],
         cuts: Sequence[Plan],
         layers: Sequence[Layer],
-        opened: Sequence[OpenedRung],
-        outputs: Sequence[Values],
+        together: "Together",
+        wrong: Sequence[int],
     ) -> Record:
-        """The worst layer's check, and what each layer was."""
+        """The worst layer's check, and what each layer was; ``wrong`` are its outputs that are not exact."""
         found: list[tuple[MaxError, float]] = [
-            layer.check(rung.in_study_layout(values), each.precision)
-            for each, layer, rung, values in zip(point.points(), layers, opened, outputs, strict=True)
+            layer.check(values, each.precision, cut.bound.atomic_additions)
+            for each, cut, layer, values in zip(points, cuts, layers, together.outputs(), strict=True)
         ]
+        images = exact_plan(cuts[0]).N
         return {
-            **checked(*worst(found)),
+            **checked(*worst(found), {"images": images, "wrong": sum(wrong)}),
             "layers": [
                 {
                     "layer": each.layer,
@@ -219,9 +243,10 @@ class SequenceRunner:
                     "pieces": len(cut.pieces),
                     "images_per_piece": cut.images_per_piece,
                     "error": checked(*error)["error"],
+                    "exact": {"images": images, "wrong": outputs},
                     "launches": rung.program.launches(cut.images_per_piece),
                 }
-                for each, cut, error, rung in zip(point.points(), cuts, found, opened, strict=True)
+                for each, cut, error, outputs, rung in zip(points, cuts, found, wrong, together.opened, strict=True)
             ],
             "pieces": sum(len(cut.pieces) for cut in cuts),
             "images_per_piece": max(cut.images_per_piece for cut in cuts),
@@ -229,6 +254,22 @@ class SequenceRunner:
             "device_bytes": sum(cut.device_bytes for cut in cuts),
             "launches": [],
         }
+
+
+@dataclass(frozen=True)
+class Together:
+    """Opened layers, and what runs them, times them and says what overlapped in the last run."""
+
+    opened: Sequence[OpenedRung]
+    run: Callable[[], list[Values]]
+    measure: Callable[[float], Samples]
+    timeline: Callable[[], list[Record]]
+
+    def outputs(self, *, stale: bool = False) -> list[Values]:
+        """Each layer's ``[N][M][E][F]``; with ``stale`` scratch arrays are as the last run left them."""
+        for each in self.opened:
+            each.buffers.leave_scratch(stale=stale)
+        return [rung.in_study_layout(values) for rung, values in zip(self.opened, self.run(), strict=True)]
 
 
 def enqueue_all(opened: Sequence[Any]) -> None:

@@ -7,13 +7,15 @@ the arithmetic of the layer costs without the gathering.  ``...-together`` are s
 graph.
 
 A peer's work is recorded as a CUDA graph on the executor's own stream, checked as a rung's is, and timed by the same
-function.  torch is imported only here and only when asked for; it shares the primary context.
+function.  The graph that is timed also runs on integers, in the same arrays: its outputs must be exact, but for those
+of FFT and Winograd, which transform their inputs and round there; they are held to the tolerance.  torch is imported
+only here and only when asked for; it shares the primary context.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from math import nan, prod
 from statistics import median
@@ -21,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from alexconv.cpu_reference.reference import with_border
+from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference, with_border
 from alexconv.data import UNIFORM
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.cuda.graphs import kernel_names
-from alexconv.executors.interface import Executor
+from alexconv.executors.interface import Executor, Values
 from alexconv.executors.sampling import Samples
-from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, timed
-from alexconv.planning.checks import PRECISIONS, MaxError, worst
+from alexconv.measuring.runner import EXACT_IMAGES, Layer, Runner, Skip, attempted, checked, timed
+from alexconv.planning.checks import PRECISIONS, MaxError, each_image, exact_bias, exact_inputs, worst
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.planning.points import GEMM, LayerSequence, Point, peer_name
@@ -42,6 +44,8 @@ TRANSFER = "pageable"  # reports put peers, which copy nothing, beside the rungs
 ALL_ENGINES = 0  # as torch's benchmark_limit, which is 10 unless told otherwise
 WARM_UPS = 3  # the first finds the fastest engine, which may not happen during a capture
 SAMPLED_COLUMNS = 64  # of a product, checked against float64
+TRANSFORMS = {"fft": "FFT", "winograd": "Winograd"}  # by a word in the names of an engine's kernels
+MOST_FACTOR = 3  # of the integers in a product's left matrix
 
 
 def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
@@ -96,10 +100,15 @@ def import_torch(executor: Executor) -> Any:
 
 @dataclass(frozen=True)
 class Work:
-    """What a peer computes: ``enqueue`` puts it on torch's current stream and returns its output tensors."""
+    """What a peer computes: ``enqueue`` puts it on torch's current stream and returns its output tensors.
+
+    ``exact`` is given what runs the recorded work and whether its engine transforms; it puts integers in the place of
+    the inputs, for as long as that takes, and returns of how many images how many outputs are wrong.
+    """
 
     enqueue: Callable[[], list[Any]]
     check: Callable[[list[Any]], tuple[MaxError, float]]  # the worst error of these outputs, and its tolerance
+    exact: Callable[[Callable[[], list[Any]], bool], Record]
     about: Record = field(default_factory=dict)  # what a record says of it
 
 
@@ -204,16 +213,15 @@ class TorchRunner:
                 outputs = work.enqueue()
         names = kernel_names(graph.raw_cuda_graph())
         graph.instantiate()
-        for output in outputs:
-            output.fill_(nan)
-        graph.replay()
-        facts = checked(*work.check(outputs))
+        run = partial(replayed, graph, outputs)
+        exact = work.exact(run, transform_of(names) is not None)
+        facts = checked(*work.check(run()), exact)
         if facts["status"] == "ok":
             facts |= self._timed(graph.replay) if settings.timed else {"samples": {}}
         facts["found"] = {"kernels": names, "workspace_bytes": workspace, **work.about}
         self._stream.synchronize()
         graph.reset()
-        del work, outputs
+        del work, outputs, run
         torch.cuda.empty_cache()
         return facts
 
@@ -227,6 +235,20 @@ class TorchRunner:
             return samples
 
         return timed(self.executor, measure, self._runner.settings.seconds) | {"under_load": under_load}
+
+
+def replayed(graph: Any, outputs: list[Any]) -> list[Any]:
+    """The outputs of a recorded work, which were NaN before."""
+    for output in outputs:
+        output.fill_(nan)
+    graph.replay()
+    return outputs
+
+
+def transform_of(kernels: Iterable[str]) -> str | None:
+    """FFT or Winograd, where a kernel's name says that its engine transforms inputs; else None."""
+    words = " ".join(kernels).lower()
+    return next((name for word, name in TRANSFORMS.items() if word in words), None)
 
 
 def workspace_of(torch: Any, work: Work) -> int:
@@ -261,7 +283,7 @@ def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, preci
     def enqueue() -> list[Any]:
         return [each.output(torch) for each in operands]
 
-    return Work(enqueue, partial(check_of, layers, precision))
+    return Work(enqueue, partial(check_of, layers, precision), partial(exact_of, torch, layers, operands, precision))
 
 
 @dataclass(frozen=True)
@@ -273,6 +295,15 @@ class Operands:
     bias: Any
     conv: Conv
     around: tuple[int, int]
+    padded: bool
+    precision: str
+
+    def put(self, torch: Any, x: Values, w: Values, bias: Values | None) -> None:
+        """Other values in the place of those there; fewer images come again and again."""
+        arrays = on_host(self.conv, x, w, bias, self.precision, padded=self.padded)
+        for place, values in zip((self.x, self.w, self.bias), arrays, strict=True):
+            if values is not None:
+                place.copy_(torch.from_numpy(np.resize(values, tuple(place.shape))))
 
     def output(self, torch: Any) -> Any:
         """torch's convolution."""
@@ -286,17 +317,87 @@ def operands_of(torch: Any, layer: Layer, N: int, layout: str, precision: str, *
     """A layer's first N images and its filters, uploaded; see ``convolutions``."""
     memory = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
 
-    def uploaded(values: np.ndarray) -> Any:
-        values = np.ascontiguousarray(values, DTYPES[precision])
+    def uploaded(values: Values) -> Any:
         return torch.from_numpy(values).to("cuda").contiguous(memory_format=memory)
 
     conv, border = layer.conv, 0 if padded else layer.conv.pad
-    inner = layer.x[:N, :, border : conv.H - border, border : conv.W - border]
-    if uneven := conv.padding[::2] != conv.padding[1::2]:  # torch has the same on both sides
+    x, w, bias = on_host(conv, layer.x[:N], layer.w, layer.bias, precision, padded=padded)
+    around = (border, border) if uneven(conv) else (border + conv.top, border + conv.left)
+    added = None if bias is None else uploaded(bias.reshape(1, -1, 1, 1)).flatten()
+    return Operands(uploaded(x), uploaded(w), added, conv, around, padded, precision)
+
+
+def on_host(
+    conv: Conv, x: Values, w: Values, bias: Values | None, precision: str, *, padded: bool
+) -> tuple[Values, Values, Values | None]:
+    """Images, filters and bias as torch is to have them: of the class's type, without a border that torch adds."""
+    border = 0 if padded else conv.pad
+    inner = x[:, :, border : conv.H - border, border : conv.W - border]
+    if uneven(conv):
         inner = with_border(conv, inner)
-    around = (border, border) if uneven else (border + conv.top, border + conv.left)
-    bias = None if layer.bias is None else uploaded(layer.bias.reshape(1, -1, 1, 1)).flatten()
-    return Operands(uploaded(inner), uploaded(layer.w), bias, conv, around)
+    x, w = (np.ascontiguousarray(values, DTYPES[precision]) for values in (inner, w))
+    return x, w, None if bias is None else bias.astype(DTYPES[precision])
+
+
+def uneven(conv: Conv) -> bool:
+    """Whether the padding differs from side to side: torch has the same on both."""
+    return conv.padding[::2] != conv.padding[1::2]
+
+
+@lru_cache(maxsize=16)
+def integers(
+    conv: Conv, images: int, precision: str, seed: int, scaled: bool
+) -> tuple[Values, Values, Values | None, Values]:
+    """Images, filters and bias on which the class is exact, and the outputs, float32; the border in memory is zero.
+
+    They are ``scaled`` by powers of two for engines that sum products: a transform may take images together.
+    """
+    x, w = exact_inputs(conv, images, PRECISIONS[precision], seed, scaled=scaled)
+    inner = np.zeros_like(x)
+    rows, columns = slice(conv.pad, conv.H - conv.pad), slice(conv.pad, conv.W - conv.pad)
+    inner[:, :, rows, columns] = x[:, :, rows, columns]
+    bias = exact_bias(conv, seed)
+    return inner, w, bias, reference(conv, inner, w, bias)
+
+
+def exact_of(
+    torch: Any,
+    layers: Sequence[Layer],
+    operands: Sequence[Operands],
+    precision: str,
+    run: Callable[[], list[Any]],
+    transforms: bool,
+) -> Record:
+    """See Work: of convolutions."""
+    N = int(operands[0].x.shape[0])
+    images, wrong = min(N, EXACT_IMAGES), 0
+    given = [integers(layer.conv, images, precision, layer.seed, not transforms) for layer in layers]
+    for each, (x, w, bias, _) in zip(operands, given, strict=True):
+        each.put(torch, x, w, bias)
+    for output, layer, numbers in zip(run(), layers, given, strict=True):
+        tolerance = PRECISIONS[precision].tolerance(layer.conv.K) if transforms else 0.0
+        wrong += wrong_outputs(layer.conv, output.cpu().numpy(), *numbers, tolerance)
+    for each, layer in zip(operands, layers, strict=True):
+        each.put(torch, layer.x[:N], layer.w, layer.bias)
+    within = max(PRECISIONS[precision].tolerance(layer.conv.K) for layer in layers)
+    return {"images": images, "wrong": wrong} | ({"within": within} if transforms else {})
+
+
+def wrong_outputs(
+    conv: Conv, y: Values, x: Values, w: Values, bias: Values | None, due: Values, tolerance: float
+) -> int:
+    """Outputs ``[N][M][E][F]`` that are off what is ``due``, of images that come again and again.
+
+    By more than ``tolerance`` times the norms of patch and filter.
+    """
+    norms = filter_norms(w, bias)[:, None, None] * patch_norms(conv, x) if tolerance else np.zeros(len(x))
+
+    def of_image(image: int) -> int:
+        which = image % len(due)
+        error = np.abs(y[image].astype(np.float32) - due[which])
+        return int((~(error <= tolerance * norms[which])).sum())
+
+    return sum(each_image(of_image, len(y)))
 
 
 def check_of(layers: Sequence[Layer], precision: str, outputs: list[Any]) -> tuple[MaxError, float]:
@@ -309,23 +410,38 @@ def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:
     """One fp32 product M x K by K x (N E F) of matrices uniform in [-1, 1), which are made on the device."""
     columns = N * conv.E * conv.F
     generator = torch.Generator(device="cuda")
-    generator.manual_seed(seed)
-    left, right = (
-        torch.rand(shape, generator=generator, device="cuda").mul_(2).sub_(1)
-        for shape in ((conv.M, conv.K), (conv.K, columns))
-    )
 
-    def check(outputs: list[Any]) -> tuple[MaxError, float]:
+    def random() -> list[Any]:
+        generator.manual_seed(seed)
+        shapes = (conv.M, conv.K), (conv.K, columns)
+        return [torch.rand(shape, generator=generator, device="cuda").mul_(2).sub_(1) for shape in shapes]
+
+    left, right = random()
+
+    def sampled(outputs: list[Any]) -> tuple[Values, Values, Values]:
+        """The left matrix, and columns of the right one and of the product, in float64."""
         sample = np.unique(np.linspace(0, columns - 1, SAMPLED_COLUMNS).astype(np.int64))
         index = torch.from_numpy(sample).to("cuda")
-        a = left.cpu().numpy().astype(np.float64)
         b, y = (values.index_select(1, index).cpu().numpy().astype(np.float64) for values in (right, outputs[0]))
+        return left.cpu().numpy().astype(np.float64), b, y
+
+    def check(outputs: list[Any]) -> tuple[MaxError, float]:
+        a, b, y = sampled(outputs)
         error = MaxError()
         patches, filters = np.linalg.norm(b, axis=0)[None, None, :], np.linalg.norm(a, axis=1)
         error.add(y[None, :, None, :], (a @ b)[None, :, None, :], patches, filters)
         return error, PRECISIONS["fp32"].tolerance(conv.K)
 
-    return Work(lambda: [torch.matmul(left, right)], check)
+    def exact(run: Callable[[], list[Any]], transforms: bool) -> Record:
+        most = MOST_FACTOR, PRECISIONS["fp32"].exact.sum // (MOST_FACTOR * conv.K)
+        for place, values, largest in zip((left, right), random(), most, strict=True):
+            place.copy_(values.mul_(largest).round_())
+        a, b, y = sampled(run())
+        for place, values in zip((left, right), random(), strict=True):
+            place.copy_(values)
+        return {"images": N, "wrong": int((y != a @ b).sum())}
+
+    return Work(lambda: [torch.matmul(left, right)], check, exact)
 
 
 @contextmanager

@@ -26,8 +26,9 @@ For half arithmetic at large K the roundings themselves are larger than a tap: t
 
 with one of two factors (``docs/precision.md`` derives them): ``any`` holds for every finite input, ``walk`` where
 roundings are independent of each other, which repeated values alone prevent.  The absolute term is that of gradual
-underflow.  A class with a ``reach`` has the norm of a wider patch, that of all tiles which hold the output.  A data set
-says which of the three it is held to (``alexconv.data``).
+underflow, and of rungs that add up in global memory with atomics that of flushing.  A class with a ``reach`` has the
+norm of a wider patch, that of all tiles which hold the output.  A data set says which of the three it is held to
+(``alexconv.data``).
 
 NaN and infinities must be exactly where float64 arithmetic has them.  Where products of finite values can exceed the
 largest number, an output may also be not finite, as IEEE arithmetic has it; it may not be another number.
@@ -139,15 +140,19 @@ class Precision:
         typical = 0.25 * 3 / K  # mean |x w| over the mean product of the norms
         return self.tolerance(K) < typical / 50
 
-    def bound(self, K: int, kind: str) -> Bound:
-        """What holds for sums of K products on data of a kind: ``usual``, ``walk`` or ``any``."""
+    def bound(self, K: int, kind: str, atomic_additions: int = 0) -> Bound:
+        """What holds for sums of K products on data of a kind: ``usual``, ``walk`` or ``any``.
+
+        Each of the ``atomic_additions`` to an output may flush up to the least normal number.
+        """
+        bound = self.guarantee.bound(K, WALK if kind == USUAL else kind)
         if kind == USUAL:
-            walk = self.guarantee.bound(K, WALK)
-            return replace(walk, factor=min(walk.factor, self.tolerance(K)), reach=0)
-        return self.guarantee.bound(K, kind)
+            bound = replace(bound, factor=min(bound.factor, self.tolerance(K)), reach=0)
+        return replace(bound, absolute=bound.absolute + atomic_additions * FLUSHED)
 
 
 SUBNORMAL = 2.0**-149
+FLUSHED = 2.0**-126  # what atomicAdd of a float in global memory may take for zero
 HALF_SUBNORMAL = 2.0**-25
 
 FP32 = Guarantee(rounding=0.0, u=2.0**-24, walk=6, least=SUBNORMAL)
@@ -251,11 +256,13 @@ def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:
     return max(found, key=lambda each: (not each[0].passes(each[1]), each[0].scaled / each[1]))
 
 
-def exact_inputs(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def exact_inputs(
+    conv: Conv, N: int, precision: Precision, seed: int, *, scaled: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
     """Float32 input ``[N][C][H][W]`` and filters ``[M][C][R][S]`` whose sums are exact in the class, in any order.
 
-    They are integers times powers of two, one for each image and one for each filter.  No tap of a filter is zero, so
-    one that is left out shows wherever an input under it is not.
+    They are integers, times powers of two, one for each image and one for each filter, where they are ``scaled``.  No
+    tap of a filter is zero, so one that is left out shows wherever an input under it is not.
     """
     generator = np.random.default_rng(seed)
     exact = precision.exact
@@ -269,10 +276,10 @@ def exact_inputs(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[n
     x[generator.random(x.shape) >= mean / (most * (most + 1) / (2 * most + 1))] = 0
     while (excess := largest_sum(conv, np.abs(x))) > x_sum:
         x[generator.random(x.shape) > 0.95 * x_sum / excess] = 0
-    scales = ((0,), (0,)) if conv.bias else exact.powers  # a bias has no image's power
+    scales = exact.powers if scaled and not conv.bias else ((0,), (0,))  # a bias has no image's power
     powers = (np.resize(steps, count).reshape(-1, 1, 1, 1) for steps, count in zip(scales, (N, conv.M), strict=True))
-    scaled = (np.ldexp(values.astype(np.float32), power) for values, power in zip((x, w), powers, strict=True))
-    return tuple(values.astype(np.float32) for values in scaled)
+    pairs = zip((x, w), powers, strict=True)
+    return tuple(np.ldexp(values.astype(np.float32), power).astype(np.float32) for values, power in pairs)
 
 
 def exact_bias(conv: Conv, seed: int) -> np.ndarray | None:

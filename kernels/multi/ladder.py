@@ -190,5 +190,6 @@ MULTI_RUNGS: tuple[Rung, ...] = (
         sizes=VECTOR_SIZES,
         refuses=outside_plane_block(vector_bytes),
         order_varies=True,
+        atomic_additions=slices,
     ),
 )

@@ -6,9 +6,9 @@
 // Run: alexconv run --rungs direct-any --layers 2
 //
 // Parent: direct-register, whose blocks are planes of limited size, without padding.  Here outputs are numbered through
-// the batch, so no plane is too large, and taps outside of the plane are left out.  Neighbouring threads have
-// neighbouring outputs of a plane: they share the filter and read neighbouring inputs.  With one channel in a group
-// (depthwise) there is little to reuse, and this is close to what memory allows.
+// the batch, so no plane is too large, and taps outside of the plane meet a zero, which is NaN times an infinity.
+// Neighbouring threads have neighbouring outputs of a plane: they share the filter and read neighbouring inputs.  With
+// one channel in a group (depthwise) there is little to reuse, and this is close to what memory allows.
 //
 // A block computes THREADS outputs that follow each other in y, a thread one of them.
 #include "../common/bias.cuh"
@@ -34,8 +34,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int r = 0; r < R; ++r)
             for (int s = 0; s < S; ++s) {
                 const int row = e * U + r * DILATION_ROWS, column = f * V + s * DILATION_COLUMNS;
-                if (in_plane(row, column))
-                    sum += x[((size_t)c * H + row - TOP) * W + column - LEFT] * w[(c * R + r) * S + s];
+                const bool inside = in_plane(row, column);
+                const float input = inside ? x[((size_t)c * H + row - TOP) * W + column - LEFT] : 0.0f;
+                sum += input * w[(c * R + r) * S + s];
             }
     y[output] = with_bias_and_relu<float>(sum, BIAS, m);
 }

@@ -33,9 +33,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int r = 0; r < R; ++r)
         for (int s = 0; s < S; ++s) {
             const int row = e * U + r * DILATION_ROWS, column = f * V + s * DILATION_COLUMNS;
-            if (!in_plane(row, column)) continue;
+            const bool inside = in_plane(row, column);
             const __half* const pixel = x + ((size_t)(row - TOP) * W + column - LEFT) * C;
-            for (int c = 0; c < GROUP_C; ++c) sum += __half2float(pixel[c]) * __half2float(w[(c * R + r) * S + s]);
+            for (int c = 0; c < GROUP_C; ++c) {
+                const float input = inside ? __half2float(pixel[c]) : 0.0f;
+                sum += input * __half2float(w[(c * R + r) * S + s]);
+            }
         }
     y[output] = __float2half_rn(with_bias_and_relu<__half>(sum, BIAS, m));
 }

@@ -68,6 +68,7 @@ TILES_RUNGS: tuple[Rung, ...] = (
         constants=(tile(),),
         refuses=outside_block(tile_block),
         order_varies=True,
+        atomic_additions=lambda p: p.conv.C,
     ),
     Rung(
         "tiled-scatter-atomic",
@@ -83,6 +84,7 @@ TILES_RUNGS: tuple[Rung, ...] = (
         constants=(tile(),),
         refuses=outside_block(tile_block),
         order_varies=True,
+        atomic_additions=lambda p: p.conv.K,
     ),
     Rung(
         "tiled-half",

@@ -26,7 +26,7 @@ ORDERS = (0, 1, 2, 3, 4)
 ENTRIES = {
     "warps": ("sum", "shuffles", "votes", "exited"),
     "arithmetic": (
-        *("halves", "conversions", "vectors", "atomics", "bits", "functions"),
+        *("halves", "conversions", "vectors", "atomics", "underflow", "bits", "functions"),
         *("wmma_float", "wmma_half", "wmma_misaligned"),
     ),
     "memory": (
@@ -197,6 +197,17 @@ def test_atomics_lose_nothing_between_workers(arithmetic):
     total = count * (count - 1) // 2
     assert i == [total - (total + 2**31) // 2**32 * 2**32, count - 1, 1 - count, 2**31 - 1, 7, 2 * count]
     assert (u, f, d, h) == ([count % 10], [count], [count / 2], [100, 200])
+
+
+def test_atomics_in_global_memory_flush_subnormals(arithmetic):
+    least = 2.0**-126
+    a = np.array([0, 0, 1, least / 2, least / 2, 1.5 * least, -least, 1.5 * least, -1.5 * least, np.nan], "f4")
+    b = np.array([0, least / 2, least / 2, 1, least / 2, -least, least / 2, least, least, least / 2], "f4")
+    flushed = np.array([0, 0, 1, 1, 0, 0, -least, 2.5 * least, -0.0, np.nan], "f4")
+    (pa, _), (pb, _), (y, result) = on_device(a), on_device(b), on_device(np.zeros((3, a.size), "f4"))
+    arithmetic.launch("underflow", ONE, (a.size, 1, 1), a.nbytes, [pa, pb, y])
+    np.testing.assert_array_equal(result, [flushed, a + b, a + b])
+    assert np.signbit(result[0])[[0, 8]].tolist() == [False, True]
 
 
 def test_integer_intrinsics(arithmetic):

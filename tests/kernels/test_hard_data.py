@@ -1,5 +1,6 @@
 """Every rung keeps what its class promises on every data set, on the host executor and on a GPU."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -19,57 +20,73 @@ N = 3  # images: finite, with an infinity, with a NaN
 SHAPES = {
     "deep": Conv(C=16, H=9, W=12, M=24, R=3, S=3, pad=1),
     "strided": Conv(C=3, H=19, W=15, M=12, R=5, S=4, U=2),
+    # Layers as networks have them, for the rungs that take padding.
+    "padded": Conv(C=16, H=8, W=9, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
+    "padded, strided": Conv(C=5, H=15, W=13, M=12, R=5, S=4, U=2, V=3, top=2, left=1, right=2),
+    "dilated": Conv(C=9, H=11, W=12, M=10, R=3, S=3, top=2, bottom=1, dilation_rows=2, dilation_columns=3, bias=True),
+}
+LARGE = {  # of ResNet-50
+    "7x7, stride 2": Conv(C=3, H=224, W=224, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
+    "3x3": Conv(C=64, H=56, W=56, M=64, R=3, S=3, top=1, bottom=1, left=1, right=1, bias=True, relu=True),
+    "3x3, stride 2": Conv(C=128, H=56, W=56, M=128, R=3, S=3, U=2, top=1, bottom=1, left=1, right=1),
 }
 TENSOR_CORES = ("mma", "wgmma")
 
 
 @cache
-def layer(shape: str, data: str, dtype: str) -> Layer:
+def layer(conv: Conv, data: str, dtype: str) -> Layer:
     """Inputs and reference of a shape that is of no workload."""
-    return Layer("hard", 1, SHAPES[shape], N, 0, data, FLOAT32 if data == UNIFORM else dtype)
+    return Layer("hard", 1, conv, N, 0, data, FLOAT32 if data == UNIFORM else dtype)
 
 
-def failures(executor, rung: Rung, shape: str) -> list[str]:
+def failures(executor, rung: Rung, conv: Conv) -> list[str]:
     """The data sets on which a rung breaks its promise, and how far it is off."""
-    cut, found = whole(rung, SHAPES[shape], N), []
+    cut, found = whole(rung, conv, N), []
     for data in DATA_SETS:
-        inputs = layer(shape, data, rung.dtype)
+        inputs = layer(conv, data, rung.dtype)
         with np.errstate(over="ignore"):
-            y = run_once(executor, inputs.x, inputs.w, cut)
-        error, tolerance = inputs.check(y, rung.precision)
+            y = run_once(executor, inputs.x, inputs.w, cut, bias=inputs.bias)
+        error, tolerance = inputs.check(y, rung.precision, cut.bound.atomic_additions)
         if not error.passes(tolerance):
             found.append(f"{data}: {error.scaled:.1e} of {tolerance:.1e}, {error.misplaced} misplaced")
     return found
 
 
-def takes(rung: Rung, shape: str) -> bool:
-    conv = SHAPES[shape]
+def takes(rung: Rung, conv: Conv) -> bool:
     return rung.refuses(Problem(conv, N, rung.resolve(conv, {}))) is None
 
 
-CASES = [
-    pytest.param(rung, shape, id=f"{rung.name}-{shape}")
-    for shape in SHAPES
-    for rung in LADDER
-    if takes(rung, shape) and (shape == "deep" or rung.family in TENSOR_CORES)
-]
+def cases(shapes: dict[str, Conv]) -> list:
+    return [
+        pytest.param(rung, conv, id=f"{rung.name}-{name}")
+        for name, conv in shapes.items()
+        for rung in LADDER
+        if takes(rung, conv) and (name == "deep" or rung.takes or rung.family in TENSOR_CORES)
+    ]
 
 
-@pytest.mark.parametrize("rung, shape", [case for case in CASES if not case.values[0].gpu_only])
-def test_a_rung_keeps_its_promise_on_all_data(rung: Rung, shape: str):
-    assert failures(choose_executor("host"), rung, shape) == []
+@pytest.mark.parametrize("rung, conv", [case for case in cases(SHAPES) if not case.values[0].gpu_only])
+def test_a_rung_keeps_its_promise_on_all_data(rung: Rung, conv: Conv):
+    assert failures(choose_executor("host"), rung, conv) == []
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rung, shape", CASES)
-def test_a_rung_keeps_its_promise_on_all_data_on_a_gpu(rung: Rung, shape: str):
-    assert failures(choose_executor("cuda"), rung, shape) == []
+@pytest.mark.parametrize("rung, conv", cases({**SHAPES, **LARGE}))
+def test_a_rung_keeps_its_promise_on_all_data_on_a_gpu(rung: Rung, conv: Conv):
+    assert failures(choose_executor("cuda"), rung, conv) == []
+
+
+@pytest.mark.parametrize("rung", [rung for rung in LADDER if "-atomic" in rung.name], ids=lambda rung: rung.name)
+def test_atomics_that_flush_are_part_of_the_promise(rung: Rung):
+    undeclared = replace(rung, atomic_additions=lambda p: 0)
+    failed = failures(choose_executor("host"), undeclared, SHAPES["deep"])
+    assert len(failed) == 1 and failed[0].startswith("subnormal")
 
 
 def test_every_class_says_what_it_promises_and_tells_wrong_from_right():
     """A result that is off by twice the bound fails on each data set; NaN in place of a number fails on all."""
     for data in set(DATA_SETS) - {"zeros"}:
-        inputs = layer("deep", data, FLOAT32)
+        inputs = layer(SHAPES["deep"], data, FLOAT32)
         error, tolerance = inputs.check(inputs.reference, "fp32")
         assert error.passes(tolerance) and error.misplaced == 0
         finite = np.isfinite(inputs.reference)

@@ -1,15 +1,14 @@
 """Planted bugs that checks have missed: the verification of a run must notice each."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from ladders import ladder_with
+from ladders import ladder_with, planted
 
-from alexconv.compiling.sources import source_files
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import FOLDER, Rung
+from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.points import Point
 from alexconv.shapes import WORKLOADS, Conv, Workload
@@ -72,17 +71,8 @@ HIDDEN = {
 }
 
 
-def planted(mutant: Mutant, folder: Path) -> Rung:
-    """The mutant's rung with copies of its sources, changed."""
-    rung, found = RUNGS[mutant.rung], 0
-    for file in source_files(rung.path):
-        text = file.read_text()
-        found += mutant.right in text
-        copy = folder / file.relative_to(FOLDER)
-        copy.parent.mkdir(exist_ok=True)
-        copy.write_text(text.replace(mutant.right, mutant.wrong))
-    assert found, "no file of the rung has the text that this bug changes"
-    return replace(rung, file=str(folder / rung.file))
+def with_bug(mutant: Mutant, folder: Path) -> Rung:
+    return planted(mutant.rung, mutant.right, mutant.wrong, folder)
 
 
 def recorded(monkeypatch, rung: Rung, mutant: Mutant) -> dict:
@@ -97,7 +87,7 @@ def recorded(monkeypatch, rung: Rung, mutant: Mutant) -> dict:
 
 @pytest.mark.parametrize("name", MISSED)
 def test_a_bug_that_the_largest_error_misses_is_caught(monkeypatch, tmp_path, name):
-    record = recorded(monkeypatch, planted(MISSED[name], tmp_path), MISSED[name])
+    record = recorded(monkeypatch, with_bug(MISSED[name], tmp_path), MISSED[name])
     assert record["error"]["scaled"] <= record["error"]["tolerance"]
     assert record["status"] == "wrong"
     assert record["exact"]["wrong"] > 0
@@ -106,7 +96,7 @@ def test_a_bug_that_the_largest_error_misses_is_caught(monkeypatch, tmp_path, na
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_bug_that_usual_shapes_and_constants_hide_is_caught_on_others(monkeypatch, tmp_path, name):
-    assert recorded(monkeypatch, planted(HIDDEN[name], tmp_path), HIDDEN[name])["status"] == "wrong"
+    assert recorded(monkeypatch, with_bug(HIDDEN[name], tmp_path), HIDDEN[name])["status"] == "wrong"
 
 
 @pytest.mark.parametrize(

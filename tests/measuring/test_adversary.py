@@ -59,7 +59,7 @@ def test_one_exponent_for_all_values_does_not_withstand_it():
     assert result.ratio > 1
     assert result.trial.described()["powers"] or result.trial.singles
     uniform = adversary.first_trial(CONV, 2, np.random.default_rng(0))
-    arguments = CONV, 2, PRECISIONS["tf32"], FLOAT, in_fp16_with_one_exponent
+    arguments = CONV, 2, PRECISIONS["tf32"], FLOAT, in_fp16_with_one_exponent, 0
     assert adversary.judged(uniform, *arguments)[0] < 1, "on uniform data it is within the class"
     assert adversary.judged(result.trial, *arguments)[0] == result.ratio
 

@@ -39,6 +39,8 @@ def test_a_peer_is_right_and_timed(runner, point):
     assert all(min(values) > 0 for values in record["samples"].values())
     assert record["peer"]["kernels"]
     assert record["peer"]["workspace_bytes"] >= 0
+    assert record["exact"]["images"] == N and record["exact"]["wrong"] == 0
+    assert ("within" in record["exact"]) == (torch_peers.transform_of(record["peer"]["kernels"]) is not None)
     assert 100 < record["under_load"]["clock_mhz"] < 4000
     assert record["health"][0].keys() >= {"power_w", "temperature_c"}
 

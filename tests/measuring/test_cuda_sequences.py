@@ -38,6 +38,7 @@ def test_a_graph_of_all_layers_is_right_and_timed(cuda, rung, N):
     assert set(found["samples"]) == {"kernel", "kernel_cold"}
     assert all(min(values) > 0 for values in found["samples"].values())
     assert [layer["layer"] for layer in found["layers"]] == list(layers)
+    assert found["exact"] == {"images": N, "wrong": 0}
 
 
 @pytest.mark.parametrize("streams", [1, 3, 8])

@@ -45,12 +45,23 @@ class Tensor:
         operation(self.values, other, out=self.values, casting="unsafe")
         return self
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
     def fill_(self, value: float) -> None:
         self.values.fill(value)
 
+    def copy_(self, other: "Tensor") -> None:
+        self.values[:] = other.values
+
+    def round_(self) -> "Tensor":
+        np.round(self.values, out=self.values)
+        return self
+
     def to(self, device: str) -> "Tensor":
         assert device == "cuda"
-        return self
+        return type(self)(self.values.copy())
 
     def contiguous(self, *, memory_format: str) -> "Tensor":
         assert memory_format in ("contiguous", "last")
@@ -80,6 +91,7 @@ class Torch:
         self.seen: list[tuple[bool, int, str, str]] = []  # flags, as each operation finds them
         self.paddings: list[int] = []
         self.spoil = 0.0
+        self.engine = reference
         self.backends = SimpleNamespace(
             cudnn=SimpleNamespace(
                 is_available=lambda: True,
@@ -161,8 +173,11 @@ class Torch:
         around = dict(zip(("top", "bottom", "left", "right"), np.repeat(padding, 2).tolist(), strict=True))
         apart = {"dilation_rows": dilation[0], "dilation_columns": dilation[1], "groups": groups}
         conv = Conv(C, H, W, M, R, S, stride[0], V=stride[1], bias=bias is not None, **around, **apart)
-        arrays = [each.values.astype(np.float32) for each in (x, w, bias) if each]
-        return self._enqueue((N, M, conv.E, conv.F), lambda: reference(conv, *arrays))
+
+        def values() -> np.ndarray:
+            return self.engine(conv, *(each.values.astype(np.float32) for each in (x, w, bias) if each))
+
+        return self._enqueue((N, M, conv.E, conv.F), values)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         return self._enqueue((a.values.shape[0], b.values.shape[1]), lambda: a.values @ b.values)
@@ -265,6 +280,7 @@ def test_a_convolution_is_checked_timed_and_recorded_as_a_rung_is(torch, rung, p
     assert found["point"] == asked.axes()
     assert set(found["samples"]) == {"kernel", "kernel_cold"}
     assert found["error"]["scaled"] <= found["error"]["tolerance"]
+    assert found["exact"] == {"images": 1, "wrong": 0}
     versions = {"torch": "2.11.0+test", "cudnn": "9.19.0", "cuda": "13.0", "engines": "all"}
     assert found["peer"].items() >= versions.items()
     assert (found["peer"]["kernels"], found["peer"]["workspace_bytes"]) == (["kernel 0"], 400)
@@ -294,6 +310,60 @@ def test_a_wrong_peer_has_no_time(torch):
         json.dumps(found, allow_nan=False)
 
 
+def columns_as_rows(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return reference(conv, x, np.ascontiguousarray(w.swapaxes(2, 3)))
+
+
+def without_last_channel(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return reference(conv, x, w * (np.arange(conv.C) < conv.C - 1)[:, None, None])
+
+
+def without_small_taps(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Without the one nearest to zero of each filter."""
+    found = w.reshape(conv.M, conv.K).copy()
+    np.put_along_axis(found, np.abs(found).argmin(axis=1)[:, None], 0, axis=1)
+    return reference(conv, x, found.reshape(w.shape))
+
+
+def in_float(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """A sum that is rounded once more, as that of a transform is."""
+    return reference(conv, x, w) * np.float32(1 + 2.0**-22)
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision", "passes_max_error"),
+    [(columns_as_rows, "fp32", False), (without_small_taps, "fp16", True), (in_float, "fp32", True)],
+)
+def test_integers_show_what_an_engine_does_otherwise(torch, engine, precision, passes_max_error):
+    torch.engine = engine
+    asked = point(rung=f"torch-nhwc-{precision}", precision=precision)
+    found = runner_of(torch, asked).record(asked)
+    assert (found["status"], "samples" in found) == ("wrong", False)
+    assert (found["error"]["scaled"] <= found["error"]["tolerance"]) == passes_max_error
+    assert found["exact"]["wrong"] > 0
+    assert "not exact on integers" in found["reason"]
+
+
+@pytest.mark.parametrize(("engine", "status"), [(in_float, "ok"), (without_last_channel, "wrong")])
+@pytest.mark.parametrize("kernel", ["fft2d_r2c_32x32", "winogradForward4x4"])
+def test_engines_that_transform_are_held_to_the_tolerance(torch, monkeypatch, engine, status, kernel):
+    monkeypatch.setattr(torch_peers, "kernel_names", lambda graph: ["nchwToNhwcKernel", kernel])
+    torch.engine = engine
+    found = runner_of(torch, point()).record(point())
+    tolerance = found["error"]["tolerance"]
+    assert found["status"] == status
+    assert (found["exact"]["wrong"] > 0) == (status == "wrong")
+    assert found["exact"]["within"] == tolerance
+    assert status == "ok" or f"off by more than {tolerance:.2e} of the norms on integers" in found["reason"]
+
+
+def test_integers_leave_room_for_the_border_that_torch_adds():
+    conv = WORKLOADS["alexnet"].layer(3)
+    x, *_, y = torch_peers.integers(conv, 2, "fp32", 0, True)
+    assert not (x[:, :, 0].any() or x[..., -1].any())
+    assert x[:, :, 1, 1:-1].any() and y.shape == conv.y_shape(2)
+
+
 def test_the_product_is_of_the_layers_size_and_checked(torch):
     asked = point(5, rung=torch_peers.GEMM)
     conv = asked.conv
@@ -302,8 +372,12 @@ def test_the_product_is_of_the_layers_size_and_checked(torch):
     pixels = conv.E * conv.F
     assert found["device_bytes"] == 4 * (conv.M * conv.K + conv.K * pixels + conv.M * pixels)
     assert found["error"]["tolerance"] == torch_peers.PRECISIONS["fp32"].tolerance(conv.K)
+    assert found["exact"] == {"images": 1, "wrong": 0}
     torch.spoil = 0.01
     assert runner_of(torch, asked).record(asked)["status"] == "wrong"
+    torch.spoil = 1e-5
+    rounded = runner_of(torch, asked).record(asked)
+    assert rounded["error"]["scaled"] <= rounded["error"]["tolerance"] and rounded["exact"]["wrong"] > 0
 
 
 def test_layers_together_are_recorded_as_one(torch):

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from ladders import ladder_with, planted
 
 from alexconv import run
 from alexconv.errors import UsageError
@@ -19,7 +20,7 @@ from alexconv.planning.planner import Plan
 from alexconv.planning.points import LayerSequence, Point, choose_rungs, expand
 from alexconv.planning.transfers import TRANSFERS, transfer_named
 from alexconv.records.store import identity
-from alexconv.shapes import WORKLOADS
+from alexconv.shapes import WORKLOADS, Conv, Workload
 
 
 def points(
@@ -115,8 +116,10 @@ class Device(HostExecutor):
     def pipeline(self, batches, order, streams):
         return Pipeline(batches, order)
 
-    def open(self, *arguments):
-        opened = super().open(*arguments[:-1], TRANSFERS["pageable"])
+    def open(self, program, plan, x, w, transfer, bias=None):
+        opened = super().open(program, plan, x, w, TRANSFERS["pageable"], bias)
+        opened.stale = False
+        opened.leave_scratch = lambda *, stale: setattr(opened, "stale", stale)
         opened.pointers, opened.stream = opened.buffers, None
         opened.fill = lambda pointers, stream: opened.y.fill(np.nan)
         opened.enqueue = partial(self.enqueue, opened)
@@ -126,7 +129,7 @@ class Device(HostExecutor):
     def enqueue(self, opened, *, pdl):
         self.pdl += (pdl,)
         if not self.spoils:
-            opened.outputs()
+            opened.outputs(stale=opened.stale)
 
 
 class Pipeline:
@@ -137,7 +140,7 @@ class Pipeline:
 
     def run(self, *, fill: bool = False) -> float:
         for batch in self.batches:
-            batch.outputs()
+            batch.outputs(stale=batch.stale)
         return 1.0
 
     def forget(self) -> None:
@@ -174,7 +177,9 @@ def test_a_graph_of_layers_is_one_record(device):
     ]
     assert found["error"]["scaled"] == max(layer["error"]["scaled"] for layer in found["layers"])
     assert found["pieces"] == 2
-    assert device.pdl == (False, True)  # the second layer may start before the first one's end
+    assert found["exact"] == {"images": 1, "wrong": 0}
+    # On integers twice, then on the layers' data: the second layer may start before the first one's end.
+    assert device.pdl == 3 * (False, True)
     assert record(device, sequence, timed=False)["samples"] == {}
 
 
@@ -188,6 +193,31 @@ def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
     assert set(found["samples"]) == {"total"}
     assert [layer["pieces"] for layer in found["layers"]] == [3, 3]
     assert len(found["timeline"]) == 6
+
+
+@pytest.mark.parametrize("transfer", ["pageable", "streamed:2"])
+@pytest.mark.parametrize(
+    "right, wrong",
+    [
+        ("c < C; ++c", "c < C - 1; ++c"),
+        (
+            "w[(size_t)first * C * R * S + i]",
+            "first == 2 && i == 100 ? __half(0.0f) : w[first * C * R * S + i]",
+        ),
+    ],
+)
+def test_integers_show_what_the_largest_error_of_half_does_not(device, monkeypatch, tmp_path, transfer, right, wrong):
+    """Without the last channel; without a tap of one filter."""
+    conv = Conv(C=256, H=7, W=6, M=8, R=3, S=3)
+    monkeypatch.setitem(WORKLOADS, "deep", Workload("deep", (conv, conv), (1,), "made up"))
+    asked = expand("deep", (1, 2), [2], choose_rungs("tiled-half2"), [transfer_named(transfer)], {})
+    (sequence,) = sequences.rung_sequences(asked)
+    assert record(device, sequence)["exact"] == {"images": 2, "wrong": 0}
+    with ladder_with(planted("tiled-half2", right, wrong, tmp_path)):
+        found = record(device, sequence)
+    assert found["exact"]["wrong"] == sum(layer["exact"]["wrong"] for layer in found["layers"]) > 0
+    assert found["error"]["scaled"] <= found["error"]["tolerance"]
+    assert (found["status"], "samples" in found) == ("wrong", False)
 
 
 def test_outputs_that_nothing_wrote_have_no_times(device):

@@ -1,6 +1,7 @@
 """The checks pass roundings and nothing else (promise 4)."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,6 +121,13 @@ def test_bounds_by_kind_of_data():
     assert PRECISIONS["fp32"].bound(100, ANY) == Bound(232 * 2.0**-24, 100 * 2.0**-149, 0, 2.0**127)
     assert PRECISIONS["fp32"].bound(100, WALK).factor == 76 * 2.0**-24
     assert TILE.bound(100, ANY) == Bound(34 * 264 * 2.0**-24, 100 * 2.0**-149, 7, 2.0**127)
+
+
+def test_atomics_add_to_what_may_underflow_and_to_nothing_else():
+    for precision in PRECISIONS.values():
+        for kind in (USUAL, WALK, ANY):
+            plain = precision.bound(100, kind)
+            assert precision.bound(100, kind, 7) == replace(plain, absolute=plain.absolute + 7 * 2.0**-126)
 
 
 def judged_alone(y: float, reference: float, norms: float, bound: Bound) -> MaxError:

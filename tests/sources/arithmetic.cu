@@ -65,6 +65,26 @@ extern "C" __global__ void atomics(int* i,           // [6]
     if (rank < 100) atomicAdd(h, __floats2half2_rn(1, 2));
 }
 
+// A thread adds to memory of its own: globally, and in static and in dynamic shared memory.
+extern "C" __global__ void underflow(const float* a,  // [n], n of 64 at most
+                                     const float* b,  // [n]
+                                     float* y)        // [3][n]
+{
+#ifdef HOST_CUDA
+    float* dynamic = static_cast<float*>(host_cuda::dynamic_shared());
+#else
+    extern __shared__ float dynamic[];
+#endif
+    __shared__ float shared[64];
+    const int i = threadIdx.x, n = blockDim.x;
+    y[i] = shared[i] = dynamic[i] = a[i];
+    atomicAdd(&y[i], b[i]);
+    atomicAdd(&shared[i], b[i]);
+    atomicAdd(&dynamic[i], b[i]);
+    y[n + i] = shared[i];
+    y[2 * n + i] = dynamic[i];
+}
+
 extern "C" __global__ void bits(const unsigned* a,  // [n]
                                 const unsigned* b,  // [n]
                                 unsigned* y)        // [9][n]

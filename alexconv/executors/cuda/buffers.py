@@ -265,11 +265,15 @@ class CudaBuffers:
 
     def outputs(self, *, stale: bool = False) -> Values:
         """See Buffers."""
-        self._stale = self.bytes.keys() - {"x", "y"} if stale else set()
+        self.leave_scratch(stale=stale)
         with self.executor.errors(self.program.bound.rung.name):
             self.run(fill=True)
             self.check_guards()
         return self.y
+
+    def leave_scratch(self, *, stale: bool) -> None:
+        """Says whether ``fill`` leaves scratch arrays as the last run left them."""
+        self._stale = self.bytes.keys() - {"x", "y"} if stale else set()
 
     def audited(self) -> tuple[Record, list[Suspect]]:
         """See Buffers."""

@@ -22,12 +22,28 @@ T update(T* address, Change change)
     return old;
 }
 
+inline bool is_subnormal(float value) { return value != 0 && fabsf(value) < 0x1p-126f; }
+inline float flushed(float value) { return is_subnormal(value) ? copysignf(0, value) : value; }
+
+// The sum that atomicAdd leaves: in global memory subnormal operands and sums become zero (PTX ISA, atom and red).
+inline float atomic_sum(const float* address, float old, float value)
+{
+    const float sum = old + value;
+    if (!(is_subnormal(old) | is_subnormal(value) | is_subnormal(sum)) || in_shared_memory(address)) return sum;
+    return flushed(flushed(old) + flushed(value));
+}
+
 }  // namespace host_cuda
 
 template <class T>
 T atomicAdd(T* address, host_cuda::as<T> value)
 {
-    return host_cuda::update(address, [=](T old) { return T(old + value); });
+    return host_cuda::update(address, [=](T old) {
+        if constexpr (std::is_same_v<T, float>)
+            return host_cuda::atomic_sum(address, old, value);
+        else
+            return T(old + value);
+    });
 }
 
 template <class T>

@@ -23,8 +23,8 @@
 //   - Barriers.  As on GPUs since Volta, a barrier waits for the threads of the block that have not exited.  Threads
 //     that wait at different __syncthreads() of the source are an error here; so is a deadlock.
 //   - float.  a * b + c is fused into one rounding where the compiler sees fit, as nvcc does by default, but not
-//     necessarily in the same places.  Subnormals are kept, as nvcc does by default.  The approximate functions
-//     (rsqrtf) are the accurate ones.
+//     necessarily in the same places.  Subnormals are kept, as nvcc does by default, but for those of atomicAdd in global
+//     memory, which flushes them as a GPU's does.  The approximate functions (rsqrtf) are the accurate ones.
 //   - half.  Every operation rounds once, to nearest even; a GPU may fuse a * b + c of halves into one rounding.
 //   - wmma.  The products of a fragment are summed in float, one after the other and to nearest; a tensor core aligns
 //     several products, adds and truncates.  The place of an element in a fragment is different, as CUDA allows.

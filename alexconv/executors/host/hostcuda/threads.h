@@ -53,6 +53,10 @@ void wait_at_named_barrier(int name, int threads, Site site);
 void wait_for_phase(const uint64_t* barrier, unsigned parity, Site site);
 void phase_ends(const uint64_t* barrier);
 
+// Whether an address is in the running block's shared memory.  (In the build for AddressSanitizer, whose static arrays
+// are no thread's own: in its dynamic shared memory.)
+bool in_shared_memory(const void* address);
+
 // Gives the launch up with a message; the other threads and blocks do not run on.
 [[noreturn]] void fail(const char* what, Site site);
 

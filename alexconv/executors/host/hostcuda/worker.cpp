@@ -111,6 +111,18 @@ void Worker::run_block(std::uint64_t block)
     trace::block_ends();
 }
 
+bool Worker::in_shared_memory(const void* address) const
+{
+    const auto within = [=](const void* begin, size_t bytes) {
+        return std::uintptr_t(address) - std::uintptr_t(begin) < bytes;
+    };
+    return within(dynamic_shared_.memory(), grid_.request.dynamic_shared)
+#ifndef HOST_CUDA_ASAN
+           || within(thread_locals_.address, thread_locals_.bytes)
+#endif
+        ;
+}
+
 void Worker::clear_shared()
 {
 #ifndef HOST_CUDA_ASAN  // there, shared memory is not thread_local
@@ -467,6 +479,8 @@ void wait_for_phase(const uint64_t* barrier, unsigned parity, Site site)
 }
 
 void phase_ends(const uint64_t* barrier) { running.worker->phase_ends(barrier); }
+
+bool in_shared_memory(const void* address) { return running.worker->in_shared_memory(address); }
 
 void fail(const char* what, Site site) { running.worker->fail(what, site); }
 

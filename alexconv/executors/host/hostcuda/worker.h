@@ -115,6 +115,7 @@ public:
     void wait_at_named_barrier(int name, int threads, Site site);
     void wait_for_phase(const std::uint64_t* barrier, unsigned parity, Site site);
     void phase_ends(const std::uint64_t* barrier);
+    bool in_shared_memory(const void* address) const;
     [[noreturn]] void fail(const char* what, Site site);
 
 private:
