@@ -5,7 +5,7 @@ Ours and a peer's are compared within one record file only, since two runs may h
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
@@ -259,9 +259,21 @@ class Frontier:
         return self._pick(lambda source: compared(source, MANY, SUSTAINED))
 
     @cached_property
-    def plans(self) -> Source | None:
-        """The file with the most convolutions that were computed by cuDNN both through torch and by each plan."""
-        return self._pick(lambda source: len(second_opinions(source)))
+    def plans(self) -> dict[int, Source]:
+        """By layer, the file with the most convolutions that cuDNN computed both through torch and by each plan."""
+        return self._pick_by_layer(lambda source, layer: len(second_opinions(source, layer)))
+
+    @cached_property
+    def strict(self) -> dict[int, Source]:
+        """By layer, the last file that has strict fp32 rungs beside cuDNN's plans without transforms."""
+        peer = plan_peer(FP32, strict=True)
+        return self._pick_by_layer(
+            lambda source, layer: bool(source.best(FP32, layer, MANY) and source.named(peer, layer, MANY))
+        )
+
+    def _pick_by_layer(self, score: Callable[[Source, int], int]) -> dict[int, Source]:
+        found = {layer: self._pick(partial(score, layer=layer)) for layer in LAYERS}
+        return {layer: source for layer, source in found.items() if source}
 
     def _pick(self, score: Callable[[Source], int]) -> Source | None:
         """The last of the files with the highest score, if any has one."""
@@ -379,14 +391,13 @@ def plan_peer(contract: Contract, *, strict: bool) -> str:
     return contract.peer.replace("torch-", "cudnn-", 1) + (STRICT if strict else "")
 
 
-def second_opinions(source: Source) -> list[tuple[int, str, Measured, Measured]]:
-    """Layer, contract, cuDNN through torch and cuDNN's fastest plan, where the file has both, N=128.
+def second_opinions(source: Source, layer: int) -> list[tuple[str, Measured, Measured]]:
+    """Contract, cuDNN through torch and cuDNN's fastest plan of a layer, where the file has both, N=128.
 
     A contract's plans without transforms, where the file has them, follow as ``-strict``.
     """
     return [
-        (layer, name.partition("-")[2] + strict, torch, plan)
-        for layer in LAYERS
+        (name.partition("-")[2] + strict, torch, plan)
         for name in dict.fromkeys(name for contract in CONTRACTS for name in contract.peers)
         for strict in ("", STRICT)
         if (torch := source.named(name, layer, MANY))

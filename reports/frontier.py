@@ -4,7 +4,7 @@ python -m alexconv.reports.frontier results/FILE.jsonl... docs/frontier.md [--ch
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -57,7 +57,8 @@ INTERVAL = "95 %"  # the interval of the ratio before it
 
 def goals_part(found: Frontier) -> str:
     """The goals, and the files that they are read from."""
-    used = {source.file: source for source in (found.many, found.graphs, found.pipelines, found.scaling) if source}
+    sources = found.many, *found.strict.values(), found.graphs, found.pipelines, found.scaling
+    used = {source.file: source for source in sources if source}
     origins = [origin(source) for source in used.values()]
     return lines(COLUMNS, [goal.row() for goal in goals(found)], *(origins or [NOT_MEASURED]))
 
@@ -268,22 +269,22 @@ def sustained_part(found: Frontier) -> str:
 
 def plans_part(found: Frontier) -> str:
     """The engine that torch's benchmark finds beside the fastest of cuDNN's plans, N=128."""
-    source = found.plans
-    if source is None:
+    if not found.plans:
         return NOT_MEASURED
     rows: list[tuple[Cell, ...]] = []
-    for layer, name, torch, plan in second_opinions(source):
-        peer = plan.record["peer"]
-        ratio = times_over([torch], [plan])
-        (chosen,) = peer["plans"]
-        mebibytes = float(peer["workspace_bytes"] / 2**20)
-        facts = chosen["tried"], f"`{chosen['engine'].partition('_')[0]}`", mebibytes
-        rows.append((layer, name, hot(torch), hot(plan), ratio.value if ratio else None, interval(ratio), *facts))
+    for layer, source in found.plans.items():
+        for name, torch, plan in second_opinions(source, layer):
+            peer = plan.record["peer"]
+            ratio = times_over([torch], [plan])
+            (chosen,) = peer["plans"]
+            mebibytes = float(peer["workspace_bytes"] / 2**20)
+            facts = chosen["tried"], f"`{chosen['engine'].partition('_')[0]}`", mebibytes
+            rows.append((layer, name, hot(torch), hot(plan), ratio.value if ratio else None, interval(ratio), *facts))
     columns = (
         *("layer", "cuDNN", "through torch, ms", "fastest plan, ms", "torch over plan", INTERVAL),
         *("plans tried", "engine", "workspace, MiB"),
     )
-    return lines(columns, rows, origin(source))
+    return lines(columns, rows, *origins(found.plans.values()))
 
 
 def cards_part(found: Frontier) -> str:
@@ -306,31 +307,29 @@ def cards_part(found: Frontier) -> str:
 
 
 def strict_part(found: Frontier) -> str:
-    """The strict fp32 class beside cuDNN's plans without transforms, N=128."""
-    source = found.plans
-    if source is None:
+    """The strict fp32 class beside cuDNN's plans without transforms, N=128; each layer's times are of one file."""
+    if not found.strict:
         return NOT_MEASURED
     rows: list[tuple[Cell, ...]] = []
-    for layers in [*([layer] for layer in LAYERS), LAYERS]:
-        ours = [source.best(FP32, layer, MANY) for layer in layers]
+    whole = [tuple(found.strict)] if len(found.strict) == len(LAYERS) else []
+    for layers in [*((layer,) for layer in found.strict), *whole]:
+        sources = [(found.strict[layer], layer) for layer in layers]
+        ours = [source.best(FP32, layer, MANY) for source, layer in sources]
         strict, fastest = (
-            [source.named(plan_peer(FP32, strict=only), layer, MANY) for layer in layers] for only in (True, False)
+            [source.named(plan_peer(FP32, strict=only), layer, MANY) for source, layer in sources]
+            for only in (True, False)
         )
-        if not all([*ours, *strict]):
-            continue
         times = [sum_or_none([hot(point) for point in points]) for points in (ours, strict, fastest)]
         ratio, one = times_over(ours, strict), strict[0] if len(layers) == 1 else None
         engine = f"`{one.record['peer']['plans'][0]['engine'].partition('_')[0]}`" if one else None
         rung = ours[0].series.rung if one and ours[0] else None
         title = layers[0] if one else "all"
         rows.append((title, rung, *times, ratio.value if ratio else None, interval(ratio), engine))
-    if not rows:
-        return NOT_MEASURED
     columns = (
         *("layer", "rung", "ours, ms", "cuDNN without transforms, ms", "cuDNN's fastest plan, ms"),
         *("over cuDNN without transforms", INTERVAL, "its engine"),
     )
-    return lines(columns, rows, origin(source))
+    return lines(columns, rows, *origins(found.strict.values()))
 
 
 def cuda_cores_part(found: Frontier) -> str:
@@ -449,6 +448,11 @@ def origin(source: Source) -> str:
     slowed = sum(bool(point.record.get("throttled")) for point in source.points)
     note = f" Clocks dropped during {slowed} of its {len(source.points)} points." if slowed else ""
     return f"From `{source.file}`: {', '.join(once(facts))}.{note}"
+
+
+def origins(sources: Iterable[Source]) -> list[str]:
+    """The same of several files, each once."""
+    return [origin(source) for source in {source.file: source for source in sources}.values()]
 
 
 def lines(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]], *notes: str) -> str:

@@ -7,6 +7,7 @@ from alexconv.planning.points import GEMM
 from alexconv.records.statistics import Ratio
 from alexconv.reports.comparison import (
     CONTRACTS,
+    FP32,
     LAYERS,
     MANY,
     MOST,
@@ -18,6 +19,7 @@ from alexconv.reports.comparison import (
     least,
     on_cuda_cores,
     over,
+    plan_peer,
     rate,
     times_over,
     total,
@@ -32,6 +34,7 @@ GRAPHS = {"fp32": 0.25, "fp32-tile": 0.25, "tf32": 0.50, "fp16": 0.50}  # goal 6
 CUDA_CORES, CUDA_LAYERS = 0.90, (2, 3, 4, 5)  # goal 7, of cuBLAS's rate
 PIPELINE_MS = 7.5  # goal 8
 PER_IMAGE = 1.0  # goal 9
+STRICT_ENGINES = "cuDNN without FFT and Winograd"
 MICRO = 1000  # microseconds in a millisecond
 
 
@@ -62,8 +65,10 @@ def goals(found: Frontier) -> list[Goal]:
     """All of them in order."""
     return [
         *sums(found.many),
+        strict_sum(found),
         *first_layers(found.many),
         slowest(found.many),
+        slowest_strict(found),
         *(graph(found.graphs, contract) for contract in CONTRACTS),
         cuda_cores(found.many),
         *(pipeline(found.pipelines, contract) for contract in CONTRACTS if contract.dtype == "float32"),
@@ -78,6 +83,32 @@ def sums(source: Source | None) -> Iterator[Goal]:
         yield times(contract.goal, what, source, contract, LAYERS, SUMS[contract.name])
         if contract.dtype == "float32":
             yield errors(contract.goal, source, contract)
+
+
+def strict_sum(found: Frontier) -> Goal:
+    """Goal 1 beside cuDNN's engines of the same class: all layers, each in one file with its peer."""
+    return beside_strict(1, f"{FP32.title}: five layers, over {STRICT_ENGINES}", found, LAYERS, SUMS["fp32"])
+
+
+def slowest_strict(found: Frontier) -> Goal:
+    """Goal 5 beside cuDNN's engines of the same class."""
+    what = f"no layer of the fp32 class slower than {STRICT_ENGINES}"
+    layers = [beside_strict(5, f"{what}: most is layer {n}", found, (n,), NO_LAYER) for n in LAYERS]
+    if any(goal.ratio is None for goal in layers):
+        return Goal(5, what, f"at most {NO_LAYER:.2f}")
+    return max(layers, key=lambda goal: goal.ratio or 0.0)
+
+
+def beside_strict(number: int, what: str, found: Frontier, layers: Sequence[int], most: float) -> Goal:
+    """A goal on strict fp32 rungs over cuDNN's plans without transforms, N=128."""
+    wanted, sources = f"at most {most:.2f}", found.strict
+    if not all(layer in sources for layer in layers):
+        return Goal(number, what, wanted)
+    peer = plan_peer(FP32, strict=True)
+    ours = [sources[layer].best(FP32, layer, MANY) for layer in layers]
+    theirs = [sources[layer].named(peer, layer, MANY) for layer in layers]
+    ratio, cells = over(total(ours), total(theirs)), [in_ms(total(points)) for points in (ours, theirs)]
+    return Goal(number, what, wanted, at_most(ratio, most), *cells, ratio, interval(times_over(ours, theirs)))
 
 
 def first_layers(source: Source | None) -> Iterator[Goal]:

@@ -78,6 +78,7 @@ def goal(found: Frontier, number: int, text: str = "") -> Goal:
         if each.number == number
         and all(word in each.what for word in text.split())
         and (number == 5 or ("fp32-tile" in each.what) == ("fp32-tile" in text))
+        and ("without FFT" in each.what) == ("without FFT" in text)
     ]
     return only
 
@@ -417,6 +418,32 @@ def test_the_strict_class_stands_beside_plans_without_transforms(tmp_path: Path)
     assert float(whole["cuDNN's fastest plan, ms"]) == pytest.approx(5 * 0.3, rel=1e-3)
     assert float(whole["over cuDNN without transforms"]) == pytest.approx(ours / (5 * 1.25), rel=1e-3)
     assert frontier.strict_part(gathered(tmp_path / "none", comparison())) == frontier.NOT_MEASURED
+
+
+def test_layers_of_the_strict_class_come_from_as_many_files_as_have_them(tmp_path: Path) -> None:
+    def file(layers: Iterable[int], ours: float, theirs: float) -> list[dict[str, Any]]:
+        found = []
+        for layer in layers:
+            found += [point("wgmma-split", layer, 128, ours), point("cudnn-nchw-fp32-strict", layer, 128, theirs)]
+            found[-1]["peer"] = {"plans": [{"engine": "eng70", "tried": 15, "ms": theirs}], "workspace_bytes": 0}
+        return found
+
+    first, second = file((2, 3, 4), 0.5, 1.0), file((1, 5), 0.3, 1.0)
+    data = gathered(tmp_path, first, second)
+    text = frontier.strict_part(data)
+    *layers, whole = rows(text)
+    assert [row["layer"] for row in layers] == [str(layer) for layer in LAYERS]
+    assert [float(row["over cuDNN without transforms"]) for row in layers] == pytest.approx(
+        [0.3, *[0.5] * 3, 0.3], 1e-3
+    )
+    assert float(whole["over cuDNN without transforms"]) == pytest.approx(2.1 / 5, rel=1e-3)
+    assert [line for line in text.splitlines() if line.startswith("From")] == sorted(
+        line for line in text.splitlines() if line.startswith("From `file-")
+    )[::-1], "a line for each file, that of layer 1 first"
+    assert (found := goal(data, 1, "without FFT")).ratio == pytest.approx(2.1 / 5, rel=1e-3) and found.met
+    assert (found := goal(data, 5, "without FFT layer")).ratio == pytest.approx(0.5, rel=1e-3) and found.met
+    *layers, last = rows(frontier.strict_part(gathered(tmp_path / "part", first)))
+    assert [row["layer"] for row in [*layers, last]] == ["2", "3", "4"], "no sum of some layers"
 
 
 def test_a_class_has_a_row_for_each_card_that_compared_all_layers(tmp_path: Path) -> None:
