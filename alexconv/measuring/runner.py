@@ -36,6 +36,7 @@ FAILURES: dict[type[AlexconvError], str] = {
 }
 SECONDS = 0.15  # for the samples of a figure, unless the user says otherwise
 EXACT_IMAGES = 3  # of integers, in every verification
+QUICK_MACS = 2**27  # multiply-adds that take an executor without times a fraction of a second
 SUMMED = 4  # images whose errors are also taken over the sums of their products' absolute values
 REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
 FEWER_PRODUCTS = 4
@@ -291,11 +292,12 @@ class Runner:
 
         They are run twice, with fresh scratch arrays and with stale ones.
 
-        Nothing on an executor without times where one image's max error tells as much: there a run takes long.
+        Nothing on an executor without times for one large image whose max error tells every tap: there a run takes long.
         """
         rung, images = RUNGS[point.rung], min(point.N, EXACT_IMAGES)
         precision = PRECISIONS[rung.precision]
-        if not (self.executor.measures or images > 1) and precision.tells_taps(point.conv.K):
+        quick = self.executor.measures or images > 1 or point.conv.macs(1) <= QUICK_MACS
+        if not quick and precision.tells_taps(point.conv.K):
             return {}
         x, w, bias, y = exact_data(point.conv, images, rung.precision, self.settings.seed)
         with open_rung(self.executor, exact_plan(cut), x, w, transfer_named(point.transfer), bias) as opened:
