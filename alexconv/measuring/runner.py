@@ -131,7 +131,7 @@ class Layer:
         patches, filters = self.norms
         if bound.reach:
             patches = patch_norms(self.conv, self.x[:N], bound.reach)
-        error.add(y, self.reference[:N], patches[:N], filters, bound, self.sums[:N])
+        error.add(y, self.reference[:N], patches[:N], filters, bound, self.sums[:N], rectified=self.conv.relu)
         return error
 
 
@@ -292,7 +292,7 @@ class Runner:
 
         They are run twice, with fresh scratch arrays and with stale ones.
 
-        Nothing on an executor without times for one large image whose max error tells every tap: there a run takes long.
+        Nothing for one large image on an executor without times, where its max error tells every tap: that takes long.
         """
         rung, images = RUNGS[point.rung], min(point.N, EXACT_IMAGES)
         precision = PRECISIONS[rung.precision]

@@ -390,12 +390,12 @@ def wrong_outputs(
 
     By more than ``tolerance`` times the norms of patch and filter.
     """
-    norms = filter_norms(w, bias)[:, None, None] * patch_norms(conv, x) if tolerance else np.zeros(len(x))
+    filters, patches = filter_norms(w, bias)[:, None, None], patch_norms(conv, x)
 
     def of_image(image: int) -> int:
         which = image % len(due)
         error = np.abs(y[image].astype(np.float32) - due[which])
-        return int((~(error <= tolerance * norms[which])).sum())
+        return int((~(error <= tolerance * filters * patches[which])).sum())
 
     return sum(each_image(of_image, len(y)))
 

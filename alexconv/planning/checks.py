@@ -195,10 +195,13 @@ class MaxError:
         filter_norms: np.ndarray,
         bound: Bound = NORMS,
         sums: np.ndarray | None = None,
+        *,
+        rectified: bool = False,
     ) -> None:
         """Takes in some images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``.
 
-        ``sums`` are those of the products' absolute values, ``[N][M][E][F]`` of the first images.
+        ``sums`` are those of the products' absolute values, ``[N][M][E][F]`` of the first images.  ``rectified``
+        outputs are those of a ReLU.
         """
         smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero
 
@@ -211,7 +214,8 @@ class MaxError:
                 if not np.isfinite(error.max()):
                     finite = np.isfinite(norms)
                     overflows = finite & (norms > bound.limit)
-                    error, misplaced = judged(error, y[image], reference[image], overflows)
+                    may_be_zero = overflows & (y[image] == 0) if rectified else np.False_
+                    error, misplaced = judged(error, y[image], reference[image], overflows, may_be_zero)
                     norms = np.where(finite, norms, 1)  # where NaN or an infinity is due, an error is 0 or NaN
                 over = np.maximum(error - np.float32(bound.absolute), 0) if bound.absolute else error
                 scaled, of_sums = (over / np.maximum(norms, smallest)).max(), 0.0
@@ -232,12 +236,15 @@ class MaxError:
         return self.scaled <= tolerance
 
 
-def judged(error: np.ndarray, y: np.ndarray, reference: np.ndarray, overflows: np.ndarray) -> tuple[np.ndarray, int]:
+def judged(
+    error: np.ndarray, y: np.ndarray, reference: np.ndarray, overflows: np.ndarray, may_be_zero: np.ndarray | np.bool_
+) -> tuple[np.ndarray, int]:
     """Errors of an image with NaN and infinities where they are due made 0, elsewhere NaN; the number of the latter.
 
-    Where finite values overflow, a finite output is compared with the largest number.
+    Where finite values overflow, a finite output is compared with the largest number; one that ``may_be_zero`` is what
+    ReLU makes of a negative infinity on the way.
     """
-    due = (y == reference) | (np.isnan(y) & np.isnan(reference)) | (overflows & ~np.isfinite(y))
+    due = (y == reference) | (np.isnan(y) & np.isnan(reference)) | (overflows & ~np.isfinite(y)) | may_be_zero
     largest = np.finfo(y.dtype).max
     error = np.where(overflows & np.isfinite(y), np.abs(y - np.clip(reference, -largest, largest)), error)
     found = np.where(due, 0, error)

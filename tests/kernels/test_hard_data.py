@@ -25,10 +25,10 @@ SHAPES = {
     "padded, strided": Conv(C=5, H=15, W=13, M=12, R=5, S=4, U=2, V=3, top=2, left=1, right=2),
     "dilated": Conv(C=9, H=11, W=12, M=10, R=3, S=3, top=2, bottom=1, dilation_rows=2, dilation_columns=3, bias=True),
 }
-LARGE = {  # of ResNet-50
-    "7x7, stride 2": Conv(C=3, H=224, W=224, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
-    "3x3": Conv(C=64, H=56, W=56, M=64, R=3, S=3, top=1, bottom=1, left=1, right=1, bias=True, relu=True),
-    "3x3, stride 2": Conv(C=128, H=56, W=56, M=128, R=3, S=3, U=2, top=1, bottom=1, left=1, right=1),
+LARGE = {  # of ResNet-50; of its first layer a part
+    "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
+    "3x3": Conv(C=128, H=28, W=28, M=128, R=3, S=3, top=1, bottom=1, left=1, right=1, bias=True, relu=True),
+    "3x3, stride 2": Conv(C=256, H=28, W=28, M=256, R=3, S=3, U=2, top=1, bottom=1, left=1, right=1),
 }
 TENSOR_CORES = ("mma", "wgmma")
 

@@ -349,7 +349,7 @@ def test_integers_show_what_an_engine_does_otherwise(torch, engine, precision, p
 def test_engines_that_transform_are_held_to_the_tolerance(torch, monkeypatch, engine, status, kernel):
     monkeypatch.setattr(torch_peers, "kernel_names", lambda graph: ["nchwToNhwcKernel", kernel])
     torch.engine = engine
-    found = runner_of(torch, point()).record(point())
+    found = runner_of(torch, point(N=2)).record(point(N=2))
     tolerance = found["error"]["tolerance"]
     assert found["status"] == status
     assert (found["exact"]["wrong"] > 0) == (status == "wrong")

@@ -168,6 +168,14 @@ def test_a_number_in_place_of_an_overflow_is_compared_with_the_largest(y, right)
     assert found.passes(1e-5) == right
 
 
+def test_relu_makes_zero_of_a_negative_infinity_on_the_way():
+    one, most, bound = np.ones((1, 1, 1, 1), np.float32), 2.0**129, PRECISIONS["fp32"].bound(100, ANY)
+    for rectified, norms, right in ((True, most, True), (False, most, False), (True, 1.0, False)):
+        error = MaxError()
+        error.add(0 * one, INF * one, np.full((1, 1, 1), norms), np.ones(1), bound, rectified=rectified)
+        assert error.passes(1e-5) == right
+
+
 def test_underflow_has_an_absolute_term_and_no_more():
     bound = PRECISIONS["fp32"].bound(4, ANY)
     least = 2.0**-149
