@@ -3,7 +3,8 @@
 python -m alexconv.tune --workload lenet-70-k5 --layers 1-2 --N 1000 --rungs tiled,fused-unroll-matmul --trials 50
 
 Every candidate is a point of its own: verified before it is timed, and recorded in the file of ``--out`` with its
-constants.  One that fails is recorded and never chosen.  ``python -m alexconv.run --tuned`` then uses the best.
+constants.  One that fails is recorded and never chosen.  The fastest and the default are then run again: their times
+are those that are shown and kept.  ``python -m alexconv.run --tuned`` then uses the best.
 
 With --predict the candidates' times are predicted first, from their machine code, and only those that may be the
 fastest are run (docs/predict.md).

@@ -1,6 +1,6 @@
 """Mutants of every rung: which of them does anything notice, and what?
 
-python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--again]
+python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--forget] [--again]
 
 A mutant is a kernel with one change: another operator, bound, index or number, a missing barrier.  It is compiled for
 the CPU and runs on a small, odd, non-square shape with three images; where nothing notices it there, on further shapes
@@ -8,30 +8,37 @@ and with other constants, and its line says on how many.  One whose machine code
 may notice it: ``compiler``; ``fault``, its process ends or its threads wait in vain; ``crash``, what calls it fails;
 ``endless``, it runs for a minute; ``error``, the max error on uniform inputs; ``integers``, sums of integers that must
 be exact; ``again``, a second run over what the first left in its scratch arrays; ``order``, the same integers with the
-threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant;
-rungs of which FILE has as many already are left out.  ``--again`` tries those that nothing noticed once more, and puts
-others in the place of those whose source is another now.
+threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant; rungs
+of which FILE has as many already are left out.  ``--forget`` drops lines whose source is another now.  ``--again``
+tries those that nothing noticed once more, and with the further kinds of ``alexconv check`` on its own shapes:
+``data``, ``addresses``, ``races`` and ``async``.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import random
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
+from alexconv.checking.kinds import KINDS
 from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.errors import AlexconvError, CompileError, LaunchError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.executors.host.runtime import missing_environment
 from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
@@ -52,6 +59,16 @@ SHAPES = (
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
 ENDLESS = 60.0  # seconds
 TRACED_BLOCKS = 4
+CHECKED = ("data", "addresses", "races", "async")  # kinds of alexconv check that ask for more than what comes before
+CHECK_SECONDS = 240.0  # for a kind
+CHECK = """
+import sys
+from dataclasses import replace
+from alexconv.checking import kinds
+file, _, name, _ = sys.argv[1:]
+kinds.RUNGS[name] = replace(kinds.RUNGS[name], file=file)
+sys.exit(kinds.run_one(sys.argv[2:]))
+"""
 MOST_VARIANTS = 6  # shapes and constants on which a mutant is tried that none before notices
 Variant = tuple[Conv, dict[str, int]]
 SWAPS = {"R": "S", "S": "R", "E": "F", "F": "E", "H": "W", "W": "H", "C": "M", "M": "C"}
@@ -120,7 +137,7 @@ def changes(token: str, code: str, end: int) -> list[str]:
 def variants(rung: Rung) -> list[Variant]:
     """Shapes that a rung takes with its default constants, then others of its constants on the first and last of them.
 
-    A constant without choices is one that counts: half of its default and twice as much are tried.
+    A constant without choices is one that counts: half of its default, twice as much, or one less is tried.
     """
     shapes = [conv for conv in SHAPES if taken(rung, (conv, {}))]
     found: list[Variant] = [(conv, {}) for conv in shapes]
@@ -129,12 +146,21 @@ def variants(rung: Rung) -> list[Variant]:
         defaults = rung.resolve(conv, {}, N)
         for constant in rung.constants:
             default = defaults[constant.name]
-            choices = [each for each in constant.choices or (default // 2, 2 * default) if each not in (default, 0)]
+            choices = [
+                each
+                for each in constant.choices or (default // 2, 2 * default, default - 1)
+                if each not in (default, 0)
+            ]
             draw.shuffle(choices)
             found += [variant for each in choices[:1] if taken(rung, variant := (conv, {constant.name: each}))]
     further = found[1:]
     draw.shuffle(further)
     return [found[0], *further[: MOST_VARIANTS - 1]]
+
+
+def about(default: int) -> tuple[int, ...]:
+    """Values to try for a constant that counts."""
+    return default // 2, 2 * default, default - 1
 
 
 def taken(rung: Rung, variant: Variant) -> bool:
@@ -210,6 +236,32 @@ def outcome_in_time(rung: Rung, variant: Variant) -> list[str]:
     return found.get() if not found.empty() else ["crash"]
 
 
+@cache
+def checked(name: str, file: str, source: str = "") -> list[str]:
+    """The first further kind of ``alexconv check`` that finds something in a rung of this file, in a list.
+
+    ``source`` is what the changed one of its files now has.
+    """
+    with TemporaryDirectory() as folder:
+        for kind in CHECKED:
+            answer = Path(folder) / kind
+            words = [sys.executable, "-c", CHECK, file, kind, name, str(answer)]
+            environment = {**os.environ, **missing_environment(KINDS[kind].build)}
+            try:
+                done = subprocess.run(words, capture_output=True, timeout=CHECK_SECONDS, env=environment, check=False)
+            except subprocess.TimeoutExpired:
+                return [kind]
+            if done.returncode or json.loads(answer.read_text()):
+                return [kind]
+    return []
+
+
+def stands(line: dict[str, Any]) -> bool:
+    """Whether a mutant's source is as it was when the mutant was made, as far as its line says."""
+    source = (FOLDER / line["file"]).read_text().splitlines()
+    return line["line"] <= len(source) and line["before"] in source[line["line"] - 1]
+
+
 def same(y: np.ndarray, expected: np.ndarray) -> bool:
     """Whether outputs are equal; NaN is not."""
     return bool((y.astype(np.float32) == expected).all())
@@ -229,8 +281,12 @@ def main() -> int:
     options.add_argument("--rungs")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--again", action="store_true")
+    options.add_argument("--forget", action="store_true")
     chosen = options.parse_args()
     lines = [json.loads(line) for line in chosen.out.read_text().splitlines()] if chosen.out.exists() else []
+    if chosen.forget:
+        lines = [line for line in lines if stands(line)]
+        chosen.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     there = [line["rung"] for line in lines]
     names = chosen.rungs.split(",") if chosen.rungs else [rung.name for rung in LADDER if not rung.gpu_only]
     for name in names:
@@ -272,6 +328,9 @@ def run_rung(rung: Rung, count: int, draw: random.Random, out: Path, first: Sequ
                         trusted += 1
                     noticed = outcome_in_time(mutated, tried[number])
                     number += 1
+                if first and not noticed:
+                    assert checked(rung.name, rung.file) == [], rung.name
+                    noticed = checked(rung.name, mutated.file, file.read_text())
             except CompileError:
                 noticed = ["compiler"]
             finally:

@@ -31,43 +31,43 @@ def session_of(request: Request, previous: Records) -> Session:
 
 
 def remote_search(request: Request, point: Point, space: Axes, trials: int, previous: Records) -> str:
-    """Searches a space; the records of its candidates as JSON."""
+    """Searches a space; the records of its candidates, and of those that were run again, as JSON."""
     executor, session = remote.executor_of(request), session_of(request, previous)
     (found,) = search_constants(executor, [(point, space)], trials, request.settings, session)
-    return json.dumps(found.records)
+    return json.dumps([found.records, found.again])
 
 
 def remote_comparison(request: Request, points: Sequence[Point], previous: Records) -> str:
-    """Compares rungs on a layer and batch size; of each kind the place of its first point and the records, as JSON."""
+    """Compares rungs on a layer and batch size; of each kind the place of its first point and records, as JSON."""
     executor, session = remote.executor_of(request), session_of(request, previous)
     found = compare_rungs(executor, points, request.settings, session)
-    return json.dumps([(points.index(each.first), each.records) for each in found])
+    return json.dumps([(points.index(each.first), each.records, each.again) for each in found])
 
 
 def searches(
     pool: Pool, file: RecordFile, asked: Sequence[tuple[Point, Axes]], trials: int, progress: Progress, *, resume: bool
 ) -> list[Search]:
     """Searches the space of each point, as ``search_constants`` does.  Raises ClusterLost."""
-    previous = file.previous.latest() if resume else []
+    previous = file.previous.points if resume else []
     calls = [(remote_search, point.label(), (point, space, trials, previous)) for point, space in asked]
     found = over_workers(pool, file, calls, progress)
-    return [Search(point, tuple(json.loads(records))) for (point, _), records in zip(asked, found, strict=True)]
+    return [Search(point, *map(tuple, json.loads(records))) for (point, _), records in zip(asked, found, strict=True)]
 
 
 def comparisons(
     pool: Pool, file: RecordFile, points: Sequence[Point], progress: Progress, *, resume: bool
 ) -> list[Comparison]:
     """Compares rungs, as ``compare_rungs`` does: those of a layer and batch size on one card.  Raises ClusterLost."""
-    previous = file.previous.latest() if resume else []
+    previous = file.previous.points if resume else []
     places: dict[tuple[str, int, int], list[Point]] = {}
     for point in points:
         places.setdefault((point.workload, point.layer, point.N), []).append(point)
     calls = [(remote_comparison, each[0].label(), (each, previous)) for each in places.values()]
     found = over_workers(pool, file, calls, progress)
     return [
-        Comparison(each[first], tuple(records))
+        Comparison(each[first], tuple(records), again)
         for each, text in zip(places.values(), found, strict=True)
-        for first, records in json.loads(text)
+        for first, records, again in json.loads(text)
     ]
 
 

@@ -124,6 +124,10 @@ class Executor(Protocol):
         """Clocks and throttle reasons at this moment; empty where there is nothing to tell."""
         ...
 
+    def changed_settings(self) -> str:
+        """What is set on the device otherwise than when this executor was made, with both values; or nothing."""
+        ...
+
     def lost(self) -> bool:
         """Whether the device no longer answers after a fault."""
         ...

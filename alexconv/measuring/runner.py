@@ -391,10 +391,12 @@ def checked(error: MaxError, tolerance: float, exact: Record | None = None) -> R
 
 
 def timed(executor: Executor, measure: Callable[[float], Samples], seconds: float) -> Record:
-    """Samples, ``seconds`` for each figure, and the clocks before and after."""
+    """Samples, ``seconds`` for each figure, and the clocks before and after; raises Untrusted for other settings."""
     before = executor.health()
     samples = measure(seconds)
     health = [before, executor.health()]
+    if changed := executor.changed_settings():
+        raise Untrusted(f"the device has other settings than when the run began: {changed}")
     throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
     return {"samples": rounded(samples), "health": health, "throttled": throttled}
 

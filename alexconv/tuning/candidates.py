@@ -20,22 +20,29 @@ from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, RecordWriter, identity
 from alexconv.tuning import cache
 from alexconv.tuning.cache import Best
-from alexconv.tuning.search import Axes, Run, Search, candidates, import_optuna, search
+from alexconv.tuning.search import AGAIN, Axes, Run, Search, candidates, fastest, import_optuna, search
+
+RUN_AGAIN = 2  # candidates of a search, at most
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The records of all rungs of one precision and layout at one layer and batch size, and the first one's point."""
+    """The records of all rungs of one precision and layout at one layer and batch size, and the first one's point.
+
+    ``again`` is a record of the fastest that was made after it was chosen, if there is one: see Search.
+    """
 
     first: Point
     records: tuple[Record, ...]
+    again: Record | None = None
 
     @property
     def best(self) -> Best | None:
-        """The fastest rung that is right, or None."""
-        times = [(median_of(record, "kernel"), record["point"]) for record in self.records]
-        timed = [Best(point["rung"], point["constants"], ms) for ms, point in times if ms is not None]
-        return min(timed, key=lambda best: best.kernel_ms, default=None)
+        """The fastest rung that is right, with its time when run again, or None."""
+        ms = median_of(self.again, "kernel") if self.again else None
+        if self.again is None or ms is None:
+            return None
+        return Best(self.again["point"]["rung"], self.again["point"]["constants"], ms)
 
 
 class Session(NamedTuple):
@@ -71,7 +78,7 @@ def search_constants(
     runner = Runner(executor, [point for point, _ in asked], settings)
     spaces = [promising(candidates(default, space)) for default, space in asked]
     whole = [point for points in spaces if len(points) <= trials + 1 for point in points]
-    most = sum(min(len(points), trials + 1) for points in spaces)
+    most = sum(min(len(points), trials + 1) + RUN_AGAIN for points in spaces)
     searches = []
     with recording(runner, session, whole, most) as run:
         for (default, space), points in zip(asked, spaces, strict=True):
@@ -107,12 +114,20 @@ def compare_rungs(
     suited = [point for each in kinds.values() for point in each]
     if not suited:
         raise UsageError("no rung is left: --rungs and --precision have nothing in common that this GPU can run")
-    with recording(runner, session, suited, len(suited)) as run:
-        comparisons = [Comparison(each[0], tuple(map(run, each))) for each in kinds.values()]
+    with recording(runner, session, suited, len(suited) + len(kinds)) as run:
+        comparisons = [compared(each, run) for each in kinds.values()]
     for comparison in comparisons:
         if best := comparison.best:
             cache.keep_best(executor, comparison.first.conv, comparison.first.N, best, print_to_stderr)
     return comparisons
+
+
+def compared(points: Sequence[Point], run: Run) -> Comparison:
+    """Runs the points, and the fastest of them again."""
+    records = [run(point) for point in points]
+    winner = fastest(records)
+    again = run(points[records.index(winner)], again=True) if winner else None
+    return Comparison(points[0], tuple(records), again)
 
 
 def require_times(executor: Executor) -> None:
@@ -128,7 +143,9 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
     The ``known`` points compile ahead.  A run raises LaunchError when it took the device down.
     """
     executor, file = runner.executor, session.open()
-    previous = {identity(record["point"]): record for record in file.previous.latest()} if session.resume else {}
+    previous: dict[bool, dict[str, Record]] = {False: {}, True: {}}  # by whether they were run again
+    for record in file.previous.points if session.resume else ():
+        previous[AGAIN in record][identity(record["point"])] = record
     headers = environment.write_headers(file, executor.header(), session.command)
 
     def give_up(point: Point, record: Record) -> int:
@@ -136,17 +153,17 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
         progress.stop()
         raise LaunchError(f"{point.label()} did not end: the same command with --resume goes on without")
 
-    def run(point: Point) -> Record:
-        key, limit = runner.key(point), session.time_limit
-        if finished(point, key, previous):
-            record = previous[identity(point.axes())]
+    def run(point: Point, *, again: bool = False) -> Record:
+        key, limit, known = runner.key(point), session.time_limit, previous[again]
+        if finished(point, key, known):
+            record = known[identity(point.axes())]
         else:
             ahead.wait([point])
             progress.start(point.label())
             runner.ready([point])
             with time_limit(limit, partial(give_up, point, timed_out(point, key, limit))):
                 found = runner.record(point)
-            record = file.point({**headers, **found})
+            record = file.point({**headers, **found, **({AGAIN: True} if again else {})})
         progress.finish(record)
         if record["status"] == "launch-error" and executor.lost():
             raise LaunchError(f"{point.label()} took the device down: the same command with --resume goes on without")

@@ -1,10 +1,10 @@
 """The search for a rung's fastest constants: which values to try, and in what order."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, prod
-from typing import Any
+from typing import Any, Protocol
 
 from alexconv.errors import MissingTool, UsageError
 from alexconv.kernels.ladder import RUNGS
@@ -20,27 +20,50 @@ PARTS = (2, 4, 8)  # of a batch, for the images that are computed at a time
 SUGGESTIONS = 20  # for each candidate that may be run: the sampler also suggests refused and known ones
 
 Axes = dict[str, tuple[int, ...]]  # the values to try, by constant
-Run = Callable[[Point], Record]
+AGAIN = "again"  # in the record of a candidate that was run again after it was chosen
+
+
+class Run(Protocol):
+    """Runs a point and records it; with ``again`` a point that was chosen, whose other record was made before."""
+
+    def __call__(self, point: Point, *, again: bool = False) -> Record:
+        """The record."""
+        ...
+
+
+def fastest(records: Iterable[Record]) -> Record | None:
+    """The record with the least median of kernel times, or None where none has any."""
+    timed = [record for record in records if median_of(record, "kernel") is not None]
+    return min(timed, key=lambda record: median_of(record, "kernel") or 0.0, default=None)
 
 
 @dataclass(frozen=True)
 class Search:
-    """All candidates that were run for one layer, batch size and rung; the first has the default constants."""
+    """All candidates that were run for one layer, batch size and rung; the first has the default constants.
+
+    The fastest of many has been lucky, too.  So ``again`` has records of it and of the default that were made after it
+    was chosen, and what is reported and kept comes from these.
+    """
 
     default: Point
     records: tuple[Record, ...]
+    again: tuple[Record, ...] = ()
 
     @property
     def best(self) -> Tuned | None:
-        """The fastest candidate that is right, or None."""
-        times = [(median_of(record, "kernel"), record["point"]["constants"]) for record in self.records]
-        timed = [Tuned(constants, ms) for ms, constants in times if ms is not None]
-        return min(timed, key=lambda tuned: tuned.kernel_ms, default=None)
+        """The constants of the fastest candidate that is right, with their time when run again, or None."""
+        winner = fastest(self.records)
+        ms = self._again_ms(winner["point"]["constants"]) if winner else None
+        return Tuned(winner["point"]["constants"], ms) if winner and ms is not None else None
 
     @property
     def default_ms(self) -> float | None:
-        """Time with the default constants, or None where they failed."""
-        return median_of(self.records[0], "kernel")
+        """Time with the default constants when run again, or None where they failed."""
+        return self._again_ms(self.default.constants)
+
+    def _again_ms(self, constants: Mapping[str, int]) -> float | None:
+        found = (record for record in self.again if record["point"]["constants"] == constants)
+        return next((median_of(record, "kernel") for record in found), None)
 
     def count(self, status: str) -> int:
         """Candidates that ended so."""
@@ -146,4 +169,16 @@ def search(
         sampler, suggestions = optuna.samplers.TPESampler(seed=seed, multivariate=True), SUGGESTIONS * trials
     study = optuna.create_study(sampler=sampler)
     study.optimize(kernel_ms, n_trials=suggestions, callbacks=[stop_when_done])
-    return Search(default, tuple(records.values()))
+    found = tuple(records.values())
+    return Search(default, found, run_again(default, found, run))
+
+
+def run_again(default: Point, records: Sequence[Record], run: Run) -> tuple[Record, ...]:
+    """New records of the fastest candidate and, where it has a time and is another, of the default."""
+    winner = fastest(records)
+    if winner is None:
+        return ()
+    chosen = [winner["point"]["constants"]]
+    if median_of(records[0], "kernel") is not None and default.constants not in chosen:
+        chosen.append(default.constants)
+    return tuple(run(replace(default, constants=constants), again=True) for constants in chosen)

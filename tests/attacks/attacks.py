@@ -17,6 +17,8 @@ AUDIT = "inputs whose signs change between launches; sums over outputs after eve
 RECHECK = "outputs whose bits differ in a timed launch are checked again"
 LATE = "waiting for the whole device after the last event"
 CLOCKS = "the host's clock against the device's events"
+SETTINGS = "settings of the device before and after timing, against the first ones"
+KEPT = "making such lines ordinary ones before every flush"
 FLOOR = "the least time in which the device can do the arithmetic"
 APART = "a process of its own for each launch on the host"
 KEYS = "the record's key"
@@ -49,6 +51,8 @@ CAUGHT_BY = {
     "works on after the end event": LATE,
     "patches the device's events": CLOCKS,
     "patches the samples": FLOOR,
+    "leaves lines in the L2 cache that a flush does not take away": KEPT,
+    "leaves clocks, a power limit or a share of the L2 cache set": SETTINGS,
     "another grid under the same name": KEYS,
 }
 

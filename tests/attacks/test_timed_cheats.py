@@ -9,7 +9,9 @@ from attacks import cases, shows
 
 from alexconv.errors import Untrusted
 from alexconv.executors.cuda.audit import Audit
-from alexconv.executors.cuda.buffers import clocks_agree, time_on_device
+from alexconv.executors.cuda.buffers import clocks_agree, time_on_device, time_once
+from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.measuring import runner
 from alexconv.measuring.runner import refuse_impossible
 
 IMAGES, VALUES, FILTERS = 32, 24, 10
@@ -29,6 +31,7 @@ class Device:
         self.y = np.full((IMAGES, FILTERS), np.nan, np.float32)
         self.expected = self.right()
         self.now, self.events, self.busy_ms, self.launched = 0.0, 1.0, 0.0, 0
+        self.cached = self.kept = False  # x and w in the L2 cache, and in a way that a flush leaves them there
         self.memory = SimpleNamespace()  # what the program keeps for itself
         self.stream = self
         self._launch = launch
@@ -41,7 +44,10 @@ class Device:
         self.now += self._launch(self) or HONEST_MS
 
     def flush(self) -> None:
-        pass
+        self.cached = self.cached and self.kept
+
+    def forget_kept_lines(self) -> None:
+        self.kept = False
 
     def mark(self, stream: object) -> SimpleNamespace:
         at = self.now * self.events
@@ -167,7 +173,7 @@ def changing(name: str) -> Launch:
         honest(device)
         if device.launched > WARM_UPS:
             values = getattr(device, name)
-            values[0, 0] = np.nextafter(values[0, 0], np.float32(2))
+            values[0, 0] = np.nextafter(values[0, 0], np.copysign(np.float32(2), values[0, 0]))  # x has either sign
 
     return launch
 
@@ -278,6 +284,42 @@ def test_a_replay_by_content_finds_no_content_again():
 
     with pytest.raises(Untrusted, match=r"2\.0000 ms by the device's events, 0\.1000 ms by the host's clock"):
         timed(replays)  # it works in every sample, and has the input of the runs in a row
+
+
+@shows("leaves lines in the L2 cache that a flush does not take away")
+def test_lines_that_a_kernel_keeps_do_not_make_its_next_launch_faster():
+    def keeps(device: Device) -> float:
+        honest(device)
+        ms = CHEATING_MS if device.cached else HONEST_MS
+        device.cached = device.kept = True
+        return ms
+
+    device = Device(keeps)
+    device.launch()
+    samples = time_once(device, [device.launch], None, [])
+    assert samples == pytest.approx({"kernel": CHEATING_MS, "kernel_cold": HONEST_MS})
+
+
+@shows("leaves clocks, a power limit or a share of the L2 cache set")
+def test_a_device_that_is_left_with_other_settings_is_refused():
+    settings = {"power_limit_mw": 700_000}
+    found = CudaExecutor.__new__(CudaExecutor)
+    found._settings, found._first_settings, found.health = settings.copy, settings.copy(), dict
+
+    def measure(seconds: float) -> dict[str, list[float]]:
+        return {"kernel": [1.0]}
+
+    def lowers(seconds: float) -> dict[str, list[float]]:
+        settings["power_limit_mw"] = 300_000
+        return measure(seconds)
+
+    assert runner.timed(found, measure, 0.1)["samples"] == {"kernel": [1.0]}
+    for each in (lowers, measure):  # what is measured next has the same limit
+        with pytest.raises(Untrusted, match="when the run began: power_limit_mw 700000 -> 300000"):
+            runner.timed(found, each, 0.1)
+    settings.clear()
+    with pytest.raises(Untrusted, match="power_limit_mw 700000 -> None"):
+        runner.timed(found, measure, 0.1)
 
 
 @shows("patches the samples")

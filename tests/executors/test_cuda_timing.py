@@ -24,6 +24,9 @@ class Gpu:
         self.done.append("flush")
         self.now += 100.0
 
+    def forget_kept_lines(self):
+        self.done.append("forget")
+
     def mark(self, stream):
         return Event(self.now)
 
@@ -54,14 +57,14 @@ def rests(monkeypatch):
 def test_a_cold_run_follows_the_flush_and_a_hot_one_the_cold(rests):
     gpu = Gpu()
     assert time_once(gpu, [gpu.run], None, []) == {"kernel": 2.0, "kernel_cold": 3.0}
-    assert gpu.done == ["flush", "run", "run", "synchronize", "wait"]
+    assert gpu.done == ["forget", "flush", "run", "run", "synchronize", "wait"]
     assert rests == [1.0], "as long as all of it took"
 
 
 def test_the_pieces_of_a_batch_are_timed_one_by_one_and_added(rests):
     gpu = Gpu()
     assert time_once(gpu, [gpu.run] * 3, None, []) == {"kernel": 6.0, "kernel_cold": 9.0}
-    assert gpu.done == ["flush", "run", "run"] * 3 + ["synchronize", "wait"]
+    assert gpu.done == ["forget", *(["flush", "run", "run"] * 3), "synchronize", "wait"]
     many = Gpu()
     time_once(many, [many.run] * (FLUSHED_PIECES + 5), None, [])
     assert many.done.count("flush") == FLUSHED_PIECES

@@ -200,7 +200,7 @@ class Executor:
         self.stream = SimpleNamespace(handle=7, synchronize=self.synchronize)
         self.now, self.idle, self.most_flops = 0.0, True, inf
         self.errors = lambda what: nullcontext()
-        self.budget = 1 << 30
+        self.budget, self.changed = 1 << 30, ""
         self.time = partial(time_on_device, self)
 
     def flush(self) -> None:
@@ -223,6 +223,12 @@ class Executor:
 
     def health(self) -> dict:
         return {"sm_clock_mhz": 1980}
+
+    def changed_settings(self) -> str:
+        return self.changed
+
+    def forget_kept_lines(self) -> None:
+        pass
 
     def under_load(self, pieces: list, samples: dict) -> dict:
         return {"clock_mhz": 1500.0}

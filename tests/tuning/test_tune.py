@@ -144,7 +144,9 @@ def test_a_small_space_is_tried_in_full_and_the_fastest_found(tmp_path, cache):
     assert found.best == at_tile(12)
     assert found.default_ms == at_tile(16).kernel_ms
     records = read([tmp_path / "tuning.jsonl"])
-    assert sorted(r["point"]["constants"]["TILE"] for r in records.points) == [6, 8, 12, 16, 18, 20, 24, 32]
+    tried = [r["point"]["constants"]["TILE"] for r in records.points]
+    assert sorted(tried[:-2]) == [6, 8, 12, 16, 18, 20, 24, 32]
+    assert tried[-2:] == [12, 16], "the fastest and the default again"
     assert {r["status"] for r in records.points} == {"ok"}
     assert all(r["error"]["scaled"] <= r["error"]["tolerance"] for r in records.points)
     assert {h["type"] for h in records.headers.values()} == {"device", "host", "run"}
@@ -203,10 +205,60 @@ def test_resume_takes_from_the_file_what_is_there(tmp_path, cache):
     tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=8,16")
     (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--resume")
     points = read([tmp_path / "tuning.jsonl"]).points
-    assert len(points) == len(found.records) == 8
+    assert len(points) == len(found.records) + 2 == 10
     tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--set", "TILE=8", "--constants", "TILE", "--resume",
           gpu=MadeUpGpu(source="changed"))  # fmt: skip
-    assert len(read([tmp_path / "tuning.jsonl"]).points) == 10
+    assert len(read([tmp_path / "tuning.jsonl"]).points) == 10 + 2 + 1, "the default is as fast"
+
+
+@pytest.fixture
+def lucky(monkeypatch):
+    """The first time of tiles of 24 outputs, the slowest, is the least of all."""
+    measured = []
+
+    def measure(self, seconds):
+        constants = self.plan.constants
+        measured.append(constants.get("TILE"))
+        ms = 0.5 if constants.get("TILE") == 24 and measured.count(24) == 1 else made_up_ms(constants)
+        return {"kernel": [ms] * 3}
+
+    monkeypatch.setattr(MadeUpPoint, "measure", measure)
+    return measured
+
+
+def test_the_time_of_the_fastest_is_not_the_one_that_made_it_win(tmp_path, cache, lucky):
+    arguments = ("--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=12,16,24")
+    (found,) = tuned(tmp_path, *arguments)
+    assert found.best == at_tile(24)
+    assert found.default_ms == at_tile(16).kernel_ms
+    assert tuning_cache.load(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, print) == at_tile(24)
+    assert lucky[-2:] == [24, 16]
+    before = len(lucky)
+    (resumed,) = tuned(tmp_path, *arguments, "--resume")
+    assert (resumed.best, resumed.default_ms, len(lucky)) == (found.best, found.default_ms, before)
+    assert [record.get("again") for record in read([tmp_path / "tuning.jsonl"]).latest()].count(True) == 2
+
+
+def test_the_time_of_the_fastest_rung_is_not_the_one_that_made_it_win(tmp_path, cache, lucky):
+    tuning_cache.keep(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, at_tile(24), print)
+    (found,) = comparison(tmp_path, "--precision", "fp32")
+    assert found.best == tuning_cache.Best("tiled", at_tile(24).constants, at_tile(24).kernel_ms)
+    assert (len(found.records), lucky[-1]) == (3, 24)
+
+
+def test_what_is_wrong_when_run_again_is_not_kept(tmp_path, cache, lucky, monkeypatch):
+    right = MadeUpPoint.outputs
+
+    def outputs(self, *, stale=False):
+        y = right(self, stale=stale)
+        y[0, 0, 0, 0] += 24 in lucky and self.plan.constants["TILE"] == 24
+        return y
+
+    monkeypatch.setattr(MadeUpPoint, "outputs", outputs)
+    (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=16,24")
+    assert [record["status"] for record in found.again] == ["wrong", "ok"]
+    assert found.best is None
+    assert tuning_cache.load(MadeUpGpu(), RUNGS["tiled"], LENET.layer(2), 1, print) is None
 
 
 @pytest.fixture
@@ -378,7 +430,7 @@ def test_a_candidate_without_end_is_recorded_and_left_out_on_resume(tmp_path, ca
     assert before[-1]["status"] == "timeout"
     assert search("60").returncode == 0
     after = read([out]).points
-    assert len(after) == 8
+    assert len(after) == 8 + 1, "the fastest is the default"
     assert [record["status"] for record in after].count("timeout") == 1
 
 
@@ -388,7 +440,7 @@ def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
     arguments = [*SMALL, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--seconds", "0.01"]
     done = command("alexconv.tune", *arguments, "--backend", "cuda", "--out", str(out))
     assert done.returncode == 0, done.stderr
-    assert len(read([out]).points) == 8
+    assert len(read([out]).points) == 10
     done = command("alexconv.run", *SMALL, "--layers", "2", "--rungs", "tiled", "--tuned", "--out", str(out))
     assert "1 of 1 points have constants from alexconv.tune" in done.stdout
 

@@ -68,6 +68,7 @@ def time_once(
     """
     if audit:
         audit.before_sample()
+    executor.forget_kept_lines()
     begin = perf_counter()
     marks = []
     for number, enqueue in enumerate(pieces):

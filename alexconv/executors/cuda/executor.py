@@ -14,7 +14,7 @@ from typing import Any, ClassVar, SupportsInt
 
 from alexconv.compiling import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
-from alexconv.executors.cuda.bindings import PDL_SINCE, import_bindings
+from alexconv.executors.cuda.bindings import PDL_SINCE, answer, import_bindings
 from alexconv.executors.cuda.buffers import (
     WARM_MS,
     CopiedBuffers,
@@ -104,6 +104,7 @@ class CudaExecutor:
         self.context = None if self.bindings is None else PrimaryContext(self.bindings, device)
         self.has_pdl = self.capability >= PDL_SINCE and self.bindings is not None
         self._kernels: weakref.WeakValueDictionary[Any, Kernels | PycudaKernels] = weakref.WeakValueDictionary()
+        self._first_settings = self._settings()
 
     def leave(self) -> None:
         """Takes the context off the stack of the thread that made this executor."""
@@ -231,6 +232,14 @@ class CudaExecutor:
         address, size = self.flush_buffer
         self.driver.memset_d8_async(address, 0, size, self.stream)
 
+    def forget_kept_lines(self) -> None:
+        """Makes ordinary lines of those that kernels asked the L2 cache to keep, which a flush might leave there.
+
+        Nothing may run at this moment that asks for more.  PyCUDA alone cannot.
+        """
+        if self.bindings is not None:
+            answer(self.bindings.cuCtxResetPersistingL2Cache(), "resetting the L2 cache")
+
     @cached_property
     def audit_kernels(self) -> AuditKernels:
         """What timed runs are audited with."""
@@ -328,6 +337,32 @@ class CudaExecutor:
         with suppress(pynvml.NVMLError):  # not every device knows them
             found["power_w"] = pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3
             found["temperature_c"] = pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
+        return found
+
+    def changed_settings(self) -> str:
+        """See Executor: clocks and power that NVML is asked for, and the L2 cache's share for lines to be kept."""
+        first, now = self._first_settings, self._settings()
+        return ", ".join(f"{name} {first[name]} -> {now.get(name)}" for name in first if now.get(name) != first[name])
+
+    def _settings(self) -> Record:
+        import pynvml
+
+        found: Record = {}
+        if self.bindings is not None:
+            status, found["kept_l2_bytes"] = self.bindings.cuCtxGetLimit(
+                self.bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+            )
+            if int(status):
+                del found["kept_l2_bytes"]
+        gpu = self._management
+        asked: dict[str, Callable[[], Any]] = {
+            "sm_clock_asked_mhz": partial(pynvml.nvmlDeviceGetApplicationsClock, gpu, pynvml.NVML_CLOCK_SM),
+            "memory_clock_asked_mhz": partial(pynvml.nvmlDeviceGetApplicationsClock, gpu, pynvml.NVML_CLOCK_MEM),
+            "power_limit_mw": partial(pynvml.nvmlDeviceGetPowerManagementLimit, gpu),
+        }
+        for name, setting in asked.items() if gpu is not None else ():
+            with suppress(pynvml.NVMLError):  # not every device has them
+                found[name] = setting()
         return found
 
     def lost(self) -> bool:

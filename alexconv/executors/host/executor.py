@@ -79,6 +79,10 @@ class HostExecutor:
         """Nothing: no figure depends on it."""
         return {}
 
+    def changed_settings(self) -> str:
+        """Nothing: no result depends on any."""
+        return ""
+
     def lost(self) -> bool:
         """Never: a faulty launch is abandoned and the next one starts afresh."""
         return False
