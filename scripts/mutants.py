@@ -8,10 +8,10 @@ and with other constants, and its line says on how many.  One whose machine code
 may notice it: ``compiler``; ``fault``, its process ends or its threads wait in vain; ``crash``, what calls it fails;
 ``endless``, it runs for a minute; ``error``, the max error on uniform inputs; ``integers``, sums of integers that must
 be exact; ``again``, a second run over what the first left in its scratch arrays; ``order``, the same integers with the
-threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant; rungs
-of which FILE has as many already are left out.  ``--forget`` drops lines whose source is another now.  ``--again``
-tries those that nothing noticed once more, and with the further kinds of ``alexconv check`` on its own shapes:
-``data``, ``addresses``, ``races`` and ``async``.
+threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant;
+rungs of which FILE has as many already are left out.  ``--forget`` drops lines whose source is another now.  With
+``--again`` those that nothing noticed are tried once more, and by the further kinds of ``alexconv check`` on its own
+shapes: ``data``, ``addresses``, ``races`` and ``async``.
 """
 
 import argparse

@@ -8,6 +8,7 @@ from attacks import cases, shows
 from ladders import ladder_with
 
 from alexconv.executors import choose_executor
+from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Launch, Rung
 from alexconv.measuring.runner import Runner, Settings
@@ -29,8 +30,8 @@ def cheating(entry: str, *, counts: bool = False) -> Rung:
     )
 
 
-def recorded(backend: str, rung: Rung, images: int = N) -> dict:
-    executor = choose_executor(backend)
+def recorded(backend: str, rung: Rung, images: int = N, executor: Executor | None = None) -> dict:
+    executor = executor or choose_executor(backend)
     point = Point(WORKLOAD, LAYER, images, NAME, "pageable", "fp32", {})
     with ladder_with(rung):
         return Runner(executor, [point], Settings(seconds=0.05, baseline=False)).record(point)
@@ -99,6 +100,27 @@ def test_an_honest_rung_is_trusted_on_a_gpu(images):
     assert record["status"] == "ok", record["reason"]
     assert record["audit"]["differing"] == 0
     assert len(record["samples"]["kernel"]) <= record["audit"]["samples"]
+
+
+@pytest.mark.gpu
+@shows("leaves clocks, a power limit or a share of the L2 cache set")
+def test_a_ladder_entry_that_sets_a_share_of_the_l2_cache_aside_is_refused_on_a_gpu():
+    executor = choose_executor("cuda")
+    if executor.bindings is None:
+        pytest.skip("PyCUDA alone has no such limit")
+    limit = executor.bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+
+    def grid(p):
+        executor.bindings.cuCtxSetLimit(limit, 8 << 20)
+        return p.N, p.conv.M, 1
+
+    rung = cheating("honest")
+    try:
+        record = recorded("cuda", replace(rung, launches=(replace(rung.launches[0], grid=grid),)), executor=executor)
+        assert (record["status"], "kept_l2_bytes 0 -> " in record["reason"]) == ("wrong", True), record["reason"]
+        assert not record.get("samples")
+    finally:
+        executor.bindings.cuCtxSetLimit(limit, 0)
 
 
 @shows("another grid under the same name")

@@ -5,21 +5,26 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from attack_size import FACTOR, keep
 
+from alexconv.executors import choose_executor
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.paths import CACHE_VARIABLE
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
+from alexconv.planning.transfers import TRANSFERS
+from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 
 N, BUDGETS = 2048, (64, 128, 500, 4000)  # images; MiB
 LAYERS = [*WORKLOADS["alexnet"].layers, *WORKLOADS["lenet-86-k7"].layers]
+DRIVERS_STEP = 2 << 20  # bytes in which the driver takes memory for an array
 NEAR = 0.05  # by which share a peak may differ from the plan
 
 
@@ -139,4 +144,55 @@ def test_the_hosts_memory_is_bounded_by_what_is_asked_for_beforehand(tmp_path: P
     measured, needed = map(int, done.stdout.split())
     assert measured <= needed + MARGIN
     assert needed / images * N + MARGIN < 8 << 30
+    keep("peaks of host memory", 1, "beyond the bound")
+
+
+def taken_on_device(executor: Any) -> int:
+    free, total = executor.driver.mem_get_info()
+    return int(total - free)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("budget", [64, 256, 8192])
+@pytest.mark.parametrize("rung", ["direct-register", "unroll-matmul", "igemm", "mma-split", "wgmma-split-resident"])
+def test_the_measured_peak_on_a_gpu_is_the_plan(rung: str, budget: int) -> None:
+    """From the first array to the end of a run; the driver takes memory in steps, for each array."""
+    executor, conv, chosen = choose_executor("cuda"), WORKLOADS["alexnet"].layer(2), RUNGS[rung]
+    cut = plan_on(executor, chosen, conv, N, chosen.resolve(conv, {}, N, executor.device), budget * MEBIBYTE)
+    x = np.zeros(chosen.x_shape(conv, N), chosen.dtype)
+    w = np.zeros(conv.w_shape(), chosen.dtype)
+    program = executor.load(cut.bound)
+    for warm in (True, False):  # the first run loads what kernels and the driver need once
+        before = taken_on_device(executor)
+        opened = executor.open(program, cut, x, w, TRANSFERS["pageable"])
+        opened.outputs()
+        peak = taken_on_device(executor) - before
+        opened.close()
+        if not warm:
+            arrays = len(opened.bytes) + 1 + len(opened.prepared_bytes)
+            assert abs(peak - cut.device_bytes) <= max(NEAR * cut.device_bytes, arrays * DRIVERS_STEP)
+            print(f"{rung}, budget {budget} MiB: planned {cut.device_bytes}, measured {peak}")
+            keep("peaks of a GPU's memory against the plan", 1, "more than 5 % and the driver's steps off")
+
+
+RUN = """
+import resource, subprocess, sys
+done = subprocess.run([sys.executable, "-m", "alexconv.run", *sys.argv[1:]], capture_output=True, text=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, done.returncode, done.stdout, done.stderr)
+"""
+
+
+@pytest.mark.gpu
+def test_a_whole_run_of_2048_images_fits_eight_gibibytes_of_host_memory(tmp_path: Path, cache: Path) -> None:
+    """The CPU's times apart, whose memory does not grow with the batch."""
+    words = ["--layers", "1", "--N", str(N), "--rungs", "direct-register,wgmma-split-resident", "--backend", "cuda"]
+    words += ["--no-baseline", "--seconds", "0.01", "--out", str(tmp_path / "r.jsonl")]
+    environment = {**os.environ, CACHE_VARIABLE: str(cache)}
+    command = [sys.executable, "-c", RUN, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    peak, status = map(int, done.stdout.split()[:2])
+    assert status == 0, done.stdout
+    print(f"peak of the host's memory: {peak}")
+    assert peak < 8 << 30
+    assert [each["status"] for each in read([tmp_path / "r.jsonl"]).points] == ["ok", "ok"]
     keep("peaks of host memory", 1, "beyond the bound")
