@@ -93,7 +93,7 @@ def headline(data: Measurements, found: Frontier) -> str:
 def other_layout(source: Source, contract: Contract) -> float | None:
     """cuDNN's time in the layout that is not the class's."""
     layout = next(layout for layout in LAYOUTS if layout != contract.layout)
-    return source.named_sum(peer_name(layout, contract.name), MANY)
+    return source.named_sum(peer_name(layout, contract.peer_class), MANY)
 
 
 def by_layer(source: Source, contract: Contract) -> str | None:

@@ -65,8 +65,9 @@ CHECK = """
 import sys
 from dataclasses import replace
 from alexconv.checking import kinds
+from alexconv.kernels import ladder
 file, _, name, _ = sys.argv[1:]
-kinds.RUNGS[name] = replace(kinds.RUNGS[name], file=file)
+ladder._rungs[name] = replace(ladder.RUNGS[name], file=file)
 sys.exit(kinds.run_one(sys.argv[2:]))
 """
 MOST_VARIANTS = 6  # shapes and constants on which a mutant is tried that none before notices

@@ -22,10 +22,16 @@ KEPT = "making such lines ordinary ones before every flush"
 FLOOR = "the least time in which the device can do the arithmetic"
 APART = "a process of its own for each launch on the host"
 KEYS = "the record's key"
+LIMIT = "a time limit for each point"
+ALONE = "each file is compiled alone, without device linking"
+SAID = "nothing that a kernel prints is read"
+LAYOUTS = "peers in both layouts and with both paddings; sequences are compared with the faster one"
 
 CAUGHT_BY = {
     "constant outputs": CHECK,
     "part of y unwritten": CHECK,
+    "right on floats alone": CHECK,
+    "takes images for repetitions of others": CHECK,
     "zeros skipped, and what follows them": CHECK,
     "some images in half precision": CHECK,
     "all images in half precision": CHECK,
@@ -41,6 +47,8 @@ CAUGHT_BY = {
     "right for some launches, then wrong": AUDIT,
     "wrong now and then": AUDIT,
     "skips every second launch": AUDIT,
+    "skips all but one launch of a batch": AUDIT,
+    "moves the work into the preparation of the filters": AUDIT,
     "skips where y is there already": AUDIT,
     "replays an output by pointer": AUDIT,
     "replays an output by a part of the input": AUDIT,
@@ -54,6 +62,10 @@ CAUGHT_BY = {
     "leaves lines in the L2 cache that a flush does not take away": KEPT,
     "leaves clocks, a power limit or a share of the L2 cache set": SETTINGS,
     "another grid under the same name": KEYS,
+    "prints a record": SAID,
+    "does not end": LIMIT,
+    "launches another's kernel": ALONE,
+    "slows a peer by a bad layout": LAYOUTS,
 }
 
 SHOWN: dict[str, list[str]] = {}

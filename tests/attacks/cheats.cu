@@ -1,6 +1,8 @@
 // Kernels that are no convolutions: each cheats in its own way, around an honest one.
 //
 // One block computes the plane (n, m), one thread several of its outputs.  STATE outlives a launch.
+#include <cstdio>
+
 #include <cuda_fp16.h>
 
 #include "../../kernels/common/shape.cuh"
@@ -182,4 +184,56 @@ CHEAT(half_later)
     const Plane plane;
     if (STATE[0] < WARM_UPS) return honestly(x, w, y);
     for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = output<__half>(x, w, plane, e, f); });
+}
+
+CHEAT(all_but_one_of_four)  // as if launches came in batches
+{
+    if (STATE[0] < WARM_UPS || STATE[0] % 4 == 0) honestly(x, w, y);
+}
+
+// ---- Others that are caught before ----------------------------------------------------------------------------------
+
+CHEAT(one_kind_of_data)  // no integers
+{
+    const Plane plane;
+    if (x[0] != floorf(x[0])) return honestly(x, w, y);
+    for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = 0; });
+}
+
+CHEAT(repeats)  // takes the second image for a repetition of the first
+{
+    Plane plane;
+    if (plane.n == 1) plane.n = 0;
+    for_each_output([&](int e, int f) {
+        y[((size_t(blockIdx.x) * M + plane.m) * E + e) * F + f] = output(x, w, plane, e, f);
+    });
+}
+
+CHEAT(prints)
+{
+    honestly(x, w, y);
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) printf("{\"status\": \"ok\", \"kernel\": [0.0001]}\n");
+}
+
+CHEAT(sleeps)
+{
+    honestly(x, w, y);
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0)
+        for (volatile bool awake = true; awake;) {}
+}
+
+#ifdef LAUNCHES_ANOTHER
+CHEAT(launches_another)  // a library's kernel, say
+{
+    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) honest<<<dim3(gridDim.x, M), blockDim>>>(x, w, y);
+}
+#endif
+
+// The whole convolution, in the preparation of the filters; what is timed copies.
+extern "C" __global__ void prepare_outputs(float* x, float* w, float* kept) { honestly(x, w, kept); }
+
+extern "C" __global__ void copy_prepared(const float* kept, float* y)
+{
+    const Plane plane;
+    for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = kept[plane.outputs + e * F + f]; });
 }

@@ -1,5 +1,8 @@
 """Rungs that cheat, run as any rung: on a GPU those too that wait until they are timed."""
 
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,16 +10,29 @@ import pytest
 from attacks import cases, shows
 from ladders import ladder_with
 
+from alexconv.compiling import nvcc
+from alexconv.errors import CompileError, MissingTool
 from alexconv.executors import choose_executor
 from alexconv.executors.interface import Executor
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import Launch, Rung
+from alexconv.kernels.rung import Array, Launch, Rung
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.points import Point
+from alexconv.records.store import read
+from alexconv.shapes import WORKLOADS
 
 SOURCE = Path(__file__).parent / "cheats.cu"
 WORKLOAD, LAYER, N = "lenet-70-k5", 2, 3
 THREADS = 128
+SLEEPER = f"""
+from dataclasses import replace
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Launch
+launch = Launch("sleeps", ("x", "w", "y"), lambda p: (p.N, p.conv.M, 1), lambda p: ({THREADS}, 1, 1))
+file = dict(name="sleeper", alias="sl", parent="direct", file="cheats.cu")
+RUNGS = [replace(RUNGS["direct"], **file, launches=(launch,), constants=(), refuses=lambda p: None)]
+"""
 NAME = "cheat"
 
 
@@ -37,7 +53,19 @@ def recorded(backend: str, rung: Rung, images: int = N, executor: Executor | Non
         return Runner(executor, [point], Settings(seconds=0.05, baseline=False)).record(point)
 
 
+def preparing() -> Rung:
+    """A rung that computes its outputs while it should prepare filters."""
+    grid, block = (lambda p: (N, p.conv.M, 1)), (lambda p: (THREADS, 1, 1))
+    prepare = Launch("prepare_outputs", ("x", "w", "kept"), grid, block)
+    kept = Array("kept", lambda p: (N, p.conv.M, p.conv.E, p.conv.F))
+    launch = Launch("copy_prepared", ("kept", "y"), grid, block)
+    return replace(cheating("honest"), prepare=(prepare,), prepared=(kept,), launches=(launch,))
+
+
 ALWAYS = {
+    "right on floats alone": ("one_kind_of_data", "wrong", "not exact on integers"),
+    "takes images for repetitions of others": ("repeats", "wrong", "error"),
+    "moves the work into the preparation of the filters": ("prepare_outputs", "wrong", ""),
     "constant outputs": ("constant", "wrong", "error"),
     "part of y unwritten": ("unwritten", "wrong", "NaN"),
     "reads freed or unwritten memory as its output": ("nothing", "wrong", "NaN"),
@@ -62,16 +90,18 @@ ON_GPU = {
     "changes w": ("changes_w", "wrong", "changed x, w"),
     "right for some launches, then wrong": ("wrong_later", "wrong", "timed launches"),
     "skips every second launch": ("every_second", "wrong", ""),
+    "skips all but one launch of a batch": ("all_but_one_of_four", "wrong", ""),
     "skips where y is there already": ("where_it_is_there", "wrong", ""),
     "learns the outputs during warm-up": ("learns", "wrong", ""),
     "half precision once it is timed": ("half_later", "wrong", "timed launches"),
 }
-COUNTING = {"wrong_later", "every_second", "learns", "half_later"}
+COUNTING = {"wrong_later", "every_second", "all_but_one_of_four", "learns", "half_later"}
 
 
 def caught(backend, cheat):
     entry, status, reason = cheat
-    record = recorded(backend, cheating(entry, counts=entry in COUNTING))
+    rung = preparing() if entry == "prepare_outputs" else cheating(entry, counts=entry in COUNTING)
+    record = recorded(backend, rung)
     assert (record["status"], reason in record["reason"]) == (status, True), record["reason"]
     assert not record.get("samples")
 
@@ -80,6 +110,41 @@ def caught(backend, cheat):
 @cases(ALWAYS | ON_HOST)
 def test_a_rung_that_cheats_is_caught_on_the_cpu(attack, cheat):
     caught("host", cheat)
+
+
+@shows("prints a record")
+def test_what_a_kernel_prints_is_in_no_record(capfd):
+    record = recorded("host", cheating("prints"))
+    assert (record["status"], record["samples"]) == ("ok", {})
+    assert "0.0001" not in capfd.readouterr().out
+
+
+@shows("does not end")
+def test_a_kernel_without_an_end_is_a_record(tmp_path):
+    """The command ends with it, so the ladder comes in a folder of its own."""
+    shutil.copy(SOURCE, tmp_path)
+    kernels = SOURCE.parents[2] / "kernels"
+    (tmp_path / "cheats.cu").write_text(SOURCE.read_text().replace("../../kernels", str(kernels)))
+    (tmp_path / "ladder.py").write_text(SLEEPER)
+    words = ["--workload", WORKLOAD, "--layers", "2", "--N", "1", "--rungs", "sleeper", "--backend", "host"]
+    words += ["--no-baseline", "--time-limit", "2", "--out", str(tmp_path / "r.jsonl"), "--ladder", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", "alexconv.run", *words], capture_output=True, text=True, check=False)
+    assert "sleeper" in done.stdout + done.stderr, done.stderr
+    (found,) = read([tmp_path / "r.jsonl"]).points
+    assert (found["status"], found.get("samples")) == ("timeout", None)
+
+
+@shows("launches another's kernel")
+def test_a_kernel_that_launches_another_is_not_compiled(tmp_path):
+    try:
+        nvcc.nvcc_version()
+    except MissingTool as error:
+        pytest.skip(str(error))
+    rung = cheating("honest")
+    bound = BoundRung(rung, WORKLOADS[WORKLOAD].layer(LAYER), {})
+    nvcc.compile_cubin(SOURCE, bound.macros, "90a")
+    with pytest.raises(CompileError, match="separate compilation"):
+        nvcc.compile_cubin(SOURCE, {**bound.macros, "LAUNCHES_ANOTHER": 1}, "90a")
 
 
 def test_an_honest_rung_is_trusted_on_the_cpu():

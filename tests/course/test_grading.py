@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import re
+import subprocess
 import sys
 from base64 import b64decode
 from dataclasses import replace
@@ -336,6 +337,26 @@ def test_machine_code_for_op_times_is_compiled_in_the_sandbox(monkeypatch):
     assert [b64decode(each)[:4] for each in jobs[0]["cubins"]] == [b"\x7fELF"] * 2
     with pytest.raises(grading.Failed, match=r"conv\.cu: .*compute_1a"):
         timing.Gpu("cuda", "1a").time(grader, source)
+
+
+PRINTS = """
+import ctypes, sys
+from alexconv.course import timing
+
+def timed(job):
+    libc = ctypes.CDLL(None)  # as a kernel's printf: into a buffer that is written when it is full, and at the end
+    libc.printf(b"%4096s", b'{"ms": 0.001, "told": ')
+    libc.printf(b"}")
+    return {"ms": 5.0}
+
+timing.timed = timed
+sys.exit(timing.run_one())
+"""
+
+
+def test_an_op_time_is_not_what_a_kernel_prints():
+    done = subprocess.run([sys.executable, "-c", PRINTS], input=b"{}", capture_output=True, check=True)
+    assert json.loads(done.stdout) == {"ms": 5.0}
 
 
 def test_a_process_that_times_has_a_time_limit(monkeypatch):
