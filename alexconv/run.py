@@ -231,6 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and runs it; returns the exit status."""
     options = parser().parse_args(arguments)
     say = display.console(stderr=options.json)
+    if options.json:
+        display.keep_standard_output()
     if options.list:
         listing(say, as_json=options.json)
         return 0

@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
@@ -36,6 +37,16 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     fixed = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
     return Console(stderr=stderr, highlight=False, width=fixed)
+
+
+def keep_standard_output() -> None:
+    """From here on standard output is Python's alone: what a kernel prints goes to standard error."""
+    if sys.stdout is not sys.__stdout__ or sys.stdout is None:
+        return  # closed, or somebody's own
+    with suppress(OSError):  # without a standard error
+        own = os.dup(1)
+        os.dup2(2, 1)
+        sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
 
 
 class Position(ProgressColumn):

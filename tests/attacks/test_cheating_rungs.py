@@ -1,6 +1,6 @@
 """Rungs that cheat, run as any rung: on a GPU those too that wait until they are timed."""
 
-import shutil
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,12 +25,12 @@ from alexconv.shapes import WORKLOADS
 SOURCE = Path(__file__).parent / "cheats.cu"
 WORKLOAD, LAYER, N = "lenet-70-k5", 2, 3
 THREADS = 128
-SLEEPER = f"""
+OWN = f"""
 from dataclasses import replace
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Launch
-launch = Launch("sleeps", ("x", "w", "y"), lambda p: (p.N, p.conv.M, 1), lambda p: ({THREADS}, 1, 1))
-file = dict(name="sleeper", alias="sl", parent="direct", file="cheats.cu")
+launch = Launch("ENTRY", ("x", "w", "y"), lambda p: (p.N, p.conv.M, 1), lambda p: ({THREADS}, 1, 1))
+file = dict(name="own", alias="ow", parent="direct", file="cheats.cu")
 RUNGS = [replace(RUNGS["direct"], **file, launches=(launch,), constants=(), refuses=lambda p: None)]
 """
 NAME = "cheat"
@@ -112,24 +112,29 @@ def test_a_rung_that_cheats_is_caught_on_the_cpu(attack, cheat):
     caught("host", cheat)
 
 
+def run_of(tmp_path: Path, entry: str, *words: str) -> subprocess.CompletedProcess:
+    """The run of a rung in a folder of its own, since the command ends with it or has its output."""
+    kernels = SOURCE.parents[2] / "kernels"
+    (tmp_path / SOURCE.name).write_text(SOURCE.read_text().replace("../../kernels", str(kernels)))
+    (tmp_path / "ladder.py").write_text(OWN.replace("ENTRY", entry))
+    chosen = ["--workload", WORKLOAD, "--layers", str(LAYER), "--N", "1", "--rungs", "own", "--backend", "host"]
+    command = [sys.executable, "-m", "alexconv.run", "--ladder", str(tmp_path), *chosen, "--no-baseline", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+
 @shows("prints a record")
-def test_what_a_kernel_prints_is_in_no_record(capfd):
-    record = recorded("host", cheating("prints"))
-    assert (record["status"], record["samples"]) == ("ok", {})
-    assert "0.0001" not in capfd.readouterr().out
+def test_what_a_kernel_prints_is_no_record(tmp_path):
+    out = tmp_path / "r.jsonl"
+    done = run_of(tmp_path, "prints", "--json", "--out", str(out))
+    (line,) = map(json.loads, done.stdout.splitlines())
+    assert [line] == [{**each} for each in read([out]).points]
+    assert "0.0001" in done.stderr
+    assert line["samples"] == {}
 
 
 @shows("does not end")
 def test_a_kernel_without_an_end_is_a_record(tmp_path):
-    """The command ends with it, so the ladder comes in a folder of its own."""
-    shutil.copy(SOURCE, tmp_path)
-    kernels = SOURCE.parents[2] / "kernels"
-    (tmp_path / "cheats.cu").write_text(SOURCE.read_text().replace("../../kernels", str(kernels)))
-    (tmp_path / "ladder.py").write_text(SLEEPER)
-    words = ["--workload", WORKLOAD, "--layers", "2", "--N", "1", "--rungs", "sleeper", "--backend", "host"]
-    words += ["--no-baseline", "--time-limit", "2", "--out", str(tmp_path / "r.jsonl"), "--ladder", str(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "alexconv.run", *words], capture_output=True, text=True, check=False)
-    assert "sleeper" in done.stdout + done.stderr, done.stderr
+    run_of(tmp_path, "sleeps", "--time-limit", "2", "--out", str(tmp_path / "r.jsonl"))
     (found,) = read([tmp_path / "r.jsonl"]).points
     assert (found["status"], found.get("samples")) == ("timeout", None)
 
