@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from attacks import cases, shows
 from ladders import ladder_with
+from report_records import record, write
 
 from alexconv.compiling import nvcc
 from alexconv.errors import CompileError, MissingTool
@@ -18,8 +19,10 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Array, Launch, Rung
 from alexconv.measuring.runner import Runner, Settings
+from alexconv.measuring.torch_peers import LAYOUTS, peer_points
 from alexconv.planning.points import Point
 from alexconv.records.store import read
+from alexconv.reports.comparison import FP32, LAYERS, gather
 from alexconv.shapes import WORKLOADS
 
 SOURCE = Path(__file__).parent / "cheats.cu"
@@ -34,6 +37,9 @@ file = dict(name="own", alias="ow", parent="direct", file="cheats.cu")
 RUNGS = [replace(RUNGS["direct"], **file, launches=(launch,), constants=(), refuses=lambda p: None)]
 """
 NAME = "cheat"
+
+
+POINT = Point(WORKLOAD, LAYER, N, "direct", "pageable", "fp32", {})
 
 
 def cheating(entry: str, *, counts: bool = False) -> Rung:
@@ -204,3 +210,16 @@ def test_a_rung_with_another_grid_has_another_key():
         with ladder_with(replace(rung, launches=(launch,))):
             keys.add(Runner(executor, [point], Settings()).key(point))
     assert len(keys) == 2
+
+
+@shows("slows a peer by a bad layout")
+def test_a_peer_that_is_slow_in_one_layout_counts_in_the_other(tmp_path):
+    found = []
+    for layer in LAYERS:
+        ours, *peers = (record("alexnet", layer, 128, rung) for rung in ("wgmma-split", *FP32.peers))
+        for each, ms in zip((ours, *peers), (0.4, 40.0, 0.5), strict=True):
+            found.append(each | {"samples": {"kernel": [ms] * 10}})
+    source = gather([write(tmp_path / "r.jsonl", found)], None).many
+    assert source.named_sum(FP32.peers[0], 128) == pytest.approx(5 * 40.0)
+    assert source.faster_layouts(FP32, 128) == pytest.approx(5 * 0.5)
+    assert {layout for point in peer_points([POINT]) if (layout := point.rung.split("-")[1]) != "gemm"} == {*LAYOUTS}
