@@ -3,8 +3,8 @@
 python scripts/kept_lines.py results/trust/h200-kept-lines.jsonl
 
 A line per size of an array and way to prepare: the median of the milliseconds for loading the array once more.
-``hot``, right after it was loaded; ``flushed``, after a flush; ``forgotten``, after the kept lines were made ordinary
-ones and a flush, as before each sample.
+``flushed``, after a flush; ``forgotten``, after the kept lines were made ordinary ones and a flush, as before each
+sample.
 """
 
 import json
@@ -26,14 +26,13 @@ RUNS, BLOCKS, THREADS = 20, 1056, 256
 
 
 def timed(executor: CudaExecutor, load: Any, way: str) -> float:
-    """Milliseconds of a load, hot, after a flush, or after both."""
+    """Milliseconds of a load after a flush, or after both."""
     load()
     load()
     executor.stream.synchronize()
     if way == "forgotten":
         executor.forget_kept_lines()
-    if way != "hot":
-        executor.flush()
+    executor.flush()  # keeps the device busy, too, until what follows is enqueued
     start = executor.mark(executor.stream)
     load()
     end = executor.mark(executor.stream)
@@ -57,7 +56,7 @@ def main(out: Path) -> int:
                 arguments = array, np.uint64((size << 20) // 16), found
                 kernel(*arguments, grid=(BLOCKS, 1, 1), block=(THREADS, 1, 1), stream=executor.stream)
 
-            for way in ("hot", "flushed", "forgotten"):
+            for way in ("flushed", "forgotten"):
                 ms = median(timed(executor, load, way) for _ in range(RUNS))
                 facts = {"mebibytes": mebibytes, "entry": entry, "way": way, "ms": round(ms, 6)}
                 print(json.dumps(facts), flush=True)

@@ -9,6 +9,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from math import nan
 from pathlib import Path
 from statistics import median
 
@@ -19,13 +20,16 @@ import test_cheating_rungs  # noqa: E402  importing them fills the table of what
 import test_timed_cheats  # noqa: E402
 from attacks import CAUGHT_BY, SHOWN  # noqa: E402
 
-from alexconv.records.store import read  # noqa: E402
+from alexconv.records.statistics import median_of  # noqa: E402
+from alexconv.records.store import Record, read  # noqa: E402
 from alexconv.reports.elements import Cell, markdown_table  # noqa: E402
 from alexconv.reports.generated import check, updated  # noqa: E402
+from alexconv.tuning.search import AGAIN, fastest  # noqa: E402
 
 PAGE, RESULTS = ROOT / "docs" / "trust.md", ROOT / "results" / "trust"
 TESTS = (test_cheating_rungs, test_timed_cheats)
-MODES = ("compiler", "fault", "endless", "error", "integers", "again", "order", "race", "crash")
+MODES = ("compiler", "fault", "endless", "error", "integers", "again", "order", "race", "crash", "check")
+CHECKED = {"data", "addresses", "races", "async"}  # kinds of alexconv check, one column together
 
 
 def attacks() -> str:
@@ -44,10 +48,10 @@ def mutants(lines: Sequence[dict]) -> str:
         by_rung[line["rung"]].append(line)
     rows: list[tuple[Cell, ...]] = []
     for rung, found in by_rung.items():
-        counts = Counter(mode for line in found for mode in line["noticed"])
+        counts = noticed(found)
         missed = sum(not line["noticed"] for line in found)
         rows.append((rung, len(found), *(counts[mode] or None for mode in MODES), missed or None))
-    counts = Counter(mode for line in lines for mode in line["noticed"])
+    counts = noticed(lines)
     rows.append(("all", len(lines), *(counts[mode] for mode in MODES), sum(not line["noticed"] for line in lines)))
     table = markdown_table(("rung", "mutants", *MODES, "unnoticed"), rows)
     left = [
@@ -56,6 +60,11 @@ def mutants(lines: Sequence[dict]) -> str:
         if not line["noticed"]
     ]
     return "\n".join([*table, "", "Unnoticed:", "", *(left or ["none"])])
+
+
+def noticed(lines: Sequence[dict]) -> Counter[str]:
+    """How many mutants each mode notices."""
+    return Counter("check" if mode in CHECKED else mode for line in lines for mode in line["noticed"])
 
 
 def tried(lines: Sequence[dict]) -> str:
@@ -90,6 +99,40 @@ def cost() -> str:
     )
 
 
+def kept_lines() -> str:
+    """Milliseconds for loading an array by lines that the L2 cache is asked to keep, and by others."""
+    facts = [
+        each for each in read([RESULTS / "h200-kept-lines.jsonl"]).headers.values() if each["type"] == "kept-lines"
+    ]
+    found = {(each["mebibytes"], each["entry"], each["way"]): 1e3 * each["ms"] for each in facts}
+    ways = {"flushed": "after a flush", "forgotten": "made ordinary, then a flush"}
+    rows: list[tuple[Cell, ...]] = [
+        (f"{size} MiB, {words}", *(f"{found[size, entry, way]:.1f}" for way in ways))
+        for size in sorted({size for size, _, _ in found})
+        for entry, words in (("load_ordinary", "ordinary lines"), ("load_kept", "lines to be kept"))
+    ]
+    return "\n".join(markdown_table(("microseconds to load", *ways.values()), rows))
+
+
+def chosen() -> str:
+    """How much longer winners of searches took when they were run again."""
+    first: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    again: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for each in read([RESULTS / "h200-tuning.jsonl"]).points:
+        where = tuple(str(each["point"][axis]) for axis in ("rung", "layer", "N"))
+        (again if AGAIN in each else first)[where].append(each)
+    ratios = []
+    for where, records in again.items():
+        winner = fastest(first[where])
+        (same,) = (each for each in records if winner and each["point"] == winner["point"])
+        ratios.append((median_of(same, "kernel") or nan) / (median_of(winner or {}, "kernel") or nan))
+    tried = sum(map(len, first.values()))
+    return (
+        f"In {len(ratios)} searches on an H200, of {tried} candidates, the fastest took {median(ratios):.3f} of its "
+        f"first time when it was run again, in the median, from {min(ratios):.3f} to {max(ratios):.3f}."
+    )
+
+
 def lines_of(name: str) -> list[dict]:
     """The lines of a record in results/trust."""
     path = RESULTS / name
@@ -102,6 +145,8 @@ def main() -> int:
     parts = {
         "attacks": attacks(),
         "cost": cost(),
+        "kept": kept_lines(),
+        "chosen": chosen(),
         "mutants": mutants(lines_of("mutants.jsonl")),
         "tried": tried(lines_of("attacks.jsonl")),
     }

@@ -193,7 +193,7 @@ def test_a_ladder_entry_that_sets_a_share_of_the_l2_cache_aside_is_refused_on_a_
     rung = cheating("honest")
     try:
         record = recorded("cuda", replace(rung, launches=(replace(rung.launches[0], grid=grid),)), executor=executor)
-        assert (record["status"], "kept_l2_bytes 0 -> " in record["reason"]) == ("wrong", True), record["reason"]
+        assert (record["status"], "kept_l2_bytes 0 -> " in str(record["reason"])) == ("wrong", True), record["reason"]
         assert not record.get("samples")
     finally:
         executor.bindings.cuCtxSetLimit(limit, 0)

@@ -7,15 +7,32 @@ from attack_size import examples, keep
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-# Each with what keeps it from starting hours of work: a dry run, or a GPU that is not there.
-COMMANDS = {
-    "alexconv.run": ["--dry-run", "--backend", "host"],
-    "alexconv.compare": [],
-    "alexconv.profile": ["--backend", "cuda"],
-    "alexconv.tune": ["--backend", "cuda"],
-    "alexconv.ceilings": [],
-    "alexconv.reports.__main__": [],
+from alexconv.__main__ import COMMANDS
+
+ABSENT = "absent"
+# Each with what keeps it from starting hours of work: a dry run, a GPU that is not there, something without that name.
+ENDED_BY = {
+    "run": ["--dry-run", "--backend", "host"],
+    "compare": [],
+    "profile": ["--backend", "cuda"],
+    "tune": ["--backend", "cuda"],
+    "accuracy": ["--backend", "cuda"],
+    "ceilings": [],
+    "report": [],
+    "predict": ["--gpu", ABSENT],
+    "check": ["--kinds", ABSENT],
+    "new": ["--like", ABSENT],
+    "assignment": ["--study", ABSENT],
+    "grade": [ABSENT, ABSENT],
+    "merge": [ABSENT],
+    "reference": ["--workload", ABSENT],
 }
+
+
+def test_every_command_is_tried() -> None:
+    assert ENDED_BY.keys() == COMMANDS.keys()
+
+
 OPTIONS = (
     *("--layers", "--N", "--rungs", "--workload", "--transfer", "--precision", "--set", "--memory-budget", "--seconds"),
     *("--seed", "--study", "--mix", "--out", "--time-limit", "--host-order", "--device", "--figure", "--margin", "-o"),
@@ -34,14 +51,14 @@ VALUES = st.one_of(
 WORDS = st.lists(st.one_of(st.sampled_from(OPTIONS), VALUES), max_size=6)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ENDED_BY)
 def test_any_words_after_a_command_are_an_answer(
     command: str,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    main, folder = import_module(command).main, tmp_path_factory.mktemp("words")
+    main, folder = import_module(COMMANDS[command]).main, tmp_path_factory.mktemp("words")
     monkeypatch.chdir(folder)
     tried = 0
 
@@ -51,7 +68,7 @@ def test_any_words_after_a_command_are_an_answer(
         nonlocal tried
         tried += 1
         try:
-            status = main([*words, *COMMANDS[command]])
+            status = main([*words, *ENDED_BY[command]])
         except SystemExit as end:
             status = end.code
         assert status in (0, 1, 2), words

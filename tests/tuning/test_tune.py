@@ -440,7 +440,7 @@ def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
     arguments = [*SMALL, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--seconds", "0.01"]
     done = command("alexconv.tune", *arguments, "--backend", "cuda", "--out", str(out))
     assert done.returncode == 0, done.stderr
-    assert len(read([out]).points) == 10
+    assert len(read([out]).points) in (8 + 1, 8 + 2), "the fastest again, and the default if that is another"
     done = command("alexconv.run", *SMALL, "--layers", "2", "--rungs", "tiled", "--tuned", "--out", str(out))
     assert "1 of 1 points have constants from alexconv.tune" in done.stdout
 

@@ -267,10 +267,11 @@ class CudaExecutor:
     def under_load(self, pieces: Sequence[Callable[[], None]], samples: Samples) -> Record:
         """What the device says of itself right after runs of what was timed: its clock in MHz, read inside of a kernel.
 
-        Where the executor is told to time what is ``sustained``, adds a figure of that name, and the health after it.
+        Where the executor is told to time what is ``sustained``, adds a figure of that name, and the health after it,
+        if kernels alone were timed.
         """
-        expected, facts = median(samples["kernel"]), {}
-        if self.sustained:
+        expected, facts = median(samples["kernel"] if "kernel" in samples else samples["total"]), {}
+        if self.sustained and "kernel" in samples:
             samples["kernel_sustained"], facts["sustained"] = time_sustained(self, pieces, self.sustained, expected)
         for _ in range(runs_in(WARM_MS, expected)):
             for enqueue in pieces:
