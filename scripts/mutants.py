@@ -70,7 +70,8 @@ file, _, name, _ = sys.argv[1:]
 ladder._rungs[name] = replace(ladder.RUNGS[name], file=file)
 sys.exit(kinds.run_one(sys.argv[2:]))
 """
-MOST_VARIANTS = 6  # shapes and constants on which a mutant is tried that none before notices
+MOST_VARIANTS, MOST_AGAIN = 6, 30  # shapes and constants on which a mutant is tried that none before notices
+FIELDS = ("file", "line", "before", "after")  # of a line, by which mutants are told apart
 Variant = tuple[Conv, dict[str, int]]
 SWAPS = {"R": "S", "S": "R", "E": "F", "F": "E", "H": "W", "W": "H", "C": "M", "M": "C"}
 OPERATORS = {
@@ -135,8 +136,8 @@ def changes(token: str, code: str, end: int) -> list[str]:
     return []
 
 
-def variants(rung: Rung) -> list[Variant]:
-    """Shapes that a rung takes with its default constants, then others of its constants on the first and last of them.
+def variants(rung: Rung, most: int = MOST_VARIANTS) -> list[Variant]:
+    """So many shapes, or with other constants the first and last of them, that a rung takes; the defaults come first.
 
     A constant without choices is one that counts: half of its default, twice as much, or one less is tried.
     """
@@ -156,7 +157,7 @@ def variants(rung: Rung) -> list[Variant]:
             found += [variant for each in choices[:1] if taken(rung, variant := (conv, {constant.name: each}))]
     further = found[1:]
     draw.shuffle(further)
-    return [found[0], *further[: MOST_VARIANTS - 1]]
+    return [found[0], *further[: most - 1]]
 
 
 def about(default: int) -> tuple[int, ...]:
@@ -296,25 +297,28 @@ def main() -> int:
         if unnoticed:
             lines = [line for line in lines if line not in unnoticed]
             chosen.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        missing = chosen.per_rung - there.count(name) + len(unnoticed)
+        missing = max(chosen.per_rung - there.count(name), 0) + len(unnoticed)
         if missing > 0:
             draw = random.Random(f"{chosen.seed} {name} {there.count(name)}")
-            run_rung(RUNGS[name], missing, draw, chosen.out, not chosen.no_races, unnoticed)
+            known = [line for line in lines if line["rung"] == name]
+            run_rung(RUNGS[name], missing, draw, chosen.out, not chosen.no_races, known, unnoticed)
             lines = [json.loads(line) for line in chosen.out.read_text().splitlines()]
     return 0
 
 
-def run_rung(rung: Rung, count: int, draw: random.Random, out: Path, traced: bool, first: Sequence[dict] = ()) -> None:
-    """Runs so many mutants of a rung, those that ``first`` names before others."""
-    tried = variants(rung)
-    named = [tuple(line[field] for field in ("file", "line", "before", "after")) for line in first]
+def run_rung(
+    rung: Rung, count: int, draw: random.Random, out: Path, traced: bool, known: Sequence[dict], first: Sequence[dict]
+) -> None:
+    """Runs so many mutants of a rung, those that ``first`` names before others and none that is ``known``."""
+    tried = variants(rung, MOST_AGAIN if first else MOST_VARIANTS)
+    named, done = ([tuple(line[field] for field in FIELDS) for line in lines] for lines in (first, known))
     with TemporaryDirectory() as temporary:
         copy = Path(temporary) / "kernels"
         shutil.copytree(FOLDER, copy)
         mutated = replace(rung, file=str(copy / rung.file))
         original = machine_code(mutated, tried[0])
         trusted = 0  # of the variants: those on which the rung itself is right
-        found = list(mutants_of(rung, draw))
+        found = [each for each in mutants_of(rung, draw) if (each.file, each.line, each.before, each.after) not in done]
         found.sort(key=lambda mutant: (mutant.file, mutant.line, mutant.before, mutant.after) not in named)
         for mutant in found:
             file = copy / mutant.file
