@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -399,6 +400,20 @@ def timed(executor: Executor, measure: Callable[[float], Samples], seconds: floa
         raise Untrusted(f"the device has other settings than when the run began: {changed}")
     throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
     return {"samples": rounded(samples), "health": health, "throttled": throttled}
+
+
+def timed_under_load(
+    executor: Any, measure: Callable[[float], Samples], load: Callable[[], object], seconds: float
+) -> Record:
+    """The same, with what the device says of itself right after runs of ``load``, which is what is timed."""
+    under_load: Record = {}
+
+    def both(seconds: float) -> Samples:
+        samples = measure(seconds)
+        under_load.update(executor.under_load([load], samples))
+        return samples
+
+    return timed(executor, both, seconds) | {"under_load": under_load}
 
 
 def rounded(samples: Samples) -> Samples:

@@ -20,7 +20,17 @@ from alexconv.executors.interface import OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200, Device
-from alexconv.measuring.runner import Layer, Runner, Skip, attempted, checked, exact_data, exact_plan, timed
+from alexconv.measuring.runner import (
+    Layer,
+    Runner,
+    Skip,
+    attempted,
+    checked,
+    exact_data,
+    exact_plan,
+    refuse_impossible,
+    timed_under_load,
+)
 from alexconv.planning.checks import PRECISIONS, MaxError, worst
 from alexconv.planning.planner import DoesNotFit, Plan, plan
 from alexconv.planning.points import (
@@ -159,9 +169,16 @@ class SequenceRunner:
             with self._opened(points, cuts, given, transfer) as together:
                 facts = self._facts(points, cuts, layers, together, wrong)
                 if facts["status"] == "ok":
-                    seconds = settings.seconds
-                    facts |= timed(self.executor, together.measure, seconds) if settings.timed else {"samples": {}}
+                    facts |= self._timed(point, together) if settings.timed else {"samples": {}}
                     facts |= {"timeline": found} if (found := together.timeline()) else {}
+        return facts
+
+    def _timed(self, point: RungSequence, together: "Together") -> Record:
+        """Samples, and what the device says of itself under this load; raises Untrusted for times that cannot be."""
+        seconds = self._runner.settings.seconds
+        facts = timed_under_load(self.executor, together.measure, together.load, seconds)
+        macs = sum(each.conv.macs(each.N) for each in point.points())
+        refuse_impossible(facts["samples"], macs, self.executor.most_flops)
         return facts
 
     def _wrong_on_integers(self, points: Sequence[Point], cuts: Sequence[Plan], transfer: Transfer) -> list[int]:
@@ -191,13 +208,13 @@ class SequenceRunner:
                 pipeline = self.executor.pipeline(own, piece_order(cuts, outweigh), transfer.streams)
                 run = stack.enter_context(pipeline.recorded())
                 measure, timeline = partial(measure_pipeline, pipeline, run), pipeline.timeline
-                yield Together(opened, partial(streamed_outputs, pipeline, run), measure, timeline)
+                yield Together(opened, partial(streamed_outputs, pipeline, run), measure, timeline, run)
             else:
                 for buffers in own:  # brings inputs and filters to the device, where they stay, and makes tensor maps,
                     buffers.outputs()  # which may not be made while a graph is recorded
                 launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(own)))
                 measure = partial(self.executor.time, [launch])
-                yield Together(opened, partial(graph_outputs, own, launch), measure, list[Record])
+                yield Together(opened, partial(graph_outputs, own, launch), measure, list[Record], launch)
 
     def _cuts(self, point: RungSequence, transfer: Transfer) -> list[Plan]:
         """How each layer is cut; raises Skip where a layer cannot be computed here or all do not fit the device."""
@@ -258,12 +275,16 @@ class SequenceRunner:
 
 @dataclass(frozen=True)
 class Together:
-    """Opened layers, and what runs them, times them and says what overlapped in the last run."""
+    """Opened layers, and what runs them, times them and says what overlapped in the last run.
+
+    ``load`` is a run as it is timed.
+    """
 
     opened: Sequence[OpenedRung]
     run: Callable[[], list[Values]]
     measure: Callable[[float], Samples]
     timeline: Callable[[], list[Record]]
+    load: Callable[[], object]
 
     def outputs(self, *, stale: bool = False) -> list[Values]:
         """Each layer's ``[N][M][E][F]``; with ``stale`` scratch arrays are as the last run left them."""

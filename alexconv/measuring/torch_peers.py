@@ -28,8 +28,7 @@ from alexconv.data import UNIFORM
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.cuda.graphs import kernel_names
 from alexconv.executors.interface import Executor, Values
-from alexconv.executors.sampling import Samples
-from alexconv.measuring.runner import EXACT_IMAGES, Layer, Runner, Skip, attempted, checked, timed
+from alexconv.measuring.runner import EXACT_IMAGES, Layer, Runner, Skip, attempted, checked, timed_under_load
 from alexconv.planning.checks import PRECISIONS, MaxError, each_image, exact_bias, exact_inputs, worst
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.planner import MEBIBYTE
@@ -227,14 +226,8 @@ class TorchRunner:
 
     def _timed(self, enqueue: Callable[[], None]) -> Record:
         """Times as a rung's are taken, and what the device says of itself under this load."""
-        under_load: Record = {}
-
-        def measure(seconds: float) -> Samples:
-            samples: Samples = self.executor.time([enqueue], seconds)
-            under_load.update(self.executor.under_load([enqueue], samples))
-            return samples
-
-        return timed(self.executor, measure, self._runner.settings.seconds) | {"under_load": under_load}
+        measure = partial(self.executor.time, [enqueue])
+        return timed_under_load(self.executor, measure, enqueue, self._runner.settings.seconds)
 
 
 def replayed(graph: Any, outputs: list[Any]) -> list[Any]:

@@ -102,6 +102,7 @@ class Device(HostExecutor):
     opens: ClassVar = dict.fromkeys(("pageable", "streamed"), HostBuffers)
     spoils = False
     pdl: tuple[bool, ...] = ()  # of the points that were enqueued
+    loaded: tuple = ()  # what ran before the clock was read, and the figures there were
 
     def errors(self, what):
         return nullcontext()
@@ -112,6 +113,10 @@ class Device(HostExecutor):
 
     def time(self, pieces, seconds):
         return {"kernel": [1.0], "kernel_cold": [2.0]}
+
+    def under_load(self, pieces, samples):
+        self.loaded += (*pieces, *samples)
+        return {"clock_mhz": 1500.0}
 
     def pipeline(self, batches, order, streams):
         return Pipeline(batches, order)
@@ -171,6 +176,8 @@ def test_a_graph_of_layers_is_one_record(device):
     assert found["status"] == "ok", found["reason"]
     assert found["point"]["layer"] == "3,5"
     assert found["samples"] == {"kernel": [1.0], "kernel_cold": [2.0]}
+    assert found["under_load"] == {"clock_mhz": 1500.0}
+    assert device.loaded[1:] == ("kernel", "kernel_cold")
     assert [(layer["layer"], layer["rung"]) for layer in found["layers"]] == [
         (3, "direct-register"),
         (5, "direct-register"),

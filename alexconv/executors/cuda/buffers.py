@@ -281,7 +281,7 @@ class CudaBuffers:
         with self.executor.errors(self.program.bound.rung.name):
             self.check_guards()
         if self._audit is None:
-            return {}, []
+            return self._findings, []
         audit, first = self._audit
 
         def whole(y: Values) -> Values:
@@ -586,7 +586,9 @@ class ManagedBuffers(CudaBuffers):
     def measure(self, seconds: float) -> Samples:
         """See Buffers."""
         with self.executor.errors(self.program.bound.rung.name):
-            return repeat(self.run, seconds)
+            samples = repeat(self.run, seconds)
+            self._findings = self.executor.under_load([self.run], {"total": samples["total"]})
+            return samples
 
 
 def touch(values: Values) -> int:
