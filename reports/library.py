@@ -5,6 +5,7 @@ python -m alexconv.reports.library results/library/*.jsonl docs/library.md [--ch
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,20 @@ from alexconv.reports.measurements import SHORT, card_of, name_of
 
 OURS, PEER = "alexconv-", "cudnn-"
 GRAPH, EAGER = "graph_ms", "eager_ms"
-MISS = 1.0  # ratio to the best cuDNN layout, above which a layer is slower
+STUDY = "alexnet"  # of whose layers each is to be at most ALEXNET
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Ratios to the best cuDNN layout that layers of networks are to have: geometric mean, share up to a limit."""
+
+    mean: float
+    limit: float
+    share: float
+
+
+GOALS = {"fp32": Goal(0.40, 1.0, 1.0), "tf32": Goal(0.85, 1.05, 0.95), "fp16": Goal(0.95, 1.10, 0.95)}
+ALEXNET = 1.0
 
 
 def layers(records: Sequence[Record]) -> list[Record]:
@@ -48,6 +62,35 @@ def rung_of(record: Record) -> str:
     return str(rung["rung"]) + (f" ({' and '.join(copies)} copied)" if copies else "")
 
 
+def limit(record: Record) -> float:
+    """The ratio that a layer is not to exceed."""
+    return ALEXNET if record["workload"] == STUDY else GOALS[record["precision"]].limit
+
+
+def mean(ratios: Sequence[float]) -> float:
+    """The geometric mean."""
+    return exp(sum(map(log, ratios)) / len(ratios))
+
+
+def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each precision, of AlexNet and of the other networks: what was wanted, and what is."""
+    for precision, goal in GOALS.items():
+        for study in (True, False):
+            of_class = [each for each in records if (each["workload"] == STUDY) is study]
+            ratios = [ratio(each) for each in of_class if each["precision"] == precision]
+            found = [each for each in ratios if each is not None]
+            if not found:
+                continue
+            most, share = (ALEXNET, 1.0) if study else (goal.limit, goal.share)
+            within = sum(each <= most for each in found) / len(ratios)
+            geometric = f"{mean(found):.3f}" + ("" if study else f" (goal {goal.mean:.2f})")
+            shares = f"{within:.1%} up to {most:.2f} (goal {share:.0%})"
+            yield precision, "AlexNet" if study else "networks", len(ratios), geometric, shares, max(found)
+
+
+GOAL_COLUMNS = ("precision", "layers of", "layers", "geometric mean", "share", "worst")
+
+
 def layer_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
     """A row for each layer."""
     for record in records:
@@ -72,9 +115,8 @@ def summary_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
         if (found := ratio(record)) is not None:
             groups.setdefault((record["precision"], record["workload"], record["N"]), []).append(found)
     for (precision, workload, N), ratios in groups.items():
-        mean = exp(sum(map(log, ratios)) / len(ratios))
-        faster = sum(each <= MISS for each in ratios)
-        yield precision, workload, N, len(ratios), mean, min(ratios), max(ratios), f"{faster} of {len(ratios)}"
+        faster = sum(each <= 1 for each in ratios)
+        yield precision, workload, N, len(ratios), mean(ratios), min(ratios), max(ratios), f"{faster} of {len(ratios)}"
 
 
 SUMMARY_COLUMNS = ("precision", "network", "N", "layers", "geometric mean", "best", "worst", "not slower")
@@ -113,10 +155,12 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     if missing := {"library-layer", "library-host", "library-first"} - of_kind.keys():
         raise UsageError(f"{', '.join(map(str, files))}: no records of {', '.join(sorted(missing))}")
     found = layers(of_kind["library-layer"])
-    alexnet = [record for record in found if record["workload"] == "alexnet"]
-    slower = sorted((record for record in found if (ratio(record) or 0) > MISS), key=ratio, reverse=True)  # type: ignore[arg-type]
+    alexnet = [record for record in found if record["workload"] == STUDY]
+    missed = [(found_ratio, n) for n, record in enumerate(found) if (found_ratio := ratio(record) or 0) > limit(record)]
+    slower = [found[n] for _, n in sorted(missed, reverse=True)]
     host, first = of_kind["library-host"][-1], of_kind["library-first"][-1]
     tables = {
+        "library-goals": (GOAL_COLUMNS, goal_rows(found), found[-1]),
         "library-summary": (SUMMARY_COLUMNS, summary_rows(found), found[-1]),
         "library-alexnet": (LAYER_COLUMNS, layer_rows(alexnet), alexnet[-1]),
         "library-slower": (LAYER_COLUMNS, layer_rows(slower), found[-1]),

@@ -41,7 +41,7 @@ from alexconv.tuning import auto
 
 CALLS = 10  # in a graph
 SAMPLES = 5
-SECONDS = 0.01  # of a sample
+SECONDS = 0.005  # of a sample, or a graph's one launch
 HOST_CALLS = 200  # between two waits: fewer than the driver's queue holds
 WARM_UPS = 3
 LAYOUTS = ("nchw", "nhwc")

@@ -242,8 +242,11 @@ class MapMemory:
 
     def upload(self, address: int, values: npt.NDArray[Any], stream: int) -> None:
         """Copies an array there before what comes next on the lane; at once where a graph is captured."""
-        self.device.upload(address, values, self.device.side if self.lane.life else stream)
-        if self.lane.life:
+        if not self.lane.life:
+            self.device.upload(address, values, stream)
+            return
+        with native.relaxed():
+            self.device.upload(address, values, self.device.side)
             self.device.wait(self.device.side)
 
 

@@ -181,15 +181,18 @@ def padded(function, grid, block, shared, stream, parameters, *, pdl):
 
 
 class Maps:
-    """Tensor maps, whose address tells the array's."""
+    """Tensor maps, whose address tells the array's; each is uploaded to memory of its own."""
 
     def __init__(self, memory):
-        self.kept = {}
+        self.kept, self.memory = {}, memory
 
     def __len__(self):
         return len(self.kept)
 
     def address(self, stream, tensor_map, p, array):
+        if (tensor_map.name, p.N, array) not in self.kept:
+            memory = self.memory.allocate(128)
+            self.memory.upload(memory.address, np.zeros(128, np.uint8), stream)
         return self.kept.setdefault((tensor_map.name, p.N, array), array + 1)
 
 

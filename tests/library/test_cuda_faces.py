@@ -132,8 +132,11 @@ def test_rungs_get_padding_bias_and_relu(torch, waiting, precision):
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
 @pytest.mark.parametrize("images", [1, 40])
-def test_a_captured_call_computes_what_its_input_has_become(torch, waiting, precision, images):
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "channels_last"])
+def test_a_captured_call_computes_what_its_input_has_become(torch, waiting, precision, images, last):
     x = uniform(torch, (images, 64, 17, 17), TORCHS[precision])
+    if last:
+        x = x.contiguous(memory_format=torch.channels_last)
     w, other = (uniform(torch, (96, 64, 3, 3), TORCHS[precision], seed) for seed in (1, 2))
     layer = alexconv.Conv2d(w, padding=1, precision=precision)
     layer(x), alexconv.conv2d(x, other, 1, 1, precision)

@@ -265,6 +265,18 @@ def test_tensor_maps_are_kept_by_address(machine, monkeypatch):
     assert sum(map(len, lane._maps.values())) <= 6 + 2
 
 
+def test_tensor_maps_of_a_captured_call_are_uploaded_beside_the_capture(machine, torch):
+    shape, strides = (128, 256, 15, 15), (15 * 15 * 256, 1, 15 * 256, 256)
+    layer = alexconv.Conv2d(Tensor(SMALL["w"], W, "float16"), precision="fp16")
+    layer(Tensor(shape, X, "float16", strides))
+    torch.stream, machine.variable("capturing").value = 0x7000, 1
+    before = len(machine.bindings.calls)
+    layer(Tensor(shape, X, "float16", strides))
+    copies = [call for call in machine.bindings.calls[before:] if call[0] == "cuMemcpyHtoDAsync"]
+    assert copies and {call[-1] for call in copies} == {7}
+    assert machine.variable("mode_now").value == 0
+
+
 def test_warm_calls_make_no_descriptors_and_no_plans(machine, monkeypatch):
     layer, x, out = layer_of(SMALL), Tensor(SMALL["x"], X), Tensor((1, 384, 13, 13), Y)
     layer(x, out), layer(x, out)

@@ -15,7 +15,8 @@ COPIED = {**RUNG, "rung": "wgmma-split", "x_in_place": False}
 
 
 def layer(number, ours, cudnn, rungs, **more):
-    times = {"alexconv-nchw": ours[0], "alexconv-nhwc": ours[1], "cudnn-nchw": cudnn[0], "cudnn-nhwc": cudnn[1]}
+    times = {f"{who}-{layout}": ms for who, found in (("alexconv", ours), ("cudnn", cudnn))
+             for layout, ms in zip(("nchw", "nhwc"), found, strict=False)}  # fmt: skip
     return {"workload": "alexnet", "layer": number, "N": 1, "precision": "fp32", "graph_ms": times,
             "eager_ms": {name: 2 * ms for name, ms in times.items()}, "error": dict.fromkeys(times, 1e-7),
             "rungs": rungs, **more}  # fmt: skip
@@ -30,6 +31,10 @@ def file(tmp_path):
         layer(1, (9.0, 8.0), (4.0, 5.0), {"nchw": RUNG, "nhwc": RUNG}),  # measured again below
         layer(1, (1.0, 3.0), (4.0, 5.0), {"nchw": RUNG, "nhwc": None}),
         layer(2, (3.0, 2.0), (2.0, 1.6), {"nchw": RUNG, "nhwc": COPIED}),
+        layer(1, (1.7, 2.0), (2.0, 1.6), {"nchw": RUNG, "nhwc": RUNG}, workload="vgg16", eager_ms={}),
+        layer(2, (1.6, 2.0), (2.0, 1.6), {"nchw": RUNG, "nhwc": RUNG}, workload="vgg16"),
+        layer(1, (1.7, 2.0), (2.0, 1.6), {"nchw": RUNG, "nhwc": RUNG}, workload="vgg16", precision="tf32"),
+        layer(2, (), (2.0, 1.6), {}, workload="vgg16", precision="tf32", error={"alexconv-nchw": "LaunchError: no"}),
     ):
         made.header("library-layer", {**headers, **record})
     made.header("library-host", {**headers, "us": {"fp32 N=1 Conv2d, out": 7.5}})
@@ -47,9 +52,17 @@ def test_ratios_are_of_the_faster_layouts(file):
     first, second = rows(parts["library-alexnet"])
     assert first == ["fp32", "1", "alexnet 1", "1.000", "4.000", "0.2500", "2.000", "8.000", "mma-split", "1.0e-07"]
     assert second[3:6] == ["2.000", "1.600", "1.250"] and second[8] == "wgmma-split (x copied)"
-    assert rows(parts["library-slower"]) == [second]
+    misses = [row[:3] for row in rows(parts["library-slower"])]
+    assert misses == [["fp32", "1", "alexnet 2"], ["tf32", "1", "vgg16 1"], ["fp32", "1", "vgg16 1"]]
+    assert rows(parts["library-goals"]) == [
+        ["fp32", "AlexNet", "2", "0.559", "50.0% up to 1.00 (goal 100%)", "1.250"],
+        ["fp32", "networks", "2", "1.031 (goal 0.40)", "50.0% up to 1.00 (goal 100%)", "1.062"],
+        ["tf32", "networks", "2", "1.062 (goal 0.85)", "0.0% up to 1.05 (goal 95%)", "1.062"],
+    ]
     mean = math.sqrt(0.25 * 1.25)
-    assert rows(parts["library-summary"]) == [["fp32", "alexnet", "1", "2", f"{mean:.4f}", "0.2500", "1.250", "1 of 2"]]
+    assert rows(parts["library-summary"])[:1] == [
+        ["fp32", "alexnet", "1", "2", f"{mean:.4f}", "0.2500", "1.250", "1 of 2"]
+    ]
     assert rows(parts["library-host"]) == [["fp32", "1", "Conv2d, out", "7.500"]]
     assert rows(parts["library-first"]) == [["nothing cached", "fp32", "100.0", "200.0", "1,500"]]
     assert "GPU-12" in parts["library-host"] and "aaaaaaa" in parts["library-first"]
