@@ -136,14 +136,15 @@ def first_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
             yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * found["process"]
 
 
-def source(records: Any, record: Record, files: Sequence[Path]) -> str:
+def source(records: Any, rows: Sequence[Record], files: Sequence[Path]) -> str:
     """Where a table's figures come from."""
-    device, run = (records.headers[record[kind]] for kind in ("device", "run"))
-    torch, cudnn = run["packages"].get("torch", "?"), ", ".join(file.as_posix() for file in files)
-    return (
-        f"{name_of(device)} ({card_of(device)}), driver {device.get('driver', '?')}, torch {torch}, commit "
-        f"{str(run.get('commit', '?'))[:SHORT]}; record file `{cudnn}`."
+    devices, runs = ([records.headers[row[kind]] for row in rows] for kind in ("device", "run"))
+    facts = (
+        *(f"{name_of(device)} ({card_of(device)}), driver {device.get('driver', '?')}" for device in devices),
+        *(f"torch {run['packages'].get('torch', '?')}" for run in runs),
+        *(f"commit {str(run.get('commit', '?'))[:SHORT]}" for run in runs),
     )
+    return f"{', '.join(dict.fromkeys(facts))}; {', '.join(f'`{file.as_posix()}`' for file in files)}."
 
 
 def parts(files: Sequence[Path]) -> dict[str, str]:
@@ -160,19 +161,19 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
     slower = [found[n] for _, n in sorted(missed, reverse=True)]
     host, first = of_kind["library-host"][-1], of_kind["library-first"][-1]
     tables = {
-        "library-goals": (GOAL_COLUMNS, goal_rows(found), found[-1]),
-        "library-summary": (SUMMARY_COLUMNS, summary_rows(found), found[-1]),
-        "library-alexnet": (LAYER_COLUMNS, layer_rows(alexnet), alexnet[-1]),
-        "library-slower": (LAYER_COLUMNS, layer_rows(slower), found[-1]),
-        "library-host": (("precision", "N", "call", "µs"), host_rows(host), host),
+        "library-goals": (GOAL_COLUMNS, goal_rows(found), found),
+        "library-summary": (SUMMARY_COLUMNS, summary_rows(found), found),
+        "library-alexnet": (LAYER_COLUMNS, layer_rows(alexnet), alexnet),
+        "library-slower": (LAYER_COLUMNS, layer_rows(slower), found),
+        "library-host": (("precision", "N", "call", "µs"), host_rows(host), [host]),
         "library-first": (
             ("cache", "precision", "fastest ms", "slowest ms", "first of the process, ms"),
-            *(first_rows(first), first),
+            *(first_rows(first), [first]),
         ),
     }
     return {
-        name: "\n".join([*markdown_table(columns, list(rows)), "", source(records, record, files)])
-        for name, (columns, rows, record) in tables.items()
+        name: "\n".join([*markdown_table(columns, list(rows)), "", source(records, measured, files)])
+        for name, (columns, rows, measured) in tables.items()
     }
 
 
