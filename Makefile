@@ -36,6 +36,8 @@ endif
 
 # Named after what it holds, so another interpreter, a GPU that appeared or a new pyproject.toml makes a new one.
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+# What the report says of predictions and counters, beside times.
+MORE_RECORDS := predicted/h200.jsonl book/h200-profile.jsonl
 READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)$(if $(LOCK),-locked)
 TOOLS := build/tools
 
@@ -49,7 +51,7 @@ study: $(READY) tools
 	$(BIN)/python -m alexconv.reports study/records.jsonl -o study/report
 
 report: $(READY)
-	$(BIN)/python -m alexconv.reports results/*.jsonl -o docs/report
+	$(BIN)/python -m alexconv.reports results/*.jsonl $(addprefix results/,$(MORE_RECORDS)) -o docs/report
 	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
 	$(BIN)/python -m alexconv.reports.frontier results/*.jsonl docs/frontier.md
 	$(BIN)/python scripts/predict_page.py

@@ -1,4 +1,4 @@
-"""Tables, figures and one HTML page from record files."""
+"""Tables, figures and a site from record files."""
 
 import argparse
 import sys
@@ -10,7 +10,8 @@ from alexconv.own.folders import add_own
 from alexconv.records.store import read
 from alexconv.reports.comparison import gather
 from alexconv.reports.measurements import measurements
-from alexconv.reports.page import compose, write
+from alexconv.reports.page import write
+from alexconv.reports.site import compose
 
 
 @exits_cleanly
@@ -24,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     report = compose(measurements(read(options.files), options.device), gather(options.files, options.device))
     page = write(report, options.out)
-    print(f"{page}: {sum(1 for _ in report.tables())} tables, {sum(1 for _ in report.plots())} figures")
+    counts = len(report.pages), len(list(report.tables())), len(list(report.plots()))
+    print("{}: {} pages, {} tables, {} figures".format(page, *counts))
     return 0
 
 

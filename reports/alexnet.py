@@ -5,7 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from alexconv.kernels.ladder import ALIASES, RUNGS
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import ALIASES, RUNGS, TRANSFER_ALIASES
 from alexconv.kernels.rung import Rung
 from alexconv.records.statistics import Summary
 from alexconv.reports import mapping, published
@@ -21,7 +22,7 @@ from alexconv.reports.measurements import (
     layer_numbers,
     speedup_over,
 )
-from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, Series, variant_of
+from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY, COALESCED, STUDY_TRANSFER, Series, variant_of
 from alexconv.shapes import WORKLOADS
 
 WORKLOAD = "alexnet"
@@ -32,6 +33,8 @@ HEADLINE = "mk-sw-mt-si-c-vec"
 PAIR = ("mk-sw-mt-si-c-vec", "exp-mk-sw-mt-si-c-vec")  # figure 16
 STUDY, DERIVED = "study", "derived from the study"
 LEAST_TO_FIT = 3  # batch sizes
+SHOWN_LAYER = 3  # of table 1
+STUDY_BLOCKS = ("28×28", "27×27", "13×13", "13×13", "13×13")  # by layer
 STUDY_SCALING = (1, 32, 128, 256, 512, 1024, 2048)  # batch sizes
 Fit = tuple[float, float, float]  # fixed part and slope in ms, largest relative deviation
 
@@ -42,6 +45,7 @@ def section(measurements: Measurements) -> Section:
     if WORKLOAD in measurements.workloads:
         tables = measurements.of_one_run(lambda point: point.workload == WORKLOAD and at_study_batch(point))
         tables = tables if tables.points else measurements
+        items += [abbreviations(), blocks()]
         if measurements.timed:
             items += headline(tables)
             items += result_tables(tables)
@@ -63,6 +67,47 @@ def section(measurements: Measurements) -> Section:
     if not measurements.timed:
         text = f"What of the study {ALEXNET_STUDY} needs no GPU, in its numbering."
     return Section("alexnet-study", "The AlexNet study", text, items)
+
+
+# Tables 1 and 2, from the ladder alone
+
+
+def abbreviations() -> Table:
+    """Table 1: the study's names, and which rung is which."""
+    conv = WORKLOADS[WORKLOAD].layer(SHOWN_LAYER)
+    rows: list[tuple[Cell, ...]] = []
+    for alias, name, transfer in named_variants():
+        rung = RUNGS[name]
+        launches = BoundRung(rung, conv, rung.resolve(conv, {})).launches(1)
+        grids = ", then ".join("×".join(map(str, launch.grid)) for launch in launches)
+        rows.append((alias, "N×M" if rung.family == "single" else "N×M×C", name, transfer, rung.idea, grids))
+    columns = ("the study's name", "its grid", "rung here", "transfer", "idea", f"grid here, layer {SHOWN_LAYER}, N=1")
+    caption = (
+        "The study's 13 variants in its order; N images, M filters, C channels. Each is a rung here, or a rung under "
+        "another transfer. A block here may have several channels, so that the third number is C over these."
+    )
+    return Table("table-1", "Table 1: the study's abbreviations and the rungs here", caption, columns, rows)
+
+
+def named_variants() -> list[tuple[str, str, str]]:
+    """The study's name, the rung and the transfer of each of its variants, in its order."""
+    singles = [(rung.alias, rung.name, STUDY_TRANSFER) for rung in RUNGS.values() if known_to_study(Series(rung.name))]
+    copied = [(alias, *names) for alias, names in TRANSFER_ALIASES.items()]
+    return [*singles[:1], *copied, *singles[1:]]
+
+
+def blocks() -> Table:
+    """Table 2: each layer's block of threads."""
+    rung = RUNGS[ALIASES["rla2m"]]
+    rows: list[tuple[Cell, ...]] = []
+    for layer in layer_numbers(WORKLOAD):
+        conv = WORKLOADS[WORKLOAD].layer(layer)
+        constants = rung.resolve(conv, {})
+        x, y, _ = BoundRung(rung, conv, constants).launches(1)[0].block
+        rows.append((layer, f"{conv.E}×{conv.F}", STUDY_BLOCKS[layer - 1], f"{x}×{y}", constants["THREAD_OUTPUTS"]))
+    columns = ("layer", "output", "block in the study", "block here", "outputs of a thread along each side")
+    caption = f"Of {rung.name}, from its ladder entry. A block has 1024 threads at most, fewer than 55×55."
+    return Table("table-2", "Table 2: block of each layer", caption, columns, rows)
 
 
 # The headline, tables 3 to 9

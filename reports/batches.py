@@ -18,13 +18,13 @@ from alexconv.reports.slices import slices, title_of
 FIGURES = (("kernels", "kernel"), ("kernels and copies", "total"))
 
 
-def section(measurements: Measurements, found: Frontier | None) -> Section:
-    """Every workload that was measured at several batch sizes."""
+def section(measurements: Measurements, workload: str, found: Frontier | None) -> Section:
+    """A workload that was measured at several batch sizes."""
     return Section(
         "batches",
         "Time per image",
         "A GPU that is full takes the same time for every image; below that, larger batches are cheaper.",
-        [item for workload in measurements.workloads for item in per_image(measurements, workload, found)],
+        per_image(measurements, workload, found),
     )
 
 

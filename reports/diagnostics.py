@@ -24,9 +24,9 @@ LEAST_CELLS = 4  # of a sweep that deserves a heat map
 Group = tuple[str, str, str, int, int, Run]  # workload, rung, transfer, N, layer
 
 
-def sections(measurements: Measurements) -> list[Section]:
-    """Those with items are shown; the list of problems always is."""
-    return [
+def sections(measurements: Measurements) -> dict[str, Section]:
+    """By their keys."""
+    found = [
         Section(
             "constants",
             "Constants: ablations and sweeps",
@@ -49,6 +49,7 @@ def sections(measurements: Measurements) -> list[Section]:
             [launches(measurements), memory(measurements)],
         ),
     ]
+    return {section.key: section for section in found}
 
 
 # Constants
@@ -192,7 +193,8 @@ def profiles(measurements: Measurements) -> list[Table | Plot]:
         caption += f" Cards: {', '.join(cards)}; times elsewhere are of the runs named there." if cards else ""
         if any(counter(name, profile["metrics"]) == NO_BRANCHES for profile in own for name in names):
             caption += f" {NO_BRANCHES}: no branch of the kernel was counted."
-        items.append(Table(f"profiles-{source}", f"Profiles from {source}", caption, columns, rows))
+        title = f"Profiles from {source}"
+        items.append(Table(f"profiles-{source}", title, caption, columns, rows, filters=("workload", "layer", "rung")))
     return items
 
 
@@ -218,7 +220,8 @@ def correctness(measurements: Measurements) -> Table:
         rows.append((*place_of(point), point.precision, point.record["status"], *known, share))
     columns = (*PLACE, "precision", "status", "absolute error", "over norms", "tolerance", "error / tolerance")
     caption = "Largest absolute error, and the largest over the norms of patch and filter, which the tolerance bounds."
-    return Table("correctness", "Errors of every point", caption, columns, rows, long=True)
+    filters = ("workload", "layer", "N", "precision", "status")
+    return Table("correctness", "Errors of every point", caption, columns, rows, long=True, filters=filters)
 
 
 def spread(measurements: Measurements) -> Table:
@@ -239,7 +242,7 @@ def launches(measurements: Measurements) -> Table:
     sizes = ("registers", "shared (bytes)", "local (bytes)", "occupancy (%)")
     columns = (*PLACE, "kernel", "grid", "block", *sizes)
     caption = "Of the first piece. Occupancy: theoretical. Local bytes: registers spilled, for each thread."
-    return Table("launches", "Launches", caption, columns, rows, long=True)
+    return Table("launches", "Launches", caption, columns, rows, long=True, filters=PLACE[:3])
 
 
 def launch_cells(launch: dict[str, object]) -> tuple[Cell, ...]:
@@ -299,7 +302,7 @@ def memory(measurements: Measurements) -> Table:
         "Predicted, not measured: compulsory traffic is input, filters and output once; sectors of 32 bytes that a "
         "warp's store of one output each touches follow from the mapping of threads to outputs (float32 needs 4)."
     )
-    return Table("memory", "Memory behaviour, predicted", caption, columns, rows, long=True)
+    return Table("memory", "Memory behaviour, predicted", caption, columns, rows, long=True, filters=PLACE[:3])
 
 
 # What went wrong

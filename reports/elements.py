@@ -1,6 +1,6 @@
-"""What a report is made of: sections of tables and plots, before any file format."""
+"""What a report is made of: pages of sections of tables, plots and code, before any file format."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
@@ -12,7 +12,12 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows.  ``long`` tables are left out of the Markdown page, which links to their CSV file instead."""
+    """Columns and rows.  ``long`` tables are left out of the Markdown page, which links to their CSV file instead.
+
+    ``samples`` are each row's, in ms, drawn as its last column on the site.  ``filters`` names the columns by whose
+    values the site's readers choose rows, and ``chosen`` what is chosen from the start.  One without ``csv`` has no
+    file: its numbers are in other tables too.  A ``stacked`` one has its cells below each other on a phone.
+    """
 
     key: str
     title: str
@@ -20,6 +25,22 @@ class Table:
     columns: tuple[str, ...]
     rows: Sequence[tuple[Cell, ...]]
     long: bool = False
+    samples: Sequence[Sequence[float]] = ()
+    filters: tuple[str, ...] = ()
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    csv: bool = True
+    stacked: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines of a source file, or with ``diff`` their difference to another's."""
+
+    key: str
+    title: str
+    caption: str
+    text: str
+    diff: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,6 +65,31 @@ class Section:
     title: str
     text: str
     items: list[Table | Plot] = field(default_factory=list)
+    code: list[Code] = field(default_factory=list)  # after the items
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the site: its file is named after its key.
+
+    ``kind`` is the list that it is in (``layer``, ``workload``, ``rung``, ``study``, ``topic``).  ``facts`` stand at
+    its top.  A cell that is its ``name`` leads there.  What a ``derived`` one says is in other pages too, so that the
+    Markdown page leaves it out.
+    """
+
+    key: str
+    kind: str
+    title: str
+    text: str
+    sections: list[Section]
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    derived: bool = False
+    name: str = ""
+
+    @property
+    def file(self) -> str:
+        """Its file's name."""
+        return f"{self.key}.html"
 
 
 def shown(cell: Cell) -> str:

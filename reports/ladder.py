@@ -33,13 +33,13 @@ from alexconv.shapes import WORKLOADS
 LEAST_RUNGS = 6  # of a ladder worth drawing
 
 
-def section(measurements: Measurements, found: Frontier | None) -> Section:
-    """Figures and tables of every workload."""
+def section(measurements: Measurements, workload: str, found: Frontier | None) -> Section:
+    """Figures and tables of a workload."""
     return Section(
         "ladder",
         "The ladder, step by step",
         "Kernel times. Each rung starts from its parent's time: a bar to the left is a gain.",
-        [item for workload in measurements.workloads for item in ladder(measurements, workload, found)],
+        ladder(measurements, workload, found),
     )
 
 
@@ -158,17 +158,20 @@ def partly_text(climbed: Sequence[Step]) -> str:
     return " A hollow marker: the rung takes only some of the layers, and its parent the others."
 
 
-def comparisons(found: Frontier | None, workload: str, N: int) -> tuple[list[Level], list[Level]]:
-    """cuDNN's times over all layers, and those of our fastest rung of each layer, class by class."""
+def comparisons(
+    found: Frontier | None, workload: str, N: int, layer: int | None = None
+) -> tuple[list[Level], list[Level]]:
+    """cuDNN's times over all layers, or of one, and those of our fastest rung of each layer, class by class."""
     source = found.many if found and workload == WORKLOAD and N == MANY else None
     if source is None:
         return [], []
+    layers = LAYERS if layer is None else (layer,)
     peers = dict.fromkeys(contract.peer for contract in CONTRACTS)
-    lines = [Level(peer_title(name), name, ms) for name in peers if (ms := source.named_sum(name, N))]
+    lines = [Level(peer_title(name), name, ms) for name in peers if (ms := source.named_sum(name, N, layers))]
     bests = [
         Level(f"best of each layer, {contract.name}", point.series.rung, ms)
         for contract in CONTRACTS
-        if (ms := source.sum_of(contract, N)) and (point := source.best(contract, LAYERS[-1], N))
+        if layer is None and (ms := source.sum_of(contract, N)) and (point := source.best(contract, LAYERS[-1], N))
     ]
     return lines, bests
 

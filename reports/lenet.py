@@ -1,6 +1,6 @@
 """The LeNet-style studies: each study's own variants, measured here with its constants, beside what it printed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -22,12 +22,19 @@ from alexconv.reports.measurements import (
     sum_or_none,
 )
 from alexconv.reports.published import Figure, Series
+from alexconv.reports.why import COUNTERS, counter_row, longest_stall
 
 PREFIX = "lenet"
 FIGURES = {"op_time": "kernel", "layer_time_with_memcpy": "total"}  # of ours, by the study's quantity
 SUM = "total_op_time"  # of both layers, as a sweep has it
 BASELINES = ("tiled-grid-baseline", "baseline")
 CURVES = 6  # rungs in one figure
+EFFICIENCIES = {  # of table 1 of 2018
+    "global_load_efficiency": "global load efficiency",
+    "global_store_efficiency": "global store efficiency",
+    "warp_execution_efficiency": "warp execution efficiency",
+    "achieved_occupancy": "occupancy achieved",
+}
 
 # Why a study's variant and the rung that stands for it are not the same program, where they are not.
 UNLIKE = {
@@ -62,35 +69,31 @@ class Row:
         return STUDY_WORKLOADS[self.study]
 
 
-def section(measurements: Measurements) -> Section:
-    """Coverage of the studies, then for each workload its tables and figures."""
-    items: list[Table | Plot] = []
-    found = [name for name in measurements.workloads if name.startswith(PREFIX) and measurements.timed]
-    if found:
-        items.append(coverage(measurements))
-    for workload in found:
-        items.append(op_times(measurements, workload))
-        for study in studies_of(workload):
-            items += side_by_side(measurements, study)
-            items += waterfall(measurements, study)
-            items += gains(measurements, study)
-        items += swept(measurements, workload)
-        N = measurements.main_batch(workload)
-        title = f"{workload}: kernels and copies of both layers, default constants, N={N}"
-        items.append(breakdown_plot(measurements, f"{workload}-breakdown", title, None, N, workload))
-        items += curves(measurements, workload)
+def section(measurements: Measurements, study: str) -> Section:
+    """A study's tables and figures."""
     text = (
-        "Op time is the time of one layer's kernels. Each variant that a study timed is a rung with the study's own "
+        "Op time is the time of one layer's kernels. Each variant that the study timed is a rung with the study's own "
         "constants (tile, restrict, unrolling, images at a time); 'here' is that rung, 'study' what the study printed "
         "for the GPU that it names, 'here / study' their ratio: below 1 it is faster here. A * marks what is not the "
-        "same program on both sides; the first table says why."
+        "same program on both sides; the table of variants says why."
     )
-    return Section("lenet-studies", "The LeNet-style studies", text, items)
+    if not measurements.timed or STUDY_WORKLOADS[study] not in measurements.workloads:
+        return Section("op-times", "Op times", text)
+    found = (part(measurements, study) for part in (side_by_side, waterfall, gains, swept))
+    items = [op_times(measurements, study), *(item for items in found for item in items)]
+    items += [*properties(measurements, study), *counters(measurements, study)]
+    return Section("op-times", "Op times", text, items)
 
 
-def studies_of(workload: str) -> list[str]:
-    """The studies of a workload, by year."""
-    return [study for study, name in STUDY_WORKLOADS.items() if name == workload]
+def defaults(measurements: Measurements, workload: str) -> Section:
+    """A studies' workload with the rungs' own constants."""
+    N = measurements.main_batch(workload)
+    title = f"{workload}: kernels and copies of both layers, default constants, N={N}"
+    items = [
+        breakdown_plot(measurements, f"{workload}-breakdown", title, None, N, workload),
+        *curves(measurements, workload),
+    ]
+    return Section("op-times", "Op times", "Kernel times of one layer, with the rungs' default constants.", items)
 
 
 @cache
@@ -159,18 +162,17 @@ def stand_in(row: Row) -> str:
     return f"{label} [{constants}]" if constants else label
 
 
-def op_times(measurements: Measurements, workload: str) -> Table:
+def op_times(measurements: Measurements, study: str) -> Table:
     """Rows: a study's variants by layer; columns: batches, each with the study's time, ours and the ratio."""
-    printed = {row: figures for study in studies_of(workload) for row, figures in figures_of(study).items()}
-    found = {row: figures for row, figures in printed.items() if row.layer}
+    found = {row: figures for row, figures in figures_of(study).items() if row.layer}
     batches = sorted({N for figures in found.values() for N in figures})
-    by_study = {study: of_study(measurements, study) for study in studies_of(workload)}
+    points = of_study(measurements, study)
     rows: list[tuple[Cell, ...]] = []
     for row, figures in found.items():
         cells: list[Cell] = []
         for N in batches:
             theirs = figures[N][0].value if N in figures else None
-            own = ours(by_study[row.study], row, N) if theirs else None
+            own = ours(points, row, N) if theirs else None
             cells += [theirs, *against(own, theirs)]
         gpu = next(iter(figures.values()))[0].gpu
         what = f"{name_of(row)}{' (copies included)' if FIGURES[row.quantity] == 'total' else ''}"
@@ -178,20 +180,15 @@ def op_times(measurements: Measurements, workload: str) -> Table:
     of_batch = [f"N={N}, {what}" for N in batches for what in ("study (ms)", "here (ms)", "here / study")]
     caption = (
         "Medians of ms per batch here; single figures of the studies. CPU rows: the studies' serial CPU beside ours. "
-        + runs_of_all(by_study.values())
+        + footnote(points.points, by_series=False)
     )
     columns = ("study", "GPU", "variant", "rung here", "layer", *of_batch)
-    return Table(f"{workload}-op-times", f"{workload}: op times, the studies' variants", caption, columns, rows)
+    return Table(f"{study}-op-times", f"{study}: op times of its variants", caption, columns, rows)
 
 
 def against(own: Summary | None, theirs: float | None) -> tuple[float | None, float | None]:
     """Our median and its ratio to the study's time."""
     return (None, None) if own is None else (own.median, own.median / theirs if theirs else None)
-
-
-def runs_of_all(found: Iterable[Measurements]) -> str:
-    """The runs behind several studies."""
-    return footnote([point for each in found for point in each.points], [], by_series=False)
 
 
 def side_by_side(measurements: Measurements, study: str) -> list[Table | Plot]:
@@ -317,25 +314,67 @@ def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
     return [Plot(f"{workload}-scaling", title, caption, partial(lines, panels, "op time (ms per batch)"))]
 
 
-def swept(measurements: Measurements, workload: str) -> list[Table | Plot]:
+def swept(measurements: Measurements, study: str) -> list[Table | Plot]:
     """A study's sweep of tile sizes, both layers added up as there."""
-    items: list[Table | Plot] = []
-    for study in studies_of(workload):
-        own = of_study(measurements, study)
-        rows: list[tuple[Cell, ...]] = []
-        for row, figures in figures_of(study).items():
-            for N, printed in figures.items() if row.quantity == SUM else ():
-                time = ours(own, row, N)
-                rows += [(row.name, stand_in(row), N, each.value, *against(time, each.value)) for each in printed]
-        if rows:
-            times = ("study, both layers (ms)", "here (ms)", "here / study")
-            columns = ("tiles of layer 1, 2", "rung here", "N", *times)
-            caption = (
-                "Sums of both layers' op times, each layer with its own tile. The study prints one pair of tiles "
-                f"twice, with two times. {own.footnote(of=KERNELS)}"
-            )
-            items.append(Table(f"{workload}-published-sweep", f"{workload}: {study}'s sweep", caption, columns, rows))
-    return items
+    own = of_study(measurements, study)
+    rows: list[tuple[Cell, ...]] = []
+    for row, figures in figures_of(study).items():
+        for N, printed in figures.items() if row.quantity == SUM else ():
+            time = ours(own, row, N)
+            rows += [(row.name, stand_in(row), N, each.value, *against(time, each.value)) for each in printed]
+    times = ("study, both layers (ms)", "here (ms)", "here / study")
+    columns = ("tiles of layer 1, 2", "rung here", "N", *times)
+    caption = (
+        "Sums of both layers' op times, each layer with its own tile. The study prints one pair of tiles "
+        f"twice, with two times. {own.footnote(of=KERNELS)}"
+    )
+    return [Table(f"{study}-sweep", f"{study}: the study's sweep", caption, columns, rows)] if rows else []
+
+
+def properties(measurements: Measurements, study: str) -> list[Table | Plot]:
+    """What the study's profiler said of its baseline, beside ours (2018, table 1)."""
+    printed = [figure for figure in published.figures() if figure.study == study and figure.quantity in EFFICIENCIES]
+    rows: list[tuple[Cell, ...]] = []
+    for quantity, name in EFFICIENCIES.items():
+        for figure in printed:
+            if figure.quantity == quantity and figure.layer:
+                rows.append((name, figure.layer, figure.N, figure.value, counted(measurements, figure)))
+    title = f"{study}: kernel execution properties of the baseline, N={printed[0].N}" if printed else ""
+    columns = ("property", "layer", "N", "study (%)", "here (%)")
+    caption = "The study's from nvprof on its GPU, ours from Nsight Compute."
+    return [Table(f"{study}-properties", title, caption, columns, rows)] if printed else []
+
+
+def counted(measurements: Measurements, figure: Figure) -> float | None:
+    """Our counter of a figure's quantity, of the longest kernel of the rung that stands for its variant."""
+    variant = PUBLISHED[figure.study, figure.variant]
+    found = [
+        profile["metrics"]
+        for profile in measurements.of_type("profile")
+        if (profile["source"], profile["point"]["workload"]) == ("ncu", figure.workload)
+        and (profile["point"]["layer"], profile["point"]["rung"]) == (figure.layer, variant.rung)
+    ]
+    longest = max(found, key=lambda metrics: metrics.get("duration_ns", 0.0), default={})
+    return float(longest[figure.quantity]) if figure.quantity in longest else None
+
+
+def counters(measurements: Measurements, study: str) -> list[Table | Plot]:
+    """What the study's pictures of profilers show: duration, use of units and memories, stalls of each kernel."""
+    rungs = {variant.rung for (name, _), variant in PUBLISHED.items() if name == study}
+    rows = [
+        (profile["point"]["rung"], *counter_row(profile)[1:], longest_stall(profile["metrics"]) or None)
+        for profile in measurements.of_type("profile")
+        if profile["source"] == "ncu"
+        and profile["point"]["workload"] == STUDY_WORKLOADS[study]
+        and profile["point"]["rung"] in rungs
+    ]
+    columns = ("rung", "layer", "N", "kernel", *COUNTERS.values(), "warps wait most for")
+    title = f"{study}: counters of the rungs that stand for its variants"
+    caption = (
+        "What the study's pictures of nvprof, Nsight Systems and Nsight Compute show, as numbers of the kernels here, "
+        "in the order in which they are launched. Counted by Nsight Compute."
+    )
+    return [Table(f"{study}-counters", title, caption, columns, rows, filters=("layer",))] if rows else []
 
 
 def coverage(measurements: Measurements) -> Table:
@@ -361,6 +400,6 @@ def coverage(measurements: Measurements) -> Table:
     columns = ("study", "workload", *counts, "not, and why", "runs")
     caption = (
         "A variant counts as measured if each figure of it that the study printed has ours beside it. Serial CPU runs "
-        "are not counted. Timelines, counters and pictures of profilers in the studies' texts have no table here."
+        "are not counted."
     )
     return Table("lenet-coverage", "Variants of the studies", caption, columns, rows)

@@ -20,7 +20,7 @@ from alexconv.shapes import WORKLOADS, Conv
 DIRECTIONS = ("h2d", "d2h")
 KERNELS, COPIES, SPEEDUPS = range(3)  # what times a caption is about
 SHORT = 7  # digits of a commit that name it
-OF_CLUSTERS = ("device", "shards", "calibration", "end")  # headers that tables of several GPUs are made of
+OF_TABLES = ("device", "shards", "calibration", "end", "prediction")  # headers that tables are made of
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +119,12 @@ class Measured:
         """The median alone."""
         time = self.time(figure)
         return time.median if time else None
+
+    @property
+    def tflops(self) -> float | None:
+        """Achieved arithmetic in TFLOP/s, two operations for a multiply-add."""
+        ms = self.median("kernel")
+        return 2 * self.conv.macs(self.N) / ms / 1e9 if ms else None
 
     @property
     def clock(self) -> float | None:
@@ -481,7 +487,7 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
         for key, header in usable_headers.items()
         if key in named or (header["type"] == "ceilings" and header.get("device") in keys)
     ]
-    headers += [header for header in usable_headers.values() if header["type"] in OF_CLUSTERS]
+    headers += [header for header in usable_headers.values() if header["type"] in OF_TABLES]
     headers += last_profiles(
         header
         for header in usable_headers.values()

@@ -17,14 +17,14 @@ from alexconv.reports.slices import label, slices
 Ours = dict[Series, float]
 
 
-def section(measurements: Measurements) -> Section:
-    """Ranks of every workload that a study has."""
+def section(measurements: Measurements, workload: str) -> Section:
+    """Ranks of a workload that a study has."""
     return Section(
         "orderings",
         "The order of the rungs, here and in the study",
         "Ranks by kernel time, then by speedup with the copies; 1 is the fastest. Kendall's tau-b is 1 for "
         "the same order and -1 for the opposite one; a reversal is a pair that one side orders the other way.",
-        [item for workload in measurements.workloads for item in orderings(measurements, workload)],
+        orderings(measurements, workload),
     )
 
 

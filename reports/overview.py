@@ -93,44 +93,43 @@ def bases(measurements: Measurements) -> list[tuple[str, str]]:
     ]
 
 
-def section(measurements: Measurements) -> Section:
-    """The main table of every workload: sums over the layers, then layer by layer; the runs."""
+def section(measurements: Measurements, workload: str) -> Section:
+    """The main table of a workload: sums over the layers, then layer by layer."""
     items: list[Table | Plot] = []
-    for workload in measurements.workloads if measurements.timed else []:
-        found = rows_of_runs(measurements, workload)
-        whole = [(run, row) for run, row in found if row.layer is None]
-        base = measurements.baseline(workload)
-        basis = f" CPU times: those of {base.text}." if base else ""
-        if whole:
-            items.append(
-                Table(
-                    f"{workload}-overview",
-                    f"{workload}: all measured layers together",
-                    "Medians in ms per batch, each row of one run. Speedups: serial CPU, and BLAS on all cores, "
-                    f"over the total.{basis}",
-                    ("N", "rung", "transfer", "layers", *TIMES, "max error", "status", "run"),
-                    [
-                        (row.N, row.rung, row.transfer, layers_of(row, run, found), *timed(row), *ends(run, row))
-                        for run, row in whole
-                    ],
-                )
-            )
+    found = rows_of_runs(measurements, workload)
+    whole = [(run, row) for run, row in found if row.layer is None]
+    base = measurements.baseline(workload)
+    basis = f" CPU times: those of {base.text}." if base else ""
+    if whole:
         items.append(
             Table(
-                f"{workload}-layers",
-                f"{workload}: layer by layer",
-                f"As above, every point.{basis}",
-                ("N", "layer", "rung", "transfer", *TIMES, "max error", "status", "run"),
+                f"{workload}-overview",
+                f"{workload}: all measured layers together",
+                "Medians in ms per batch, each row of one run. Speedups: serial CPU, and BLAS on all cores, "
+                f"over the total.{basis}",
+                ("N", "rung", "transfer", "layers", *TIMES, "max error", "status", "run"),
                 [
-                    (row.N, row.layer, row.rung, row.transfer, *timed(row), *ends(run, row))
-                    for run, row in found
-                    if row.layer is not None
+                    (row.N, row.rung, row.transfer, layers_of(row, run, found), *timed(row), *ends(run, row))
+                    for run, row in whole
                 ],
-                long=True,
+                filters=("N", "transfer"),
             )
         )
-    if measurements.timed:
-        items.append(runs_table(measurements))
+    items.append(
+        Table(
+            f"{workload}-layers",
+            f"{workload}: layer by layer",
+            f"As above, every point.{basis}",
+            ("N", "layer", "rung", "transfer", *TIMES, "max error", "status", "run"),
+            [
+                (row.N, row.layer, row.rung, row.transfer, *timed(row), *ends(run, row))
+                for run, row in found
+                if row.layer is not None
+            ],
+            long=True,
+            filters=("N", "layer", "transfer"),
+        )
+    )
     text = (
         "Kernel: all kernels of the rung on the device. Total: host arrays to host arrays, allocation apart. Each time "
         "is the median of its samples; a sum, of both copies or of all layers, is the sum of these medians. Where "

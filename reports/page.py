@@ -1,10 +1,11 @@
-"""Writes a report: Markdown, CSV, PNG, SVG, and one HTML page that holds everything."""
+"""Writes a report: Markdown, CSV, PNG, SVG, and a site of HTML pages."""
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+import shutil
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -12,81 +13,21 @@ import matplotlib
 from markupsafe import Markup, escape
 
 from alexconv.errors import UsageError
-from alexconv.reports import (
-    alexnet,
-    batches,
-    diagnostics,
-    ladder,
-    lenet,
-    orderings,
-    overview,
-    peers,
-    rooflines,
-    scaling,
-    speed_error,
-    transfers,
-)
-from alexconv.reports.comparison import Frontier
-from alexconv.reports.elements import Cell, Plot, Section, Table, exact, markdown_table, plain, shown
-from alexconv.reports.measurements import Measurements
+from alexconv.records.statistics import summarize
+from alexconv.reports.elements import Cell, Code, Plot, Table, exact, markdown_table, plain, shown
+from alexconv.reports.site import INDEX, KINDS, Report
 from alexconv.reports.style import RC, save_png, settle, svg_text
 
 TEMPLATES = Path(__file__).parent / "templates"
-PAGE, MARKDOWN, TABLES, FIGURES = "index.html", "report.md", "tables", "figures"
+MARKDOWN, TABLES, FIGURES, SEARCH = "report.md", "tables", "figures", "search.js"
+PAGE = f"{INDEX}.html"
+ASSETS = ("site.css", "site.js")
 BOOK = "book/index.html"
 FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others can be opened
-MOST_OPEN_ROWS, MOST_COLUMNS = 45, 24  # of a table that is open from the start
+MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is open from the start
+NAMED = re.compile(r"[\w-]+ [\[(][^\])]*[\])]")  # a name with constants or a transfer after it
+LEAST_CHOSEN, LEAST_LISTED = 12, 6  # rows of a table with tools above it; items of a page with a list of them
 MOST_WORKERS = 4  # each starts Python and matplotlib anew, which more of them would not win back
-
-
-@dataclass(frozen=True)
-class Report:
-    """A report before it has a file format."""
-
-    title: str
-    facts: list[tuple[str, str]]
-    bases: list[tuple[str, str]]
-    sections: list[Section]
-    timed: bool
-    headline: str = ""  # the result in a sentence or two; empty where nothing was timed
-
-    def tables(self) -> Iterator[Table]:
-        """All tables in order."""
-        return (item for section in self.sections for item in section.items if isinstance(item, Table))
-
-    def plots(self) -> Iterator[Plot]:
-        """All figures in order."""
-        return (item for section in self.sections for item in section.items if isinstance(item, Plot))
-
-
-def compose(measurements: Measurements, found: Frontier | None = None) -> Report:
-    """The sections that the records have something for; the list of problems always comes last.
-
-    ``found`` are the comparisons with cuDNN, each within one of the files.
-    """
-    of_times = [ladder.section(measurements, found), peers.section(measurements, found)]
-    more_times = [part.section(measurements) for part in (orderings, rooflines, speed_error, transfers)]
-    more_times.append(batches.section(measurements, found))
-    sections = [
-        *(of_times if measurements.timed else []),
-        overview.section(measurements),
-        alexnet.section(measurements),
-        lenet.section(measurements),
-        *(more_times if measurements.timed else []),
-        scaling.section(measurements),
-        *diagnostics.sections(measurements),
-    ]
-    kept = [section for section in sections if section.items]
-    title = f"Convolution on {overview.device_line(measurements.device).partition(',')[0]}"
-    bases = overview.bases(measurements) if measurements.timed else []
-    return Report(
-        title,
-        overview.facts(measurements),
-        bases,
-        [*kept, diagnostics.problems(measurements)],
-        measurements.timed,
-        peers.headline(measurements, found),
-    )
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -95,47 +36,146 @@ def write(report: Report, folder: Path) -> Path:
         for name in (TABLES, FIGURES):
             (folder / name).mkdir(parents=True, exist_ok=True)
         for table in report.tables():
-            (folder / TABLES / f"{table.key}.csv").write_text(csv_text(table))
-        drawings = draw_all(list(report.plots()), folder / FIGURES)
+            if table.csv:
+                (folder / TABLES / f"{table.key}.csv").write_text(csv_text(table))
+        draw_all(list(report.plots()), folder / FIGURES)
         (folder / MARKDOWN).write_text(markdown(report))
-        (folder / PAGE).write_text(html(report, drawings, BOOK if (folder / BOOK).is_file() else None))
+        for name, text in site(report, folder).items():
+            (folder / name).write_text(text)
+        for name in ASSETS:
+            shutil.copyfile(TEMPLATES / name, folder / name)
     except OSError as error:
         raise UsageError(f"cannot write the report into {folder}: {error.strerror}") from None
     return folder / PAGE
 
 
-def draw_all(plots: Sequence[Plot], folder: Path) -> dict[str, str]:
-    """Draws the figures on all cores; returns the SVG elements by key."""
+def draw_all(plots: Sequence[Plot], folder: Path) -> None:
+    """Draws the figures on all cores."""
     with ProcessPoolExecutor(min(MOST_WORKERS, os.cpu_count() or 1)) as pool:
-        drawn = pool.map(draw, plots, [folder] * len(plots))
-        return {plot.key: svg for plot, svg in zip(plots, drawn, strict=True)}
+        list(pool.map(draw, plots, [folder] * len(plots)))
 
 
-def draw(plot: Plot, folder: Path) -> str:
-    """Draws a figure once, writes it twice; returns the SVG element."""
+def draw(plot: Plot, folder: Path) -> None:
+    """Draws a figure once, writes it twice."""
     with matplotlib.rc_context(RC):
         figure = plot.draw()
         settle(figure)
         svg = svg_text(figure, plot.key)
         save_png(figure, folder / f"{plot.key}.png")
     (folder / f"{plot.key}.svg").write_text(svg)
-    return svg
 
 
-def html(report: Report, drawings: dict[str, str], book: str | None = None) -> str:
-    """The page: styles, script and figures inside, nothing to load.  ``book`` is where the book's pages begin."""
+def site(report: Report, folder: Path) -> dict[str, str]:
+    """The pages and what their search finds, by the files' names in the folder, which has the figures."""
+    sizes = {plot.key: size for plot in report.plots() if (size := size_of(folder / FIGURES / f"{plot.key}.svg"))}
+    pages = html(report, sizes, BOOK if (folder / BOOK).is_file() else None)
+    return pages | {SEARCH: search_script(report)}
+
+
+def size_of(drawing: Path) -> tuple[int, int] | None:
+    """A drawing's width and height in pixels, which the page reserves for it; None where there is none."""
+    start = drawing.read_text()[:500] if drawing.is_file() else ""
+    found = re.search(r'<svg[^>]* width="([\d.]+)pt"', start), re.search(r'<svg[^>]* height="([\d.]+)pt"', start)
+    return (round(float(found[0][1]) * 4 / 3), round(float(found[1][1]) * 4 / 3)) if found[0] and found[1] else None
+
+
+def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None = None) -> dict[str, str]:
+    """The pages by their files' names.  They load styles, script and figures from their own folder, nothing else.
+
+    ``sizes`` are those of the figures, ``book`` is where the book's pages begin.
+    """
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"shown": shown, "sort_key": sort_key, "cells_json": cells_json, "prose": prose}
+    links = page_links(report)
+    environment.filters |= {
+        "linked": lambda cell, here: linked(cell, links, here),
+        "cells_json": lambda table, here: cells_json(table, links, here),
+        "sort_key": sort_key,
+        "prose": prose,
+        "source": source,
+        "strip": strip,
+    }
     environment.tests |= {
         "table": lambda item: isinstance(item, Table),
         "folded": folded,
         "short": short,
         "broad": broad,
+        "choosable": lambda table: bool(table.filters) or len(table.rows) >= LEAST_CHOSEN,
+        "contented": lambda page: sum(len(section.items) for section in page.sections) >= LEAST_LISTED,
     }
     environment.globals |= {"FIRST_FACTS": FIRST_FACTS, "MOST_OPEN_ROWS": MOST_OPEN_ROWS, "MOST_COLUMNS": MOST_COLUMNS}
-    text = environment.get_template("report.html").render(report=report, drawings=drawings, book=book)
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
+    kinds = {kind: [page for page in report.pages if page.kind == kind] for kind in KINDS}
+    template = environment.get_template("site.html")
+    found = {}
+    for page in report.pages:
+        text = template.render(
+            report=report, page=page, here=page.file, sizes=sizes, book=book, kinds=kinds, KINDS=KINDS
+        )
+        found[page.file] = trimmed(text)
+    return found
+
+
+def trimmed(text: str) -> str:
+    """A page without blank lines and spaces at the ends of lines, except in its code."""
+    parts = re.split(r"(<pre>.*?</pre>)", text, flags=re.DOTALL)
+    lines = ["\n".join(line.rstrip() for line in part.split("\n")) for part in parts[::2]]
+    parts[::2] = [re.sub(r"\n{2,}", "\n", part) for part in lines]
+    return "".join(parts).strip() + "\n"
+
+
+def page_links(report: Report) -> dict[str, str]:
+    """The addresses of pages, and of tables and figures, by the names and titles that cells have for them."""
+    items = {
+        item.title: f"{page.file}#{item.key}"
+        for page in reversed(report.pages)
+        for section in page.sections
+        for item in section.items
+    }
+    return items | {page.name: page.file for page in report.pages if page.name}
+
+
+def link_of(cell: Cell, links: Mapping[str, str], here: str) -> str | None:
+    """The page that a cell names, maybe with constants or a transfer after it, if it is not the one it stands in."""
+    if not isinstance(cell, str) or not cell:
+        return None
+    found = links.get(cell) or (links.get(cell.split(" ")[0]) if NAMED.fullmatch(cell) else None)
+    return found if found != here else None
+
+
+def linked(cell: Cell, links: Mapping[str, str], here: str) -> Markup:
+    """A cell's text, as a link where it names a page."""
+    href = link_of(cell, links, here)
+    return Markup('<a href="{}">{}</a>').format(href, shown(cell)) if href else escape(shown(cell))
+
+
+def search_script(report: Report) -> str:
+    """What the search finds: title, address and kind of every page, table and figure."""
+    found = [(page.title, page.file, KINDS.get(page.kind, "page").lower()) for page in report.pages]
+    for page in report.pages:
+        for section in page.sections:
+            for item in section.items:
+                kind = "table" if isinstance(item, Table) else "figure"
+                found.append((item.title, f"{page.file}#{item.key}", f"{kind}, {page.title}"))
+    return f"searchable({json.dumps(found, ensure_ascii=False, indent=0)});\n"
+
+
+def strip(samples: Sequence[float]) -> str:
+    """Samples as the script draws them: median, ends of its interval, then each."""
+    if not samples:
+        return ""
+    found = summarize(samples)
+    return " ".join(f"{value:.5g}" for value in (found.median, found.low, found.high, *samples))
+
+
+def source(code: Code) -> Markup:
+    """A source file's lines; those that a difference adds and takes away are marked."""
+    if not code.diff:
+        return escape(code.text)
+    marks = {"+": Markup("<b>{}</b>"), "-": Markup("<i>{}</i>")}
+    lines = [
+        (marks[line[:1]].format(line) if line[:1] in marks else escape(line) + "\n") for line in code.text.splitlines()
+    ]
+    return Markup("").join(lines)
 
 
 def prose(text: str) -> Markup:
@@ -159,9 +199,15 @@ def short(table: Table) -> bool:
     return len(table.rows) <= MOST_OPEN_ROWS and not broad(table)
 
 
-def cells_json(table: Table) -> str:
-    """The rows' texts as JSON that cannot end the script element that it stands in."""
-    return json.dumps([[shown(cell) for cell in row] for row in table.rows], ensure_ascii=False).replace("<", "\\u003c")
+def cells_json(table: Table, links: Mapping[str, str], here: str) -> str:
+    """The rows' texts, links and samples as JSON that cannot end the script element that it stands in."""
+    rows: list[list[object]] = []
+    for row in table.rows:
+        hrefs = [link_of(cell, links, here) for cell in row]
+        rows.append([[shown(cell), href] if href else shown(cell) for cell, href in zip(row, hrefs, strict=True)])
+    for cells, samples in zip(rows, table.samples, strict=False):
+        cells.append({"s": strip(samples)})
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def sort_key(cell: Cell) -> str:
@@ -181,7 +227,7 @@ def csv_cell(cell: Cell) -> str:
 
 
 def markdown(report: Report) -> str:
-    """The page as Markdown, with links to figures and long tables."""
+    """The site as one Markdown page, with links to figures and long tables."""
     lines = [f"# {plain(report.title)}", ""]
     lines += [plain(report.headline), ""] if report.headline else []
     lines += markdown_table(("", ""), report.facts)

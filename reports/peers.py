@@ -64,15 +64,15 @@ def fastest_of_layers(measurements: Measurements, contract: Contract, N: int) ->
     return [min(found, default=None) for found in times]
 
 
-def section(measurements: Measurements, found: Frontier | None) -> Section:
-    """Figures and tables of every workload with peers."""
+def section(measurements: Measurements, workload: str, found: Frontier | None) -> Section:
+    """Figures and tables of a workload with peers."""
     return Section(
         "peers",
         "Beside cuDNN and cuBLAS",
         "Peers are cuDNN's convolution and cuBLAS's matrix product, called through torch in the same run, with the "
         "same data, and checked and timed like the rungs. The engine is the one that cuDNN's benchmark finds "
         "fastest. Ours is the fastest rung of each layer, with its fastest constants.",
-        [item for workload in measurements.workloads for item in peers(measurements, workload, found)],
+        peers(measurements, workload, found),
     )
 
 

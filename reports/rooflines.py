@@ -17,14 +17,14 @@ from alexconv.reports.roofline import Roof, intensity_figure, roof_of, roofs
 MS = 1000  # in a second
 
 
-def section(measurements: Measurements) -> Section:
-    """Rooflines of every workload."""
+def section(measurements: Measurements, workload: str) -> Section:
+    """Rooflines of a workload."""
     return Section(
         "roofline",
         "Roofline",
         "Achieved arithmetic against arithmetic intensity, each rung under the roof of the unit that multiplies "
         "for it. A multiply-add counts as two operations.",
-        [item for workload in measurements.workloads for item in rooflines(measurements, workload)],
+        rooflines(measurements, workload),
     )
 
 

@@ -25,15 +25,15 @@ from alexconv.reports.slices import label, slices
 SAME_ERROR = 1.05  # errors closer than this factor are no reason to prefer one
 
 
-def section(measurements: Measurements) -> Section:
-    """Errors and times of every workload."""
+def section(measurements: Measurements, workload: str) -> Section:
+    """Errors and times of a workload."""
     return Section(
         "accuracy",
         "Speed and error",
         "The error is the largest deviation from the float64 reference, divided by the norms of the input "
         "patch and the filter; each precision has its tolerance. Inputs and filters are uniform in [-1, 1]; "
         "docs/precision.md has what holds on all data.",
-        [item for workload in measurements.workloads for item in accuracy(measurements, workload)],
+        accuracy(measurements, workload),
     )
 
 

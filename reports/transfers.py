@@ -18,15 +18,15 @@ from alexconv.reports.published import Series
 MS = 1000  # in a second
 
 
-def section(measurements: Measurements) -> Section:
-    """Transfers of every workload."""
+def section(measurements: Measurements, workload: str) -> Section:
+    """Transfers of a workload."""
     return Section(
         "transfers",
         "Host-device transfers",
         "The copies' share of the total under each transfer. With unified memory the kernel's time "
         "includes page migration; with several streams copies and kernels overlap, so that only the total "
         "is theirs alone. The floor is the bytes of all arrays over the bus's measured rates, if recorded.",
-        [item for workload in measurements.workloads for item in transfers(measurements, workload)],
+        transfers(measurements, workload),
     )
 
 

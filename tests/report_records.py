@@ -9,10 +9,18 @@ from alexconv.records.store import RecordFile
 from alexconv.reports.__main__ import main
 from alexconv.shapes import WORKLOADS
 
+ROOT = Path(__file__).resolve().parent.parent
+MORE_FILES = ("predicted/h200.jsonl", "book/h200-profile.jsonl")  # of what the repository's report is made of
 SAMPLES = 10
 GPU = {"backend": "cuda", "name": "NVIDIA Test 9000", "driver": "580.1", "toolkit": "13.0", "clock_khz": 1980000}
 HOST = {"cpu": "Test CPU", "cores": 16, "system": "Linux"}
 RUN = {"command": "python -m alexconv.run --layers 1-5", "alexconv": "0.1.0", "commit": "abc1234", "dirty": False}
+
+
+def published_files() -> list[Path]:
+    """The record files that make the repository's report, as the Makefile names them."""
+    results = ROOT / "results"
+    return [*sorted(results.glob("*.jsonl")), *(results / name for name in MORE_FILES)]
 
 
 def kernel_ms(workload: str, layer: int, N: int, place: int) -> float:

@@ -11,7 +11,9 @@ import pytest
 from alexconv.__main__ import COMMANDS
 from alexconv.errors import UsageError
 from alexconv.reports import book
-from alexconv.reports.page import BOOK, PAGE, Report, html
+from alexconv.reports.elements import Page
+from alexconv.reports.page import BOOK, PAGE, html
+from alexconv.reports.site import INDEX, Report
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHAPTERS = book.chapters(ROOT / "results")
@@ -157,6 +159,6 @@ def test_the_site_s_links_lead_to_files():
 
 def test_the_report_leads_to_the_book_where_there_is_one():
     assert f'<a href="{BOOK}">' in (ROOT / "docs" / "report" / PAGE).read_text()
-    report = Report("A title", [], [], [], timed=True)
-    assert BOOK not in html(report, {})
-    assert BOOK in html(report, {}, BOOK)
+    report = Report("A title", [], [], [Page(INDEX, "", "A title", "", [])], timed=True)
+    assert BOOK not in html(report, {})[PAGE]
+    assert BOOK in html(report, {}, BOOK)[PAGE]

@@ -1,4 +1,4 @@
-"""The report's page in a real browser: it loads alone, sorts its tables, and fits a phone and a desktop."""
+"""The report's site in a real browser: it loads alone, sorts and chooses rows, finds, and fits phone and desktop."""
 
 import csv
 import html
@@ -7,13 +7,15 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_records import whole_report
 
-from alexconv.reports.elements import Section, Table
-from alexconv.reports.page import Report
+from alexconv.reports.elements import Page, Section, Table
+from alexconv.reports.page import PAGE
 from alexconv.reports.page import html as write_html
+from alexconv.reports.site import Report
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -32,13 +34,41 @@ QUIET = (
 )
 TIME_MS = 20_000  # of the page's own clock
 PHONE, DESKTOP = 390, 1280
+MOST_NODES = 10_000  # of a page whose tables are all opened
+MOST_ROWS = 100  # of a table before it is asked for more
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium found: apt-get install chromium")
 
-# Runs beside the page, which lies in a frame of a screen's width: what the page holds, before and after clicks.
+# Runs beside the pages, which lie in frames of a screen's width: what each page holds, before and after its tables are
+# opened.
 PROBE = """
-onload = () => {
-  const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
+const looked = page => {
+  const root = page.documentElement;
+  for (const details of page.querySelectorAll("details")) {
+    details.open = true;
+    details.dispatchEvent(new Event("toggle"));
+  }
+  const blocks = [...page.body.querySelectorAll("body > *, section, p, h2, h3, dl, figure, article, nav")];
+  const wide = blocks.filter(block => block.getBoundingClientRect().right > root.clientWidth + 1);
+  return {
+    wide: wide.map(block => block.outerHTML.slice(0, 99)), width: root.clientWidth, scroll: root.scrollWidth,
+    nodes: page.querySelectorAll("*").length,
+    tables: page.querySelectorAll("table").length, figures: page.querySelectorAll("figure img").length,
+    rows: Object.fromEntries([...page.querySelectorAll("article:has(table)")].map(each =>
+      [each.id, each.querySelectorAll("tbody tr").length])),
+    counted: Object.fromEntries([...page.querySelectorAll("article:has(output)")].map(each =>
+      [each.id, each.querySelector("output").textContent])),
+    unreachable: [...page.querySelectorAll(".scroll")].filter(each => each.tabIndex !== 0
+      || each.getAttribute("role") !== "region" || !each.getAttribute("aria-label")).length,
+    narrow: [...page.querySelectorAll(".drawing")].filter(each => each.scrollWidth > each.clientWidth).length,
+    loaded: page.defaultView.performance.getEntriesByType("resource").map(entry => entry.name),
+  };
+};
+"""
+
+# Sorts a table by a column, twice.
+SORTED = """
+const looked = page => {
   const table = page.querySelector("[id='%(table)s'] table");
   const head = [...table.tHead.rows[0].cells].find(cell => cell.textContent.includes("%(column)s"));
   const column = () => [...table.tBodies[0].rows].map(row => row.cells[head.cellIndex].textContent);
@@ -46,39 +76,50 @@ onload = () => {
   head.firstElementChild.click();
   const rising = column(), sort = head.getAttribute("aria-sort");
   head.firstElementChild.click();
-  const falling = column();
-  for (const details of page.querySelectorAll("details")) {
-    details.open = true;
-    details.dispatchEvent(new Event("toggle"));
-  }
-  const blocks = [...page.body.querySelectorAll("body > *, section, p, h2, h3, dl, figure, article, nav")];
-  const wide = blocks.filter(block => block.getBoundingClientRect().right > root.clientWidth + 1);
-  document.querySelector("pre").textContent = JSON.stringify({
-    before, rising, falling, sort, wide: wide.map(block => block.outerHTML.slice(0, 99)),
-    width: root.clientWidth, scroll: root.scrollWidth,
-    tables: page.querySelectorAll("table").length, figures: page.querySelectorAll("figure svg").length,
-    rows: Object.fromEntries([...page.querySelectorAll("article")].map(each =>
-      [each.id, each.querySelectorAll("tbody tr").length])),
-    unreachable: [...page.querySelectorAll(".scroll")].filter(each => each.tabIndex !== 0
-      || each.getAttribute("role") !== "region" || !each.getAttribute("aria-label")).length,
-    narrow: [...page.querySelectorAll(".drawing")].filter(each => each.scrollWidth > each.clientWidth).length,
-    loaded: page.defaultView.performance.getEntriesByType("resource").map(entry => entry.name),
-  });
+  return { before, rising, falling: column(), sort };
 };
 """
 
-# Puts the rules for print in force and tells which blocks would be cut on paper, which letters are too small to read,
+# Chooses rows of a table by a column's value, then by words, and asks for more rows.
+CHOSEN = """
+const looked = page => {
+  const details = page.querySelector("#launches details"), article = page.querySelector("#launches");
+  details.open = true;
+  details.dispatchEvent(new Event("toggle"));
+  const rows = () => [...article.querySelectorAll("tbody tr")].map(row => [...row.cells].map(cell => cell.textContent));
+  const first = rows().length, labels = [...article.querySelectorAll("label")];
+  article.querySelector(".more").click();
+  const second = rows().length, label = labels.find(each => each.textContent.startsWith("layer"));
+  const choice = label.querySelector("select");
+  const words = article.querySelector("input");
+  choice.value = "3";
+  choice.dispatchEvent(new Event("change"));
+  const third = rows();
+  words.value = "vector channels";
+  words.dispatchEvent(new Event("input"));
+  return { first, second, third, fourth: rows(), told: article.querySelector("output").textContent };
+};
+"""
+
+# Types into the search, and tells what it finds once search.js is there.
+SEARCHED = """
+const looked = page => new Promise(done => {
+  const field = page.querySelector(".search input");
+  field.value = "table 4";
+  field.dispatchEvent(new Event("input"));
+  setTimeout(() => done([...page.querySelectorAll(".search li a")].map(link => link.getAttribute("href"))), 500);
+});
+"""
+
+# Where the rules for print are in force, tells which blocks would be cut on paper, which letters are too small to read,
 # and which headings would have nothing under them.
 PRINTED = """
-onload = () => {
-  const page = document.querySelector("iframe").contentDocument, view = page.defaultView;
-  for (const sheet of page.styleSheets)
-    for (const rule of sheet.cssRules)
-      if (rule.media && rule.media.mediaText === "print") rule.media.mediaText = "all";
+const looked = page => {
+  const view = page.defaultView;
   if (%(event)s) view.dispatchEvent(new Event("beforeprint"));
   const seen = (block, what) => [...block.querySelectorAll(what)].some(each => each.checkVisibility());
-  const articles = [...page.querySelectorAll("article")];
-  const details = [...page.querySelectorAll("header details, footer details")];
+  const articles = [...page.querySelectorAll("article:has(table)")];
+  const details = [...page.querySelectorAll("footer details")];
   const pointers = articles.filter(each => seen(each, ".paper"));
   const bare = articles.filter(each => !seen(each, "tbody tr") && !pointers.includes(each));
   const closed = details.filter(each => !seen(each, "summary") || !seen(each, "dd"));
@@ -86,15 +127,24 @@ onload = () => {
   const blocks = [...page.querySelectorAll(".scroll")].filter(block => block.offsetParent);
   const cut = blocks.filter(block => view.getComputedStyle(block).overflowX !== "visible"
     || view.getComputedStyle(block).overflowY !== "visible" || block.scrollWidth > block.clientWidth + 1);
-  document.querySelector("pre").textContent = JSON.stringify({
+  return {
     blocks: blocks.length, cut: cut.map(block => block.getAttribute("aria-label")),
     bare: [...bare, ...closed].map(each => each.textContent.slice(0, 99)),
     pointers: Object.fromEntries(pointers.map(each => [each.id, each.querySelector(".paper").textContent])),
     doubled: pointers.filter(each => seen(each, "table")).map(each => each.id),
-    smallest: Math.min(...cells.map(cell => parseFloat(view.getComputedStyle(cell).fontSize))),
+    smallest: Math.min(1e9, ...cells.map(cell => parseFloat(view.getComputedStyle(cell).fontSize))),
     rows: page.querySelectorAll("#launches tbody tr").length, details: details.length,
     still_open: (view.dispatchEvent(new Event("afterprint")), page.querySelectorAll("#launches details[open]").length),
-  });
+  };
+};
+"""
+
+# Looks at each frame in turn.
+EACH = """
+onload = async () => {
+  const found = {};
+  for (const frame of document.querySelectorAll("iframe")) found[frame.name] = await looked(frame.contentDocument);
+  document.querySelector("pre").textContent = JSON.stringify(found);
 };
 """
 PAPER = 1047  # CSS pixels of the 277 mm between the margins of A4, landscape
@@ -102,10 +152,19 @@ SMALLEST_PX = 8  # 6 pt
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a report of everything."""
-    whole = whole_report(tmp_path_factory.getbasetemp()) / "index.html"
-    return Path(shutil.copy(whole, tmp_path_factory.mktemp("browser")))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of a report of everything."""
+    whole = whole_report(tmp_path_factory.getbasetemp())
+    return Path(shutil.copytree(whole, tmp_path_factory.mktemp("browser") / "site"))
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> list[str]:
+    """The names of its pages, of one rung's and one layer's each."""
+    names = sorted(path.name for path in site.glob("*.html"))
+    of_kind = {kind: [name for name in names if name.startswith(kind)] for kind in ("rung-", "layer-")}
+    others = [name for name in names if not name.startswith(tuple(of_kind))]
+    return others + [name for found in of_kind.values() for name in found[:1]]
 
 
 def browse(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -116,94 +175,130 @@ def browse(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
-def probe(page: Path, width: int, table: str, column: str) -> dict:
-    """What the probe finds in the page at a width."""
-    return framed(page, width, PROBE % {"table": table, "column": column}, f"probe-{width}-{table}.html")
-
-
-def framed(page: Path, width: int, script: str, name: str) -> dict:
-    """What a script finds in the page, which lies in a frame of a width."""
-    frame = f'<iframe style="width:{width}px;height:800px;border:0" srcdoc="{html.escape(page.read_text())}"></iframe>'
-    file = page.with_name(name)
-    file.write_text(f"<!DOCTYPE html><meta charset=utf-8><pre></pre>{frame}<script>{script}</script>")
+def framed(
+    site: Path, pages: list[str], width: int, script: str, name: str, styles: str = "site.css"
+) -> dict[str, Any]:
+    """What a script finds in each of the pages, which lie in frames of a width."""
+    style = f"width:{width}px;height:800px;border:0"
+    texts = {each: (site / each).read_text().replace("site.css", styles) for each in pages}
+    frames = [
+        f'<iframe name="{each}" style="{style}" srcdoc="{html.escape(text)}"></iframe>' for each, text in texts.items()
+    ]
+    file = site / f"probe-{name}-{width}.htm"
+    file.write_text(f"<!DOCTYPE html><meta charset=utf-8><pre></pre>{''.join(frames)}<script>{script}{EACH}</script>")
     done = browse(file, "--dump-dom")
     found = re.search(r"<pre>(.+?)</pre>", done.stdout, re.DOTALL)
     assert found, done.stderr
     return dict(json.loads(html.unescape(found[1])))
 
 
-def test_the_page_loads_from_a_file_without_a_complaint(page: Path) -> None:
-    done = browse(page, "--dump-dom")
+def test_a_page_loads_from_a_file_without_a_complaint(site: Path) -> None:
+    done = browse(site / "index.html", "--dump-dom")
     assert "NVIDIA Test 9000" in done.stdout
     assert "CONSOLE" not in done.stderr
 
 
-def test_a_complaint_would_be_noticed(page: Path) -> None:
-    broken = page.with_name("broken.html")
-    broken.write_text(page.read_text().replace("</body>", '<img src="https://example.invalid/x.png"></body>'))
+def test_a_complaint_would_be_noticed(site: Path) -> None:
+    broken = site / "broken.htm"
+    broken.write_text((site / PAGE).read_text().replace("</body>", '<img src="https://example.invalid/x.png"></body>'))
     assert "CONSOLE" in browse(broken, "--dump-dom").stderr
 
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
-def test_nothing_is_wider_than_the_screen(page: Path, width: int) -> None:
-    seen = probe(page, width, "table-4", "N")
-    assert abs(seen["width"] - width) < 20, "the frame may have a scroll bar"
-    assert seen["scroll"] <= seen["width"]
-    assert seen["wide"] == []
-    assert seen["tables"] > 20
-    assert seen["figures"] > 30
-    assert seen["loaded"] == []
-    assert min(seen["rows"].values()) > 0
-    assert seen["unreachable"] == 0
-    assert (seen["narrow"] > 0) == (width == PHONE), "figures scroll on a phone only"
+def test_nothing_is_wider_than_the_screen(site: Path, pages: list[str], width: int) -> None:
+    found = framed(site, pages, width, PROBE, "probe")
+    assert len(found) == len(pages) > 10
+    for name, seen in found.items():
+        assert abs(seen["width"] - width) < 20, "the frame may have a scroll bar"
+        assert seen["scroll"] <= seen["width"], name
+        assert seen["wide"] == [], name
+        assert seen["nodes"] < MOST_NODES, name
+        assert all(address.startswith(site.as_uri()) for address in seen["loaded"]), name
+        assert min(seen["rows"].values(), default=1) > 0, name
+        assert seen["unreachable"] == 0, name
+        assert (seen["narrow"] > 0) == (width == PHONE and seen["figures"] > 0), "figures scroll on a phone only"
+    assert sum(seen["tables"] for seen in found.values()) > 40
+    assert sum(seen["figures"] for seen in found.values()) > 40
 
 
-def test_tables_that_are_opened_have_all_their_rows(page: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = whole_report(tmp_path_factory.getbasetemp())
-    rows = probe(page, DESKTOP, "table-4", "N")["rows"]
-    for path in (folder / "tables").glob("*.csv"):
-        assert rows[path.stem] == len(list(csv.reader(path.read_text().splitlines()))) - 1
+def test_tables_that_are_opened_have_all_their_rows_or_say_how_many(site: Path, pages: list[str]) -> None:
+    found = framed(site, pages, DESKTOP, PROBE, "rows")
+    rows = {key: count for seen in found.values() for key, count in seen["rows"].items()}
+    counted = {key: text for seen in found.values() for key, text in seen["counted"].items()}
+    for path in (site / "tables").glob("*.csv"):
+        whole = len(list(csv.reader(path.read_text().splitlines()))) - 1
+        if path.stem in rows:
+            assert rows[path.stem] == min(whole, MOST_ROWS), path.stem
+        assert (
+            counted.get(path.stem, f"{min(whole, MOST_ROWS)} of {whole} rows")
+            == f"{min(whole, MOST_ROWS)} of {whole} rows"
+        )
+    assert len(rows) > 40
+    assert any(int(text.split(" ")[2]) > MOST_ROWS for text in counted.values())
+
+
+def test_rows_are_chosen_by_value_and_by_words(site: Path) -> None:
+    seen = framed(site, ["launches.html"], DESKTOP, CHOSEN, "chosen")["launches.html"]
+    assert (seen["first"], seen["second"]) == (MOST_ROWS, 2 * MOST_ROWS)
+    assert len(seen["third"]) == MOST_ROWS
+    assert {row[1] for row in seen["third"]} == {"3"}
+    assert seen["fourth"]
+    assert all({"3"} == {row[1]} and "channels-vector" in row[3] for row in seen["fourth"])
+    assert seen["told"].startswith(f"{len(seen['fourth'])} of ")
+
+
+def test_the_search_finds_a_table_by_its_title(site: Path) -> None:
+    seen = framed(site, ["index.html"], DESKTOP, SEARCHED, "searched")["index.html"]
+    assert seen[0] == "purdue-2020.html#table-4"
+
+
+def on_paper(site: Path, pages: list[str], event: str, name: str) -> dict[str, Any]:
+    """What is found in pages under the rules for print."""
+    rules = (site / "site.css").read_text()
+    assert rules.count("@media print") == 1
+    (site / "print.css").write_text(rules.replace("@media print", "@media all"))
+    return framed(site, pages, PAPER, PRINTED % {"event": event}, name, "print.css")
 
 
 @pytest.fixture(scope="module", params=["true", "false"], ids=["beforeprint", "no event"])
-def printed(page: Path, request: pytest.FixtureRequest) -> dict:
-    """The page as it is printed, by a browser that tells the page so and by one that does not."""
-    return framed(page, PAPER, PRINTED % {"event": request.param}, f"printed-{request.param}.html")
+def printed(site: Path, pages: list[str], request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The pages as they are printed, by a browser that tells the page so and by one that does not."""
+    return on_paper(site, pages, request.param, f"printed-{request.param}")
 
 
-def test_nothing_is_cut_or_scrolled_or_too_small_on_paper(printed: dict) -> None:
-    assert printed["blocks"] > 50
-    assert printed["cut"] == []
-    assert printed["smallest"] >= SMALLEST_PX
+def test_nothing_is_cut_or_scrolled_or_too_small_on_paper(printed: dict[str, Any]) -> None:
+    assert sum(seen["blocks"] for seen in printed.values()) > 80
+    for name, seen in printed.items():
+        assert seen["cut"] == [], name
+        assert seen["smallest"] >= SMALLEST_PX, name
 
 
-def test_every_heading_on_paper_has_its_content_or_names_the_file(printed: dict) -> None:
-    assert printed["details"] == 2
-    assert printed["bare"] == printed["doubled"] == []
-    assert printed["rows"] == printed["still_open"] == 0, "a long table is printed if it was opened before"
-    assert "launches" in printed["pointers"]
-    for key, text in printed["pointers"].items():
-        assert f"tables/{key}.csv" in text
+def test_every_heading_on_paper_has_its_content_or_names_the_file(printed: dict[str, Any]) -> None:
+    assert printed["index.html"]["details"] == 2
+    for name, seen in printed.items():
+        assert seen["bare"] == seen["doubled"] == [], name
+        for key, text in seen["pointers"].items():
+            assert f"tables/{key}.csv" in text or "open it on the page" in text
+    seen = printed["launches.html"]
+    assert seen["rows"] == seen["still_open"] == 0, "a long table is printed if it was opened before"
+    assert "launches" in seen["pointers"]
 
 
-def test_a_table_too_broad_for_paper_names_its_file_there(tmp_path: Path) -> None:
+def test_a_table_too_broad_for_paper_names_its_file_there(site: Path) -> None:
     tables = [Table(f"of-{size}", "title", "", ("column",) * size, [(1.0,) * size]) for size in (24, 25)]
-    page = tmp_path / "broad.html"
-    page.write_text(
-        write_html(Report("title", [("Clocks", "1980 MHz")], [], [Section("all", "all", "", list(tables))], True), {})
-    )
-    seen = framed(page, PAPER, PRINTED % {"event": "true"}, "printed.html")
+    made = Page("broad", "topic", "title", "", [Section("all", "all", "", list(tables))])
+    (site / "broad.htm").write_text(write_html(Report("title", [], [], [made], True), {})["broad.html"])
+    seen = on_paper(site, ["broad.htm"], "true", "broad")["broad.htm"]
     assert list(seen["pointers"]) == ["of-25"]
     assert seen["bare"] == seen["doubled"] == []
 
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="no pdftotext found: apt-get install poppler-utils")
-def test_a_table_has_its_heads_on_each_of_its_pages(page: Path) -> None:
-    alone = page.with_name("alone.html")
+def test_a_table_has_its_heads_on_each_of_its_pages(site: Path) -> None:
+    alone = site / "alone.htm"
     others = r'<article id="(?!alexnet-layers").*?</article>|<figure .*?</figure>'
-    opened = "for (const each of document.querySelectorAll('article details')) { fill(each); each.open = true; }"
-    text = re.sub(others, "", page.read_text(), flags=re.DOTALL)
-    alone.write_text(text.replace("</body>", f"<script>{opened}</script></body>"))
+    text = re.sub(others, "", (site / "alexnet.html").read_text(), flags=re.DOTALL)
+    alone.write_text(text.replace("<details>", "<details open>"))
     pdf = alone.with_suffix(".pdf")
     browse(alone, f"--print-to-pdf={pdf}")
     done = subprocess.run(["pdftotext", "-layout", pdf, "-"], capture_output=True, text=True, timeout=60, check=True)
@@ -216,8 +311,13 @@ def numbers(texts: list[str]) -> list[float]:
     return [float(text.replace(",", "")) for text in texts if text != "–"]
 
 
-def test_tables_sort_by_number_on_click_and_back(page: Path) -> None:
-    seen = probe(page, DESKTOP, "table-10", "direct-filter-shared (ms)")
+def in_order(site: Path, page: str, table: str, column: str) -> dict[str, Any]:
+    """A column before it is sorted, rising and falling."""
+    return dict(framed(site, [page], DESKTOP, SORTED % {"table": table, "column": column}, f"sorted-{table}")[page])
+
+
+def test_tables_sort_by_number_on_click_and_back(site: Path) -> None:
+    seen = in_order(site, "purdue-2020.html", "table-10", "direct-filter-shared (ms)")
     assert seen["sort"] == "ascending"
     assert numbers(seen["before"]) != sorted(numbers(seen["before"]))
     assert numbers(seen["rising"]) == sorted(numbers(seen["rising"]))
@@ -225,8 +325,9 @@ def test_tables_sort_by_number_on_click_and_back(page: Path) -> None:
     assert any("," in text for text in seen["rising"]) or max(numbers(seen["rising"])) < 1000
 
 
-def test_missing_cells_stay_last_and_texts_sort_as_they_read(page: Path) -> None:
-    gaps = probe(page, DESKTOP, "lenet-86-k7-op-times", "N=5000, study (ms)")
+def test_missing_cells_stay_last_and_texts_sort_as_they_read(site: Path) -> None:
+    gaps = in_order(site, "ece408-2023.html", "ece408-2023-op-times", "N=5000, here (ms)")
     assert gaps["rising"][-1] == gaps["falling"][-1] == "–"
-    texts = [text for text in probe(page, DESKTOP, "alexnet-peers-table", "fastest rung")["rising"] if text != "–"]
+    found = in_order(site, "alexnet.html", "alexnet-peers-table", "fastest rung")["rising"]
+    texts = [text for text in found if text != "–"]
     assert texts == sorted(texts) and len(set(texts)) > 1

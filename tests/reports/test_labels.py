@@ -17,6 +17,7 @@ import pytest
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
+from report_records import published_files
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.studies import STUDY_WORKLOADS
@@ -26,20 +27,21 @@ from alexconv.reports import charts, published, readme, roofline
 from alexconv.reports.comparison import CONTRACTS, gather, peer_title
 from alexconv.reports.elements import Plot, shown
 from alexconv.reports.measurements import measurements
-from alexconv.reports.page import compose
+from alexconv.reports.site import compose
 from alexconv.reports.style import FAMILIES, RC, canvas, family_colour, look, settle, svg_text, texts
 
 ROOT = Path(__file__).parent.parent.parent
 REPORT = ROOT / "docs" / "report"
 DRAWN = [*sorted((REPORT / "figures").glob("*.svg")), *sorted((ROOT / "docs" / "figures").glob("*.svg"))]
 SAME_LINE = 2.0  # points
+CSV_DIGITS = 1e-5
 NEAR = 1e-6  # relative: how far a tick's text may be from its place
 
 
 @cache
 def plots() -> dict[str, Plot]:
     """The figures of the repository's report and README by the path of their file."""
-    files = sorted((ROOT / "results").glob("*.jsonl"))
+    files = published_files()
     found, frontier = measurements(read(files)), gather(files)
     of_report = {REPORT / "figures" / f"{plot.key}.svg": plot for plot in compose(found, frontier).plots()}
     of_readme = {ROOT / readme.FOLDER / f"{plot.key}.svg": plot for plot in readme.plots(found, frontier)}
@@ -174,6 +176,24 @@ def of_ladder(workload: str | None) -> list[str]:
     return numbers
 
 
+def of_layer(workload: str, number: str) -> list[str]:
+    """The shortest time of each family on a layer, and cuDNN's, from the table of layers and the classes'."""
+    N = re.search(r"N=(\d+)", plot_of(f"layer-{workload}-{number}-ladder").title)
+    assert N
+    families: dict[str, list[float]] = {}
+    for row in table(f"{workload}-layers"):
+        if (row["layer"], row["N"], row["transfer"]) == (number, N[1], "pageable") and row["rung"] in RUNGS:
+            families.setdefault(RUNGS[row["rung"]].family, []).append(float(row["kernel (ms)"] or "inf"))
+    edges = (1 - CSV_DIGITS, 1, 1 + CSV_DIGITS)  # of six digits in a table
+    numbers = [
+        text for times in families.values() for text in dict.fromkeys(shown(min(times) * edge) for edge in edges)
+    ]
+    for contract in CONTRACTS if workload == "alexnet" else ():
+        row = table(f"cudnn-{contract.name}")[int(number) - 1]
+        numbers.append(f"{peer_title(contract.peer)}, {csv_shown(row[f'{contract.peer}, ms'])}")
+    return numbers
+
+
 def of_waterfall(workload: str) -> list[str]:
     """Those at the right, which the tests below compare with the tables."""
     return [text for text in lines(f"{workload}-waterfall").values() if text.endswith(("ms", "×"))]
@@ -182,11 +202,10 @@ def of_waterfall(workload: str) -> list[str]:
 def of_study(study: str) -> list[str]:
     """A study's variants: sums of both layers' medians from the samples, and the gains of its table."""
     numbers: list[str] = []
-    workload = STUDY_WORKLOADS[study]
     times: dict[str, float] = {}
     N = re.search(r"N=(\d+)", plot_of(f"{study}-waterfall").title)
     assert N
-    for row in table(f"{workload}-op-times"):
+    for row in table(f"{study}-op-times"):
         own = row[f"N={N[1]}, here (ms)"]
         if row["study"] == study and own and "copies included" not in row["variant"]:
             times[row["variant"]] = times.get(row["variant"], 0.0) + float(own)
@@ -265,6 +284,7 @@ def of_mapping() -> list[str]:
 
 
 KINDS: dict[str, Callable[..., list[str]]] = {
+    r"layer-(.*)-(\d)-ladder": of_layer,
     r"(?:(.*)-)?ladder": of_ladder,
     r"(ece408-\d+)-waterfall": of_study,
     r"(.*)-waterfall": of_waterfall,
@@ -280,6 +300,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "a digit of a time": ("alexnet-cudnn", "0.5185 ms", "0.5186 ms"),
     "a tick cut to two decimals": ("alexnet-per-image", ">0.003<", ">0.00<"),
     "a digit of a heat map": ("lenet-70-k5-sweep-tiled", ">14.27<", ">14.28<"),
+    "a family's time on a layer": ("layer-alexnet-3-ladder", "0.0570", "0.0571"),
     "a gain": ("ece408-2018-waterfall", "1.73×", "1.74×"),
     "a thread": ("fig-9", ">377<", ">378<"),
 }

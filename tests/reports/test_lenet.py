@@ -11,6 +11,7 @@ from alexconv.records.store import read
 from alexconv.reports import lenet, published
 from alexconv.reports.elements import Table
 from alexconv.reports.measurements import Measurements, measurements
+from alexconv.reports.site import study_pages
 
 
 def as_records(*studies: str) -> list[dict]:
@@ -29,8 +30,9 @@ def measured(folder: Path, records: list[dict]) -> Measurements:
 
 
 def rows_of(found: Measurements, key: str) -> list[dict]:
-    tables = (item for item in lenet.section(found).items if isinstance(item, Table))
-    table = next(table for table in tables if table.key == key)
+    sections = (section for page in study_pages(found) for section in page.sections)
+    tables = (item for section in sections for item in section.items if isinstance(item, Table))
+    table = next(table for table in (*tables, lenet.coverage(found)) if table.key == key)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
@@ -49,7 +51,7 @@ def test_each_figure_of_a_study_has_ours_with_its_constants_and_the_ratio_beside
     tmp_path: Path, everything: list[dict]
 ) -> None:
     found = measured(tmp_path, everything)
-    tables = {workload: rows_of(found, f"{workload}-op-times") for workload in STUDY_WORKLOADS.values()}
+    tables = {study: rows_of(found, f"{study}-op-times") for study in STUDY_WORKLOADS}
     compared = 0
     for figure in published.figures():
         if figure.quantity not in lenet.FIGURES or figure.variant == "cpu-serial":
@@ -57,9 +59,8 @@ def test_each_figure_of_a_study_has_ours_with_its_constants_and_the_ratio_beside
         variant = PUBLISHED[figure.study, figure.variant]
         row = next(
             row
-            for row in tables[figure.workload]
-            if (row["study"], row["layer"]) == (figure.study, figure.layer)
-            and row["variant"].split(" ")[0] == figure.variant
+            for row in tables[figure.study]
+            if row["layer"] == figure.layer and row["variant"].split(" ")[0] == figure.variant
         )
         ours = row[f"N={figure.N}, here (ms)"]
         source = next(
@@ -82,7 +83,7 @@ def test_each_figure_of_a_study_has_ours_with_its_constants_and_the_ratio_beside
 
 def test_a_sweep_adds_up_the_layers_each_with_its_own_tile(tmp_path: Path) -> None:
     records = as_records("ece408-2019")
-    rows = rows_of(measured(tmp_path, records), "lenet-70-k5-published-sweep")
+    rows = rows_of(measured(tmp_path, records), "ece408-2019-sweep")
     assert len(rows) == 10
 
     def kernel(layer: int, rung: str, tile: int) -> float:
@@ -124,7 +125,7 @@ def test_a_point_with_other_constants_does_not_stand_for_a_variant(tmp_path: Pat
     for made in records:
         if made["point"]["rung"] == "fused-unroll-matmul" and made["point"]["constants"]["TILE"] == 32:
             made["point"]["constants"]["IMAGES_PER_PIECE"] = 0
-    rows = rows_of(measured(tmp_path, records), "lenet-72-k7-op-times")
+    rows = rows_of(measured(tmp_path, records), "ece408-2018-op-times")
     missing = {row["variant"] for row in rows if row["N=10000, here (ms)"] is None}
     assert missing == {"fused-unroll-matmul-per-image"}
 
@@ -133,5 +134,5 @@ def test_gains_are_over_the_studys_own_baseline(tmp_path: Path) -> None:
     found = measured(tmp_path, as_records("ece408-2018"))
     row = next(row for row in rows_of(found, "ece408-2018-gains") if row["variant"] == "shared-memory-conv")
     assert row["both layers, study"] == pytest.approx((42.534 + 152.912) / (58.28 + 191.002))
-    times = {each["variant"]: each["N=10000, here (ms)"] for each in rows_of(found, "lenet-72-k7-op-times")[::-1]}
+    times = {each["variant"]: each["N=10000, here (ms)"] for each in rows_of(found, "ece408-2018-op-times")[::-1]}
     assert row["layer 1, here"] == pytest.approx(times["tiled-grid-baseline"] / times["shared-memory-conv"])

@@ -15,9 +15,11 @@ from alexconv.reports.comparison import gather
 from alexconv.reports.diagnostics import ablations, counter, problems
 from alexconv.reports.elements import Table
 from alexconv.reports.measurements import Measurements, measurements, stretches
+from alexconv.reports.overview import runs_table
 from alexconv.reports.overview import section as overview
-from alexconv.reports.page import compose, markdown
+from alexconv.reports.page import markdown
 from alexconv.reports.published import Series
+from alexconv.reports.site import compose
 
 WIDE = ("direct", "direct-register", "channels")
 BATCHES = (1, 32, 128)
@@ -82,12 +84,12 @@ def test_tables_and_figures_name_the_runs_they_are_of(tmp_path: Path) -> None:
     captions = {item.key: item.caption for item in items}
     for key in ("table-3", "table-4", "table-5", "fig-3a", "fig-7b", "fig-8c"):
         assert "Run: a-wide (GPU-aaaa" in captions[key], key
-    runs = next(item for item in overview(found).items if isinstance(item, Table) and item.key == "runs")
+    runs = runs_table(found)
     assert [(row[0], row[1]) for row in runs.rows] == [("a-wide", "GPU-aaaa"), ("b-later", "GPU-bbbb")]
 
 
 def test_the_rows_of_the_overview_are_each_of_one_run_and_say_which(tmp_path: Path) -> None:
-    items = overview(two_runs(tmp_path)).items
+    items = overview(two_runs(tmp_path), "alexnet").items
     table = next(item for item in items if isinstance(item, Table) and item.key == "alexnet-overview")
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows if row[1] == "direct"]
     assert [(row["N"], row["run"]) for row in rows] == [

@@ -7,7 +7,9 @@ import copy
 import csv
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.records.names import in_present_names
 from alexconv.shapes import WORKLOADS
 
@@ -26,6 +29,7 @@ LEAST = {
     "README.md": 30,
     "docs/frontier.md": 200,
     "docs/report": 3000,
+    "pages": 3000,
     "docs/profile.md": 200,
     "docs/accuracy.md": 9,
     "docs/commands.md": 4,
@@ -213,9 +217,9 @@ def mapping_claims(root: Path, raw: Raw) -> Iterator[Claim]:
 
 def lenet_claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """Op times of the studies' variants, and their ratio to what the studies printed."""
-    for workload in ("lenet-72-k7", "lenet-70-k5", "lenet-86-k7"):
-        runs = runs_named(caption(root, f"{workload}: op times"))
-        for row in csv_rows(root, f"{workload}-op-times"):
+    for study, workload in STUDY_WORKLOADS.items():
+        runs = runs_named(caption(root, f"{study}: op times of its variants"))
+        for row in csv_rows(root, f"{study}-op-times"):
             label, _, constants = row["rung here"].partition(" [")
             name, _, transfer = label.partition(" (")
             wanted = {pair.split("=")[0]: int(pair.split("=")[1]) for pair in constants.strip("]").split() if pair}
@@ -228,10 +232,94 @@ def lenet_claims(root: Path, raw: Raw) -> Iterator[Claim]:
                 if point is None:
                     continue
                 value = ms(point, "total" if "copies included" in row["variant"] else "kernel")
-                where = f"{workload}-op-times: {row['study']} {row['variant']} layer {row['layer']} N={N}"
+                where = f"{study}-op-times: {row['study']} {row['variant']} layer {row['layer']} N={N}"
                 yield Claim("docs/report", where, row[column], value, True)
                 theirs = float(row[f"N={N}, study (ms)"])
                 yield Claim("docs/report", f"{where} ratio", row[f"N={N}, here / study"], value / theirs, True)
+
+
+def winner_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """The index's table: the fastest rung of each layer and class, beside cuDNN."""
+    for row in csv_rows(root, "best"):
+        layer, N, name = int(row["layer"].split(" ")[-1]), int(row["N"]), row["class"]
+        points, tile = raw[SCALING if N > 128 else FRONTIER], name.endswith("-tile")
+        peer = f"torch-{'nhwc' if name == 'fp16' else 'nchw'}-{name.removesuffix('-tile')}"
+        own, theirs = fastest(points, layer, N, contract_of(peer, tile=tile)), peer_at(points, layer, N, peer)
+        assert row["fastest rung"].split(" ")[0] == own["point"]["rung"]
+        where = f"best: layer {layer} {name} N={N}"
+        yield Claim("docs/report", f"{where} ms", row["ms"], ms(own, "kernel"), True)
+        yield Claim("docs/report", f"{where} cuDNN", row["cuDNN, ms"], ms(theirs, "kernel"), True)
+        speed = ms(theirs, "kernel") / ms(own, "kernel")
+        yield Claim("docs/report", f"{where} speed", row["speed, cuDNN = 1"], speed, True)
+
+
+class Rows(HTMLParser):
+    """The tables of a page by the ids of their articles: texts of cells as they are shown."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.key = ""
+        self.inside = self.json = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        known = dict(attributes)
+        self.key = known.get("id") or "" if tag == "article" else self.key
+        self.json = tag == "script" and known.get("type") == "application/json"
+        rows = self.tables.setdefault(self.key, [])
+        if tag == "tr":
+            rows.append([])
+        if tag in ("td", "th"):
+            rows[-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in ("td", "th")
+        self.json = self.json and tag != "script"
+
+    def handle_data(self, data: str) -> None:
+        if self.json:
+            rows = json.loads(data)
+            self.tables[self.key] += [[cell[0] if isinstance(cell, list) else cell for cell in row] for row in rows]
+        elif self.inside:
+            self.tables[self.key][-1][-1] += data
+
+
+def page_rows(path: Path, key: str) -> list[dict[str, str]]:
+    """A table of an HTML page."""
+    head, *rows = Rows(path.read_text()).tables.get(key) or [[]]
+    return [dict(zip(head, map(str, row), strict=False)) for row in rows]
+
+
+def page_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """Times and errors on the pages of rungs and layers, where the run holds the rung with one choice of constants."""
+    for path in sorted((root / "docs" / "report").glob("rung-*.html")):
+        rung = path.stem.removeprefix("rung-")
+        for row in page_rows(path, f"{rung}-times"):
+            yield from point_claims(path.stem, raw, row, row["workload"], int(row["layer"]), rung, "pageable")
+    for path in sorted((root / "docs" / "report").glob("layer-*.html")):
+        workload, _, layer = path.stem.removeprefix("layer-").rpartition("-")
+        for row in page_rows(path, f"{path.stem}-points"):
+            yield from point_claims(path.stem, raw, row, workload, int(layer), row["rung"], row["transfer"])
+
+
+def point_claims(
+    page: str, raw: Raw, row: dict[str, str], workload: str, layer: int, rung: str, transfer: str
+) -> Iterator[Claim]:
+    axes = {"workload": workload, "layer": layer, "N": int(row["N"]), "rung": rung, "transfer": transfer}
+    point = only(raw[row["run"].partition("/")[0]], **axes)
+    if point is None:
+        return
+    where = f"{page}: {axes}"
+    for column, figure in (("ms", "kernel"), ("with copies, ms", "total")):
+        if row[column] != "–":
+            yield Claim("pages", f"{where} {column}", row[column], ms(point, figure))
+    if row["max error"] != "–":
+        yield Claim("pages", f"{where} error", row["max error"], point["error"]["scaled"])
+    if row["TFLOP/s"] != "–":
+        flops = 2 * WORKLOADS[workload].layer(layer).macs(axes["N"])
+        yield Claim("pages", f"{where} TFLOP/s", row["TFLOP/s"], flops / ms(point, "kernel") / 1e9)
 
 
 def with_constants(
@@ -476,7 +564,7 @@ def command_claims(root: Path, raw: Raw) -> Iterator[Claim]:
 def claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """Every number that this file knows how to recompute."""
     pages = (frontier_claims, readme_claims, family_claims, profile_claims, accuracy_claims, command_claims)
-    for found in (overview_claims, study_claims, mapping_claims, lenet_claims, *pages):
+    for found in (overview_claims, study_claims, mapping_claims, lenet_claims, winner_claims, page_claims, *pages):
         yield from found(root, raw)
 
 
@@ -520,7 +608,7 @@ CHANGES: dict[str, tuple[str, dict[str, object], Callable[[Point], None], str]] 
         "table-7",
     ),
     "scaling": ("h200-alexnet-scaling", {"N": 2048}, lambda point: longer(point, "kernel"), "table-10"),
-    "LeNet": ("h200-lenet-2018", {"N": 100}, lambda point: longer(point, "kernel"), "lenet-72-k7-op-times"),
+    "LeNet": ("h200-lenet-2018", {"N": 100}, lambda point: longer(point, "kernel"), "ece408-2018-op-times"),
     "frontier": (FRONTIER, {"rung": "wgmma-winograd"}, lambda point: longer(point, "kernel"), "torch-nchw-fp32"),
     "cuDNN": (FRONTIER, {"rung": "torch-nhwc-fp16"}, lambda point: longer(point, "kernel"), "fp16: "),
     "error": (
@@ -553,6 +641,7 @@ def test_a_changed_digit_is_noticed(raw: Raw, tmp_path: Path) -> None:
     (copied / "tables").mkdir()
     for path in (ROOT / "docs" / "report" / "tables").glob("*.csv"):
         (copied / "tables" / path.name).write_text(path.read_text())
+    shutil.copy(ROOT / "docs" / "report" / "rung-wgmma-half.html", copied)
     assert not wrong(tmp_path, raw)
     planted = {
         "docs/frontier.md": ("0.5185", "0.5195"),
@@ -560,9 +649,11 @@ def test_a_changed_digit_is_noticed(raw: Raw, tmp_path: Path) -> None:
         "docs/accuracy.md": ("4.1e-4", "4.3e-4"),
         "docs/commands.md": (" ok, 29 skipped", " ok, 28 skipped"),
     }
+    planted["docs/report/rung-wgmma-half.html"] = (">0.0570<", ">0.0571<")
     for name, (true, false) in planted.items():
         page = tmp_path / name
         text = page.read_text()
         page.write_text(text.replace(true, false))
-        assert {claim.document for claim in wrong(tmp_path, raw)} == {name}
+        document = "pages" if name.endswith(".html") else name
+        assert {claim.document for claim in wrong(tmp_path, raw)} == {document}
         page.write_text(text)

@@ -8,7 +8,8 @@ from alexconv.records.store import KEYS, read
 from alexconv.reports.comparison import gather
 from alexconv.reports.elements import Plot
 from alexconv.reports.measurements import measurements
-from alexconv.reports.page import Report, compose, csv_text
+from alexconv.reports.page import csv_text
+from alexconv.reports.site import Report, compose
 
 RESULTS = sorted((Path(__file__).resolve().parent.parent.parent / "results").glob("*.jsonl"))
 

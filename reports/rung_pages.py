@@ -1,0 +1,227 @@
+"""A page for each rung, and the table of all: idea, technique, times, launches, counters, source."""
+
+import re
+from collections.abc import Iterator
+from difflib import unified_diff
+from importlib import import_module
+
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.rung import Rung
+from alexconv.records.store import Record
+from alexconv.reports.alexnet import WORKLOAD, known_to_study
+from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, over
+from alexconv.reports.diagnostics import launch_cells
+from alexconv.reports.elements import Cell, Code, Page, Plot, Section, Table
+from alexconv.reports.ladder import gain_of, ladder_batch
+from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
+from alexconv.reports.published import Series, kernel_ms
+from alexconv.reports.why import COUNTERS, Reasons, busy_text, counter_row
+from alexconv.reports.winners import span_text
+
+TIMES = (
+    *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "gain over the parent", "TFLOP/s", "% of roofline"),
+    *("cuDNN, ms", "speed, cuDNN = 1", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
+)
+HEADING = re.compile(r"\A((?://[^\n]*\n)+)")
+TECHNIQUE = re.compile(r"// Technique:(.*?)\n//\s*(?:\n|[A-Z][a-z ]+:)", re.DOTALL)
+
+
+def technique_of(family: str) -> str:
+    """What a family's rungs do, in a line: the docstring of its package."""
+    return (import_module(f"alexconv.kernels.{family}").__doc__ or "").removesuffix(".")
+
+
+def source_of(rung: Rung) -> str:
+    """The text of a rung's file; empty where it is not there any more, as one of a user's own may be."""
+    return rung.path.read_text() if rung.path.is_file() else ""
+
+
+def technique(text: str) -> str:
+    """What a source's opening says of its technique, in one line."""
+    found = TECHNIQUE.search(text)
+    return " ".join(found[1].replace("//", " ").split()) if found else ""
+
+
+def pages(measurements: Measurements, found: Frontier | None) -> Iterator[Page]:
+    """The table of all rungs, then a page for each."""
+    reasons = Reasons(measurements)
+    rows = Section("rungs", "", "", [rungs_table(measurements)])
+    text = "From the naive kernel to the fastest: each starts from its parent and changes one thing."
+    yield Page("rungs", "topic", "All rungs", text, [rows], derived=True)
+    for rung in LADDER:
+        yield page(measurements, found, reasons, rung)
+
+
+def rungs_table(measurements: Measurements) -> Table:
+    """Every rung with its idea, and its times of one workload's layers."""
+    workload = WORKLOAD if WORKLOAD in measurements.workloads else measurements.workloads[0]
+    N, layers = ladder_batch(measurements, workload), [*layer_numbers(workload)]
+    rows: list[tuple[Cell, ...]] = []
+    for rung in LADDER:
+        series = Series(rung.name, measurements.transfer)
+        times = [measurements.time(workload, layer, N, series, "kernel") for layer in layers]
+        cells = [time.median if time else None for time in times]
+        rows.append((rung.name, rung.family, rung.precision, rung.idea, rung.parent, *cells, sum_or_none(cells)))
+    columns = ("rung", "family", "class", "idea", "parent", *(f"layer {layer}, ms" for layer in layers), "all, ms")
+    runs = measurements.footnote([Series(rung.name, measurements.transfer) for rung in LADDER], workload, N, of=0)
+    caption = f"Kernel times of {workload}, N={N}: medians of ms per batch. {runs}"
+    return Table("rungs-table", "Rungs", caption, columns, rows, filters=("family", "class"), csv=False)
+
+
+def page(measurements: Measurements, found: Frontier | None, reasons: Reasons, rung: Rung) -> Page:
+    """One rung's page."""
+    text = source_of(rung)
+    sections = [
+        Section("times", "Times", "", times(measurements, found, reasons, rung)),
+        Section("counters", "Counters", "", counters(reasons, rung)),
+        Section("launches", "Launches", "", launches(measurements, rung)),
+        Section("source", "Source", "", [], code(rung, text)),
+    ]
+    kept = [section for section in sections if section.items or section.code]
+    facts = facts_of(rung, text)
+    return Page(
+        f"rung-{rung.name}",
+        "rung",
+        rung.name,
+        rung.idea[:1].upper() + rung.idea[1:] + ".",
+        kept,
+        facts,
+        True,
+        rung.name,
+    )
+
+
+def facts_of(rung: Rung, text: str) -> list[tuple[str, str]]:
+    """What the ladder says of a rung."""
+    found = [("Technique", technique(text)), ("Family", f"{rung.family}: {technique_of(rung.family)}")]
+    found += [("Class", f"{rung.precision}, {rung.layout.upper()} {rung.dtype}")]
+    found += [
+        ("Parent", rung.parent or ""),
+        ("In the AlexNet study", rung.alias if known_to_study(Series(rung.name)) else ""),
+    ]
+    found += [("Started from it", each.name) for each in LADDER if each.parent == rung.name]
+    found += [("Needs a GPU", rung.gpu_only or ""), ("File", f"kernels/{rung.file}")]
+    return [(name, told) for name, told in found if told]
+
+
+def times(measurements: Measurements, found: Frontier | None, reasons: Reasons, rung: Rung) -> list[Table | Plot]:
+    """With default constants; then with others, and under other transfers."""
+    own = [point for point in measurements.points if point.series.rung == rung.name and point.median("kernel")]
+    usual = [point for point in own if not point.changed and point.series.transfer == measurements.transfer]
+    others = [point for point in own if point not in usual]
+    sources = {source.file.removesuffix(".jsonl"): source for source in found.sources} if found else {}
+    items: list[Table | Plot] = []
+    if usual:
+        rows = [time_row(measurements, sources, reasons, rung, point) for point in usual]
+        caption = (
+            "Medians of kernel time in ms per batch. Gain: the parent's time over this rung's. cuDNN: in the class's "
+            "layout, of the same run. Predicted from the machine code and the card's ceilings, not from times."
+        )
+        key, samples = f"{rung.name}-times", [point.samples("kernel") for point in usual]
+        items.append(
+            Table(key, "Default constants", caption, TIMES, rows, samples=samples, filters=("workload", "N"), csv=False)
+        )
+    if others:
+        rows = [
+            (
+                point.workload,
+                point.layer,
+                point.N,
+                point.label,
+                time.median if (time := point.time("kernel")) else None,
+                span_text(time),
+                point.median("total"),
+                point.error,
+                point.run.name,
+            )
+            for point in others
+        ]
+        columns = ("workload", "layer", "N", "rung", "ms", "95 %", "with copies, ms", "max error", "run")
+        samples = [point.samples("kernel") for point in others]
+        title = "Other constants and transfers"
+        items.append(
+            Table(f"{rung.name}-others", title, "", columns, rows, samples=samples, filters=("layer", "N"), csv=False)
+        )
+    return items
+
+
+def time_row(
+    measurements: Measurements, sources: dict[str, Source], reasons: Reasons, rung: Rung, point: Measured
+) -> tuple[Cell, ...]:
+    """A point's cells, in the order of TIMES."""
+    axes = point.workload, point.layer, point.N
+    time, total, series = point.time("kernel"), point.median("total"), point.series
+    parent = Series(rung.parent or "", series.transfer)
+    gain = gain_of(measurements, *axes, parent, series)[0] if rung.parent else None
+    contract = next((each for each in CONTRACTS if each.kept_by(rung)), None)
+    source = sources.get(point.run.name.partition("/")[0])
+    peer = (
+        hot(source.named(contract.peer, point.layer, point.N))
+        if source and contract and point.workload == WORKLOAD
+        else None
+    )
+    prediction = reasons.predicted(point)
+    predicted = float(prediction["ms"]) if prediction else None
+    ms = time.median if time else None
+    theirs = kernel_ms(*axes, series) if point.workload == WORKLOAD else None
+    return (
+        *axes,
+        ms,
+        span_text(time),
+        total,
+        gain,
+        point.tflops,
+        reasons.share_of_roof(point),
+        peer,
+        over(peer, ms),
+        predicted,
+        over(predicted, ms),
+        theirs,
+        point.error,
+        point.run.name,
+    )
+
+
+def counters(reasons: Reasons, rung: Rung) -> list[Table | Plot]:
+    """What Nsight Compute counted of each of its kernels."""
+    found = reasons.counters(rung.name)
+    if not found:
+        return []
+    rows = [counter_row(each) for each in found]
+    told = busy_text(rung, longest(found), None)
+    caption = f"Counted by Nsight Compute. Of the longest kernel: {told}." if told else "Counted by Nsight Compute."
+    columns = ("workload", "layer", "N", "kernel", *COUNTERS.values())
+    return [Table(f"{rung.name}-counters", "Each kernel", caption, columns, rows, filters=("layer",), csv=False)]
+
+
+def longest(profiles: list[Record]) -> Record:
+    """The profile of the kernel that took longest."""
+    return max(profiles, key=lambda each: each["metrics"].get("duration_ns", 0.0))
+
+
+def launches(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
+    """Grid, block and resources on each layer, at the usual batch."""
+    rows: list[tuple[Cell, ...]] = []
+    for workload in measurements.workloads:
+        N = measurements.main_batch(workload)
+        for layer in layer_numbers(workload):
+            point = measurements.find(workload, layer, N, Series(rung.name, measurements.transfer))
+            for launch in (point.record.get("launches") or ()) if point else ():
+                rows.append((workload, layer, N, *launch_cells(launch)))
+    sizes = ("registers", "shared (bytes)", "local (bytes)", "occupancy (%)")
+    columns = ("workload", "layer", "N", "kernel", "grid", "block", *sizes)
+    caption = "Of the first piece. Occupancy: theoretical. Local bytes: registers spilled, for each thread."
+    return [Table(f"{rung.name}-launches", "Launches", caption, columns, rows, csv=False)] if rows else []
+
+
+def code(rung: Rung, text: str) -> list[Code]:
+    """The file, and its difference to the parent's."""
+    found = [Code(f"{rung.name}-source", f"kernels/{rung.file}", "", text)] if text else []
+    parent = RUNGS.get(rung.parent or "")
+    before = source_of(parent) if parent else ""
+    if text and parent and before and parent.file != rung.file:
+        lines = unified_diff(before.splitlines(), text.splitlines(), parent.file, rung.file, n=2, lineterm="")
+        title = f"What changed since {parent.name}"
+        caption = "Between the two files; headers that both include are not in it."
+        found.append(Code(f"{rung.name}-diff", title, caption, "\n".join(lines), diff=True))
+    return found

@@ -1,0 +1,164 @@
+"""What a report's pages are: an index, and a page for each workload, study and topic."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from alexconv.kernels.studies import STUDY_WORKLOADS
+from alexconv.reports import (
+    alexnet,
+    batches,
+    coverage,
+    diagnostics,
+    ladder,
+    layer_pages,
+    lenet,
+    orderings,
+    overview,
+    peers,
+    rooflines,
+    rung_pages,
+    scaling,
+    speed_error,
+    transfers,
+    winners,
+)
+from alexconv.reports.comparison import Frontier
+from alexconv.reports.elements import Page, Plot, Section, Table
+from alexconv.reports.measurements import Measurements, layer_numbers
+from alexconv.reports.published import ALEXNET_STUDY
+
+INDEX = "index"
+KINDS = {  # the lists of pages, in the order of the index
+    "layer": "Layers",
+    "workload": "Workloads",
+    "study": "Studies",
+    "topic": "Everything else",
+    "rung": "Rungs",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report before it has a file format; its first page is the index."""
+
+    title: str
+    facts: list[tuple[str, str]]
+    bases: list[tuple[str, str]]
+    pages: list[Page]
+    timed: bool
+    headline: str = ""  # the result in a sentence or two; empty where nothing was timed
+
+    @property
+    def sections(self) -> list[Section]:
+        """The sections that are in no other page."""
+        return [section for page in self.pages if not page.derived for section in page.sections]
+
+    def tables(self) -> Iterator[Table]:
+        """All tables in order."""
+        return (item for item in self._items() if isinstance(item, Table))
+
+    def plots(self) -> Iterator[Plot]:
+        """All figures in order."""
+        return (item for item in self._items() if isinstance(item, Plot))
+
+    def _items(self) -> Iterator[Table | Plot]:
+        """Those of all pages, each once."""
+        items = (item for page in self.pages for section in page.sections for item in section.items)
+        return iter({item.key: item for item in items}.values())
+
+
+def compose(measurements: Measurements, found: Frontier | None = None) -> Report:
+    """The pages and sections that the records have something for.
+
+    ``found`` are the comparisons with cuDNN, each within one of the files.
+    """
+    pages = [
+        *(layer_pages.pages(measurements, found) if measurements.timed else ()),
+        *(workload_page(measurements, workload, found) for workload in measurements.workloads),
+        *study_pages(measurements),
+        *topic_pages(measurements),
+        *rung_pages.pages(measurements, found),
+    ]
+    kept = [coverage_page(measurements, pages), *(page for page in pages if page.sections)]
+    title = f"Convolution on {overview.device_line(measurements.device).partition(',')[0]}"
+    bases = overview.bases(measurements) if measurements.timed else []
+    return Report(
+        title,
+        overview.facts(measurements),
+        bases,
+        [index_page(measurements, found, title), *kept],
+        measurements.timed,
+        peers.headline(measurements, found),
+    )
+
+
+def index_page(measurements: Measurements, found: Frontier | None, title: str) -> Page:
+    """Which kernel is best on which layer and why, and the ladder; the site's lists of pages follow."""
+    sections = []
+    for workload in measurements.workloads[:1] if measurements.timed else ():
+        name = f"{workload}: the fastest rung of each layer and class"
+        best = winners.table("best", name, measurements, found, workload, [*layer_numbers(workload)])
+        drawn = [
+            item for item in ladder.section(measurements, workload, found).items if item.key == f"{workload}-ladder"
+        ]
+        sections = [Section("best", "Which kernel is best, and why", "", [best, *drawn])]
+    return Page(INDEX, "", title, "", sections, derived=True)
+
+
+def with_items(*sections: Section) -> list[Section]:
+    """The sections that have something to show."""
+    return [section for section in sections if section.items or section.code]
+
+
+def workload_page(measurements: Measurements, workload: str, found: Frontier | None) -> Page:
+    """A workload's times: the ladder, peers, rooflines, errors, transfers, batches."""
+    sections = []
+    if measurements.timed:
+        sections = [
+            ladder.section(measurements, workload, found),
+            peers.section(measurements, workload, found),
+            overview.section(measurements, workload),
+            *([lenet.defaults(measurements, workload)] if workload in STUDY_WORKLOADS.values() else []),
+            rooflines.section(measurements, workload),
+            speed_error.section(measurements, workload),
+            transfers.section(measurements, workload),
+            batches.section(measurements, workload, found),
+            orderings.section(measurements, workload),
+        ]
+    return Page(workload, "workload", workload, "All layers of the workload.", with_items(*sections), name=workload)
+
+
+def study_pages(measurements: Measurements) -> Iterator[Page]:
+    """What the studies published, beside ours."""
+    first = with_items(alexnet.section(measurements))
+    yield Page(ALEXNET_STUDY, "study", f"The AlexNet study, {ALEXNET_STUDY}", "", first, name=ALEXNET_STUDY)
+    for study, workload in STUDY_WORKLOADS.items():
+        sections = with_items(lenet.section(measurements, study))
+        text = f"Its layers are those of {workload}."
+        yield Page(study, "study", f"The LeNet-style study {study}", text, sections, name=study)
+
+
+def coverage_page(measurements: Measurements, pages: Sequence[Page]) -> Page:
+    """What of the studies is on which of the pages."""
+    titles = {item.key: item.title for page in pages for section in page.sections for item in section.items}
+    lenets = any(name in measurements.workloads for name in STUDY_WORKLOADS.values()) and measurements.timed
+    variants = Section(
+        "variants",
+        "Variants of the LeNet-style studies",
+        "How many of the studies' variants stand beside a rung with the same constants.",
+        [lenet.coverage(measurements)] if lenets else [],
+    )
+    sections = [coverage.section(titles), *with_items(variants)]
+    return Page("coverage", "topic", "Coverage of the studies", "", sections)
+
+
+def topic_pages(measurements: Measurements) -> Iterator[Page]:
+    """Constants, streams, counters, correctness, launches, method."""
+    parts = diagnostics.sections(measurements)
+    runs = Section("runs", "Runs", "Where the figures come from.", [overview.runs_table(measurements)])
+    yield Page("constants", "topic", "Constants and streams", "", with_items(parts["constants"], parts["streams"]))
+    yield Page("counters", "topic", "Counters", "", with_items(parts["profiles"]))
+    yield Page("correctness", "topic", "Correctness", "", [parts["correctness"], diagnostics.problems(measurements)])
+    yield Page("launches", "topic", "Launches and memory", "", with_items(parts["launches"]))
+    several = with_items(scaling.section(measurements))
+    yield Page("method", "topic", "Method and runs", "", [*(with_items(runs) if measurements.timed else []), *several])

@@ -1,0 +1,160 @@
+"""Why a rung takes the time that it does: its share of the roof, and what Nsight Compute counted, in a sentence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import Rung
+from alexconv.records.store import Record
+from alexconv.reports.elements import Cell
+from alexconv.reports.measurements import Measured, Measurements, name_of
+from alexconv.reports.roofline import MS, Roof, roof_of, roofs
+
+BUSY = {  # counters in per cent of what the hardware can, in words
+    "tensor_pipe": "tensor cores",
+    "fma_pipe": "FMA units",
+    "l1_throughput": "L1 and shared memory",
+    "l2_throughput": "L2 cache",
+    "dram_throughput": "device memory",
+}
+UNITS = ("tensor_pipe", "fma_pipe")  # of them, those that multiply
+COUNTERS = {  # by the profiler's names
+    "duration_ns": "µs",
+    "tensor_pipe": "tensor cores, %",
+    "fma_pipe": "FMA units, %",
+    "issue_slots": "issue slots, %",
+    "l1_throughput": "L1 and shared memory, %",
+    "l2_throughput": "L2, %",
+    "dram_throughput": "device memory, %",
+    "dram_read_bytes": "read, MB",
+    "dram_write_bytes": "written, MB",
+    "achieved_occupancy": "occupancy, %",
+    "registers": "registers",
+    "active_lanes": "lanes of 32",
+    "global_load_sectors_per_request": "sectors a load",
+    "shared_load_wavefronts_per_request": "wavefronts a shared load",
+}
+SCALES = {"duration_ns": 1e-3, "dram_read_bytes": 1e-6, "dram_write_bytes": 1e-6}
+STALL = "stall_"
+WAITS = {  # what warps wait for, by the profiler's names; fixed latencies and their turn are no reason
+    "long_scoreboard": "loads from memory",
+    "short_scoreboard": "shared memory",
+    "barrier": "barriers",
+    "math_pipe_throttle": "the arithmetic units",
+    "gmma": "the tensor cores",
+    "lg_throttle": "the queue of memory accesses",
+    "mio_throttle": "the queue of shared memory",
+    "tex_throttle": "the queue of the texture cache",
+    "no_instruction": "instructions",
+    "imc_miss": "constants",
+    "membar": "memory fences",
+    "drain": "stores",
+}
+LEAST_STALL = 1.0  # cycles that a warp waits for an instruction: less is hardly a reason
+PREDICTION = "prediction"
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """What the records know of a device beside times: roofs, counters and predictions."""
+
+    measurements: Measurements
+
+    @cached_property
+    def roofs(self) -> list[Roof]:
+        """The roofs of its units."""
+        return roofs(self.measurements.ceilings, self.measurements.device)
+
+    @cached_property
+    def _counted(self) -> dict[tuple[str, int, str], list[Record]]:
+        found: dict[tuple[str, int, str], list[Record]] = {}
+        for profile in self.measurements.of_type("profile"):
+            point = profile["point"]
+            if profile["source"] == "ncu":
+                found.setdefault((point["workload"], point["layer"], point["rung"]), []).append(profile)
+        return found
+
+    @cached_property
+    def _predicted(self) -> dict[tuple[str, int, int, str], list[Record]]:
+        found: dict[tuple[str, int, int, str], list[Record]] = {}
+        for each in self.measurements.of_type(PREDICTION):
+            point = each["point"]
+            if each["status"] == "ok" and each["gpu"] in name_of(self.measurements.device).lower():
+                axes = point["workload"], point["layer"], point["N"], point["rung"]
+                found.setdefault(axes, []).append(each)
+        return found
+
+    def counters(self, rung: str, workload: str | None = None) -> list[Record]:
+        """The profiles of a rung's kernels, of all layers."""
+        return [
+            each
+            for (name, _, of), found in self._counted.items()
+            for each in found
+            if of == rung and workload in (None, name)
+        ]
+
+    def kernel(self, workload: str, layer: int, rung: str) -> Record | None:
+        """The profile of the longest of a rung's kernels on a layer."""
+        found = self._counted.get((workload, layer, rung), [])
+        return max(found, key=lambda each: each["metrics"].get("duration_ns", 0.0), default=None)
+
+    def predicted(self, point: Measured) -> Record | None:
+        """The prediction of a point with its constants."""
+        known = self._predicted.get((point.workload, point.layer, point.N, point.series.rung), [])
+        constants = point.record["point"]["constants"]
+        return next((each for each in known if each["point"]["constants"] == constants), None)
+
+    def share_of_roof(self, point: Measured) -> float | None:
+        """Per cent of the lower roof: of the rung's unit, or of the bytes at compulsory intensity."""
+        ms, roof = point.median("kernel"), roof_of(point.rung, self.roofs)
+        rate = (self.measurements.ceilings or {}).get("copy_bytes_per_s")
+        if not ms or not roof or not rate:
+            return None
+        flops = 2 * point.conv.macs(point.N)
+        return float(100 * flops / ms * MS / min(roof.rate, rate * flops / point.compulsory_bytes))
+
+    def sentence(self, point: Measured) -> str:
+        """What the rung does, how busy its longest kernel keeps the hardware, beside its parent's, and its roof."""
+        rung = point.rung
+        if rung is None:
+            return ""
+        parts = [rung.idea]
+        own = self.kernel(point.workload, point.layer, rung.name)
+        if own:
+            before = self.kernel(point.workload, point.layer, rung.parent) if rung.parent else None
+            parts.append(busy_text(rung, own, before))
+        roof = roof_of(rung, self.roofs)
+        share = self.share_of_roof(point)
+        parts += [f"{share:.0f} % of the roofline ({roof.unit}, {roof.name})"] if share and roof else []
+        return "; ".join(part for part in parts if part)
+
+
+def busy_text(rung: Rung, own: Record, before: Record | None) -> str:
+    """How busy a kernel keeps units and memories, and the unit's share in its parent's longest kernel."""
+    metrics: Mapping[str, float] = own["metrics"]
+    unit = UNITS[0] if rung.tensor_factors else UNITS[1]
+    names = [unit, *sorted((name for name in BUSY if name not in UNITS), key=lambda name: -metrics.get(name, 0.0))]
+    told = [f"{BUSY[name]} {metrics[name]:.0f} %" for name in names[:3] if name in metrics]
+    if not told:
+        return ""
+    theirs = (before or {}).get("metrics", {}).get(unit)
+    parent = RUNGS.get(rung.parent or "")
+    same = parent is not None and bool(parent.tensor_factors) == bool(rung.tensor_factors)
+    beside = f" ({rung.parent}: {theirs:.0f} %)" if theirs is not None and same else ""
+    stall = longest_stall(metrics)
+    waits = f"; warps wait most for {stall}" if stall else ""
+    return f"{own['entry']} keeps busy {', '.join([told[0] + beside, *told[1:]])}{waits}"
+
+
+def longest_stall(metrics: Mapping[str, float]) -> str:
+    """What warps wait for most; empty where they hardly wait."""
+    name = max(WAITS, key=lambda each: metrics.get(STALL + each, 0.0))
+    return WAITS[name] if metrics.get(STALL + name, 0.0) >= LEAST_STALL else ""
+
+
+def counter_row(profile: Record) -> tuple[Cell, ...]:
+    """A kernel's counters in the units of the columns."""
+    point, metrics = profile["point"], profile["metrics"]
+    values = [float(metrics[name]) * SCALES.get(name, 1.0) if name in metrics else None for name in COUNTERS]
+    return point["workload"], point["layer"], point["N"], profile["entry"], *values

@@ -1,0 +1,124 @@
+"""The fastest rung of each layer, class and batch, beside cuDNN, and why."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from alexconv.records.statistics import Summary
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.comparison import (
+    CONTRACTS,
+    FP32,
+    MANY,
+    MOST,
+    ONE,
+    Contract,
+    Frontier,
+    Source,
+    hot,
+    interval,
+    peer_title,
+    quickest,
+    times_over,
+)
+from alexconv.reports.elements import Cell, Table, shown
+from alexconv.reports.measurements import Measured, Measurements, kernels_alone
+from alexconv.reports.why import Reasons
+
+COLUMNS = ("layer", "class", "N", "fastest rung", "ms", "cuDNN, ms", "speed, cuDNN = 1", "95 %", "why")
+FILTERS = ("layer", "class", "N")
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The fastest point of a class, and cuDNN's under the same contract in the same record file."""
+
+    contract: Contract
+    point: Measured
+    peer: Measured | None
+
+
+def winners(
+    measurements: Measurements, found: Frontier | None, workload: str, layers: Sequence[int], N: int
+) -> Iterator[Winner]:
+    """Of each layer and class; a class without a rung that is faster than the fp32 class's is left out."""
+    source = source_of(found, N) if workload == WORKLOAD else None
+    for layer in layers:
+        strict: Measured | None = None
+        for contract in CONTRACTS:
+            point = best_of(measurements, source, contract, workload, layer, N)
+            if contract is FP32:
+                strict = point
+            if point and (contract is FP32 or strict is None or point.name != strict.name):
+                yield Winner(contract, point, source.named(contract.peer, layer, N) if source else None)
+
+
+def source_of(found: Frontier | None, N: int) -> Source | None:
+    """The file that compares ours with cuDNN at a batch size."""
+    return {MANY: found.many, ONE: found.one, MOST: found.scaling}.get(N) if found else None
+
+
+def best_of(
+    measurements: Measurements, source: Source | None, contract: Contract, workload: str, layer: int, N: int
+) -> Measured | None:
+    """The fastest point of a class: of the file with cuDNN's times, or else of all."""
+    if source:
+        return source.best(contract, layer, N)
+    points = (point for point in measurements.of_points(workload, layer, N) if kernels_alone(point.series.transfer))
+    return quickest(point for point in points if point.rung and contract.kept_by(point.rung) and hot(point))
+
+
+def batches_of(measurements: Measurements, found: Frontier | None, workload: str) -> list[int]:
+    """The batch sizes worth a row: those that cuDNN was timed at, or else the usual one."""
+    compared = [N for N in (MANY, ONE, MOST) if workload == WORKLOAD and source_of(found, N)]
+    return compared or [measurements.main_batch(workload)]
+
+
+def table(
+    key: str, title: str, measurements: Measurements, found: Frontier | None, workload: str, layers: Sequence[int]
+) -> Table:
+    """The winners of some layers, at each batch size that was compared."""
+    reasons = Reasons(measurements)
+    every = [
+        winner
+        for N in batches_of(measurements, found, workload)
+        for winner in winners(measurements, found, workload, layers, N)
+    ]
+    files = dict.fromkeys(point_file(found, winner) for winner in every)
+    peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
+    beside = f" Beside them {', '.join(peers)}, of the same run and class." if peers else ""
+    caption = (
+        f"Medians of kernel time in ms per batch.{beside} Why: what the rung does; how busy its longest kernel keeps "
+        "the hardware, in brackets its parent's, as Nsight Compute counted on another card; its share of the roofline."
+        f" Runs: {', '.join(files)}."
+    )
+    rows = [row(winner, reasons) for winner in every]
+    samples = [winner.point.samples("kernel") for winner in every]
+    chosen = {"N": str(every[0].point.N)} if every else {}
+    return Table(key, title, caption, COLUMNS, rows, samples=samples, filters=FILTERS, chosen=chosen, stacked=True)
+
+
+def point_file(found: Frontier | None, winner: Winner) -> str:
+    """The record file of a winner, or its run."""
+    source = source_of(found, winner.point.N)
+    return source.file if source and winner.peer else winner.point.run.text
+
+
+def row(winner: Winner, reasons: Reasons) -> tuple[Cell, ...]:
+    """The cells, in the order of COLUMNS."""
+    point, peer = winner.point, winner.peer
+    ratio = times_over([point], [peer]) if peer else None
+    speed = ratio.inverse() if ratio else None
+    times = hot(point), hot(peer), speed.value if speed else None, interval(speed)
+    return (
+        f"{point.workload} layer {point.layer}",
+        winner.contract.name,
+        point.N,
+        point.label,
+        *times,
+        reasons.sentence(point),
+    )
+
+
+def span_text(time: Summary | None) -> str | None:
+    """A median's interval as tables show it."""
+    return f"{shown(time.low)} to {shown(time.high)}" if time else None
