@@ -1,6 +1,6 @@
 # make study          run AlexNet's five layers into study/: N=128 with an NVIDIA GPU, N=1 on the CPU without;
 #                     again, it goes on where it stopped
-# make report         tables and figures of the record files in results/: README.md, docs/frontier.md,
+# make report         tables, figures and a site of the record files in results/: README.md, docs/frontier.md,
 #                     docs/precision.md, docs/commands.md and docs/report/
 # make test           linters, types and tests
 # make lint           linters and types alone

@@ -1,15 +1,39 @@
 #!/usr/bin/env bash
 # Makes the record files of one GPU: results/measure.sh NAME [FOLDER], as in results/measure.sh h200.
-# Each stage of points resumes where it stopped.  The frontier needs torch, tune optuna, accuracy scikit-learn, profile
-# ncu, and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: that of make, or else python3.
-# STAGES (formerly PARTS) names some of the stages.  Exit status 1 if anything failed, after all the rest.
+#
+# STAGES (formerly PARTS) names some of the stages, or parts of them:
+#
+#   part-1   7 files, about 340 s   the AlexNet study, the main job, ceilings
+#   part-2   8 files, about 135 s   the LeNet-style studies
+#   part-3   8 files, about 350 s   the frontier beside cuDNN
+#   part-4   7 files, about 230 s   counters
+#   part-5   5 files, about 150 s   networks, library, a course's kernel, accuracy, microbenchmarks
+#
+# These are the default: about 20 minutes on an H200 with 16 cores, by what earlier records took.  Each can be given
+# again: points resume where they stopped, and a file that is made as a whole is kept once it is finished (remove it to
+# make it anew).  Not of them: again (on another card), cluster (two GPUs), strictness (FORMER, an older checkout),
+# audit, tune_10000, sanitizers, frontier_sanitizers.
+#
+# The frontier, networks and library need torch, plans cudnn-frontend, tune optuna, accuracy scikit-learn, counters ncu,
+# and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: that of make, or else python3.  Exit
+# status 1 if anything failed, after all the rest.
 set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
-venv=$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/python
-python=${PYTHON:-$([[ -x $venv ]] && echo "$venv" || echo python3)}
-all="ceilings study transfers scaling lenet tune accuracy frontier sustained second_opinion again data hard profile sanitizers frontier_sanitizers"
+here=$(dirname "${BASH_SOURCE[0]}")/..
+python=${PYTHON:-$([[ -x $here/.venv/bin/python ]] && echo "$here/.venv/bin/python" || echo python3)}
+declare -A parts=(
+    [part-1]="ceilings study transfers scaling main_job"
+    [part-2]="lenet tune"
+    [part-3]="frontier sustained plans data hard"
+    [part-4]="counters"
+    [part-5]="networks library course accuracy microbenchmarks"
+)
+default="part-1 part-2 part-3 part-4 part-5"
+others="again cluster strictness audit tune_10000 sanitizers frontier_sanitizers"
 status=0
-stages=${STAGES:-${PARTS:-$all}}
+stages=""
+for what in ${STAGES:-${PARTS:-$default}}; do stages+=" ${parts[$what]:-$what}"; done
+all=$(for what in $default; do echo -n "${parts[$what]} "; done)$others
 for what in $stages; do
     [[ " $all " == *" $what "* ]] || { echo "there is no stage $what: $all" >&2; exit 2; }
 done
@@ -22,44 +46,63 @@ failed() {  # failed WHAT: says so, and continues
 stage() {  # stage FILE ARGUMENTS...: one record file
     local file=$1
     shift
-    "$python" -m alexconv.run "$@" --resume --out "$folder/$name-$file.jsonl" || failed "$file: some points failed"
+    mkdir -p "$(dirname "$folder/$file")"
+    "$python" -m alexconv.run "$@" --resume --out "$folder/$file.jsonl" || failed "$file: some points failed"
 }
 
-study() {
-    stage alexnet --layers 1-5 --N 1,32,128 --rungs single,multi
-    stage alexnet-um --layers 1-5 --N 1,32,128 --rungs um
-    stage alexnet --layers 1 --N 1,32,128 --set COALESCED=0,1 \
-        --rungs rla2m,rswbdla2m,rswmtla2m,swso,mk-sw-mt
+whole() {  # whole FILE WHAT COMMAND...: a file that is made as a whole, by a command whose last argument is its name
+    local file=$folder/$1.jsonl what=$2 part=$folder/.$(basename "$1").part
+    shift 2
+    [[ -s $file ]] && return
+    mkdir -p "$(dirname "$file")"
+    rm -f "$part"
+    if "$python" "$@" "$part"; then
+        if [[ -s $part ]]; then mv "$part" "$file"; fi
+    else
+        failed "$what"
+    fi
 }
 
 ceilings() {
-    "$python" -m alexconv.ceilings --out "$folder/$name-ceilings.jsonl" || failed "the ceilings were not measured"
+    whole "$name-ceilings" "the ceilings were not measured" -m alexconv.ceilings --out
+}
+
+study() {
+    stage "$name-alexnet" --layers 1-5 --N 1,32,128 --rungs single,multi
+    stage "$name-alexnet-um" --layers 1-5 --N 1,32,128 --rungs um
+    stage "$name-alexnet" --layers 1 --N 1,32,128 --set COALESCED=0,1 \
+        --rungs rla2m,rswbdla2m,rswmtla2m,swso,mk-sw-mt
 }
 
 transfers() {
-    stage alexnet-transfers --layers 1-5 --N 128 --transfer all --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
+    stage "$name-alexnet-transfers" --layers 1,3,5 --N 128 --transfer all --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
 }
 
-scaling() {
-    stage alexnet-scaling --layers 1-5 --N 1,32,128,256:2048:x2 --seconds 0.15 \
-        --rungs rswmtla2m,mk-sw-mt-si-c-vec,exp-mk-sw-mt-si-c-vec
-    stage alexnet-budget --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --memory-budget 64MiB
+scaling() {  # tables 10 and 11 of the AlexNet study
+    stage "$name-alexnet-scaling" --layers 1-5 --N 1,32,128,256:2048:x2 --seconds 0.03 \
+        --rungs rswmtla2m,exp-mk-sw-mt-si-c-vec
+    stage "$name-alexnet-budget" --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --memory-budget 64MiB
+}
+
+main_job() {  # every rung on every layer, N=128, as `make study` runs it
+    stage "study/$name" --layers 1-5 --N 128
 }
 
 lenet() {
     local year
     for year in 2018 2019 2023 2024; do
-        stage "lenet-$year" --study "ece408-$year" --seconds 0.1
+        stage "$name-lenet-$year" --study "ece408-$year" --seconds 0.05
     done
-    stage lenet-ablation --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4
-    stage lenet-rungs --workload lenet-86-k7 --N 1000 --rungs tiles,shared,gemm --seconds 0.1
-    stage lenet-rest --workload lenet-86-k7 --N 100,1000,5000,10000 \
-        --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.1
-    stage lenet-on-alexnet --layers 1-5 --N 128 --rungs tiles,shared,gemm --seconds 0.1
+    stage "$name-lenet-ablation" --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4
+    stage "$name-lenet-rungs" --workload lenet-86-k7 --N 1000 --rungs tiles,shared,gemm --seconds 0.05
+    stage "$name-lenet-rest" --workload lenet-86-k7 --N 100,1000,5000,10000 \
+        --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.05
 }
 
+leaders=wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
+
 frontier() {  # rungs and peers interleaved, in one process for each file
-    stage frontier --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
+    stage "$name-frontier" --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
         --peers torch --no-baseline
     # For a single image: constants that a search found for each layer.
     local fp32="1=mma-split:TILE_PIXELS=96:TILE_FILTERS=32:CHANNELS=3:STAGES=3:SPLITS=1:WARPS=8:WARPS_DOWN=2,\
@@ -77,41 +120,43 @@ frontier() {  # rungs and peers interleaved, in one process for each file
 3=mma-half:TILE_PIXELS=40:TILE_FILTERS=32:CHANNELS=128:STAGES=4:SPLITS=2:WARPS=8:WARPS_DOWN=1,\
 4=mma-half:TILE_PIXELS=40:TILE_FILTERS=48:CHANNELS=64:STAGES=3:SPLITS=3:WARPS=8:WARPS_DOWN=1,\
 5=mma-half:TILE_PIXELS=48:TILE_FILTERS=32:CHANNELS=48:STAGES=4:SPLITS=4:WARPS=8:WARPS_DOWN=1"
-    stage frontier-together --layers 1-5 --N 1 --rungs mma --together --peers torch --no-baseline
+    stage "$name-frontier-together" --layers 1-5 --N 1 --rungs mma --together --peers torch --no-baseline
     for mix in "$fp32" "$tf32" "$fp16"; do
-        stage frontier-together --layers 1-5 --N 1 --mix "$mix" --no-baseline
+        stage "$name-frontier-together" --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
-    stage frontier-scaling --layers 1-5 --N 128,2048 --transfer pinned --peers torch --no-baseline \
-        --rungs wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
-    stage frontier-pipeline --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
+    stage "$name-frontier-scaling" --layers 1-5 --N 128,2048 --transfer pinned --peers torch --no-baseline --seconds 0.03 \
+        --rungs "$leaders"
+    stage "$name-frontier-pipeline" --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
 }
 
 sustained() {  # the leading rungs and cuDNN once more without rests between runs, after 0.3 s under load
-    stage frontier-sustained --layers 1-5 --N 128 --peers torch --no-baseline --sustained 0.3 --seconds 0.1 \
-        --rungs wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
+    stage "$name-frontier-sustained" --layers 1-5 --N 128 --peers torch --no-baseline --sustained 0.3 --seconds 0.03 \
+        --rungs "$leaders"
 }
 
-second_opinion() {  # every plan of cuDNN's, by its own frontend
+plans() {  # cuDNN's plans one by one, by its own frontend, with and without transforms
     local peers
     for peers in torch cudnn; do
-        stage frontier-plans --layers 1-5 --N 128 --rungs wgmma --peers "$peers" --no-baseline --seconds 0.1
+        stage "$name-frontier-plans" --layers 2,3,4 --N 128 --rungs wgmma --precision fp32 --peers "$peers" \
+            --no-baseline --seconds 0.03
     done
 }
 
 again() {  # the rungs of the frontier beside cuDNN once more, on another card
-    stage frontier-again --layers 1-5 --N 128 --rungs wgmma --peers torch --no-baseline --seconds 0.1
+    stage "$name-frontier-again" --layers 1-5 --N 128 --rungs wgmma --peers torch --no-baseline --seconds 0.1
 }
 
 data() {  # the same points on other data: power, and so time, depend on it
-    stage data --layers 1-5 --N 128 --data uniform,relu,zeros --peers torch --no-baseline --seconds 0.06 \
-        --rungs wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-half
+    stage "$name-data" --layers 2,3 --N 128 --data uniform,relu,zeros --peers torch --no-baseline --seconds 0.06 \
+        --rungs wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-half
 }
 
 hard() {  # errors on hard data, of conv2d and cuDNN, and the worst that a search finds for each rung
     local part
     for part in search conv2d; do
-        "$python" scripts/hard_data.py "$part" --seconds 1.5 --out "$folder/$name-hard.jsonl" || failed "hard $part: a bound is broken"
+        "$python" "$here/scripts/hard_data.py" "$part" --seconds 0.7 --out "$folder/$name-hard.jsonl" ||
+            failed "hard $part: a bound is broken"
     done
 }
 
@@ -122,23 +167,86 @@ sweep() {  # sweep FILE N: the 2019 study's tile sizes
 
 tune() {
     sweep tune 1000
+}
+
+tune_10000() {
     sweep tune-10000 10000
 }
 
 accuracy() {
-    "$python" -m alexconv.accuracy --rungs all --out "$folder/$name-accuracy.jsonl" || failed "accuracy: not as promised"
+    whole "$name-accuracy" "accuracy: not as promised" -m alexconv.accuracy --rungs all --out
 }
 
-counters() {  # counters FILE ARGUMENTS...: what Nsight Compute counts
+count() {  # count FILE ARGUMENTS...: what Nsight Compute counts
     local file=$1
     shift
-    "$python" -m alexconv.profile "$@" --N 128 --out "$folder/$name-$file.jsonl" || failed "$file: not finished"
+    whole "$file" "$file: not finished" -m alexconv.profile "$@" --out
 }
 
-profile() {
-    counters profile --rungs all --layers 2
-    counters profile-alexnet --rungs single,multi --layers 1,3
-    counters profile-frontier --rungs igemm-stream-k,mma-tf32,wgmma --layers 1-5
+counters() {
+    count "$name-profile" --rungs tiles,shared,gemm,igemm,mma,wgmma --layers 2 --N 128
+    count "$name-profile-alexnet" --rungs single,multi --layers 1,3 --N 128
+    count "$name-profile-frontier" --rungs igemm-stream-k,mma-tf32,wgmma --layers 1,4,5 --N 128
+    count "$name-profile-lenet" --workload lenet-72-k7 --N 1000 \
+        --rungs tiled,unroll-matmul,unroll-matmul-constant,fused-unroll-matmul,shared-output-tile
+    count "$name-profile-lenet-2019" --workload lenet-70-k5 --N 1000 \
+        --rungs tiled,shared-core-tile-constant,unroll-matmul,unroll-register-matmul,fused-unroll-matmul
+    count "$name-profile-lenet-2024" --workload lenet-86-k7 --N 1000 \
+        --rungs tiled,tiled-constant,tiled-half,tiled-scatter-atomic,shared-input-tile,unroll-matmul,fused-unroll-matmul
+    count "book/$name-profile" --layers 3 --N 128 --rungs "direct,direct-register,shared-output-tile,unroll-matmul,\
+unroll-register-matmul,fused-unroll-matmul,igemm,igemm-async,igemm-stream-k,mma-tf32,mma-split,wgmma-half,wgmma-scaled,\
+wgmma-split,wgmma-winograd"
+}
+
+networks() {  # layers with padding and strides
+    stage "networks/$name" --workload resnet50 --layers 3,7,12,15,17,23 --N 1,32,128 --peers torch --no-baseline \
+        --seconds 0.03 --rungs "mma-split,mma-scaled,mma-half,wgmma-split,wgmma-split-resident,wgmma-winograd,\
+wgmma-scaled,wgmma-window-scaled,wgmma-half,wgmma-half-blocked"
+}
+
+library() {  # Conv2d and conv2d beside torch's cuDNN
+    whole "library/$name" "library: not finished" "$here/scripts/library_bench.py" --seconds 40 --out
+}
+
+course() {  # a course's kernel as it is, beside rungs
+    stage "course/$name-wrapped" --kernel "$here/tests/sources/course.cu" --signature ece408 --workload lenet-86-k7 \
+        --N 10000 --rungs course,direct-register,tiled,shared-output-tile,unroll-matmul,fused-unroll-matmul,igemm \
+        --no-baseline --seconds 0.03
+}
+
+microbenchmarks() {
+    whole "microbenchmarks/$name" "microbenchmarks: not finished" "$here/scripts/microbenchmarks.py" --out
+}
+
+audit() {  # what the audit of timed launches costs
+    whole "trust/$name-audit" "audit: not finished" "$here/scripts/audit_cost.py"
+}
+
+cluster() {  # two GPUs: batches in shards, and part of a study over one worker and over two
+    local file="cluster/$name-x2" many=wgmma-split,wgmma-winograd,wgmma-half
+    stage "$file" --cluster local:2 --layers 3 --N 2048,4096 --rungs "$many" --transfer pinned --shards 1,2 \
+        --seconds 0.1 --no-baseline
+    stage "$file" --cluster local:2 --layers 3 --N 8192 --rungs "$many,mk-sw-mt-si-c-vec" --shards 1,2 \
+        --seconds 0.1 --no-baseline
+    stage "$file-study" --cluster local:1 --study ece408-2023 --N 100,1000,5000 --seconds 0.1 --no-baseline
+    stage "$file-study" --cluster local:2 --study ece408-2023 --N 100,1000,5000 --seconds 0.1 --no-baseline
+}
+
+strictness() {  # the same points from this checkout and from FORMER, an older one
+    local which
+    [[ -d ${FORMER:-} ]] || { failed "strictness: FORMER names no checkout of an older commit"; return; }
+    for which in before after; do
+        (
+            mkdir -p "$folder/strictness"
+            out=$(realpath "$folder")/strictness
+            [[ $which == before ]] && cd "$FORMER"
+            "$python" -m alexconv.run --layers 1-5 --N 1 --no-baseline --seconds 0.08 --resume \
+                --rungs mma-split,mma-scaled,wgmma-split-resident --out "$out/$name-$which.jsonl" &&
+                "$python" -m alexconv.run --layers 1-5 --N 128 --no-baseline --seconds 0.08 --resume --out \
+                    "$out/$name-$which.jsonl" \
+                    --rungs wgmma-scaled,wgmma-split,wgmma-split-resident,wgmma-window-scaled,wgmma-winograd
+        ) || failed "strictness $which: some points failed"
+    done
 }
 
 sanitize() {  # sanitize TOOL ARGUMENTS...: every rung once under one of compute-sanitizer's tools

@@ -33,3 +33,48 @@ def test_a_failure_shows_in_the_status_after_the_rest(tmp_path, python, status, 
     done = measure("gpu", str(tmp_path), stages="ceilings study", python=python, variable=variable)
     assert done.returncode == status
     assert done.stderr.count("failed") == (3 if status else 0)
+
+
+def recorder(folder):
+    """A stand-in for Python that notes its arguments and makes the file that they name last."""
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\nfor last; do :; done\necho 1 > "$last"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def calls(folder):
+    return (folder / "calls").read_text().splitlines()
+
+
+def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
+    made = []
+    for part in range(1, 6):
+        folder = tmp_path / f"part-{part}"
+        folder.mkdir()
+        done = measure("gpu", str(folder / "out"), stages=f"part-{part}", python=recorder(folder))
+        assert done.returncode == 0, done.stderr
+        files = {path.name for path in (folder / "out").rglob("*.jsonl")}
+        assert 0 < len(files) <= 8, part
+        made += calls(folder)
+    assert len(made) == len(set(made))
+    everything = tmp_path / "all"
+    everything.mkdir()
+    assert measure("gpu", str(everything / "out"), stages="", python=recorder(everything)).returncode == 0
+    assert len(calls(everything)) == len(made)
+
+
+def test_a_file_that_is_made_as_a_whole_is_kept_once_it_is_finished(tmp_path):
+    python = recorder(tmp_path)
+    for _ in range(2):
+        assert measure("gpu", str(tmp_path / "out"), stages="ceilings", python=python).returncode == 0
+    assert len(calls(tmp_path)) == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["gpu-ceilings.jsonl"]
+
+
+def test_points_are_asked_for_again_and_resume(tmp_path):
+    python = recorder(tmp_path)
+    for _ in range(2):
+        assert measure("gpu", str(tmp_path / "out"), stages="main_job", python=python).returncode == 0
+    assert len(calls(tmp_path)) == 2
+    assert all("--resume" in call for call in calls(tmp_path))

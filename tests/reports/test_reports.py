@@ -191,7 +191,7 @@ def test_host_records_make_a_useful_report_without_times(tmp_path: Path) -> None
     text = (tmp_path / "out" / "index.html").read_text()
     assert "nothing in this report is a GPU time" in text
     tables = {path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")}
-    assert tables == {"correctness", "launches", "memory"}
+    assert tables == {"correctness", "launches", "memory", "studies", "table-1", "table-2"}
     assert len(cells(tmp_path / "out", "correctness")) == len(LADDER)
     assert "(ms)" not in text
 
