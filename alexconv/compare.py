@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from alexconv.messages import print_to_stderr
@@ -44,6 +45,9 @@ class Comparison:
     ratio: float
     low: float
     high: float
+    point: Record  # its axes
+    before: Sequence[float]  # samples in ms
+    after: Sequence[float]
 
 
 def judge(before: Sequence[float], after: Sequence[float], margin: float = MARGIN) -> tuple[str, float, float, float]:
@@ -69,10 +73,12 @@ def compare(before: Records, after: Records, figure: str, margin: float = MARGIN
     for name, record in timed(after, figure).items():
         if name in known:
             old = known[name]
-            verdict, ratio, low, high = judge(old["samples"][figure], record["samples"][figure], margin)
+            samples = old["samples"][figure], record["samples"][figure]
+            verdict, ratio, low, high = judge(*samples, margin)
             if old.get("throttled") or record.get("throttled"):
                 verdict = UNCLEAR
-            found.append(Comparison(Point(**record["point"]).label(), verdict, ratio, low, high))
+            label = Point(**record["point"]).label()
+            found.append(Comparison(label, verdict, ratio, low, high, record["point"], *samples))
     return found
 
 
@@ -114,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--figure", default="kernel", choices=FIGURES, help="the time to compare (kernel)")
     parser.add_argument("--margin", type=positive, default=MARGIN, help=f"least relative change that counts ({MARGIN})")
     parser.add_argument("--fail-on-slower", action="store_true", help="exit status 1 if any point is SLOWER")
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="write both files side by side as a site, too")
     add_own(parser)
     options = parser.parse_args(arguments)
     before, after = read([options.before]), read([options.after])
@@ -128,6 +135,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ours, theirs = len(timed(before, options.figure)), len(timed(after, options.figure))
     print(f"{options.figure} time of B over A, {devices(after)} over {devices(before)}: {summary}")
     print(f"{len(found)} common points with times; {ours - len(found)} only in A, {theirs - len(found)} only in B")
+    if options.out:
+        pages = import_module("alexconv.reports.side_by_side")  # by its name: nothing else here needs the reports
+        files = (options.before, before), (options.after, after)
+        print(pages.write(found, options.figure, files, options.out))
     return int(options.fail_on_slower and counts[SLOWER] > 0)
 
 

@@ -304,6 +304,20 @@ def lines(panels: Sequence[tuple[str, Sequence[Line]]], y_label: str, x_label: s
     return figure
 
 
+def history(row: Sequence[Line]) -> Figure:
+    """Curves over numbered runs, relative to the first of each."""
+    figure, grid = canvas(3.2)
+    axes, named = grid[0][0], [line.label for line in row]
+    handles = [drawn for line in row if (drawn := draw_line(axes, line, named)) is not None]
+    axes.set_xticks(row[0].x, [str(x) for x in row[0].x])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.axhline(1, color="black", linewidth=0.8, zorder=1)
+    axes.set_xlabel("run, in the order of measuring")
+    axes.set_ylabel("time over the first run's")
+    legend_below(figure, handles)
+    return figure
+
+
 def draw_line(axes: Any, line: Line, named: Sequence[str]) -> Any:
     """One curve; returns what stands for it in the legend, or None where it has no values."""
     known = [(x, value) for x, value in zip(line.x, line.ours, strict=True) if value is not None]

@@ -9,6 +9,7 @@ from alexconv.reports import (
     batches,
     coverage,
     diagnostics,
+    history,
     ladder,
     layer_pages,
     lenet,
@@ -76,7 +77,7 @@ def compose(measurements: Measurements, found: Frontier | None = None) -> Report
         *(layer_pages.pages(measurements, found) if measurements.timed else ()),
         *(workload_page(measurements, workload, found) for workload in measurements.workloads),
         *study_pages(measurements),
-        *topic_pages(measurements),
+        *topic_pages(measurements, found),
         *rung_pages.pages(measurements, found),
     ]
     kept = [coverage_page(measurements, pages), *(page for page in pages if page.sections)]
@@ -152,7 +153,7 @@ def coverage_page(measurements: Measurements, pages: Sequence[Page]) -> Page:
     return Page("coverage", "topic", "Coverage of the studies", "", sections)
 
 
-def topic_pages(measurements: Measurements) -> Iterator[Page]:
+def topic_pages(measurements: Measurements, found: Frontier | None) -> Iterator[Page]:
     """Constants, streams, counters, correctness, launches, method."""
     parts = diagnostics.sections(measurements)
     runs = Section("runs", "Runs", "Where the figures come from.", [overview.runs_table(measurements)])
@@ -161,4 +162,6 @@ def topic_pages(measurements: Measurements) -> Iterator[Page]:
     yield Page("correctness", "topic", "Correctness", "", [parts["correctness"], diagnostics.problems(measurements)])
     yield Page("launches", "topic", "Launches and memory", "", with_items(parts["launches"]))
     several = with_items(scaling.section(measurements))
+    past = with_items(history.section(measurements, found)) if measurements.timed else []
+    yield Page("history", "topic", "History over commits and cards", "", past)
     yield Page("method", "topic", "Method and runs", "", [*(with_items(runs) if measurements.timed else []), *several])

@@ -130,6 +130,11 @@ searchable([
 "everything else"
 ],
 [
+"History over commits and cards",
+"history.html",
+"everything else"
+],
+[
 "Method and runs",
 "method.html",
 "everything else"
@@ -1218,6 +1223,16 @@ searchable([
 "Memory behaviour, predicted",
 "launches.html#memory",
 "table, Launches and memory"
+],
+[
+"alexnet: the same points in 6 runs, N=128",
+"history.html#history-figure",
+"figure, History over commits and cards"
+],
+[
+"Every run",
+"history.html#history",
+"table, History over commits and cards"
 ],
 [
 "Runs",

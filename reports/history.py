@@ -1,0 +1,87 @@
+"""The same points in every run that has them, in the order in which they were measured."""
+
+from collections import defaultdict
+from functools import partial
+
+from alexconv.records.statistics import Summary
+from alexconv.reports import charts
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.charts import Line
+from alexconv.reports.comparison import CONTRACTS, Frontier, peer_title
+from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.measurements import SHORT, Measured, Measurements, Run, added, kernels_alone, layer_numbers, place
+from alexconv.reports.published import Series
+from alexconv.reports.slices import title_of
+
+MOST_LINES = 6
+DATE = 10  # letters of a record's time
+Times = dict[tuple[Series, int], dict[Run, Summary]]  # of all layers, by series and batch
+
+
+def section(measurements: Measurements, found: Frontier | None) -> Section:
+    """Times of all AlexNet's layers by run, of rungs and peers that several runs have."""
+    times, days = times_of_runs(measurements)
+    rows: list[tuple[Cell, ...]] = []
+    for (series, N), of_runs in sorted(times.items(), key=lambda each: (place(each[0][0]), each[0][1])):
+        ordered = sorted(of_runs, key=lambda run: days[run])
+        first = of_runs[ordered[0]].median
+        for run in ordered if len(ordered) > 1 else ():
+            ms = of_runs[run].median
+            where = title_of(series), series.transfer, N, days[run][:DATE], run.commit[:SHORT], run.card, run.name
+            rows.append((*where, ms, ms / first))
+    columns = ("rung", "transfer", "N", "day", "commit", "card", "run", "all layers, ms", "over its first run")
+    caption = "Sums of the layers' medians, each of one run. Cards of a kind differ by some percent."
+    table = Table("history", "Every run", caption, columns, rows, True, filters=("rung", "N", "transfer"))
+    text = "What earlier commits and other cards measured of the same points."
+    return Section("history", "History", text, [*figure(times, days, found), table] if rows else [])
+
+
+def times_of_runs(measurements: Measurements) -> tuple[Times, dict[Run, str]]:
+    """Kernel times of all layers by series, batch and run, and when each run began."""
+    points: dict[tuple[Series, int, Run], dict[int, Measured]] = defaultdict(dict)
+    days: dict[Run, str] = {}
+    for point in measurements.every:
+        if point.workload == WORKLOAD and not point.changed and kernels_alone(point.series.transfer):
+            points[point.series, point.N, point.run][point.layer] = point
+            when = str(point.record.get("time") or "")
+            days[point.run] = min(days.get(point.run, when), when)
+    found: Times = defaultdict(dict)
+    for (series, N, run), layers in points.items():
+        if set(layers) == set(layer_numbers(WORKLOAD)):
+            whole = added(layers[number].time("kernel") for number in sorted(layers))
+            if whole:
+                found[series, N][run] = whole
+    return found, days
+
+
+def figure(times: Times, days: dict[Run, str], found: Frontier | None) -> list[Table | Plot]:
+    """cuDNN's classes and the rungs that most runs have, each over its first run."""
+    peers = {contract.peer for contract in CONTRACTS} if found else set()
+    several = {key: runs for key, runs in times.items() if len(runs) > 1 and key[0].transfer == "pageable"}
+    N = max(
+        (N for _, N in several), key=lambda N: sum(len(runs) for (_, n), runs in several.items() if n == N), default=0
+    )
+    names = sorted(
+        (series for series, n in several if n == N),
+        key=lambda each: (each.rung not in peers, -len(several[each, N]), place(each)),
+    )
+    chosen = names[:MOST_LINES]
+    runs = sorted({run for series in chosen for run in several[series, N]}, key=lambda run: days[run])
+    if not chosen:
+        return []
+    lines = []
+    for series in chosen:
+        of_runs = several[series, N]
+        first = of_runs[min(of_runs, key=lambda run: days[run])].median
+        values = [
+            Summary(time.median / first, time.low / first, time.high / first, time.count)
+            if (time := of_runs.get(run))
+            else None
+            for run in runs
+        ]
+        label = peer_title(series.rung) if series.rung in peers else series.label
+        lines.append(Line(label, series.rung, range(1, len(runs) + 1), values))
+    told = "; ".join(f"{number}: {run.text}" for number, run in enumerate(runs, start=1))
+    caption = f"Kernel time of all layers over that of the first run. Runs: {told}."
+    title = f"{WORKLOAD}: the same points in {len(runs)} runs, N={N}"
+    return [Plot("history-figure", title, caption, partial(charts.history, lines), wide=True)]

@@ -1,0 +1,88 @@
+"""Two record files beside each other, as a site: what ``alexconv compare A B -o DIR`` writes."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from alexconv.records.statistics import Summary, summarize
+from alexconv.records.store import Record, Records
+from alexconv.reports import charts
+from alexconv.reports.charts import Dot
+from alexconv.reports.elements import Cell, Page, Plot, Section, Table, shown
+from alexconv.reports.page import write as write_report
+from alexconv.reports.site import INDEX, Report
+
+MOST_DRAWN = 60  # points in a figure
+SHORT = 12  # digits of a commit
+
+
+class Compared(Protocol):
+    """A point of both files: B's median over A's with its interval, and the samples in ms."""
+
+    label: str
+    point: Record
+    verdict: str
+    ratio: float
+    low: float
+    high: float
+    before: Sequence[float]
+    after: Sequence[float]
+
+
+def write(found: Sequence[Compared], figure: str, files: Sequence[tuple[Path, Records]], folder: Path) -> Path:
+    """Writes the site into the folder; returns its first page.  ``files`` are A and B with what they hold."""
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(each.verdict for each in found).items())
+    text = f"{figure} time of B over A in {len(found)} points of both: {counts or 'none'}."
+    items: list[Table | Plot] = [table(found, figure)]
+    if 0 < len(found) <= MOST_DRAWN:
+        items.append(drawing(found, figure))
+    facts = [fact for letter, file in zip("AB", files, strict=True) for fact in facts_of(letter, *file)]
+    title = " and ".join(path.name for path, _ in files)
+    pages = [Page(INDEX, "", title, text, [Section("points", "Every point of both files", "", items)], facts)]
+    return write_report(Report(title, [], [], pages, timed=True), folder)
+
+
+def table(found: Sequence[Compared], figure: str) -> Table:
+    """A row for each point."""
+    rows: list[tuple[Cell, ...]] = []
+    for each in found:
+        point, times = each.point, [summarize(each.before), summarize(each.after)]
+        axes = (str(point[name]) for name in ("workload", "layer", "N", "transfer"))
+        sides = [cell for time in times for cell in (time.median, span(time.low, time.high))]
+        rows.append((*axes, each.label, *sides, each.ratio, span(each.low, each.high), each.verdict))
+    columns = (
+        *("workload", "layer", "N", "transfer", "point", "A, ms", "A, 95 %", "B, ms", "B, 95 %"),
+        *("B / A", "95 % of it", "verdict"),
+    )
+    caption = f"Medians of {figure} time in ms per batch; B / A with the bootstrap's interval. The samples are B's."
+    samples = [each.after for each in found]
+    filters = ("workload", "layer", "N", "transfer", "verdict")
+    return Table("points", "Both files", caption, columns, rows, samples=samples, filters=filters)
+
+
+def drawing(found: Sequence[Compared], figure: str) -> Plot:
+    """Bars away from 1."""
+    rows = [
+        Dot(each.label, each.point["rung"], Summary(each.ratio, each.low, each.high, len(each.after))) for each in found
+    ]
+    caption = "Left of 1 B is faster. The whisker is the interval of 95 %."
+    return Plot("ratios", f"{figure} time of B over A", caption, partial(charts.relative, rows, "B / A"), wide=True)
+
+
+def span(low: float, high: float) -> str:
+    """An interval."""
+    return f"{shown(low)} to {shown(high)}"
+
+
+def facts_of(letter: str, path: Path, records: Records) -> list[tuple[str, str]]:
+    """What a file says of where it was measured."""
+    found = [(letter, str(path))]
+    for header in records.headers.values():
+        if header["type"] == "device":
+            parts = (header.get("name") or header.get("backend"), header.get("uuid"), header.get("driver"))
+            found.append((f"{letter}, device", ", ".join(str(part) for part in parts if part)))
+        if header["type"] == "run" and header.get("commit"):
+            found.append((f"{letter}, commit", str(header["commit"])[:SHORT]))
+    return list(dict.fromkeys(found))
