@@ -15,6 +15,8 @@ from alexconv.reports.published import Series
 from alexconv.reports.slices import label as label_of
 from alexconv.reports.slices import slices, title_of
 
+MOST_LINES = 6  # that a figure highlights
+SHOWN_BESTS = ("fp32", "fp16")  # of the classes, the strictest and the fastest
 FIGURES = (("kernels", "kernel"), ("kernels and copies", "total"))
 
 
@@ -53,9 +55,12 @@ def per_image(measurements: Measurements, workload: str, found: Frontier | None)
         times = [time(name, N, figure) for N in batches]
         return Line(title_of(Series(name)), name, batches, times, quiet=name not in highlighted)
 
-    highlighted = foremost({(name, N): time(name, N, "kernel") for name in names for N in batches}, names)
+    of_layers = bests(found, workload, batches) if layer is None else []
+    times = {(name, N): time(name, N, "kernel") for name in names for N in batches}
+    room = MOST_LINES - sum(not each.quiet for each in of_layers)
+    highlighted = foremost(times, names, alone=not of_layers)[:room]
     panels = [(name, [line(each, figure) for each in names]) for name, figure in FIGURES]
-    panels[0][1].extend(bests(found, workload, batches) if layer is None else [])
+    panels[0][1].extend(of_layers)
     rows: list[tuple[Cell, ...]] = [
         (label, *(value.median if value else None for _, drawn in panels for value in values_of(drawn, label, batches)))
         for label in dict.fromkeys(each.label for _, drawn in panels for each in drawn)
@@ -94,18 +99,19 @@ def bests(found: Frontier | None, workload: str, batches: Sequence[int]) -> list
         point = source.best(contract, LAYERS[-1], max(source.batches()))
         if any(times) and point:
             values = [None if ms is None else one(ms / N) for ms, N in zip(times, batches, strict=True)]
-            lines.append(Line(f"best of each layer, {contract.name}", point.series.rung, batches, values))
+            quiet = contract.name not in SHOWN_BESTS
+            lines.append(Line(f"best of each layer, {contract.name}", point.series.rung, batches, values, quiet=quiet))
     return lines
 
 
-def foremost(times: Mapping[tuple[str, int], Summary | None], names: Sequence[str]) -> set[str]:
-    """The first rung of all, the fastest of each class that was timed at two batch sizes, and cuDNN's classes."""
-    found = {names[0]} | {contract.peer for contract in CONTRACTS}
-    for contract in CONTRACTS:
+def foremost(times: Mapping[tuple[str, int], Summary | None], names: Sequence[str], *, alone: bool) -> list[str]:
+    """The first rung of all, cuDNN's classes, and ``alone`` the fastest of each class timed at two batch sizes."""
+    found = [names[0], *(name for name in dict.fromkeys(contract.peer for contract in CONTRACTS) if name in names)]
+    for contract in CONTRACTS if alone else ():
         fastest: list[tuple[float, str]] = []
         for name in names:
             known = [time.median for (each, _), time in times.items() if each == name and time]
             if name in RUNGS and RUNGS[name].precision == contract.name and len(known) > 1:
                 fastest.append((min(known), name))
-        found |= {min(fastest)[1]} if fastest else set()
-    return found
+        found += [min(fastest)[1]] if fastest else []
+    return list(dict.fromkeys(found))

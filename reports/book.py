@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from matplotlib import rc_context
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.options import exits_cleanly, program
 from alexconv.records.store import Record, read
@@ -317,7 +317,9 @@ def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                     body = body.replace(match[0], figure)
         body = re.sub(r'href="(?:README)\.md"', 'href="index.html"', body)
         body = re.sub(r'href="(\d\d-[\w-]+)\.md"', r'href="\1.html"', body)
-        body = body.replace('href="../', 'href="../../')  # the pages lie one folder deeper
+        for rung in LADDER:  # whose page has its source
+            body = body.replace(f'href="../../kernels/{rung.file}"', f'href="../rung-{rung.name}.html"')
+        body = re.sub(r'href="\.\./(?!rung-)', 'href="../../', body)  # the pages lie one folder deeper
         title = text.partition("\n")[0].removeprefix("# ")
         page = HTML.format(title=escape(title), style=STYLES.read_text(), body=body)
         yield ("index.html" if name == "README.md" else f"{name.removesuffix('.md')}.html"), page
@@ -330,6 +332,7 @@ HTML = """<!doctype html>
 <title>{title}</title>
 <style>
 {style}</style>
+<nav aria-label="Report"><a href="../index.html">The report</a> · <a href="../rungs.html">All rungs</a></nav>
 <main>
 {body}</main>
 </html>

@@ -1,8 +1,9 @@
 """The same points in every run that has them, in the order in which they were measured."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import partial
 
+from alexconv.kernels.ladder import RUNGS
 from alexconv.records.statistics import Summary
 from alexconv.reports import charts
 from alexconv.reports.alexnet import WORKLOAD
@@ -58,13 +59,16 @@ def figure(times: Times, days: dict[Run, str], found: Frontier | None) -> list[T
     """cuDNN's classes and the rungs that most runs have, each over its first run."""
     peers = {contract.peer for contract in CONTRACTS} if found else set()
     several = {key: runs for key, runs in times.items() if len(runs) > 1 and key[0].transfer == "pageable"}
-    N = max(
-        (N for _, N in several), key=lambda N: sum(len(runs) for (_, n), runs in several.items() if n == N), default=0
-    )
-    names = sorted(
-        (series for series, n in several if n == N),
-        key=lambda each: (each.rung not in peers, -len(several[each, N]), place(each)),
-    )
+    counts: Counter[int] = Counter()
+    for (_, N), of_runs in several.items():
+        counts[N] += len(of_runs)
+    N = max(counts, key=lambda N: counts[N], default=0)
+
+    def rank(series: Series) -> tuple[bool, bool, int, object]:
+        """cuDNN's classes first, then the rungs that most runs have."""
+        return series.rung not in peers, series.rung not in RUNGS, -len(several[series, N]), place(series)
+
+    names = sorted((series for series, n in several if n == N), key=rank)
     chosen = names[:MOST_LINES]
     runs = sorted({run for series in chosen for run in several[series, N]}, key=lambda run: days[run])
     if not chosen:

@@ -1225,7 +1225,7 @@ searchable([
 "table, Launches and memory"
 ],
 [
-"alexnet: the same points in 6 runs, N=128",
+"alexnet: the same points in 10 runs, N=128",
 "history.html#history-figure",
 "figure, History over commits and cards"
 ],

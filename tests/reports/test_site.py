@@ -1,0 +1,218 @@
+"""Pages of layers, rungs, coverage and history: what they say follows from the records and the ladder."""
+
+import re
+from pathlib import Path
+
+import pytest
+from report_records import GPU, HOST, RUN, kernel_ms, published_files, record, write
+
+from alexconv import compare
+from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.records.store import RecordFile, read
+from alexconv.reports import alexnet, coverage, history, rung_pages
+from alexconv.reports.comparison import gather
+from alexconv.reports.elements import Code, Table
+from alexconv.reports.measurements import Measurements, measurements
+from alexconv.reports.page import html
+from alexconv.reports.site import Report, compose
+from alexconv.reports.why import Reasons, longest_stall
+
+METRICS = {
+    "duration_ns": 9e4,
+    "tensor_pipe": 87.4,
+    "l2_throughput": 39.0,
+    "dram_throughput": 12.0,
+    "stall_barrier": 3.0,
+}
+
+
+def found(path: Path) -> Measurements:
+    return measurements(read([path]))
+
+
+def table(report: Report, key: str) -> list[dict]:
+    found = next(each for each in report.tables() if each.key == key)
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Path:
+    """Two tensor-core rungs and cuDNN on layer 3, with counters of the faster one and its parent, and a prediction."""
+    names = ("wgmma-scaled", "wgmma-split", "torch-nchw-fp32")
+    points = [
+        record("alexnet", 3, 128, name, precision=RUNGS[name].precision if name in RUNGS else "fp32") for name in names
+    ]
+    path = write(tmp_path / "few.jsonl", points, GPU | {"name": "NVIDIA H200"})
+    file = RecordFile(path)
+    device = next(key for key, header in file.previous.headers.items() if header["type"] == "device")
+    for name, busy in (("wgmma-split", 87.4), ("wgmma-scaled", 74.0)):
+        axes = next(point["point"] for point in points if point["point"]["rung"] == name)
+        file.header(
+            "profile",
+            {
+                "point": axes,
+                "entry": "multiply",
+                "source": "ncu",
+                "device": device,
+                "metrics": METRICS | {"tensor_pipe": busy},
+            },
+        )
+    split = points[1]["point"]
+    file.header("prediction", {"point": split, "gpu": "h200", "status": "ok", "ms": 0.5, "band_ms": [0.4, 0.6]})
+    file.header("ceilings", {"device": device, "flops": {"fp16": 9e14, "fp32": 6e13}, "copy_bytes_per_s": 4e12})
+    return path
+
+
+# Which kernel is best, and why
+
+
+def test_the_best_rung_stands_beside_cudnn_with_a_reason_from_the_counters(counted: Path) -> None:
+    report = compose(found(counted), gather([counted]))
+    (row,) = [row for row in table(report, "layer-alexnet-3-best") if row["class"] == "fp32"]
+    assert row["fastest rung"] == "wgmma-split"
+    place, peer = list(RUNGS).index("wgmma-split"), len(RUNGS)
+    assert row["ms"] == pytest.approx(kernel_ms("alexnet", 3, 128, place))
+    assert row["speed, cuDNN = 1"] == pytest.approx(kernel_ms("alexnet", 3, 128, peer) / row["ms"])
+    assert RUNGS["wgmma-split"].idea in row["why"]
+    assert "multiply keeps busy tensor cores 87 % (wgmma-scaled: 74 %), L2 cache 39 %, device memory 12 %" in row["why"]
+    assert "warps wait most for barriers" in row["why"]
+    share = Reasons(found(counted)).share_of_roof(
+        next(p for p in found(counted).points if p.series.rung == "wgmma-split")
+    )
+    flops = 2 * 128 * 149.5e6
+    assert share == pytest.approx(100 * flops / row["ms"] * 1e3 / 3e14, rel=1e-3)
+    assert f"{share:.0f} % of the roofline (tensor cores, fp16 / 3)" in row["why"]
+
+
+def test_without_counters_the_reason_is_the_idea_alone(tmp_path: Path) -> None:
+    path = write(tmp_path / "few.jsonl", [record("alexnet", 3, 128, "igemm")])
+    (row,) = table(compose(found(path), gather([path])), "layer-alexnet-3-best")
+    assert row["why"] == RUNGS["igemm"].idea
+    assert row["cuDNN, ms"] is None
+
+
+def test_short_stalls_are_no_reason() -> None:
+    assert longest_stall({"stall_barrier": 0.4, "stall_wait": 9.0}) == ""
+    assert longest_stall({"stall_barrier": 1.4, "stall_long_scoreboard": 2.0}) == "loads from memory"
+
+
+# Rungs
+
+
+def test_a_rung_s_page_has_its_gain_prediction_and_cudnn(counted: Path) -> None:
+    report = compose(found(counted), gather([counted]))
+    (row,) = table(report, "wgmma-split-times")
+    assert row["gain over the parent"] == pytest.approx(
+        kernel_ms("alexnet", 3, 128, list(RUNGS).index("wgmma-scaled")) / row["ms"]
+    )
+    assert row["predicted, ms"] == 0.5
+    assert row["predicted / measured"] == pytest.approx(0.5 / row["ms"])
+    assert row["cuDNN, ms"] == pytest.approx(kernel_ms("alexnet", 3, 128, len(RUNGS)))
+    (counters,) = table(report, "wgmma-split-counters")
+    assert (counters["µs"], counters["tensor cores, %"]) == (pytest.approx(90.0), 87.4)
+
+
+@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+def test_every_rung_s_source_names_its_technique_and_shows_what_changed(rung) -> None:
+    text = rung_pages.source_of(rung)
+    assert len(rung_pages.technique(text)) > 10
+    codes = {code.key: code for code in rung_pages.code(rung, text)}
+    assert codes[f"{rung.name}-source"].text == rung.path.read_text()
+    parent = RUNGS.get(rung.parent or "")
+    assert (f"{rung.name}-diff" in codes) == bool(parent and parent.file != rung.file)
+    for code in codes.values():
+        lines = code.text.splitlines()
+        assert not code.diff or any(line.startswith("+") for line in lines[2:])
+
+
+def test_code_cannot_leave_its_element(tmp_path: Path) -> None:
+    path = write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct")])
+    report = compose(found(path))
+    page = next(page for page in report.pages if page.key == "rung-direct")
+    text = "</pre><script>alert(1)</script>"
+    page.sections[-1].code[:] = [Code("a", "a", "", text), Code("b", "b", "", f"+{text}\n-{text}", diff=True)]
+    written = html(report, {})[page.file]
+    assert text not in written
+    assert written.count("&lt;/pre&gt;") == 3
+
+
+# Coverage
+
+
+def test_every_item_of_the_studies_is_here_or_has_a_reason() -> None:
+    for item in coverage.items():
+        assert item.ours or item.note, item
+    numbers = {item.name for item in coverage.items() if item.study == "purdue-2020"}
+    assert {f"Table {number}" for number in range(1, 12)} <= numbers
+    assert {
+        f"Fig. {number}" for number in ("9", "10", "11", "16", *(f"{n}{x}" for n in range(3, 8) for x in "ab"))
+    } <= numbers
+    figures = {
+        int(n)
+        for item in coverage.items()
+        if item.study == "ece408-2018"
+        for n in re.findall(r"\d+", item.name)
+        if item.name.startswith("Fig.")
+    }
+    assert figures == set(range(1, 15))
+
+
+def test_what_the_coverage_names_is_in_the_published_report_but_for_counters_to_be_measured() -> None:
+    files = published_files()
+    report = compose(measurements(read(files)), gather(files))
+    known = {item.key for page in report.pages for section in page.sections for item in section.items}
+    missing = {key for item in coverage.items() for key in item.ours} - known
+    assert {key for key in missing if not key.endswith("-counters")} == set()
+    rows = table(report, "studies")
+    assert {row["state"] for row in rows if row["ours"]} == {"here"}
+    assert all(row["note"] for row in rows if not row["ours"])
+
+
+def test_the_study_s_variants_are_named_in_its_order() -> None:
+    names = [name for name, *_ in alexnet.named_variants()]
+    assert len(names) == 13
+    assert names[:3] == ["mcpy", "um", "rla2m"]
+    assert names[-1] == "exp-mk-sw-mt-si-c-vec"
+    rows = {row[0]: row for row in alexnet.blocks().rows}
+    assert rows[1][2:4] == ("28×28", "28×28")
+    assert all(row[2] == row[3] for row in rows.values())
+
+
+# History, and two files
+
+
+def test_history_has_points_that_several_runs_share_in_their_order(tmp_path: Path) -> None:
+    for commit, day, factor in (("bbbbbbb", "2026-01-02", 2.0), ("aaaaaaa", "2026-01-01", 1.0)):
+        file = RecordFile(tmp_path / f"{commit}.jsonl")
+        keys = {
+            kind: file.header(kind, data)
+            for kind, data in (("device", GPU), ("host", HOST), ("run", RUN | {"commit": commit}))
+        }
+        for layer in range(1, 6):
+            made = record("alexnet", layer, 128, "direct") | keys | {"time": f"{day}T00:00:00"}
+            made["samples"]["kernel"] = [factor * layer] * 6
+            file.point(made)
+    data = measurements(read(sorted(tmp_path.glob("*.jsonl"))))
+    (shown,) = [item for item in history.section(data, None).items if isinstance(item, Table)]
+    rows = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
+    assert [(row["commit"], row["all layers, ms"], row["over its first run"]) for row in rows] == [
+        ("aaaaaaa", 15.0, 1.0),
+        ("bbbbbbb", 30.0, 2.0),
+    ]
+
+
+def test_two_files_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = record("alexnet", 1, 128, "direct")
+    slow["samples"]["kernel"] = [2 * value for value in slow["samples"]["kernel"]]
+    files = [
+        write(tmp_path / f"{name}.jsonl", [each])
+        for name, each in (("a", slow), ("b", record("alexnet", 1, 128, "direct")))
+    ]
+    assert compare.main([*map(str, files), "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("index.html")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "kernel time of B over A in 1 points of both: 1 FASTER." in text
+    written = (tmp_path / "out" / "tables" / "points.csv").read_text().splitlines()[1].split(",")
+    assert written[-1] == "FASTER"
+    assert float(written[-3]) == pytest.approx(0.5)
+    assert text.count("<td data-s=") == 1
