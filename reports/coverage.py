@@ -205,8 +205,8 @@ def section(titles: Mapping[str, str]) -> Section:
         lacking = [key for key in item.ours if key not in titles]
         note = "; ".join([item.note, *(f"{key} needs records of results/measure.sh" for key in lacking)]).strip("; ")
         state = "here" if places else "not in these records" if lacking else "no counterpart"
-        for place in places or [None]:
-            rows.append((item.study, item.name, item.shows, state, place, note or None))
+        for place in places or [""]:
+            rows.append((item.study, item.name, item.shows, state, place or None, note or None))
     every = {(row[0], row[1]): row[3] for row in rows}
     counts = [f"{sum(state == name for state in every.values())} {name}" for name in ("here", "no counterpart")]
     lost = sum(state == "not in these records" for state in every.values())

@@ -1,6 +1,6 @@
 """The LeNet-style studies: each study's own variants, measured here with its constants, beside what it printed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -354,7 +354,7 @@ def counted(measurements: Measurements, figure: Figure) -> float | None:
         if (profile["source"], profile["point"]["workload"]) == ("ncu", figure.workload)
         and (profile["point"]["layer"], profile["point"]["rung"]) == (figure.layer, variant.rung)
     ]
-    longest = max(found, key=lambda metrics: metrics.get("duration_ns", 0.0), default={})
+    longest: Mapping[str, float] = max(found, key=lambda metrics: metrics.get("duration_ns", 0.0), default={})
     return float(longest[figure.quantity]) if figure.quantity in longest else None
 
 

@@ -45,7 +45,7 @@ def technique(text: str) -> str:
 def pages(measurements: Measurements, found: Frontier | None) -> Iterator[Page]:
     """The table of all rungs, then a page for each."""
     reasons = Reasons(measurements)
-    rows = Section("rungs", "", "", [rungs_table(measurements)])
+    rows = Section("ladder", "The ladder", "", [rungs_table(measurements)])
     text = "From the naive kernel to the fastest: each starts from its parent and changes one thing."
     yield Page("rungs", "topic", "All rungs", text, [rows], derived=True)
     for rung in LADDER:

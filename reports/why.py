@@ -7,9 +7,10 @@ from functools import cached_property
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
+from alexconv.reports.comparison import MS
 from alexconv.reports.elements import Cell
 from alexconv.reports.measurements import Measured, Measurements, name_of
-from alexconv.reports.roofline import MS, Roof, roof_of, roofs
+from alexconv.reports.roofline import Roof, roof_of, roofs
 
 BUSY = {  # counters in per cent of what the hardware can, in words
     "tensor_pipe": "tensor cores",
