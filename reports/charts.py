@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records.statistics import Summary
@@ -311,6 +311,7 @@ def history(row: Sequence[Line]) -> Figure:
     handles = [drawn for line in row if (drawn := draw_line(axes, line, named)) is not None]
     axes.set_xticks(row[0].x, [str(x) for x in row[0].x])
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.axhline(1, color="black", linewidth=0.8, zorder=1)
     axes.set_xlabel("run, in the order of measuring")
     axes.set_ylabel("time over the first run's")
