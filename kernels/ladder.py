@@ -16,6 +16,7 @@ from alexconv.kernels.shared.ladder import SHARED_RUNGS
 from alexconv.kernels.single.ladder import SINGLE_RUNGS
 from alexconv.kernels.tiles.ladder import TILES_RUNGS
 from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
+from alexconv.kernels.wgmma.ladder_floats import FLOAT_RUNGS
 from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
 from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
 
@@ -30,6 +31,7 @@ _ladder = [
     *WGMMA_RUNGS,
     *RESIDENT_RUNGS,
     *WINOGRAD_RUNGS,
+    *FLOAT_RUNGS,
 ]
 _rungs = {rung.name: rung for rung in _ladder}
 _aliases = {rung.alias: rung.name for rung in _ladder}

@@ -1,4 +1,4 @@
-// wgmma: products of a warpgroup, 128 threads, whose factors lie in shared memory.
+// wgmma: products of a warpgroup, 128 threads, whose factors lie in shared memory, the first of tf32 in registers.
 //
 // The thread that comes last multiplies for all, at once.  A GPU goes on meanwhile: a kernel that reads the product
 // before it waits for it, or that overwrites a factor too early, goes unnoticed; the build for async hazards keeps the
@@ -144,6 +144,91 @@ struct GroupProduct {
     }
 };
 
+// d = a b, or d += a b, of tf32: a is 64 x 8, two rows' values of K of each thread, b lies in shared memory.
+template <int count>
+struct GroupProductTf32 {
+    static constexpr int K = 8, ROWS = WARPGROUP / 2, COLUMNS = 2 * count, FLOATS = sizeof(Chunk) / sizeof(float);
+    static constexpr unsigned TF32 = ~0u << 13;  // the bits of a float that count
+
+    float* d;  // [count]
+    unsigned a[4];
+    MatrixDescriptor b;
+    bool add;
+    Site site;
+
+    static float cut(unsigned bits)
+    {
+        bits &= TF32;
+        float value;
+        memcpy(&value, &bits, sizeof(value));
+        return value;
+    }
+
+    static void multiply(void* const* threads, unsigned)
+    {
+        const GroupProductTf32& first = *static_cast<GroupProductTf32*>(threads[0]);
+        for (unsigned t = 0; t < WARPGROUP; ++t) {
+            const GroupProductTf32& other = *static_cast<GroupProductTf32*>(threads[t]);
+            if (other.b != first.b || other.add != first.add)
+                fail("the threads of a warpgroup multiply different matrices", first.site);
+        }
+        if (first.b % ROW_CHUNKS % 2) fail("wgmma needs rows aligned to 128 bytes, or 32, 64 or 96 bytes further", first.site);
+        start(threads);
+    }
+
+#ifdef HOST_CUDA_HAZARDS
+    static void start(void* const* threads)
+    {
+        constexpr int chunks = K / FLOATS;
+        float* accumulators[WARPGROUP];
+        std::vector<GroupProductTf32> kept;
+        for (unsigned t = 0; t < WARPGROUP; ++t) {
+            kept.push_back(*static_cast<GroupProductTf32*>(threads[t]));
+            accumulators[t] = kept[t].d;
+        }
+        uint64_t of_b[COLUMNS * chunks];
+        for (int row = 0; row < COLUMNS * chunks; ++row)
+            of_b[row] = GroupProduct<count>::chunk_address(kept[0].b, row / chunks, row % chunks);
+        const hazards::Product product{nullptr, of_b, 0, COLUMNS * chunks, accumulators, count};
+        const Site site = kept[0].site;
+        hazards::start_product(product, site, [kept]() mutable {
+            void* threads[WARPGROUP];
+            for (unsigned t = 0; t < WARPGROUP; ++t) threads[t] = &kept[t];
+            carry_out(threads);
+        });
+    }
+#else
+    static void start(void* const* threads) { carry_out(threads); }
+#endif
+
+    // Thread t has rows 16 (t / 32) + t % 32 / 4 and eight further; in a[2 j + h] value t % 4 + 4 j of K.
+    static void carry_out(void* const* threads)
+    {
+        const GroupProductTf32& first = *static_cast<GroupProductTf32*>(threads[0]);
+        float columns[K][COLUMNS];
+        for (int column = 0; column < COLUMNS; ++column)
+            for (int k = 0; k < K; ++k) {
+                const uint64_t chunk = GroupProduct<count>::chunk_address(first.b, column, k / FLOATS);
+                columns[k][column] = cut(reinterpret_cast<const unsigned*>(chunk)[k % FLOATS]);
+            }
+        for (int row = 0; row < ROWS; ++row) {
+            const int half = row / 8 % 2, of_row = row / 16 * 32 + row % 8 * 4;
+            GroupProductTf32* quarters[4];
+            for (int i = 0; i < 4; ++i) quarters[i] = static_cast<GroupProductTf32*>(threads[of_row + i]);
+            float sums[COLUMNS] = {};
+            if (first.add)
+                for (int column = 0; column < COLUMNS; ++column)
+                    sums[column] = quarters[column / 2 % 4]->d[column / 8 * 4 + 2 * half + column % 2];
+            for (int k = 0; k < K; ++k) {
+                const float factor = cut(quarters[k % 4]->a[k / 4 * 2 + half]);
+                for (int column = 0; column < COLUMNS; ++column) sums[column] += factor * columns[k][column];
+            }
+            for (int column = 0; column < COLUMNS; ++column)
+                quarters[column / 2 % 4]->d[column / 8 * 4 + 2 * half + column % 2] = sums[column];
+        }
+    }
+};
+
 }  // namespace host_cuda
 
 inline MatrixDescriptor swizzled_descriptor(const void* rows, host_cuda::Site site = host_cuda::here())
@@ -174,6 +259,16 @@ void wgmma_fp16(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool 
                   "products of a warpgroup have 64, 96, 128, 192 or 256 columns");
     host_cuda::GroupProduct<count> mine{d, a, b, add, site};
     host_cuda::wait_for_warpgroup(host_cuda::GroupProduct<count>::multiply, &mine, site);
+}
+
+template <int count>
+void wgmma_tf32(float (&d)[count], const unsigned (&a)[4], MatrixDescriptor b, bool add,
+                host_cuda::Site site = host_cuda::here())
+{
+    static_assert(count == 32 || count == 48 || count == 64 || count == 96 || count == 128,
+                  "products of a warpgroup have 64, 96, 128, 192 or 256 columns");
+    host_cuda::GroupProductTf32<count> mine{d, {a[0], a[1], a[2], a[3]}, b, add, site};
+    host_cuda::wait_for_warpgroup(host_cuda::GroupProductTf32<count>::multiply, &mine, site);
 }
 
 inline void warpgroup_fence() { host_cuda::hazards::fence_products(); }

@@ -1,0 +1,426 @@
+// Implicit GEMM by warpgroups from floats as they lie, channels innermost: no pass over the input before the product.
+//
+// Gives: FloatProblem, FloatFilters; multiply_floats; RoundToTf32, SplitIntoTf32; FLOAT_SHARED_BYTES; ASSERT_FLOAT_MAP,
+// ASSERT_FLOAT_FILTER_MAP.
+//
+// The TMA brings floats to shared memory, a stage of 32 values of K at a time.  wgmma takes tf32 from there, but cuts
+// off the bits that tf32 does not have, and cannot make two terms of a float.  So consumers load the pixels' floats
+// into registers, round or split them, and multiply from there; filters are rounded when they are prepared, and stay in
+// shared memory.
+//
+// A lane loads four neighbouring values of K at once, which are its share of two steps.  A wgmma does not mind in which
+// order it meets the values of K: filters are prepared in that of the lanes (FloatFilters).  Nor are rows of an
+// accumulator tile in the order of pixels (pixel_of_row): lanes that load together would meet in one bank.
+//
+// What multiply_tiles counts in fp16 values, stages and boxes, has half as many floats: FloatProblem.
+//
+//     multiply_floats<FloatProblem, Mainloop>(pixel_map, filter_maps, work, epilogue);
+//
+// Mainloop: how consumers accumulate, and the number of TERMS of a value (RoundToTf32, SplitIntoTf32).  Work as in
+// warpgroups.cuh.  Epilogue: store(accumulators, first row, first filter), seen(first row, unsafe) (FloatEpilogue).
+//
+// Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
+#pragma once
+#include "../arch/ampere.cuh"
+#include "../arch/wgmma_tf32.cuh"
+#include "../common/bias.cuh"
+#include "../common/range.cuh"
+#include "blocked.cuh"
+#include "warpgroups.cuh"
+
+constexpr int FLOAT_HALVES = sizeof(float) / sizeof(__half);
+constexpr int VECTOR = 4;                                       // floats in 16 bytes
+constexpr int GROUP = 16, GROUPS_OF_STAGE = STAGE_TAPS / FLOAT_HALVES / GROUP;  // values of K that four lanes load
+constexpr int STEP_VALUES = 8, STAGE_STEPS = STAGE_TAPS / MMA_K;                // of one wgmma; of a stage
+constexpr int WARP_ROWS = 16;                                                   // of a wgmma
+static_assert(SIDE == 1 && C % CHUNK == 0 && WGMMAS_ACROSS == 1, "TMA gathers the input in place");
+
+// The layer over floats as they lie.  A run of filters has zeros up to a whole group.
+struct FloatProblem : BlockedProblem {
+    static constexpr int VALUES = BlockedProblem::RUN, FILTER_VALUES = (VALUES + GROUP - 1) / GROUP * GROUP;
+    static constexpr int RUN = FILTER_VALUES * FLOAT_HALVES;
+};
+constexpr int FLOAT_FILTER_ELEMENTS = M * FloatProblem::RUNS * FloatProblem::FILTER_VALUES;
+
+// A value as one tf32 number, or as two terms whose sum has twice the precision.
+template <int terms>
+__device__ __forceinline__ void split_into_tf32(float value, unsigned (&bits)[terms])
+{
+    bits[0] = to_tf32(value);
+    if constexpr (terms == 2) bits[1] = to_tf32(value - __uint_as_float(bits[0]));
+}
+
+// Block (run, m) writes a run of filter m, times a power of two, in the order in which lanes have the values of K: of a
+// group of 16, place 8 step + 4 half + quarter has value 4 quarter + 2 step + half.
+struct FloatFilters {
+    template <int terms>
+    static __device__ __forceinline__ void write(const float* __restrict__ w,       // [M][C][R][S]
+                                                 unsigned* const (&filters)[terms],  // [M][RUNS][FILTER_VALUES]
+                                                 float power)
+    {
+        using Problem = FloatProblem;
+        const int run = blockIdx.x, m = blockIdx.y;
+        for (int i = threadIdx.x; i < Problem::FILTER_VALUES; i += BLOCK_THREADS) {
+            const int value = i / GROUP * GROUP + i % 4 * 4 + i / STEP_VALUES % 2 * 2 + i / 4 % 2;
+            const int c = value % C, r = GATHERS ? run / S : run, s = GATHERS ? run % S : value / C;
+            unsigned bits[terms];
+            split_into_tf32<terms>(value < Problem::VALUES ? w[(((size_t)m * C + c) * R + r) * S + s] * power : 0, bits);
+#pragma unroll
+            for (int term = 0; term < terms; ++term)
+                filters[term][((size_t)m * Problem::RUNS + run) * Problem::FILTER_VALUES + i] = bits[term];
+        }
+    }
+};
+
+template <int terms>
+struct FloatStage {
+    unsigned char pixels[PIXEL_BYTES];  // [TILE_PIXELS][32] floats, swizzled
+    unsigned char filters[terms][FILTER_BYTES];
+};
+
+template <int terms>
+struct FloatStorage {
+    FloatStage<terms> stages[STAGES];
+    Mbarrier full[STAGES], empty[STAGES];
+};
+
+// Dynamic shared memory of multiply_floats, with what aligning it may cost.
+template <int terms>
+constexpr int FLOAT_SHARED_BYTES = sizeof(FloatStorage<terms>) + ATOM_BYTES;
+
+template <int terms>
+struct FilterMaps {
+    const TensorMap* of[terms];  // of [M][RUNS][FILTER_VALUES]
+};
+
+// Which of eight rows, counted by lanes, is which pixel: neighbouring rows are four pixels apart, so that two of them
+// have their chunks in different halves of the banks.
+__device__ __forceinline__ int pixel_of_row(int row)
+{
+    return row / 2 + row % 2 * 4;
+}
+
+// A lane's values of a stage at its two rows of an accumulator tile, as they lie.
+struct LaneValues {
+    float4 values[2][GROUPS_OF_STAGE];
+
+    __device__ __forceinline__ void load(const unsigned char* pixels, int tile)
+    {
+        const int lane = threadIdx.x % LANES, warp = threadIdx.x % WARPGROUP / LANES, quarter = lane % 4;
+        const int eighth = pixel_of_row(lane / 4);
+        const unsigned char* const row = pixels + (tile * WGMMA_ROWS + warp * WARP_ROWS + eighth) * ROW_BYTES;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int group = 0; group < GROUPS_OF_STAGE; ++group) {
+                const int chunk = (group * 4 + quarter) ^ eighth;
+                values[half][group] =
+                    *reinterpret_cast<const float4*>(row + half * 8 * ROW_BYTES + chunk * sizeof(float4));
+            }
+    }
+
+    // Value `half` of K of a step, at the upper or lower row.
+    __device__ __forceinline__ float at(int step, int half, int lower) const
+    {
+        const float4& four = values[lower][step / 2];
+        if (step % 2 == 0) return half == 0 ? four.x : four.y;
+        return half == 0 ? four.z : four.w;
+    }
+};
+
+// The same as operands of a stage's steps.
+template <int terms>
+struct LaneOperands {
+    unsigned bits[terms][STAGE_STEPS][4];
+
+    __device__ __forceinline__ void split(const LaneValues& values)
+    {
+#pragma unroll
+        for (int step = 0; step < STAGE_STEPS; ++step)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                unsigned of_value[terms];
+                split_into_tf32<terms>(values.at(step, i / 2, i % 2), of_value);
+#pragma unroll
+                for (int term = 0; term < terms; ++term) bits[term][step][i] = of_value[term];
+            }
+    }
+};
+
+// Issues the wgmmas of one stage for one accumulator tile: d = or += rows times filters, of all pairs of terms but lo
+// times lo.
+template <int terms, int steps>
+__device__ __forceinline__ void multiply_floats_stage(float (&d)[ACCUMULATORS], const LaneOperands<terms>& rows,
+                                                      const FloatStage<terms>& stage, bool add)
+{
+    constexpr int STEP_BYTES = STEP_VALUES * sizeof(float);
+    const MatrixDescriptor filters = swizzled_descriptor(stage.filters[0]);
+#pragma unroll
+    for (int step = 0; step < steps; ++step)
+#pragma unroll
+        for (int a = terms - 1; a >= 0; --a)
+#pragma unroll
+            for (int b = terms - 1 - a; b >= 0; --b) {  // lo times lo is below the precision of the sum
+                wgmma_tf32(d, rows.bits[a][step], advance_descriptor(filters, b * FILTER_BYTES + step * STEP_BYTES),
+                           add);
+                add = true;
+            }
+}
+
+// A mainloop for floats rounded to tf32: the tensor cores accumulate over all of K.  The next stage's floats are loaded
+// and rounded while one stage's wgmmas are in flight.
+struct RoundToTf32 {
+    static constexpr int TERMS = 1;
+
+    template <class Problem, class Work, class Epilogue>
+    static __device__ __forceinline__ void consume(FloatStorage<1>& shared, Work work, Epilogue epilogue)
+    {
+        using Stages = KStages<Problem>;
+        const int consumer = threadIdx.x / WARPGROUP - 1;
+        PipelineState<STAGES> state;
+        for (; work.more(); work.next()) {
+            float accumulators[WGMMAS][ACCUMULATORS];
+            LaneOperands<1> rows[WGMMAS];
+            int previous = 0;
+            const int first_stage = work.first_stage(), end_stage = work.end_stage();
+#pragma unroll 2
+            for (int i = first_stage; i < end_stage; ++i) {
+                const bool first = i == first_stage;
+                mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
+                const FloatStage<1>& stage = shared.stages[state.stage];
+                LaneOperands<1> next[WGMMAS];
+#pragma unroll
+                for (int u = 0; u < WGMMAS; ++u) {
+                    LaneValues values;
+                    values.load(stage.pixels, consumer * WGMMAS + u);
+                    next[u].split(values);
+                }
+                warpgroup_wait_group<0>();
+                if (!first) release(&shared.empty[previous]);
+#pragma unroll
+                for (int u = 0; u < WGMMAS; ++u) rows[u] = next[u];
+                warpgroup_fence();
+                if (Stages::has_all_steps(i)) {
+#pragma unroll
+                    for (int u = 0; u < WGMMAS; ++u)
+                        multiply_floats_stage<1, Stages::ALL_STEPS>(accumulators[u], rows[u], stage, !first);
+                } else {
+#pragma unroll
+                    for (int u = 0; u < WGMMAS; ++u)
+                        multiply_floats_stage<1, Stages::LAST_STEPS>(accumulators[u], rows[u], stage, !first);
+                }
+                warpgroup_commit_group();
+                previous = state.stage;
+                state.advance();
+            }
+            warpgroup_wait_group<0>();
+            release(&shared.empty[previous]);
+            epilogue.store(accumulators, work.rows_from(consumer * WGMMAS * WGMMA_ROWS), work.filter());
+        }
+    }
+};
+
+// Magnitudes whose two terms tf32 has in full, and whose products with scaled filters are floats.
+constexpr unsigned LEAST_SAFE = bits_of_power(-100), MOST_SAFE = bits_of_power(100);
+
+// A mainloop for two tf32 terms, three products: each stage's sums are promoted to accumulators in registers, which
+// round to nearest (PromoteEachStage says why).  Where a row has a value that is not safe the epilogue is told.
+struct SplitIntoTf32 {
+    static constexpr int TERMS = 2;
+
+    template <class Problem, class Work, class Epilogue>
+    static __device__ __forceinline__ void consume(FloatStorage<2>& shared, Work work, Epilogue epilogue)
+    {
+        using Stages = KStages<Problem>;
+        const int consumer = threadIdx.x / WARPGROUP - 1;
+        PipelineState<STAGES> state;
+        for (; work.more(); work.next()) {
+            float accumulators[WGMMAS][ACCUMULATORS] = {};
+            bool unsafe[WGMMAS][2] = {};
+            const int first_stage = work.first_stage(), end_stage = work.end_stage();
+            for (int i = first_stage; i < end_stage; ++i) {
+                mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
+                const FloatStage<2>& stage = shared.stages[state.stage];
+#pragma unroll
+                for (int u = 0; u < WGMMAS; ++u) {
+                    LaneValues values;
+                    values.load(stage.pixels, consumer * WGMMAS + u);
+                    LaneOperands<2> rows;
+                    rows.split(values);
+                    float of_stage[ACCUMULATORS];
+                    warpgroup_fence();
+                    if (Stages::has_all_steps(i))
+                        multiply_floats_stage<2, Stages::ALL_STEPS>(of_stage, rows, stage, false);
+                    else
+                        multiply_floats_stage<2, Stages::LAST_STEPS>(of_stage, rows, stage, false);
+                    warpgroup_commit_group();
+                    find_unsafe(values, unsafe[u]);
+                    warpgroup_wait_group<0>();
+                    if (u == WGMMAS - 1) release(&shared.empty[state.stage]);
+#pragma unroll
+                    for (int j = 0; j < ACCUMULATORS; ++j) accumulators[u][j] += of_stage[j];
+                }
+                state.advance();
+            }
+            const int first_row = work.rows_from(consumer * WGMMAS * WGMMA_ROWS);
+            epilogue.seen(first_row, unsafe);
+            epilogue.store(accumulators, first_row, work.filter());
+        }
+    }
+
+    static __device__ __forceinline__ void find_unsafe(const LaneValues& values, bool (&unsafe)[2])
+    {
+#pragma unroll
+        for (int lower = 0; lower < 2; ++lower)
+#pragma unroll
+            for (int i = 0; i < 2 * STAGE_STEPS; ++i) {
+                const unsigned size = magnitude(values.at(i / 2, i % 2, lower));
+                unsafe[lower] |= size != 0 && size - LEAST_SAFE >= MOST_SAFE - LEAST_SAFE;
+            }
+    }
+};
+
+// Outputs y [N][E][F][M], straight from registers.  Exponents: filters' powers of two (FilterExponents), or none.
+template <class Exponents>
+struct FloatEpilogue {
+    float* y;           // [N][E][F][M]
+    const float* bias;  // [M]
+    int images;
+    Exponents exponents;
+
+    __device__ __forceinline__ int row_of(int first_row, int u, int lower) const
+    {
+        const int lane = threadIdx.x % LANES, warp = threadIdx.x % WARPGROUP / LANES;
+        return first_row + u * WGMMA_ROWS + warp * WARP_ROWS + lower * 8 + pixel_of_row(lane / 4);
+    }
+
+    __device__ __forceinline__ void seen(int first_row, const bool (&unsafe)[WGMMAS][2]) const
+    {
+#pragma unroll
+        for (int u = 0; u < WGMMAS; ++u)
+#pragma unroll
+            for (int lower = 0; lower < 2; ++lower)
+                if (unsafe[u][lower]) exponents.refuse(row_of(first_row, u, lower) / PIXELS);
+    }
+
+    // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of two rows, q being its place among the four
+    // threads of these rows.  Pairs of threads exchange pairs of columns, so that each stores four adjacent ones.
+    __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], int first_row,
+                                          int first_filter) const
+    {
+        const int quarter = threadIdx.x % 4, odd = quarter % 2;
+#pragma unroll
+        for (int j = 0; j < ACCUMULATORS / 4; j += 2) {
+            const int filter = first_filter + (j + odd) * 8 + quarter / 2 * VECTOR;
+            float factors[VECTOR], biases[VECTOR] = {};
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i) {
+                factors[i] = exponents.factor(min(filter + i, M - 1));
+                if constexpr (HAS_BIAS) biases[i] = bias[min(filter + i, M - 1)];
+            }
+#pragma unroll
+            for (int u = 0; u < WGMMAS; ++u)
+#pragma unroll
+                for (int lower = 0; lower < 2; ++lower) {
+                    const float* const even_pair = &accumulators[u][j * 4 + 2 * lower];
+                    const float* const odd_pair = &accumulators[u][j * 4 + 4 + 2 * lower];
+                    float four[VECTOR];
+#pragma unroll
+                    for (int i = 0; i < 2; ++i) {
+                        const float own = odd ? odd_pair[i] : even_pair[i];
+                        const float other = __shfl_xor_sync(0xffffffff, odd ? even_pair[i] : odd_pair[i], 1);
+                        four[i] = odd ? other : own;
+                        four[2 + i] = odd ? own : other;
+                    }
+#pragma unroll
+                    for (int i = 0; i < VECTOR; ++i)
+                        four[i] = with_bias_and_relu(four[i] * factors[i], biases, i);
+                    const int row = row_of(first_row, u, lower);
+                    if (row < images * PIXELS) put(y + (size_t)row * M + filter, four, filter);
+                }
+        }
+    }
+
+    static __device__ __forceinline__ void put(float* out, const float (&four)[VECTOR], int filter)
+    {
+        if constexpr (M % VECTOR == 0) {
+            if (filter < M) *reinterpret_cast<float4*>(out) = make_float4(four[0], four[1], four[2], four[3]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < VECTOR; ++i)
+                if (filter + i < M) out[i] = four[i];
+        }
+    }
+};
+
+// Filters as they are.
+struct NoExponents {
+    __device__ __forceinline__ float factor(int) const { return 1; }
+    __device__ __forceinline__ void refuse(int) const {}
+};
+
+// The producer: fills stages in order, each as soon as all consumers have released it.
+template <class Problem, int terms, class Work>
+__device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, const TensorMap* pixel_map,
+                                               const FilterMaps<terms>& filter_maps, Work work)
+{
+    PipelineState<STAGES> state;
+    for (; work.more(); work.next()) {
+        const int pixel = work.pixel() % Problem::IMAGE_ROWS;
+        const int row = Problem::first_row(pixel / Problem::ADJACENT_ROWS);
+        const int column = Problem::first_column(pixel % Problem::ADJACENT_ROWS);
+        const int image = work.image(), filter = work.mapped_filter();
+        const int first_stage = work.first_stage(), end_stage = work.end_stage();
+        for (int i = first_stage; i < end_stage; ++i) {
+            const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
+            Mbarrier* full = &shared.full[state.stage];
+            mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // all consumers have read the stage
+            mbarrier_arrive_expect_tx(full, sizeof(FloatStage<terms>));
+            FloatStage<terms>& stage = shared.stages[state.stage];
+            tma_load_im2col(stage.pixels, pixel_map, full, tap, column, row, image, Problem::columns_to(run),
+                            Problem::rows_to(run));
+#pragma unroll
+            for (int term = 0; term < terms; ++term)
+                tma_load_box(stage.filters[term], filter_maps.of[term], full, tap, run, filter);
+            state.advance();
+        }
+    }
+}
+
+// The whole kernel: prologue, then producer and consumers side by side.
+template <class Problem, class Mainloop, class Work, class Epilogue>
+__device__ __forceinline__ void multiply_floats(const TensorMap* pixel_map,
+                                                const FilterMaps<Mainloop::TERMS>& filter_maps, Work work,
+                                                Epilogue epilogue)
+{
+    DYNAMIC_SHARED(unsigned char, memory);
+    const size_t address = reinterpret_cast<size_t>(memory);
+    using Shared = FloatStorage<Mainloop::TERMS>;
+    Shared& shared = *reinterpret_cast<Shared*>(memory + (ATOM_BYTES - address % ATOM_BYTES) % ATOM_BYTES);
+    if (threadIdx.x == 0) {
+        constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
+        for (int stage = 0; stage < STAGES; ++stage) {
+            mbarrier_init(&shared.full[stage], 1);
+            mbarrier_init(&shared.empty[stage], CONSUMER_WARPS);
+        }
+        mbarrier_init_fence();
+    }
+    __syncthreads();  // the mbarriers are initialised before any thread uses one
+    if (threadIdx.x < WARPGROUP) {
+        warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
+        if (threadIdx.x == 0) produce_floats<Problem>(shared, pixel_map, filter_maps, work);
+    } else {
+        warpgroup_reg_alloc<CONSUMER_REGISTERS>();
+        Mainloop::template consume<Problem>(shared, work, epilogue);
+    }
+}
+
+// The maps count a float as two fp16 values.
+#define ASSERT_FLOAT_MAP(MAP)                                                                                      \
+    ASSERT_MAP_4(MAP, FloatProblem::VALUES * FLOAT_HALVES, GATHERS ? W : F, BLOCKED_H, 1, C * sizeof(float),       \
+                 BLOCKED_W * C * sizeof(float), BLOCKED_H * BLOCKED_W * C * sizeof(float));                        \
+    ASSERT_BOX_2(MAP, STAGE_TAPS, TILE_PIXELS)
+#define ASSERT_FLOAT_FILTER_MAP(MAP)                                                                               \
+    ASSERT_MAP_3(MAP, FloatProblem::RUN, FloatProblem::RUNS, M, FloatProblem::FILTER_VALUES * sizeof(float),       \
+                 FloatProblem::RUNS * FloatProblem::FILTER_VALUES * sizeof(float));                                \
+    ASSERT_BOX_3(MAP, STAGE_TAPS, 1, TILE_FILTERS)

@@ -1,0 +1,227 @@
+"""The wgmma rungs that multiply floats as they lie, channels innermost; their geometry is that of ``floats.cuh``."""
+
+from collections.abc import Callable
+
+from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
+from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, SCALED_FILTERS, flat_block, full_range, full_range_grid
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.wgmma.ladder import (
+    ATOM_BYTES,
+    CHUNK,
+    FILTER_TILES,
+    GRID_BLOCKS,
+    MBARRIER_BYTES,
+    PIXEL_TILES,
+    ROW_BYTES,
+    STAGE_TAPS,
+    STAGES,
+    TAKES_ALL,
+    WGMMA_ROWS,
+    as_it_lies,
+    beyond_map,
+    blocked_hw,
+    consumers,
+    runs,
+    tile_cost,
+    tiles_block,
+    tiles_grid,
+)
+from alexconv.shapes import Conv
+
+GROUP = 16  # values of K that four lanes load together
+REGISTERS = {2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by the number of consumers
+OPERANDS = 16  # registers of an accumulator tile's rows in a stage, for each term
+LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
+MOST_PIXELS = 1 << 22  # of an output plane
+HALVES = FLOAT // HALF
+
+
+def float_runs(conv: Conv) -> tuple[int, int]:
+    """Runs of K, and values of one as they are prepared: whole groups."""
+    count, values = runs(conv, as_it_lies)
+    return count, round_up(values, GROUP)
+
+
+def pipeline_bytes(terms: int, p: Problem) -> int:
+    """Shared memory of the multiplication: stages, mbarriers, alignment."""
+    stage = (p["TILE_PIXELS"] + terms * p["TILE_FILTERS"]) * ROW_BYTES
+    return p["STAGES"] * (stage + 2 * MBARRIER_BYTES) + ATOM_BYTES
+
+
+def too_many_registers(terms: int, p: Problem) -> str | None:
+    """Why a consumer's thread cannot hold its accumulators and operands, or None.
+
+    With two terms these are also the accumulators of a stage, of one tile at a time.
+    """
+    tiles, columns = p["TILE_PIXELS"] // (WGMMA_ROWS * consumers(p)), p["TILE_FILTERS"] // 2
+    registers = (tiles + terms - 1) * columns + OPERANDS * (tiles if terms == 1 else terms)
+    spare = REGISTERS[consumers(p)]
+    return f"a thread needs {registers} registers, it can spare {spare}" if registers > spare else None
+
+
+def best_tile(terms: int) -> Callable[[Problem], tuple[int, int]]:
+    """The tile size with the least cost among those that fit the registers."""
+
+    def found(p: Problem) -> tuple[int, int]:
+        sizes = [
+            (pixels, filters)
+            for pixels in PIXEL_TILES
+            for filters in FILTER_TILES
+            if not too_many_registers(terms, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
+        ]
+        fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.M % filters == 0] or sizes
+        return min(fitting, key=lambda tile: tile_cost(p, *tile))
+
+    return found
+
+
+def most_stages(terms: int) -> Callable[[Problem], int]:
+    """Stages that fit shared memory, at least as many as the kernel takes."""
+
+    def found(p: Problem) -> int:
+        fixed, one = (pipeline_bytes(terms, p.having(STAGES=stages)) for stages in (0, 1))
+        return max(min(STAGES), min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
+
+    return found
+
+
+def constants(terms: int) -> tuple[Constant, ...]:
+    """The constants of a rung with values of this many terms."""
+    tile = best_tile(terms)
+    return (
+        Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=PIXEL_TILES),
+        Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
+        Constant("STAGES", "stages of the TMA pipeline, of 32 values each", most_stages(terms), choices=STAGES),
+        GRID_BLOCKS,
+    )
+
+
+def pixel_map() -> TensorMap:
+    """The im2col map through which TMA gathers the input as it lies; it counts a float as two values of fp16."""
+
+    def dims(p: Problem) -> tuple[int, ...]:
+        H, W = blocked_hw(p.conv, as_it_lies)
+        values = runs(p.conv, as_it_lies)[1]
+        return values * HALVES, W if as_it_lies(p.conv) else p.conv.F, H, p.N
+
+    def strides(p: Problem) -> tuple[int, ...]:
+        H, W = blocked_hw(p.conv, as_it_lies)
+        pixel = p.conv.C * FLOAT
+        return pixel, W * pixel, H * W * pixel
+
+    def window(p: Problem) -> tuple[int, ...]:
+        conv = p.conv
+        if not as_it_lies(conv):
+            return 1, conv.R
+        return conv.filter_columns, conv.filter_rows, conv.left, conv.top, conv.right, conv.bottom, *conv.strides[::-1]
+
+    return TensorMap("pixel_map", "x", dims, strides, lambda p: (STAGE_TAPS, p["TILE_PIXELS"]), window)
+
+
+def filter_map(name: str, array: str) -> TensorMap:
+    """The map of the prepared filters."""
+
+    def dims(p: Problem) -> tuple[int, ...]:
+        count, values = float_runs(p.conv)
+        return values * HALVES, count, p.conv.M
+
+    def strides(p: Problem) -> tuple[int, ...]:
+        count, values = float_runs(p.conv)
+        return values * FLOAT, count * values * FLOAT
+
+    return TensorMap(name, array, dims, strides, lambda p: (STAGE_TAPS, 1, p["TILE_FILTERS"]))
+
+
+def refuses(terms: int) -> Callable[[Problem], str | None]:
+    """The reason why such a rung does not take a problem."""
+
+    def reason(p: Problem) -> str | None:
+        conv = p.conv
+        if conv.C % CHUNK:
+            return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
+        if as_it_lies(conv) and (beyond := beyond_map(conv)):
+            return beyond
+        if conv.R > LARGEST_WINDOW:
+            return f"a filter of {conv.R} rows exceeds a tensor map's {LARGEST_WINDOW}"
+        if conv.E * conv.F > MOST_PIXELS:
+            return f"an output plane of {conv.E * conv.F} pixels exceeds {MOST_PIXELS}"
+        if consumers(p) > 2 and p["TILE_FILTERS"] == max(FILTER_TILES):
+            return f"three consumers do not multiply {p['TILE_FILTERS']} filters at once"
+        return beyond_shared(p.device, "a block needs", pipeline_bytes(terms, p)) or too_many_registers(terms, p)
+
+    return reason
+
+
+def filters(name: str) -> Array:
+    """An array of prepared filters."""
+    return Array(name, lambda p: (p.conv.M, *float_runs(p.conv)), FLOAT)
+
+
+def filters_grid(p: Problem) -> Dims:
+    """One block per run of a filter."""
+    return float_runs(p.conv)[0], p.conv.M, 1
+
+
+def multiply(terms: int, *args: str) -> Launch:
+    """The launch of the product itself."""
+
+    def shared_bytes(p: Problem) -> int:
+        return pipeline_bytes(terms, p)
+
+    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True)
+
+
+FLOAT_RUNGS: tuple[Rung, ...] = (
+    Rung(
+        "wgmma-floats",
+        alias="wgmma-f",
+        idea="floats as they lie, channels innermost, rounded to tf32 in registers: no pass over the input",
+        family="wgmma",
+        parent="wgmma-half",
+        file="wgmma/wgmma_floats.cu",
+        launches=(multiply(1, "pixel_map", "filter_map", "y", BATCH),),
+        constants=constants(1),
+        precision="tf32",
+        layout="nhwc",
+        prepare=(Launch("order_filters", ("w", "filters"), filters_grid, flat_block),),
+        prepared=(filters("filters"),),
+        maps=(pixel_map(), filter_map("filter_map", "filters")),
+        refuses=refuses(1),
+        min_capability=HOPPER,
+        exact_capability=True,
+        tensor_factors="tf32",
+        takes=TAKES_ALL,
+    ),
+    Rung(
+        "wgmma-floats-split",
+        alias="wgmma-f3x",
+        idea="each float as hi and lo tf32 terms, split in registers: the accuracy of fp32, no pass over the input",
+        family="wgmma",
+        parent="wgmma-floats",
+        file="wgmma/wgmma_floats_split.cu",
+        launches=(
+            multiply(2, "pixel_map", "filter_hi_map", "filter_lo_map", *("filter_exponents", "refused", "y"), BATCH),
+            full_range(full_range_grid, *("x", "full_filters", "refused", "filter_exponents", "finished", "y"), BATCH),
+        ),
+        constants=constants(2),
+        scratch=(
+            Array("refused", lambda p: (p.N,), lasting=True),
+            Array("finished", lambda p: (1,), lasting=True),
+        ),
+        precision="fp32",
+        layout="nhwc",
+        prepare=(
+            FIND_FILTER_EXPONENTS,
+            Launch("order_filters", ("w", "filter_exponents", "filters_hi", "filters_lo"), filters_grid, flat_block),
+        ),
+        prepared=(*SCALED_FILTERS, filters("filters_hi"), filters("filters_lo")),
+        maps=(pixel_map(), filter_map("filter_hi_map", "filters_hi"), filter_map("filter_lo_map", "filters_lo")),
+        refuses=refuses(2),
+        min_capability=HOPPER,
+        exact_capability=True,
+        tensor_factors="tf32",
+        products=3,
+        takes=TAKES_ALL,
+    ),
+)

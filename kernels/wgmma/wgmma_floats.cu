@@ -1,0 +1,48 @@
+// wgmma-floats: the study's precision of tf32 straight from floats with the channels innermost, in one launch.
+//
+// Technique: operands rounded to tf32 in registers, filters in shared memory (wgmma with the first operand in
+// registers); persistent, warp-specialized implicit GEMM; TMA im2col mode; mbarrier pipeline.
+// Read next: floats.cuh (mainloop, epilogue), then wgmma/wgmma_floats_split.cu.
+// Run: alexconv run --rungs wgmma-floats --layers 3
+//
+// Parent: wgmma-half, whose pipeline it shares.  wgmma-scaled multiplies twice as fast, but first reads the whole input
+// and writes it again as fp16: layers with few products for each input, those of 1 x 1 filters above all, spend most of
+// their time there.  Here the input is read once, as it lies.
+//
+// order_filters: block (run, m) rounds a run of filter m and reorders it.  multiply: a block computes tiles of
+// TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of each
+// accumulator tile.
+#include <cuda_fp16.h>
+
+#define GATHER GATHER_AS_IT_LIES
+#include "floats.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+    order_filters(const float* __restrict__ w,     // [M][C][R][S]
+                  unsigned* __restrict__ filters)  // [M][RUNS][FILTER_VALUES]
+{
+    unsigned* const terms[] = {filters};
+    FloatFilters::write(w, terms, 1);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
+             const TensorMap* filter_map,  // of filters
+             float* __restrict__ y,        // [N][E][F][M]
+             long long N BIAS_PARAMETER(float))  // [M]
+{
+    allow_dependent_launch();
+    wait_for_primary_launches();  // which may write x
+    multiply_floats<FloatProblem, RoundToTf32>(pixel_map, FilterMaps<1>{{filter_map}},
+                                               PersistentTiles<FloatProblem>(N),
+                                               FloatEpilogue<NoExponents>{y, BIAS, int(N), {}});
+}
+
+ASSERT_BLOCK(MULTIPLY, THREADS, 1);
+ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MULTIPLY, FLOAT_SHARED_BYTES<1>);
+ASSERT_FLOAT_MAP(PIXEL_MAP);
+ASSERT_FLOAT_FILTER_MAP(FILTER_MAP);
+ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);
+ASSERT_GRID(ORDER_FILTERS, FloatProblem::RUNS, M, 1);
+ASSERT_ELEMENTS(FILTERS, FLOAT_FILTER_ELEMENTS);
