@@ -83,7 +83,8 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--rungs",
         type=comma_separated,
-        help="rungs by name, study abbreviation or family, or auto (default: all, with --mix none)",
+        help="rungs by name, study abbreviation or family; auto, or auto:4 for four contenders (default: all, with "
+        "--mix none)",
     )
     add(
         "--transfer",

@@ -86,16 +86,17 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
     workload = workload_named(options.workload)
     precisions = parse_precisions(options.precision)
     words = (options.rungs or ("" if options.mix else "all")).split(",")
-    named = ",".join(word for word in words if word != auto.AUTO)
+    named = ",".join(word for word in words if word.partition(":")[0] != auto.AUTO)
     layers, batches = parse_layers(options.layers, workload), parse_batches(options.N or str(executor.usual_batch))
     transfers, constants = choose_transfers(options.transfer), parse_constants(options.set)
     data = choose_data(options.data)
     rungs = choose_rungs(named) if named else []
     device = executor.device
     points = expand(workload.name, layers, batches, rungs, transfers, constants, precisions, tuned, device, data)
-    if auto.AUTO in words:
-        for layer, N, precision in product(layers, batches, precisions or PRECISIONS):
-            for rung, found in chosen_rungs(executor, workload.layer(layer), N, precision, options.memory_budget):
+    if automatic := [word for word in words if word.partition(":")[0] == auto.AUTO]:
+        for word, layer, N, precision in product(automatic, layers, batches, precisions or PRECISIONS):
+            conv, count = workload.layer(layer), contenders_asked_for(word)
+            for rung, found in chosen_rungs(executor, conv, N, precision, options.memory_budget, count):
                 asked = [(rung, None)]
                 points += expand(workload.name, [layer], [N], asked, transfers, constants, (), found, device, data)
         points = [point for number, point in enumerate(points) if point not in points[:number]]
@@ -103,6 +104,16 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
         raise UsageError("no rung is left: --rungs and --precision have nothing in common")
     refuse_unused(constants, points)
     return points
+
+
+def contenders_asked_for(word: str) -> int | None:
+    """The number in ``auto:4``, None for plain ``auto``; raises UsageError."""
+    _, colon, count = word.partition(":")
+    if not colon:
+        return None
+    if not count.isdecimal() or int(count) < 1:
+        raise UsageError(f"auto or, for its contenders, auto:4, not {word}")
+    return int(count)
 
 
 def sequences_asked_for(

@@ -20,9 +20,10 @@ from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.planner import DoesNotFit, plan_on
 from alexconv.shapes import Conv
 from alexconv.tuning import cache as tuning_cache
-from alexconv.tuning.estimate import best
+from alexconv.tuning.estimate import best, ranked
 
 AUTO = "auto"
+OF_A_RUNG = 2  # candidates among the contenders
 SPLIT = ("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "mma-split")
 ON_HOST: dict[str, tuple[str, ...]] = {
     "fp32": ("direct-register", "direct-any"),
@@ -81,6 +82,15 @@ def choose(
         if not misfit(executor, choice, conv, N, budget):
             return choice
     return None
+
+
+def contenders(executor: Executor, conv: Conv, N: int, precision: str, layout: str, count: int) -> list[BoundRung]:
+    """The ``count`` rungs and sizes of tiles with the least estimates, of one precision and layout."""
+    device, found = executor.device, []
+    for rung in LADDER:
+        if rung.precision == precision and rung.layout == layout and not executor.unsuited(rung):
+            found += ranked(rung, conv, N, device)[:OF_A_RUNG]
+    return [bound for _, bound in sorted(found, key=lambda known: known[0])][:count]
 
 
 def misfit(executor: Executor, choice: Choice, conv: Conv, N: int, budget: int | None) -> str | None:

@@ -25,11 +25,14 @@ def tuned_on(executor: Executor) -> TunedConstants:
 
 
 def chosen_rungs(
-    executor: Executor, conv: Conv, N: int, precision: str, budget: int | None
+    executor: Executor, conv: Conv, N: int, precision: str, budget: int | None, count: int | None = None
 ) -> Iterator[tuple[Rung, TunedConstants]]:
-    """A rung with its constants for each layout that the precision has rungs for."""
+    """A rung with its constants for each layout that the precision has rungs for; ``count`` contenders if given."""
     for layout in auto.layouts_of(precision):
-        if choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, budget):
+        if count is not None:
+            for bound in auto.contenders(executor, conv, N, precision, layout, count):
+                yield bound.rung, always(bound.constants)
+        elif choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, budget):
             yield choice.rung, always(choice.constants)
 
 

@@ -24,6 +24,7 @@ from alexconv.kernels.wgmma.ladder import (
     side,
     where_it_pays,
 )
+from alexconv.kernels.wgmma.ladder_floats import float_runs
 from alexconv.kernels.wgmma.ladder_winograd import depth, points, tiles_across
 from alexconv.shapes import Conv
 
@@ -32,6 +33,7 @@ DRAM, CACHE = 3.4e6, 5.5e6  # bytes in a microsecond: of DRAM; where a launch's 
 FIRST_LAUNCH, NEXT_LAUNCH = 2.0, 1.2  # microseconds that a launch costs in a graph
 MMA_K = 16  # taps of a wgmma
 WGMMA = 2048 * 0.86  # multiply-adds in a cycle of a multiprocessor, of those that tensor cores could do at most
+TF32 = WGMMA / 2  # the same of tf32
 FROM_CACHE = 46.0  # bytes in a cycle that a multiprocessor gets from the L2 cache
 TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
@@ -89,6 +91,26 @@ class Tiled:
         before = float(inputs(p) * (self.value + 2 * self.terms)) if self.prepares else 0.0
         before *= BLOCKED if side(conv, self.gathers) > 1 else 1
         return max(product, moved(p, written + inputs(p) * 2 * self.terms)) + moved(p, before)
+
+
+@dataclass(frozen=True)
+class Floats:
+    """A wgmma rung of persistent tiles that multiplies floats as they lie: terms of a value, products of them."""
+
+    terms: int = 1
+    products: int = 1
+
+    def __call__(self, p: Problem) -> float:
+        """Microseconds of all launches."""
+        conv = p.conv
+        count, values = float_runs(conv)
+        pixels, filters = p["TILE_PIXELS"], p["TILE_FILTERS"]
+        loads = ceil(2 * values / STAGE_TAPS) * (pixels + self.terms * filters) * ROW_BYTES / FROM_CACHE
+        products = values * pixels * filters * self.products / TF32
+        tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
+        waves = ceil(tiles / p.device.multiprocessors)
+        product = waves * (count * max(loads, products) / CLOCK + TILE)
+        return max(product, moved(p, 4 * (inputs(p) + outputs(p))))
 
 
 @dataclass(frozen=True)
@@ -177,6 +199,8 @@ KINDS: Mapping[str, Callable[[Problem], float]] = {
     "wgmma-window-scaled": windows(4),
     "wgmma-split-resident": resident,
     "wgmma-winograd": winograd,
+    "wgmma-floats": Floats(),
+    "wgmma-floats-split": Floats(terms=2, products=3),
     "mma-half": Warps(0.0040, 230),
     "mma-tf32": Warps(0.0055, 150),
     "mma-scaled": Warps(0.0055, 110),
@@ -208,7 +232,7 @@ def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[Bound
     """The rung with its usual constants, then with other sizes of tiles where it has some for every batch."""
     usual = BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
     yield usual
-    if isinstance(KINDS.get(rung.name), Tiled):
+    if isinstance(KINDS.get(rung.name), Tiled | Floats):
         for pixels in PIXEL_TILES:
             for filters in FILTER_TILES:
                 sizes = {"TILE_PIXELS": pixels, "TILE_FILTERS": filters}
@@ -219,7 +243,13 @@ def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[Bound
                 yield next(each for each in stages if not each.refusal())
 
 
+def ranked(rung: Rung, conv: Conv, N: int, device: Device) -> list[tuple[float, BoundRung]]:
+    """The candidates, each once, by their estimates; none where the rung refuses the layer."""
+    taken = [each for each in candidates(rung, conv, N, device) if not each.refusal()]
+    once = {tuple(sorted(each.constants.items())): each for each in taken}
+    return sorted(((estimate(each, N), each) for each in once.values()), key=lambda found: found[0])
+
+
 def best(rung: Rung, conv: Conv, N: int, device: Device) -> tuple[float, BoundRung] | None:
     """The candidate with the least estimate; None where the rung refuses the layer."""
-    taken = [each for each in candidates(rung, conv, N, device) if not each.refusal()]
-    return min(((estimate(each, N), each) for each in taken), key=lambda found: found[0], default=None)
+    return next(iter(ranked(rung, conv, N, device)), None)

@@ -167,6 +167,13 @@ __device__ __forceinline__ void multiply_floats_stage(float (&d)[ACCUMULATORS], 
             }
 }
 
+// All lanes of this warp have read a stage, the products of the warpgroup too.
+__device__ __forceinline__ void release_floats(Mbarrier* barrier)
+{
+    __syncwarp();  // all lanes have loaded their values before one of them arrives
+    release(barrier);
+}
+
 // A mainloop for floats rounded to tf32: the tensor cores accumulate over all of K.  The next stage's floats are loaded
 // and rounded while one stage's wgmmas are in flight.
 struct RoundToTf32 {
@@ -196,7 +203,7 @@ struct RoundToTf32 {
                     next[u].split(values);
                 }
                 warpgroup_wait_group<0>();
-                if (!first) release(&shared.empty[previous]);
+                if (!first) release_floats(&shared.empty[previous]);
 #pragma unroll
                 for (int u = 0; u < WGMMAS; ++u) rows[u] = next[u];
                 warpgroup_fence();
@@ -214,7 +221,7 @@ struct RoundToTf32 {
                 state.advance();
             }
             warpgroup_wait_group<0>();
-            release(&shared.empty[previous]);
+            release_floats(&shared.empty[previous]);
             epilogue.store(accumulators, work.rows_from(consumer * WGMMAS * WGMMA_ROWS), work.filter());
         }
     }
@@ -256,7 +263,7 @@ struct SplitIntoTf32 {
                     warpgroup_commit_group();
                     find_unsafe(values, unsafe[u]);
                     warpgroup_wait_group<0>();
-                    if (u == WGMMAS - 1) release(&shared.empty[state.stage]);
+                    if (u == WGMMAS - 1) release_floats(&shared.empty[state.stage]);
 #pragma unroll
                     for (int j = 0; j < ACCUMULATORS; ++j) accumulators[u][j] += of_stage[j];
                 }

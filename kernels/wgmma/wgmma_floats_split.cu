@@ -2,7 +2,7 @@
 //
 // Technique: split-tf32 emulation of fp32 (hi and lo terms, 3xTF32), split in registers; persistent, warp-specialized
 // implicit GEMM; wgmma with the first operand in registers and each stage's sums promoted; TMA im2col mode.
-// Read next: floats.cuh (SplitIntoTf32), then wgmma/wgmma_window_half.cu.
+// Read next: floats.cuh (SplitIntoTf32).
 // Run: alexconv run --rungs wgmma-floats-split --layers 3
 //
 // Parent: wgmma-floats.  A float is the sum of two tf32 numbers, hi and lo, to 22 bits and the sign of lo, as it is of
