@@ -18,6 +18,7 @@ from alexconv.kernels.tiles.ladder import TILES_RUNGS
 from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
 from alexconv.kernels.wgmma.ladder_floats import FLOAT_RUNGS
 from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
+from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
 from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
 
 _ladder = [
@@ -31,6 +32,7 @@ _ladder = [
     *WGMMA_RUNGS,
     *RESIDENT_RUNGS,
     *WINOGRAD_RUNGS,
+    *SPLIT_K_RUNGS,
     *FLOAT_RUNGS,
 ]
 _rungs = {rung.name: rung for rung in _ladder}

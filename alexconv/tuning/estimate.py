@@ -37,6 +37,7 @@ TF32 = WGMMA / 2  # the same of tf32
 FROM_CACHE = 46.0  # bytes in a cycle that a multiprocessor gets from the L2 cache
 TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
+SLICES, SLICE = 1.5, 0.06  # microseconds of the sums of slices, and of each
 CUDA_CORES = 105.0  # multiply-adds in a cycle of a multiprocessor, of igemm
 IGEMM_TILE = 128 * 64  # outputs of its block
 DIRECT = 8.0  # the same of direct-any
@@ -59,6 +60,13 @@ def inputs(p: Problem) -> int:
 def outputs(p: Problem) -> int:
     """Values of the batch's output."""
     return p.N * p.conv.M * p.conv.E * p.conv.F
+
+
+def sliced(p: Problem, tiles: int, of_tile: float) -> float:
+    """Microseconds of tiles in waves, each of which takes so many, or of their slices and the sums of these."""
+    splits = p.constants.get("SPLITS", 1)
+    waves = ceil(tiles * splits / p.device.multiprocessors)
+    return waves * (of_tile / splits + TILE) + (SLICES + SLICE * splits if splits > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -85,8 +93,7 @@ class Tiled:
         steps = full * (STAGE_TAPS // MMA_K) + ceil(rest / MMA_K)
         products = steps * MMA_K * pixels * filters * self.products / WGMMA
         tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
-        waves = ceil(tiles / p.device.multiprocessors)
-        product = waves * (count * max(loads, products) / CLOCK + TILE)
+        product = sliced(p, tiles, count * max(loads, products) / CLOCK)
         written = outputs(p) * self.value
         before = float(inputs(p) * (self.value + 2 * self.terms)) if self.prepares else 0.0
         before *= BLOCKED if side(conv, self.gathers) > 1 else 1
@@ -108,8 +115,7 @@ class Floats:
         loads = ceil(2 * values / STAGE_TAPS) * (pixels + self.terms * filters) * ROW_BYTES / FROM_CACHE
         products = values * pixels * filters * self.products / TF32
         tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
-        waves = ceil(tiles / p.device.multiprocessors)
-        product = waves * (count * max(loads, products) / CLOCK + TILE)
+        product = sliced(p, tiles, count * max(loads, products) / CLOCK)
         return max(product, moved(p, 4 * (inputs(p) + outputs(p))))
 
 
@@ -192,6 +198,7 @@ def one_by_one(p: Problem) -> float:
 
 KINDS: Mapping[str, Callable[[Problem], float]] = {
     "wgmma-half": Tiled(as_it_lies, value=2, prepares=False),
+    "wgmma-half-split-k": Tiled(as_it_lies, value=2, prepares=False),
     "wgmma-half-blocked": Tiled(where_it_pays, value=2),
     "wgmma-scaled": Tiled(where_it_pays),
     "wgmma-split": Tiled(where_it_pays, terms=2, products=3),

@@ -19,14 +19,14 @@
 // Mainloop: how consumers accumulate, and the number of TERMS of a value (RoundToTf32, SplitIntoTf32).  Work as in
 // warpgroups.cuh.  Epilogue: store(accumulators, first row, first filter), seen(first row, unsafe) (FloatEpilogue).
 //
-// Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
+// Needs: TILE_PIXELS, TILE_FILTERS, STAGES, SPLITS and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "../arch/ampere.cuh"
 #include "../arch/wgmma_tf32.cuh"
 #include "../common/bias.cuh"
 #include "../common/range.cuh"
 #include "blocked.cuh"
-#include "warpgroups.cuh"
+#include "split_tiles.cuh"
 
 constexpr int FLOAT_HALVES = sizeof(float) / sizeof(__half);
 constexpr int VECTOR = 4;                                       // floats in 16 bytes
@@ -293,6 +293,7 @@ struct FloatEpilogue {
     float* y;           // [N][E][F][M]
     const float* bias;  // [M]
     int images;
+    SplitKSums slices;
     Exponents exponents;
 
     __device__ __forceinline__ int row_of(int first_row, int u, int lower) const
@@ -310,10 +311,21 @@ struct FloatEpilogue {
                 if (unsafe[u][lower]) exponents.refuse(row_of(first_row, u, lower) / PIXELS);
     }
 
-    // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of two rows, q being its place among the four
-    // threads of these rows.  Pairs of threads exchange pairs of columns, so that each stores four adjacent ones.
     __device__ __forceinline__ void store(const float (&accumulators)[WGMMAS][ACCUMULATORS], int first_row,
                                           int first_filter) const
+    {
+        if constexpr (SPLITS == 1) {
+            store_sums(accumulators, first_row, first_filter);
+        } else {
+            float sums[WGMMAS][ACCUMULATORS];
+            if (slices.add(accumulators, sums)) store_sums(sums, first_row, first_filter);
+        }
+    }
+
+    // A thread holds, for j = 0, 1, ..., columns 8 j + 2 q and the next of two rows, q being its place among the four
+    // threads of these rows.  Pairs of threads exchange pairs of columns, so that each stores four adjacent ones.
+    __device__ __forceinline__ void store_sums(const float (&accumulators)[WGMMAS][ACCUMULATORS], int first_row,
+                                               int first_filter) const
     {
         const int quarter = threadIdx.x % 4, odd = quarter % 2;
 #pragma unroll

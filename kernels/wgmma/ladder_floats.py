@@ -1,6 +1,7 @@
 """The wgmma rungs that multiply floats as they lie, channels innermost; their geometry is that of ``floats.cuh``."""
 
 from collections.abc import Callable
+from math import ceil
 
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, SCALED_FILTERS, flat_block, full_range, full_range_grid
@@ -10,7 +11,6 @@ from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
     CHUNK,
     FILTER_TILES,
-    GRID_BLOCKS,
     MBARRIER_BYTES,
     PIXEL_TILES,
     ROW_BYTES,
@@ -25,8 +25,8 @@ from alexconv.kernels.wgmma.ladder import (
     runs,
     tile_cost,
     tiles_block,
-    tiles_grid,
 )
+from alexconv.kernels.wgmma.ladder_split_k import slices_grid, split_constants, sums_of_slices, too_many_splits
 from alexconv.shapes import Conv
 
 GROUP = 16  # values of K that four lanes load together
@@ -41,6 +41,12 @@ def float_runs(conv: Conv) -> tuple[int, int]:
     """Runs of K, and values of one as they are prepared: whole groups."""
     count, values = runs(conv, as_it_lies)
     return count, round_up(values, GROUP)
+
+
+def stages_of_tile(p: Problem) -> int:
+    """Stages of a tile."""
+    count, values = float_runs(p.conv)
+    return count * ceil(values * HALVES / STAGE_TAPS)
 
 
 def pipeline_bytes(terms: int, p: Problem) -> int:
@@ -93,7 +99,7 @@ def constants(terms: int) -> tuple[Constant, ...]:
         Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=PIXEL_TILES),
         Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
         Constant("STAGES", "stages of the TMA pipeline, of 32 values each", most_stages(terms), choices=STAGES),
-        GRID_BLOCKS,
+        *split_constants(stages_of_tile),
     )
 
 
@@ -148,7 +154,9 @@ def refuses(terms: int) -> Callable[[Problem], str | None]:
             return f"an output plane of {conv.E * conv.F} pixels exceeds {MOST_PIXELS}"
         if consumers(p) > 2 and p["TILE_FILTERS"] == max(FILTER_TILES):
             return f"three consumers do not multiply {p['TILE_FILTERS']} filters at once"
-        return beyond_shared(p.device, "a block needs", pipeline_bytes(terms, p)) or too_many_registers(terms, p)
+        if reason := beyond_shared(p.device, "a block needs", pipeline_bytes(terms, p)):
+            return reason
+        return too_many_registers(terms, p) or too_many_splits(stages_of_tile)(p)
 
     return reason
 
@@ -169,7 +177,7 @@ def multiply(terms: int, *args: str) -> Launch:
     def shared_bytes(p: Problem) -> int:
         return pipeline_bytes(terms, p)
 
-    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True)
+    return Launch("multiply", args, slices_grid, tiles_block, shared_bytes, pdl=True, stores=True)
 
 
 FLOAT_RUNGS: tuple[Rung, ...] = (
@@ -180,10 +188,11 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         family="wgmma",
         parent="wgmma-half",
         file="wgmma/wgmma_floats.cu",
-        launches=(multiply(1, "pixel_map", "filter_map", "y", BATCH),),
+        launches=(multiply(1, "pixel_map", "filter_map", "partial", "arrived", "y", BATCH),),
         constants=constants(1),
         precision="tf32",
         layout="nhwc",
+        scratch=sums_of_slices(),
         prepare=(Launch("order_filters", ("w", "filters"), filters_grid, flat_block),),
         prepared=(filters("filters"),),
         maps=(pixel_map(), filter_map("filter_map", "filters")),
@@ -201,11 +210,16 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         parent="wgmma-floats",
         file="wgmma/wgmma_floats_split.cu",
         launches=(
-            multiply(2, "pixel_map", "filter_hi_map", "filter_lo_map", *("filter_exponents", "refused", "y"), BATCH),
+            multiply(
+                2,
+                *("pixel_map", "filter_hi_map", "filter_lo_map"),
+                *("filter_exponents", "refused", "partial", "arrived", "y", BATCH),
+            ),
             full_range(full_range_grid, *("x", "full_filters", "refused", "filter_exponents", "finished", "y"), BATCH),
         ),
         constants=constants(2),
         scratch=(
+            *sums_of_slices(),
             Array("refused", lambda p: (p.N,), lasting=True),
             Array("finished", lambda p: (1,), lasting=True),
         ),

@@ -28,18 +28,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
              const TensorMap* filter_map,  // of filters
+             float4* partial,              // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
+             unsigned* arrived,            // [tiles][TILE_WARPS]
              float* __restrict__ y,        // [N][E][F][M]
              long long N BIAS_PARAMETER(float))  // [M]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which may write x
+    wait_for_primary_launches();  // which may write x, and add sums in the same place
     multiply_floats<FloatProblem, RoundToTf32>(pixel_map, FilterMaps<1>{{filter_map}},
-                                               PersistentTiles<FloatProblem>(N),
-                                               FloatEpilogue<NoExponents>{y, BIAS, int(N), {}});
+                                               SplitKTiles<FloatProblem>(N),
+                                               FloatEpilogue<NoExponents>{y, BIAS, int(N), {partial, arrived}, {}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
-ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_GRID(MULTIPLY, SPLITS > 1 ? IMAGE_TILES * SPLITS : GRID_BLOCKS, 1, 1);
+ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
+ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);
 ASSERT_SHARED_BYTES(MULTIPLY, FLOAT_SHARED_BYTES<1>);
 ASSERT_FLOAT_MAP(PIXEL_MAP);
 ASSERT_FLOAT_FILTER_MAP(FILTER_MAP);

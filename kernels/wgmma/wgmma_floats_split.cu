@@ -70,14 +70,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              const TensorMap* filter_lo_map,            // of filters_lo
              const int* __restrict__ filter_exponents,  // [M]
              int* __restrict__ refused,                 // [N]
+             float4* partial,                           // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
+             unsigned* arrived,                         // [tiles][TILE_WARPS]
              float* __restrict__ y,                     // [N][E][F][M]
              long long N BIAS_PARAMETER(float))         // [M]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which may write x, and read what was refused before
+    wait_for_primary_launches();  // which may write x, read what was refused before, and add sums
     multiply_floats<FloatProblem, SplitIntoTf32>(
-        pixel_map, FilterMaps<2>{{filter_hi_map, filter_lo_map}}, PersistentTiles<FloatProblem>(N),
-        FloatEpilogue<FilterExponents>{y, BIAS, int(N), {filter_exponents, refused}});
+        pixel_map, FilterMaps<2>{{filter_hi_map, filter_lo_map}}, SplitKTiles<FloatProblem>(N),
+        FloatEpilogue<FilterExponents>{y, BIAS, int(N), {partial, arrived}, {filter_exponents, refused}});
 }
 
 // The last block to find refused images here leaves none: `refused` and `finished` are as they were before the launches.
@@ -108,7 +110,9 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
-ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_GRID(MULTIPLY, SPLITS > 1 ? IMAGE_TILES * SPLITS : GRID_BLOCKS, 1, 1);
+ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
+ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);
 ASSERT_SHARED_BYTES(MULTIPLY, FLOAT_SHARED_BYTES<2>);
 ASSERT_FLOAT_MAP(PIXEL_MAP);
 ASSERT_FLOAT_FILTER_MAP(FILTER_HI_MAP);

@@ -2,7 +2,7 @@
 //
 // Technique: one-dimensional Winograd minimal filtering; split-fp16 emulation of fp32; stream-K over a persistent,
 // warp-specialized GEMM (wgmma, TMA im2col mode); epilogue overlapped with the next tile's products.
-// Read next: winograd.cuh (transforms), winograd_gemm.cuh (stream-K, mainloop), then wgmma/wgmma_floats.cu.
+// Read next: winograd.cuh (transforms), winograd_gemm.cuh (stream-K), then wgmma/wgmma_half_split_k.cu.
 // Run: alexconv run --rungs wgmma-winograd --layers 3
 //
 // Parent: wgmma-split, whose three products keep the tensor cores busy without a pause: only fewer products help.  Here

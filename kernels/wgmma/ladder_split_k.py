@@ -1,0 +1,131 @@
+"""The wgmma rungs whose tiles several blocks share, and what they have in common; ``split_tiles.cuh``."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+
+from alexconv.kernels.geometry import FLOAT, HOPPER, Refusal
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
+from alexconv.kernels.wgmma.ladder import (
+    GRID_BLOCKS,
+    NATIVE,
+    STAGE_TAPS,
+    TAKES_ALL,
+    WARPGROUP,
+    as_it_lies,
+    consumers,
+    filter_map,
+    filters,
+    pipeline_bytes,
+    pixel_map,
+    prepare_native,
+    refuses_unblocked,
+    runs,
+    tile_constants,
+    tiles_block,
+    tiles_grid,
+)
+
+WORD = 4  # bytes
+LEAST_STAGES = 3  # of a slice, unless it is asked for otherwise
+MOST_SPLITS = 32  # by default
+Stages = Callable[[Problem], int]  # those of a tile
+
+
+def half_stages(p: Problem) -> int:
+    """Stages of a tile of fp16 values."""
+    count, taps = runs(p.conv, as_it_lies)
+    return count * ceil(taps / STAGE_TAPS)
+
+
+def tiles(p: Problem) -> int:
+    """Tiles of N images."""
+    return ceil(p.N * p.conv.E * p.conv.F / p["TILE_PIXELS"]) * ceil(p.conv.M / p["TILE_FILTERS"])
+
+
+def split_constants(stages: Stages) -> tuple[Constant, Constant]:
+    """The slices of a tile: as many as leave no multiprocessor idle, but of some stages each; and the grid."""
+
+    def splits(p: Problem) -> int:
+        wanted = p.device.multiprocessors // tiles(p)
+        return max(1, min(wanted, stages(p) // LEAST_STAGES, MOST_SPLITS))
+
+    return (
+        Constant("SPLITS", "split-K slices of a tile, a block each", splits),
+        replace(GRID_BLOCKS, matters=lambda p: p["SPLITS"] == 1),
+    )
+
+
+def too_many_splits(stages: Stages) -> Refusal:
+    """Why a tile has not so many slices, or None."""
+
+    def reason(p: Problem) -> str | None:
+        if p["SPLITS"] <= stages(p):
+            return None
+        return f"{p['SPLITS']} slices of a tile that has {stages(p)} stages"
+
+    return reason
+
+
+def slices_grid(p: Problem) -> Dims:
+    """One block per slice; without slices a persistent kernel."""
+    return (tiles(p) * p["SPLITS"], 1, 1) if p["SPLITS"] > 1 else tiles_grid(p)
+
+
+def sums_of_slices() -> tuple[Array, Array]:
+    """The slices' sums, and arrival counters of a tile's warps; one element where a tile has one slice."""
+
+    def partial(p: Problem) -> tuple[int, ...]:
+        return (tiles(p), p["SPLITS"], p["TILE_PIXELS"] * p["TILE_FILTERS"]) if p["SPLITS"] > 1 else (1,)
+
+    def arrived(p: Problem) -> tuple[int, ...]:
+        return (tiles(p), consumers(p) * WARPGROUP // 32) if p["SPLITS"] > 1 else (1,)
+
+    return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD, lasting=True)
+
+
+def refuses_split_k(p: Problem) -> str | None:
+    """The reason why wgmma-half-split-k does not take a problem."""
+    return too_many_splits(half_stages)(p) or refuses_unblocked(p)
+
+
+def shared_bytes(p: Problem) -> int:
+    """Shared memory of wgmma-half's multiplication."""
+    return pipeline_bytes(NATIVE, p)
+
+
+SPLIT_K_RUNGS: tuple[Rung, ...] = (
+    Rung(
+        "wgmma-half-split-k",
+        alias="wgmma-fp16-k",
+        idea="several blocks for a tile, each with some of the taps: for few tiles",
+        family="wgmma",
+        parent="wgmma-half",
+        file="wgmma/wgmma_half_split_k.cu",
+        launches=(
+            Launch(
+                "multiply",
+                ("pixel_map", "filter_map", "partial", "arrived", "y", BATCH),
+                slices_grid,
+                tiles_block,
+                shared_bytes,
+                pdl=True,
+                stores=True,
+            ),
+        ),
+        constants=(*tile_constants(NATIVE)[:3], *split_constants(half_stages)),
+        scratch=sums_of_slices(),
+        precision="fp16",
+        dtype="float16",
+        layout="nhwc",
+        prepare=(prepare_native("order_filters", as_it_lies),),
+        prepared=(filters(gathers=as_it_lies),),
+        maps=(pixel_map("pixel_map", "x", as_it_lies), filter_map("filter_map", "filters", as_it_lies)),
+        refuses=refuses_split_k,
+        min_capability=HOPPER,
+        exact_capability=True,
+        tensor_factors="fp16",
+        takes=TAKES_ALL,
+    ),
+)

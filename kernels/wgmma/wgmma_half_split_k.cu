@@ -1,0 +1,54 @@
+// wgmma-half-split-k: several blocks for a tile, where there are few tiles.
+//
+// Technique: split-K over blocks, the last to arrive adds the slices; else as wgmma-half: warp-specialized implicit
+// GEMM; wgmma on fp16 with fp32 accumulators; TMA im2col mode; mbarrier pipeline.
+// Read next: split_tiles.cuh, then wgmma/wgmma_floats.cu.
+// Run: alexconv run --rungs wgmma-half-split-k --layers 3 --N 1
+//
+// Parent: wgmma-half, which leaves most multiprocessors idle where images are few and small: the tiles of one image of
+// a network's last layers are about ten, each with thousands of taps.  Here SPLITS blocks have a part of the taps each.
+//
+// order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes a slice of a
+// tile of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of
+// each accumulator tile.
+#include <cuda_fp16.h>
+
+#define GATHER GATHER_AS_IT_LIES
+#include "native_epilogue.cuh"
+#include "split_tiles.cuh"
+
+static_assert(SIDE == 1 && C % CHUNK == 0, "TMA gathers the input in place");
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+    order_filters(const __half* __restrict__ w,  // [M][C][R][S]
+                  __half* __restrict__ filters)  // [M][R][S][C]
+{
+    BlockedFilters::write<__half, 1>(w, {filters}, 1);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    multiply(const TensorMap* pixel_map,   // of x [N][H][W][C]
+             const TensorMap* filter_map,  // of filters [M][R][S][C]
+             float4* partial,              // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
+             unsigned* arrived,            // [tiles][TILE_WARPS]
+             __half* __restrict__ y,       // [N][E][F][M]
+             long long N BIAS_PARAMETER(__half))  // [M]
+{
+    allow_dependent_launch();
+    wait_for_primary_launches();  // which may write x, and add sums in the same place
+    using Epilogue = SplitKEpilogue<NativeEpilogue<EveryRow>>;
+    multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
+                                                            SplitKTiles<BlockedProblem>(N),
+                                                            Epilogue{{y, {int(N)}, BIAS}, {partial, arrived}});
+}
+
+ASSERT_BLOCK(MULTIPLY, THREADS, 1);
+ASSERT_GRID(MULTIPLY, SPLITS > 1 ? IMAGE_TILES * SPLITS : GRID_BLOCKS, 1, 1);
+ASSERT_ELEMENTS(PARTIAL, PARTIAL_SUMS);
+ASSERT_ELEMENTS(ARRIVED, ARRIVAL_COUNTERS);
+ASSERT_SHARED_BYTES(MULTIPLY, (SHARED_BYTES<1, NativeEpilogue<EveryRow>>));
+ASSERT_PIXEL_MAP(PIXEL_MAP);
+ASSERT_FILTER_MAP(FILTER_MAP);
+ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);
+ASSERT_GRID(ORDER_FILTERS, BLOCKED_R, M, 1);
+ASSERT_ELEMENTS(FILTERS, BLOCKED_FILTER_ELEMENTS);
