@@ -40,6 +40,7 @@ USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an
 SLICES, SLICE = 1.5, 0.06  # microseconds of the sums of slices, and of each
 CUDA_CORES = 105.0  # multiply-adds in a cycle of a multiprocessor, of igemm
 IGEMM_TILE = 128 * 64  # outputs of its block
+FEW = 85.0  # the same of direct-few
 DIRECT = 8.0  # the same of direct-any
 BLOCKED = 1.5  # how much longer it takes to write planes of squares
 STREAM_K = 15.0  # microseconds of short blocks and tails, whatever the layer
@@ -196,6 +197,18 @@ def one_by_one(p: Problem) -> float:
     return max(products, moved(p, 4 * (inputs(p) + outputs(p))))
 
 
+def few(value: int) -> Callable[[Problem], float]:
+    """Microseconds of the rungs for few channels."""
+
+    def found(p: Problem) -> float:
+        conv = p.conv
+        columns, filters = ceil(conv.F / 32) * 32, ceil(conv.M / 64) * 64
+        products = p.N * conv.E * columns * filters * conv.K / (FEW * p.device.multiprocessors * CLOCK)
+        return max(products, moved(p, value * (inputs(p) + outputs(p)))) + TILE
+
+    return found
+
+
 KINDS: Mapping[str, Callable[[Problem], float]] = {
     "wgmma-half": Tiled(as_it_lies, value=2, prepares=False),
     "wgmma-half-split-k": Tiled(as_it_lies, value=2, prepares=False),
@@ -215,6 +228,8 @@ KINDS: Mapping[str, Callable[[Problem], float]] = {
     "igemm": on_cuda_cores(CUDA_CORES * 0.9),
     "igemm-async": on_cuda_cores(CUDA_CORES),
     "igemm-stream-k": on_cuda_cores(CUDA_CORES * 0.9, streams=True),
+    "direct-few": few(4),
+    "direct-few-half": few(2),
     "direct-any": one_by_one,
     "direct-any-half": one_by_one,
 }

@@ -2,7 +2,7 @@
 //
 // Technique: direct convolution in NHWC, fp16 with fp32 accumulation; padding, stride pairs, dilation, groups, bias and
 // ReLU.
-// Read next: multi/channels.cu.
+// Read next: single/direct_few.cu.
 // Run: alexconv run --rungs direct-any-half --layers 2
 //
 // Parent: direct-any.  Neighbouring threads have neighbouring filters of a pixel, so outputs are stored side by side,

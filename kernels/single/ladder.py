@@ -3,11 +3,12 @@
 from math import ceil
 
 from alexconv.kernels.common.planes import THREAD_OUTPUTS, mapping, outside_plane_block, plane_block, plane_grid
-from alexconv.kernels.geometry import FLOAT
+from alexconv.kernels.geometry import FLOAT, beyond_shared
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import BATCH, Dims, Launch, Rung
+from alexconv.kernels.rung import BATCH, Constant, Dims, Launch, Rung
 from alexconv.shapes import FEATURES
 
+UNGROUPED = tuple(name for name in FEATURES if name != "groups")
 OUTPUT_THREADS = 256  # of a block whose threads have outputs of the batch
 
 
@@ -30,6 +31,37 @@ def outputs_grid(p: Problem) -> Dims:
 def outputs_block(p: Problem) -> Dims:
     """A block of them."""
     return OUTPUT_THREADS, 1, 1
+
+
+MOST_TAPS = 160  # of a filter of few channels
+FEW_FILTERS, FEW_COLUMNS, ROW_THREADS = 64, 32, 32  # of a block; threads of a row
+TILE_ROWS = Constant("TILE_ROWS", "rows of a block's outputs, a warp each", lambda p: 8, choices=(4, 8, 16))
+
+
+def few_bytes(p: Problem) -> int:
+    """Shared memory for a block's filters, and the window of its outputs."""
+    conv = p.conv
+    rows = (p["TILE_ROWS"] - 1) * conv.U + conv.filter_rows
+    columns = (FEW_COLUMNS - 1) * conv.strides[1] + conv.filter_columns
+    return (conv.K * FEW_FILTERS + conv.C * rows * columns) * FLOAT
+
+
+def few_grid(p: Problem) -> Dims:
+    """Blocks of rows and columns of all images, and of filters."""
+    tiles = ceil(p.conv.E / p["TILE_ROWS"]) * ceil(p.conv.F / FEW_COLUMNS)
+    return p.N * tiles, ceil(p.conv.M / FEW_FILTERS), 1
+
+
+def few_block(p: Problem) -> Dims:
+    """A warp for each row."""
+    return p["TILE_ROWS"] * ROW_THREADS, 1, 1
+
+
+def refuses_many(p: Problem) -> str | None:
+    """The reason why a rung of few channels does not take a problem."""
+    if p.conv.K > MOST_TAPS:
+        return f"{p.conv.K} taps of a filter exceed {MOST_TAPS}"
+    return beyond_shared(p.device, "filters and window need", few_bytes(p))
 
 
 SINGLE_RUNGS: tuple[Rung, ...] = (
@@ -123,5 +155,32 @@ SINGLE_RUNGS: tuple[Rung, ...] = (
         dtype="float16",
         layout="nhwc",
         takes=tuple(FEATURES),
+    ),
+    Rung(
+        "direct-few",
+        alias="few",
+        idea="few channels: window and filters in shared memory, 8 x 8 outputs of a thread",
+        family="single",
+        parent="direct-any",
+        file="single/direct_few.cu",
+        launches=(Launch("direct_few", ("x", "w", "y"), few_grid, few_block, few_bytes, stores=True),),
+        constants=(TILE_ROWS,),
+        refuses=refuses_many,
+        takes=UNGROUPED,
+    ),
+    Rung(
+        "direct-few-half",
+        alias="few-half",
+        idea="few channels in fp16 with fp32 accumulators, NHWC",
+        family="single",
+        parent="direct-few",
+        file="single/direct_few_half.cu",
+        launches=(Launch("direct_few_half", ("x", "w", "y"), few_grid, few_block, few_bytes, stores=True),),
+        constants=(TILE_ROWS,),
+        refuses=refuses_many,
+        precision="fp16",
+        dtype="float16",
+        layout="nhwc",
+        takes=UNGROUPED,
     ),
 )

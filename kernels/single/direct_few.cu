@@ -1,0 +1,52 @@
+// direct-few: few channels, as of a network's first layer.
+//
+// Technique: direct convolution with register tiles of 8 x 8 outputs; input window and filters in shared memory;
+// padding read from nowhere.
+// Read next: few_channels.cuh, then single/direct_few_half.cu.
+// Run: alexconv run --rungs direct-few --layers 1
+//
+// Parent: direct-any, whose threads load two operands for each product.  With three channels and filters 3 x 3 an
+// output has 27 products, fewer than a tensor core takes at a time together with what prepares them: such a layer is as
+// fast as its outputs can be written, if the products keep up.  64 outputs of a thread share 16 operands here.
+//
+// A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a thread 8 filters at 8 of
+// them.
+#include "few_channels.cuh"
+
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, 512 / FEW_THREADS)
+    direct_few(const float* __restrict__ x,  // [N][C][H][W]
+               const float* __restrict__ w,  // [M][C][R][S]
+               float* __restrict__ y         // [N][M][E][F]
+               BIAS_PARAMETER(float))        // [M]
+{
+    DYNAMIC_SHARED(float4, memory);
+    const FewChannels<float> tile(memory);
+    tile.load(x, w, [](int c, int row, int column) { return (c * H + row) * W + column; });
+    float sums[OUTPUTS][OUTPUTS] = {};
+    tile.multiply(sums);
+    if (tile.row() >= E) return;
+#pragma unroll
+    for (int i = 0; i < OUTPUTS; ++i) {
+        const int m = tile.filter(i);
+        if (m >= M) continue;
+        float* const out = y + (((size_t)tile.n * M + m) * E + tile.row()) * F;
+#pragma unroll
+        for (int j = 0; j < OUTPUTS; j += VECTOR) {
+            const int column = tile.column(j);
+            float four[VECTOR];
+#pragma unroll
+            for (int k = 0; k < VECTOR; ++k) four[k] = with_bias_and_relu<float>(sums[i][j + k], BIAS, m);
+            if constexpr (F % VECTOR == 0) {
+                if (column < F) *reinterpret_cast<float4*>(out + column) = make_float4(four[0], four[1], four[2], four[3]);
+            } else {
+#pragma unroll
+                for (int k = 0; k < VECTOR; ++k)
+                    if (column + k < F) out[column + k] = four[k];
+            }
+        }
+    }
+}
+
+ASSERT_BLOCK(DIRECT_FEW, FEW_THREADS, 1);
+ASSERT_GRID(DIRECT_FEW, TILES_DOWN * TILES_ACROSS, (M + TILE_FILTERS - 1) / TILE_FILTERS, 1);
+ASSERT_SHARED_BYTES(DIRECT_FEW, FEW_BYTES);

@@ -1,0 +1,53 @@
+// direct-few-half: few channels in fp16, with the channels innermost and accumulators in fp32.
+//
+// Technique: direct convolution in NHWC with register tiles of 8 x 8 outputs, fp16 with fp32 accumulation; input window
+// and filters in shared memory.
+// Read next: multi/channels.cu.
+// Run: alexconv run --rungs direct-few-half --layers 1
+//
+// Parent: direct-few.  The lanes of a warp have neighbouring filters of a pixel, which are neighbours in y.
+//
+// A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a thread 8 filters at 8 of
+// them.
+#include <cuda_fp16.h>
+
+#include "few_channels.cuh"
+
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, 512 / FEW_THREADS)
+    direct_few_half(const __half* __restrict__ x,  // [N][H][W][C]
+                    const __half* __restrict__ w,  // [M][C][R][S]
+                    __half* __restrict__ y         // [N][E][F][M]
+                    BIAS_PARAMETER(__half))        // [M]
+{
+    DYNAMIC_SHARED(float4, memory);
+    const FewChannels<__half> tile(memory);
+    tile.load(x, w, [](int c, int row, int column) { return (row * W + column) * C + c; });
+    float sums[OUTPUTS][OUTPUTS] = {};
+    tile.multiply(sums);
+    if (tile.row() >= E) return;
+#pragma unroll
+    for (int j = 0; j < OUTPUTS; ++j) {
+        const int column = tile.column(j);
+        if (column >= F) continue;
+        __half* const out = y + (((size_t)tile.n * E + tile.row()) * F + column) * M;
+#pragma unroll
+        for (int i = 0; i < OUTPUTS; i += VECTOR) {
+            const int m = tile.filter(i);
+            __half2 pairs[VECTOR / 2];
+#pragma unroll
+            for (int k = 0; k < VECTOR; ++k) {
+                const __half value = __float2half_rn(with_bias_and_relu<__half>(sums[i + k][j], BIAS, min(m + k, M - 1)));
+                if constexpr (M % VECTOR == 0)
+                    (k % 2 == 0 ? pairs[k / 2].x : pairs[k / 2].y) = value;
+                else if (m + k < M)
+                    out[m + k] = value;
+            }
+            if constexpr (M % VECTOR == 0)
+                if (m < M) *reinterpret_cast<uint2*>(out + m) = *reinterpret_cast<const uint2*>(pairs);
+        }
+    }
+}
+
+ASSERT_BLOCK(DIRECT_FEW_HALF, FEW_THREADS, 1);
+ASSERT_GRID(DIRECT_FEW_HALF, TILES_DOWN * TILES_ACROSS, (M + TILE_FILTERS - 1) / TILE_FILTERS, 1);
+ASSERT_SHARED_BYTES(DIRECT_FEW_HALF, FEW_BYTES);
