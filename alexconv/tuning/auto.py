@@ -1,25 +1,29 @@
 """``auto``: the rung to use for a shape, batch size, precision and layout.
 
-The fastest that ``python -m alexconv.tune --auto`` has measured on the GPU; where it has measured none, the one with
-the least estimated time (``alexconv.tuning.estimate``) that suits the GPU, takes the shape and fits its memory, with
-the sizes of tiles that belong to that time.  Constants that ``alexconv.tune`` has found for the rung come before those.
+The fastest that ``python -m alexconv.tune --auto`` has measured on the GPU; where it has measured none, what is fastest
+of what was measured for known networks (``alexconv.tuning.measured``); for other layers the one with the least
+estimated time (``alexconv.tuning.estimate``) that suits the GPU, takes the shape and fits its memory, with the sizes of
+tiles that belong to that time.  Constants that ``alexconv.tune`` has found for the rung come before those.
 
 Rungs without an estimate come last, in the ladder's order from its end; so do, with one channel, those of hi and lo
 terms: nearly every image has pixels too faint for these then (docs/precision.md).  On the CPU there is no fast one:
 those come first that compile and run in the least time.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
 from alexconv.messages import Say
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.planner import DoesNotFit, plan_on
 from alexconv.shapes import Conv
 from alexconv.tuning import cache as tuning_cache
+from alexconv.tuning import measured
 from alexconv.tuning.estimate import best, ranked
 
 AUTO = "auto"
@@ -73,6 +77,11 @@ def choose(
         choice = Choice(RUNGS[best.rung], best.constants, measured=True)
         if not misfit(executor, choice, conv, N, budget):
             return choice
+    known = measured.fastest(executor.device, conv, N, precision, layout) if executor.measures else None
+    if known and not executor.unsuited(known.rung):
+        choice = Choice(known.rung, dict(known.constants), measured=True)
+        if not misfit(executor, choice, conv, N, budget):
+            return choice
     for bound in preferences(executor, conv, N, precision):
         if bound.rung.layout != layout:
             continue
@@ -84,11 +93,13 @@ def choose(
     return None
 
 
-def contenders(executor: Executor, conv: Conv, N: int, precision: str, layout: str, count: int) -> list[BoundRung]:
-    """The ``count`` rungs and sizes of tiles with the least estimates, of one precision and layout."""
-    device, found = executor.device, []
+def contenders(
+    device: Device, conv: Conv, N: int, precisions: Container[str], layout: str, count: int
+) -> list[BoundRung]:
+    """The ``count`` rungs and sizes of tiles with the least estimates, of some precisions and one layout."""
+    found: list[tuple[float, BoundRung]] = []
     for rung in LADDER:
-        if rung.precision == precision and rung.layout == layout and not executor.unsuited(rung):
+        if rung.precision in precisions and rung.layout == layout and not rung.unsuited(device.capability):
             found += ranked(rung, conv, N, device)[:OF_A_RUNG]
     return [bound for _, bound in sorted(found, key=lambda known: known[0])][:count]
 

@@ -30,7 +30,7 @@ def chosen_rungs(
     """A rung with its constants for each layout that the precision has rungs for; ``count`` contenders if given."""
     for layout in auto.layouts_of(precision):
         if count is not None:
-            for bound in auto.contenders(executor, conv, N, precision, layout, count):
+            for bound in auto.contenders(executor.device, conv, N, {precision}, layout, count):
                 yield bound.rung, always(bound.constants)
         elif choice := auto.choose(executor, conv, N, precision, layout, print_to_stderr, budget):
             yield choice.rung, always(choice.constants)

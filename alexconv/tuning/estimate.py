@@ -35,6 +35,8 @@ MMA_K = 16  # taps of a wgmma
 WGMMA = 2048 * 0.86  # multiply-adds in a cycle of a multiprocessor, of those that tensor cores could do at most
 TF32 = WGMMA / 2  # the same of tf32
 FROM_CACHE = 46.0  # bytes in a cycle that a multiprocessor gets from the L2 cache
+STORE = 40.0  # bytes in a cycle that a multiprocessor stores
+SPLIT_RATE = 0.85  # of tf32's rate, where each stage's sums are promoted
 TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
 SLICES, SLICE = 1.5, 0.06  # microseconds of the sums of slices, and of each
@@ -44,6 +46,8 @@ FEW = 85.0  # the same of direct-few
 DIRECT = 8.0  # the same of direct-any
 BLOCKED = 1.5  # how much longer it takes to write planes of squares
 STREAM_K = 15.0  # microseconds of short blocks and tails, whatever the layer
+WINDOW = 1.1  # microseconds of a window's tile at least
+WAVE = 2.0  # the same of a wave of mma blocks
 BLOCK, SPLIT = 5.0, 1.5  # microseconds of an mma block besides its taps; of the sums of several
 SECOND = 0.7  # how much longer two waves of its blocks take than one: they overlap
 
@@ -63,11 +67,12 @@ def outputs(p: Problem) -> int:
     return p.N * p.conv.M * p.conv.E * p.conv.F
 
 
-def sliced(p: Problem, tiles: int, of_tile: float) -> float:
+def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
     """Microseconds of tiles in waves, each of which takes so many, or of their slices and the sums of these."""
     splits = p.constants.get("SPLITS", 1)
     waves = ceil(tiles * splits / p.device.multiprocessors)
-    return waves * (of_tile / splits + TILE) + (SLICES + SLICE * splits if splits > 1 else 0)
+    stored = p["TILE_PIXELS"] * p["TILE_FILTERS"] * value / STORE / CLOCK
+    return waves * (of_tile / splits + TILE + stored) + (SLICES + SLICE * splits if splits > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Tiled:
         steps = full * (STAGE_TAPS // MMA_K) + ceil(rest / MMA_K)
         products = steps * MMA_K * pixels * filters * self.products / WGMMA
         tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
-        product = sliced(p, tiles, count * max(loads, products) / CLOCK)
+        product = sliced(p, tiles, count * max(loads, products) / CLOCK, self.value)
         written = outputs(p) * self.value
         before = float(inputs(p) * (self.value + 2 * self.terms)) if self.prepares else 0.0
         before *= BLOCKED if side(conv, self.gathers) > 1 else 1
@@ -114,7 +119,7 @@ class Floats:
         count, values = float_runs(conv)
         pixels, filters = p["TILE_PIXELS"], p["TILE_FILTERS"]
         loads = ceil(2 * values / STAGE_TAPS) * (pixels + self.terms * filters) * ROW_BYTES / FROM_CACHE
-        products = values * pixels * filters * self.products / TF32
+        products = values * pixels * filters * self.products / TF32 / (SPLIT_RATE if self.terms > 1 else 1)
         tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
         product = sliced(p, tiles, count * max(loads, products) / CLOCK)
         return max(product, moved(p, 4 * (inputs(p) + outputs(p))))
@@ -140,7 +145,7 @@ class Warps:
         reuse = sqrt(min(conv.R * conv.S, MOST_REUSE) / USUAL_REUSE) if conv.strides == (1, 1) else STRIDED
         full = waves * pixels * filters * taps / (self.full * reuse) / CLOCK
         alone = (BLOCK + taps * self.tap) * (1 + (SECOND if waves > 1 else 0))
-        return max(alone, full) + (SPLIT if splits > 1 else 0)
+        return max(alone, full, waves * WAVE) + (SPLIT if splits > 1 else 0)
 
 
 def winograd(p: Problem) -> float:
@@ -174,7 +179,7 @@ def windows(value: int) -> Callable[[Problem], float]:
         count, taps = runs(conv)
         tiles = ceil(p.N * conv.E * conv.F * 1.05 / (p["TILE_PIXELS"] / 2))
         products = count * ceil(taps / MMA_K) * MMA_K * p["TILE_PIXELS"] / 2 * p["TILE_FILTERS"] / WGMMA
-        product = ceil(tiles / p.device.multiprocessors) * (products / CLOCK + TILE / 8) + TILE
+        product = ceil(tiles / p.device.multiprocessors) * (max(products / CLOCK, WINDOW) + TILE / 8) + TILE
         return max(product, moved(p, value * outputs(p))) + moved(p, (value + 2) * inputs(p))
 
     return found

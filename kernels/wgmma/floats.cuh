@@ -22,6 +22,7 @@
 // Needs: TILE_PIXELS, TILE_FILTERS, STAGES, SPLITS and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "../arch/ampere.cuh"
+#include "../arch/tensor_map.cuh"
 #include "../arch/wgmma_tf32.cuh"
 #include "../common/bias.cuh"
 #include "../common/range.cuh"
@@ -406,7 +407,7 @@ __device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, cons
     }
 }
 
-// The whole kernel: prologue, then producer and consumers side by side.
+// The whole kernel: prologue, then producer and consumers side by side.  Only then are the launches before waited for.
 template <class Problem, class Mainloop, class Work, class Epilogue>
 __device__ __forceinline__ void multiply_floats(const TensorMap* pixel_map,
                                                 const FilterMaps<Mainloop::TERMS>& filter_maps, Work work,
@@ -417,6 +418,9 @@ __device__ __forceinline__ void multiply_floats(const TensorMap* pixel_map,
     using Shared = FloatStorage<Mainloop::TERMS>;
     Shared& shared = *reinterpret_cast<Shared*>(memory + (ATOM_BYTES - address % ATOM_BYTES) % ATOM_BYTES);
     if (threadIdx.x == 0) {
+        prefetch_tensor_map(pixel_map);
+#pragma unroll
+        for (int term = 0; term < Mainloop::TERMS; ++term) prefetch_tensor_map(filter_maps.of[term]);
         constexpr int CONSUMER_WARPS = CONSUMERS * WARPGROUP / LANES;
         for (int stage = 0; stage < STAGES; ++stage) {
             mbarrier_init(&shared.full[stage], 1);
@@ -427,9 +431,12 @@ __device__ __forceinline__ void multiply_floats(const TensorMap* pixel_map,
     __syncthreads();  // the mbarriers are initialised before any thread uses one
     if (threadIdx.x < WARPGROUP) {
         warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce_floats<Problem>(shared, pixel_map, filter_maps, work);
+        if (threadIdx.x > 0) return;
+        wait_for_primary_launches();  // which may write x
+        produce_floats<Problem>(shared, pixel_map, filter_maps, work);
     } else {
         warpgroup_reg_alloc<CONSUMER_REGISTERS>();
+        wait_for_primary_launches();  // which may use the arrays that the epilogue writes
         Mainloop::template consume<Problem>(shared, work, epilogue);
     }
 }

@@ -34,7 +34,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              long long N BIAS_PARAMETER(float))  // [M]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which may write x, and add sums in the same place
     multiply_floats<FloatProblem, RoundToTf32>(pixel_map, FilterMaps<1>{{filter_map}},
                                                SplitKTiles<FloatProblem>(N),
                                                FloatEpilogue<NoExponents>{y, BIAS, int(N), {partial, arrived}, {}});

@@ -76,7 +76,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              long long N BIAS_PARAMETER(float))         // [M]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which may write x, read what was refused before, and add sums
     multiply_floats<FloatProblem, SplitIntoTf32>(
         pixel_map, FilterMaps<2>{{filter_hi_map, filter_lo_map}}, SplitKTiles<FloatProblem>(N),
         FloatEpilogue<FilterExponents>{y, BIAS, int(N), {partial, arrived}, {filter_exponents, refused}});

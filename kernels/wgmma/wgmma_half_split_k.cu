@@ -14,6 +14,7 @@
 #include <cuda_fp16.h>
 
 #define GATHER GATHER_AS_IT_LIES
+#include "../arch/tensor_map.cuh"
 #include "native_epilogue.cuh"
 #include "split_tiles.cuh"
 
@@ -35,6 +36,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              long long N BIAS_PARAMETER(__half))  // [M]
 {
     allow_dependent_launch();
+    if (threadIdx.x == 0) {
+        prefetch_tensor_map(pixel_map);
+        prefetch_tensor_map(filter_map);
+    }
     wait_for_primary_launches();  // which may write x, and add sums in the same place
     using Epilogue = SplitKEpilogue<NativeEpilogue<EveryRow>>;
     multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},

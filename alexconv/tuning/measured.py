@@ -1,0 +1,51 @@
+"""The fastest rungs that were measured for networks' layers, where the estimates of ``auto`` choose another.
+
+``measured.json`` is made from record files by ``scripts/auto_table.py``: for a GPU's name, the rung and constants by
+layer, N, precision and layout.  Bias and ReLU are no part of a layer here: they hardly cost time.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import Device, Problem
+from alexconv.kernels.rung import Rung
+from alexconv.shapes import Conv
+
+TABLE = Path(__file__).parent / "measured.json"
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """A rung and its constants."""
+
+    rung: Rung
+    constants: Mapping[str, int]
+
+
+def name_of(conv: Conv, N: int, precision: str, layout: str) -> str:
+    """What the table calls a layer."""
+    facts = replace(conv, bias=False, relu=False, pad=0).facts()
+    sizes = " ".join(f"{name}={value}" for name, value in facts.items() if name != "pad")
+    return f"{sizes} N={N} {precision} {layout}"
+
+
+@cache
+def table() -> dict[str, dict[str, dict[str, dict[str, int]]]]:
+    """Constants by GPU, layer and rung, of which there is one."""
+    found: dict[str, dict[str, dict[str, dict[str, int]]]] = json.loads(TABLE.read_text())
+    return found
+
+
+def fastest(device: Device, conv: Conv, N: int, precision: str, layout: str) -> Fastest | None:
+    """What the table has for the device's name; None where that is nothing, or nothing that today's rungs take."""
+    for name, constants in table().get(device.name, {}).get(name_of(conv, N, precision, layout), {}).items():
+        rung = RUNGS.get(name)
+        if rung is None or rung.unsuited(device.capability) or set(constants) != {each.name for each in rung.constants}:
+            return None
+        values = rung.resolve(conv, constants, N, device)
+        return None if rung.refuses(Problem(conv, N, values, device)) else Fastest(rung, values)
+    return None

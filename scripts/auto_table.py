@@ -1,0 +1,82 @@
+"""Makes the table of measured rungs that auto goes by: python scripts/auto_table.py results/networks/*.jsonl
+
+Of each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless the
+estimates of auto choose the same, or one that is slower by no more than TOLERATED.  A stricter class's rungs serve too.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.problem import H200
+from alexconv.planning.checks import PRECISIONS
+from alexconv.records.store import read
+from alexconv.shapes import WORKLOADS, Conv
+from alexconv.tuning.auto import contenders
+from alexconv.tuning.measured import TABLE, name_of
+
+TOLERATED = 1.02
+Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
+
+
+def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
+    """Median kernel times of the H200's points, by layer and N; the last of equal points counts."""
+    found: dict[tuple[Conv, int], Times] = defaultdict(dict)
+    for record in read(list(paths)).points:
+        point = record["point"]
+        rung = RUNGS.get(point["rung"])
+        if record["status"] != "ok" or rung is None or "layer" not in point:
+            continue
+        conv, constants = WORKLOADS[point["workload"]].layer(point["layer"]), point["constants"]
+        if set(constants) == {each.name for each in rung.constants}:
+            name = json.dumps([rung.name, constants], sort_keys=True)
+            found[conv, point["N"]][name] = median(record["samples"]["kernel"]), BoundRung(rung, conv, constants)
+    return found
+
+
+def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRung]]:
+    """The name and the fastest rung, for each precision and layout in which the estimates choose a slower one."""
+    for precision in PRECISIONS:
+        served = {precision, *PRECISIONS[precision].stricter}
+        for layout in dict.fromkeys(bound.rung.layout for _, bound in measured.values()):
+            known = {
+                name: each
+                for name, each in measured.items()
+                if each[1].rung.layout == layout and each[1].rung.precision in served
+            }
+            if not known:
+                continue
+            best = min(known.values(), key=lambda each: each[0])
+            chosen = next(iter(contenders(H200, conv, N, served, layout, 1)), None)
+            name = json.dumps([chosen.rung.name, dict(chosen.constants)], sort_keys=True) if chosen else ""
+            if name not in known or known[name][0] > TOLERATED * best[0]:
+                yield name_of(conv, N, precision, layout), best[1]
+
+
+def made(paths: Iterable[Path]) -> str:
+    """The table as text."""
+    found = {
+        name: {bound.rung.name: dict(bound.constants)}
+        for (conv, N), measured in times(paths).items()
+        for name, bound in entries(conv, N, measured)
+    }
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found))
+    return f'{{"{H200.name}": {{\n{lines}\n}}}}\n'
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the table."""
+    if not arguments:
+        print("usage: python scripts/auto_table.py RECORDS...", file=sys.stderr)
+        return 2
+    TABLE.write_text(made(map(Path, arguments)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
