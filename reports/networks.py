@@ -1,0 +1,158 @@
+"""The networks page's generated parts: rungs beside cuDNN on the layers of networks, what is slower, and why.
+
+python -m alexconv.reports.networks results/networks/h200.jsonl docs/networks.md [--check]
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+
+from alexconv.kernels.ladder import RUNGS
+from alexconv.planning.checks import PRECISIONS
+from alexconv.records.statistics import median_of
+from alexconv.records.store import Record, Records, read
+from alexconv.reports.elements import Cell, markdown_table
+from alexconv.reports.frontier import NOT_MEASURED
+from alexconv.reports.generated import update_page
+from alexconv.shapes import WORKLOADS, Conv
+
+CLASSES = ("fp32", "tf32", "fp16")
+LIMITS = (1.0, 1.05, 1.10)
+SLOWER = 1.05  # from where on a layer is in the table of those that are slower
+SUMMARY = ("network", "N", "class", "layers", "geometric mean", "at most 1.00", "at most 1.05", "at most 1.10", "worst")
+MISSES = ("network", "layer", "N", "class", "shape", "ours, us", "cuDNN, us", "ratio", "rung", "where its time goes")
+PREPARES = ("prepare_input", "pad_input")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A layer's fastest rung of a class, and the fastest of cuDNN and cuBLAS, in one run."""
+
+    workload: str
+    layer: int
+    N: int
+    precision: str
+    ours: Record
+    peer: Record
+
+    @property
+    def conv(self) -> Conv:
+        """The layer's shape."""
+        return WORKLOADS[self.workload].layer(self.layer)
+
+    @property
+    def ratio(self) -> float:
+        """Time over time: below 1 ours is faster."""
+        return microseconds(self.ours) / microseconds(self.peer)
+
+
+def microseconds(record: Record) -> float:
+    """The median time of a point's kernels."""
+    return 1e3 * (median_of(record, "kernel") or 0.0)
+
+
+def pairs(records: Records) -> list[Beside]:
+    """Each layer, N and class that has both; a stricter class's rungs serve too."""
+    found: dict[tuple[str, int, int], list[Record]] = {}
+    for record in records.points:
+        point = record["point"]
+        if record["status"] == "ok" and "layer" in point and median_of(record, "kernel") is not None:
+            found.setdefault((point["workload"], point["layer"], point["N"]), []).append(record)
+    beside = []
+    for (workload, layer, N), of_layer in sorted(found.items(), key=in_order):
+        for precision in CLASSES:
+            served = {precision, *PRECISIONS[precision].stricter}
+            ours = [each for each in of_layer if class_of(each) in served]
+            peers = [each for each in of_layer if class_of(each) is None and each["point"]["precision"] == precision]
+            if ours and peers:
+                fastest = (min(each, key=microseconds) for each in (ours, peers))
+                beside.append(Beside(workload, layer, N, precision, *fastest))
+    return beside
+
+
+def in_order(found: tuple[tuple[str, int, int], list[Record]]) -> tuple[int, int, int]:
+    """Networks as they are named, then N, then layers."""
+    workload, layer, N = found[0]
+    return list(WORKLOADS).index(workload), N, layer
+
+
+def class_of(record: Record) -> str | None:
+    """The class of a rung's record; None for a peer's."""
+    rung = RUNGS.get(record["point"]["rung"])
+    return rung.precision if rung else None
+
+
+def summary_part(beside: Sequence[Beside]) -> str:
+    """Ratios of each network, N and class."""
+    groups: dict[tuple[str, int, str], list[float]] = {}
+    for each in beside:
+        groups.setdefault((each.workload, each.N, each.precision), []).append(each.ratio)
+    rows: list[tuple[Cell, ...]] = []
+    for (workload, N, precision), ratios in groups.items():
+        shares = (f"{sum(ratio <= limit for ratio in ratios) / len(ratios):.0%}" for limit in LIMITS)
+        mean = exp(sum(map(log, ratios)) / len(ratios))
+        layers = f"{len(ratios)} of {len(WORKLOADS[workload].layers)}"
+        rows.append((workload, N, precision, layers, f"{mean:.2f}", *shares, f"{max(ratios):.2f}"))
+    return "\n".join(markdown_table(SUMMARY, rows)) if rows else NOT_MEASURED
+
+
+def slower_part(beside: Sequence[Beside]) -> str:
+    """The layers on which cuDNN is faster, the worst first."""
+    slower = sorted((each for each in beside if each.ratio > SLOWER), key=lambda each: -each.ratio)
+    if not slower:
+        return f"None above {SLOWER:.2f}." if beside else NOT_MEASURED
+    return "\n".join(markdown_table(MISSES, [row(each) for each in slower]))
+
+
+def row(each: Beside) -> tuple[Cell, ...]:
+    """A row of the slower layers' table."""
+    ours, peer = microseconds(each.ours), microseconds(each.peer)
+    times = f"{ours:.1f}", f"{peer:.1f}", f"{each.ratio:.2f}"
+    rung = f"`{each.ours['point']['rung']}`"
+    return each.workload, each.layer, each.N, each.precision, shape(each.conv), *times, rung, reason(each)
+
+
+def shape(conv: Conv) -> str:
+    """Channels and plane, filters."""
+    stride = f", stride {conv.U}" if conv.U > 1 else ""
+    return f"{conv.C} x {conv.H} x {conv.W}, {conv.M} of {conv.R} x {conv.S}{stride}"
+
+
+def reason(each: Beside) -> str:
+    """What the record's launches say of its time: passes over the input, launches, blocks for the multiprocessors."""
+    prepared = {launch.entry for launch in RUNGS[each.ours["point"]["rung"]].prepare}
+    launches = [launch for launch in each.ours["launches"] if launch["entry"] not in prepared]
+    counted = f"{len(launches)} launches" if len(launches) > 1 else "1 launch"
+    passes = Counter(launch["entry"] in PREPARES for launch in launches)[True]
+    said = [counted + (", a pass over the input" if passes else "")]
+    conv, constants = each.conv, each.ours["point"]["constants"]
+    if {"TILE_PIXELS", "TILE_FILTERS"} <= set(constants):
+        pixels = each.N * conv.E * conv.F
+        tiles = -(-pixels // constants["TILE_PIXELS"]) * -(-conv.M // constants["TILE_FILTERS"])
+        filled = pixels * conv.M / (tiles * constants["TILE_PIXELS"] * constants["TILE_FILTERS"])
+        said.append(f"{tiles * constants.get('SPLITS', 1)} blocks' work, tiles {filled:.0%} full")
+    return "; ".join(said)
+
+
+PARTS: dict[str, Callable[[Sequence[Beside]], str]] = {
+    "networks-summary": summary_part,
+    "networks-slower": slower_part,
+}
+
+
+def parts(files: Iterable[Path]) -> dict[str, str]:
+    """The page's parts by their keys."""
+    beside = pairs(read(list(files)))
+    return {key: part(beside) for key, part in PARTS.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the parts, or with --check says whether they are up to date."""
+    return update_page("alexconv.reports.networks", __doc__, parts, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

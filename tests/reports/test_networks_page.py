@@ -1,0 +1,68 @@
+"""The networks page's tables, on records made up here."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from alexconv.reports import networks
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def point(rung, precision, us, layer=5, N=32, status="ok", constants=None):
+    launches = [{"entry": entry} for entry in ("find_filter_exponents", "prepare_filters", "prepare_input", "multiply")]
+    return {
+        "point": {
+            "workload": "resnet50",
+            "layer": layer,
+            "N": N,
+            "rung": rung,
+            "precision": precision,
+            "constants": constants or {},
+        },
+        "status": status,
+        "samples": {"kernel": [us / 1e3] * 6},
+        "launches": launches,
+    }
+
+
+def beside(*points):
+    return networks.pairs(SimpleNamespace(points=points))
+
+
+def test_the_fastest_of_each_side_are_compared_and_stricter_rungs_serve():
+    found = beside(
+        point("wgmma-scaled", "tf32", 80),
+        point("wgmma-floats-split", "fp32", 50),
+        point("wgmma-floats", "tf32", 10, status="wrong"),
+        point("torch-nchw-tf32", "tf32", 100),
+        point("torch-nhwc-tf32", "tf32", 40),
+        point("torch-gemm-fp32", "fp32", 200),
+        point("torch-nhwc-fp16", "fp16", 5),
+    )
+    assert [(each.precision, round(each.ratio, 6)) for each in found] == [("fp32", 0.25), ("tf32", 1.25)]
+    rows = networks.summary_part(found).splitlines()[2:]
+    assert rows[0] == "| resnet50 | 32 | fp32 | 1 of 23 | 0.25 | 100% | 100% | 100% | 0.25 |"
+    assert rows[1] == "| resnet50 | 32 | tf32 | 1 of 23 | 1.25 | 0% | 0% | 0% | 1.25 |"
+
+
+def test_slower_layers_are_shown_with_what_their_launches_say():
+    tile = {"TILE_PIXELS": 128, "TILE_FILTERS": 64, "SPLITS": 2}
+    found = beside(
+        point("wgmma-scaled", "tf32", 106, constants=tile),
+        point("torch-nhwc-tf32", "tf32", 100),
+        point("wgmma-half", "fp16", 104, constants=tile),
+        point("torch-nhwc-fp16", "fp16", 100),
+    )
+    (row,) = networks.slower_part(found).splitlines()[2:]
+    assert "256 x 56 x 56, 64 of 1 x 1" in row and "| 1.06 |" in row
+    assert row.endswith("2 launches, a pass over the input; 1568 blocks' work, tiles 100% full |")
+    assert networks.slower_part([]) == networks.NOT_MEASURED
+    assert networks.slower_part(found[1:]) == "None above 1.05."
+
+
+@pytest.mark.skipif(not list((ROOT / "results/networks").glob("*.jsonl")), reason="no records of networks")
+def test_the_page_says_what_its_records_do():
+    files = sorted(map(str, (ROOT / "results/networks").glob("*.jsonl")))
+    assert networks.main([*files, str(ROOT / "docs/networks.md"), "--check"]) == 0
