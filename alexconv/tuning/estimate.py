@@ -189,7 +189,8 @@ def on_cuda_cores(rate: float, *, streams: bool = False) -> Callable[[Problem], 
     """Microseconds of rungs that multiply without tensor cores."""
 
     def found(p: Problem) -> float:
-        busy = p.device.multiprocessors if streams else min(p.device.multiprocessors, ceil(outputs(p) / IGEMM_TILE))
+        blocks = outputs(p) / IGEMM_TILE  # a multiprocessor has its rate with two
+        busy = p.device.multiprocessors if streams else min(p.device.multiprocessors, max(0.5, blocks / 2))
         products = p.conv.macs(p.N) / (rate * busy * CLOCK)
         return max(products, moved(p, 4 * (inputs(p) + outputs(p)))) + (STREAM_K if streams else 2 * TILE)
 

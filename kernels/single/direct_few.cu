@@ -13,7 +13,7 @@
 // them.
 #include "few_channels.cuh"
 
-extern "C" __global__ void __launch_bounds__(FEW_THREADS, 512 / FEW_THREADS)
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, FEW_RESIDENT)
     direct_few(const float* __restrict__ x,  // [N][C][H][W]
                const float* __restrict__ w,  // [M][C][R][S]
                float* __restrict__ y         // [N][M][E][F]

@@ -13,7 +13,7 @@
 
 #include "few_channels.cuh"
 
-extern "C" __global__ void __launch_bounds__(FEW_THREADS, 512 / FEW_THREADS)
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, FEW_RESIDENT)
     direct_few_half(const __half* __restrict__ x,  // [N][H][W][C]
                     const __half* __restrict__ w,  // [M][C][R][S]
                     __half* __restrict__ y         // [N][E][F][M]

@@ -15,7 +15,7 @@
 constexpr int LANES = 32, TAPS = C * R * S, VECTOR = 4, HALVES = 2;
 constexpr int FILTER_LANES = 8, PIXEL_LANES = LANES / FILTER_LANES;
 constexpr int TILE_FILTERS = FILTER_LANES * VECTOR * HALVES, TILE_COLUMNS = PIXEL_LANES * VECTOR * HALVES;
-constexpr int FEW_THREADS = TILE_ROWS * LANES;
+constexpr int FEW_THREADS = TILE_ROWS * LANES, FEW_RESIDENT = 512 / FEW_THREADS;  // threads, blocks of a multiprocessor
 constexpr int TILES_DOWN = (E + TILE_ROWS - 1) / TILE_ROWS, TILES_ACROSS = (F + TILE_COLUMNS - 1) / TILE_COLUMNS;
 constexpr int WINDOW_ROWS = (TILE_ROWS - 1) * U + PATCH_ROWS, WINDOW_COLUMNS = (TILE_COLUMNS - 1) * V + PATCH_COLUMNS;
 constexpr int WINDOW = C * WINDOW_ROWS * WINDOW_COLUMNS, OUTPUTS = VECTOR * HALVES;  // of a thread along each axis
