@@ -3,7 +3,7 @@
 // Technique: direct convolution with register tiles of 8 x 8 outputs; input window and filters in shared memory;
 // padding read from nowhere.
 // Read next: few_channels.cuh, then single/direct_few_half.cu.
-// Run: alexconv run --rungs direct-few --layers 1
+// Run: alexconv run --rungs direct-few --workload vgg16 --layers 1
 //
 // Parent: direct-any, whose threads load two operands for each product.  With three channels and filters 3 x 3 an
 // output has 27 products, fewer than a tensor core takes at a time together with what prepares them: such a layer is as

@@ -3,7 +3,7 @@
 // Technique: direct convolution in NHWC with register tiles of 8 x 8 outputs, fp16 with fp32 accumulation; input window
 // and filters in shared memory.
 // Read next: multi/channels.cu.
-// Run: alexconv run --rungs direct-few-half --layers 1
+// Run: alexconv run --rungs direct-few-half --workload vgg16 --layers 1
 //
 // Parent: direct-few.  The lanes of a warp have neighbouring filters of a pixel, which are neighbours in y.
 //
