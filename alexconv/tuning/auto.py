@@ -27,7 +27,7 @@ from alexconv.tuning import measured
 from alexconv.tuning.estimate import best, ranked
 
 AUTO = "auto"
-OF_A_RUNG = 2  # candidates among the contenders
+OF_A_RUNG = 3  # candidates among the contenders
 SPLIT = ("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "mma-split")
 ON_HOST: dict[str, tuple[str, ...]] = {
     "fp32": ("direct-register", "direct-any"),
