@@ -11,6 +11,7 @@ from alexconv.errors import Untrusted
 from alexconv.executors.cuda.audit import Audit
 from alexconv.executors.cuda.buffers import clocks_agree, time_on_device, time_once
 from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.executors.sampling import FEWEST_AT_ALL
 from alexconv.measuring import runner
 from alexconv.measuring.runner import refuse_impossible
 
@@ -249,6 +250,28 @@ def test_honest_programs_are_trusted(launch, exact):
         samples, faults = timed(launch, exact=exact)
         assert faults == []
         assert set(samples["kernel"]) | set(samples["kernel_cold"]) == {HONEST_MS}
+
+
+@pytest.mark.parametrize("disturbed", ["events", "busy_ms"])
+def test_samples_that_were_disturbed_are_taken_anew(disturbed):
+    """A host in the way of three samples: more than half of those that a run without time takes."""
+
+    def launch(device: Device) -> None:
+        honest(device)
+        early = device.launched <= 2 * FEWEST_AT_ALL
+        setattr(device, disturbed, {"events": 3.0 if early else 1.0, "busy_ms": 2.0 * early}[disturbed])
+
+    samples = time_on_device(device := Device(launch), [device.launch], 0.0)
+    assert set(samples["kernel"]) == {HONEST_MS} and device.launched > 4 * FEWEST_AT_ALL
+
+
+def test_samples_that_stay_in_doubt_are_refused():
+    def launch(device: Device) -> None:
+        honest(device)
+        device.events = 3.0
+
+    with pytest.raises(Untrusted, match=r"6\.0000 ms by the device's events, 2\.0000 ms by the host's clock"):
+        time_on_device(device := Device(launch), [device.launch], 0.0)
 
 
 def test_an_order_that_should_not_change_is_checked_and_no_fault():

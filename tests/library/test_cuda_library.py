@@ -27,7 +27,7 @@ SHAPES = 300  # of each precision, none of another
 WIDE = 24  # of the random planes
 CHANNELS = (1, 2, 3, 4, 5, 8, 16, 24, 32, 64, 72, 128)
 FILTERS = (1, 2, 7, 8, 12, 31, 32, 64, 96, 100, 130)
-TORCHS = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "half": "float16"}
+TORCHS = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16", "half": "float16"}
 
 
 @pytest.fixture(scope="module")
