@@ -217,7 +217,7 @@ class Rung:
         values: dict[str, int] = {}
         problem = Problem(conv, N, values, device)
         for constant in self.constants:
-            value = chosen.get(constant.name, constant.default(problem))
+            value = chosen[constant.name] if constant.name in chosen else constant.default(problem)
             if (value not in constant.choices) if constant.choices else value < constant.least:
                 allowed = ", ".join(map(str, constant.choices)) or f"{constant.least} or more"
                 raise ValueError(f"{constant.name} of {self.name} is {allowed}, not {value}")

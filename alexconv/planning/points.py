@@ -15,6 +15,7 @@ from alexconv.kernels.studies import PUBLISHED, STUDY_WORKLOADS
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.transfers import TRANSFERS, Transfer, transfer_named
 from alexconv.records.labels import changed_constants, label_with, of_data
+from alexconv.records.store import AXES, DATA
 from alexconv.shapes import WORKLOADS, Conv, Workload
 
 GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
@@ -49,9 +50,8 @@ class Point:
 
     def axes(self) -> dict[str, Any]:
         """The point as a record holds it."""
-        axes = asdict(self)
-        del axes["device"]
-        return axes
+        axes = {axis: getattr(self, axis) for axis in (*AXES, DATA)}
+        return {**axes, "constants": dict(self.constants)}
 
     def changed(self) -> list[str]:
         """The constants that differ from the rung's defaults today."""

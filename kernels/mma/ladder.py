@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import ceil
 
@@ -100,30 +101,8 @@ class Tile:
     scaled: bool = False
 
     def usual(self, p: Problem) -> Usual:
-        """The constants that cut one image into as many blocks as there are multiprocessors, or nearly so.
-
-        Of equal cuts the one with the fewest blocks for a tile.  An image with more tiles than that gets the largest.
-        """
-        conv, multiprocessors = p.conv, p.device.multiprocessors
-        sizes = [size for size in USUAL_FILTERS if size % (FRAGMENT_ROWS * self.down) == 0]
-        dividing = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
-        splits = [count for count in range(1, MOST_SPLITS + 1) if conv.C % count == 0]
-        cuts = [
-            (pixels, filters, count)
-            for pixels, filters, count in product(USUAL_PIXELS, dividing or sizes, splits)
-            if pixels * filters <= MOST_USUAL_OUTPUTS
-        ]
-
-        def quality(cut: tuple[int, int, int]) -> tuple[int, int]:
-            pixels, filters, count = cut
-            blocks = self.image_tiles(conv, pixels, filters) * count
-            return blocks if blocks <= multiprocessors else -blocks, -count
-
-        pixels, filters, count = max(cuts, key=quality)
-        channels = conv.C // count
-        k_tiles = next(n for n in range(1, channels + 1) if self.fits(conv, ceil(channels / n), pixels))
-        steps = k_tiles * self.steps(conv, ceil(channels / k_tiles))
-        return Usual(pixels, filters, count, ceil(channels / k_tiles), FEW_WARPS if steps <= FEW_STEPS else self.warps)
+        """The usual constants, which no others change."""
+        return best_cut(self, p.conv, p.device.multiprocessors)
 
     def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
         """Whether a default K tile may have that many channels."""
@@ -241,6 +220,33 @@ class Tile:
             return (self.tiles(p), p["WARPS"]) if split else (1,)
 
         return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD, lasting=True)
+
+
+@cache  # the default of each constant asks
+def best_cut(tile: Tile, conv: Conv, multiprocessors: int) -> Usual:
+    """The constants that cut one image into as many blocks as there are multiprocessors, or nearly so.
+
+    Of equal cuts the one with the fewest blocks for a tile.  An image with more tiles than that gets the largest.
+    """
+    sizes = [size for size in USUAL_FILTERS if size % (FRAGMENT_ROWS * tile.down) == 0]
+    dividing = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
+    splits = [count for count in range(1, MOST_SPLITS + 1) if conv.C % count == 0]
+    cuts = [
+        (pixels, filters, count)
+        for pixels, filters, count in product(USUAL_PIXELS, dividing or sizes, splits)
+        if pixels * filters <= MOST_USUAL_OUTPUTS
+    ]
+
+    def quality(cut: tuple[int, int, int]) -> tuple[int, int]:
+        pixels, filters, count = cut
+        blocks = tile.image_tiles(conv, pixels, filters) * count
+        return blocks if blocks <= multiprocessors else -blocks, -count
+
+    pixels, filters, count = max(cuts, key=quality)
+    channels = conv.C // count
+    k_tiles = next(n for n in range(1, channels + 1) if tile.fits(conv, ceil(channels / n), pixels))
+    steps = k_tiles * tile.steps(conv, ceil(channels / k_tiles))
+    return Usual(pixels, filters, count, ceil(channels / k_tiles), FEW_WARPS if steps <= FEW_STEPS else tile.warps)
 
 
 def rung(
