@@ -36,11 +36,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_cache(pytestconfig: pytest.Config) -> Iterator[None]:
+def shared_cache(pytestconfig: pytest.Config) -> Iterator[Path]:
     """Keeps the user's own cache out of the tests, yet references and compiled kernels from one run to the next."""
+    folder = pytestconfig.cache.mkdir("alexconv")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CACHE_VARIABLE, str(pytestconfig.cache.mkdir("alexconv")))
-        yield
+        patch.setenv(CACHE_VARIABLE, str(folder))
+        yield folder
 
 
 @pytest.fixture
@@ -49,6 +50,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv(CACHE_VARIABLE, str(folder))
     return folder
+
+
+@pytest.fixture
+def cache_of_tuning(cache: Path, shared_cache: Path) -> Path:
+    """An empty cache folder, but for what compiles and computes alike in all tests, which they share."""
+    cache.mkdir(mode=0o700)
+    for part in ("host", "host-headers", "reference"):
+        (shared_cache / part).mkdir(mode=0o700, exist_ok=True)
+        (cache / part).symlink_to(shared_cache / part)
+    return cache
 
 
 @pytest.fixture

@@ -79,6 +79,11 @@ class MadeUpGpu(HostExecutor):
         return MadeUpPoint(self.wrong, self.runtime, program, plan, x, w, transfer, bias)
 
 
+@pytest.fixture
+def cache(cache_of_tuning):
+    return cache_of_tuning
+
+
 def tuned(tmp_path, *arguments, gpu=None):
     options = tune.parser().parse_args([*SMALL, "--out", str(tmp_path / "tuning.jsonl"), *arguments])
     return tune.tune(options, gpu or MadeUpGpu(), "the command")
