@@ -221,7 +221,8 @@ def watch_rung(
 
     run(bound.preparation(), {name: buffer.pointer for name, buffer in buffers.items()}, None)
     for first, count in bound.micro_batches(images):
-        run(bound.launches(count), program.arguments(first, count, buffers), blocks)
+        maps: list[HostBuffer] = []
+        run(bound.launches(count), program.arguments(first, count, buffers, maps), blocks)
     y = buffers["y"].array(x.dtype, rung.y_shape(bound.conv, images)).copy()
     unwritten = tuple(hazard for hazard in hazards if hazard.missing == UNWRITTEN)
     return Watched(tuple(hazard for hazard in hazards if hazard.missing != UNWRITTEN), unwritten, y, failure)

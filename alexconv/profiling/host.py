@@ -6,6 +6,7 @@ import numpy as np
 
 from alexconv.executors.host.buffers import HostBuffers, HostProgram
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.executors.host.memory import HostBuffer
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.runner import Runner
 from alexconv.planning.planner import Plan
@@ -38,7 +39,8 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
     opened = HostBuffers(executor.runtime, program, plan, x, w, bias=bias)
     opened.bring_in(0, plan.images_per_piece)
     buffers = opened.buffers
-    named = program.arguments(0, plan.bound.micro_batch(plan.images_per_piece), buffers)
+    maps: list[HostBuffer] = []
+    named = program.arguments(0, plan.bound.micro_batch(plan.images_per_piece), buffers, maps)
     for launch in plan.bound.launches(plan.images_per_piece):
         arguments = [named[name] for name in launch.args]
         chosen = spread_blocks(launch.grid, blocks)

@@ -14,32 +14,36 @@ LOADER = threading.Lock()  # of the dynamic loader: no process is started while 
 Start = Callable[..., int]  # launch_apart in apart.cpp
 
 
+class Launch(ctypes.Structure):
+    """``Launch`` in apart.cpp: an entry point, and the address of its request, which lies in memory that both share."""
+
+    _fields_ = (("run", ctypes.c_void_p), ("request", ctypes.c_void_p))
+
+
 class _Fault(ctypes.Structure):
     """``Fault`` in apart.cpp."""
 
-    _fields_ = (("signal", ctypes.c_int), ("address", ctypes.c_ulong))
+    _fields_ = (("signal", ctypes.c_int), ("launch", ctypes.c_uint), ("address", ctypes.c_ulong))
 
 
-def run_apart(
-    start: Start, launch: Callable[..., bool], request: ctypes.Structure, arrays: Sequence[HostBuffer]
-) -> bool:
-    """Whether a launch succeeds in a process of its own; the request lies in memory that both share.
+def run_apart(start: Start, launches: Sequence[Launch], names: Sequence[str], arrays: Sequence[HostBuffer]) -> bool:
+    """Whether launches succeed, one after the other, in a process of their own; none follows one that fails.
 
-    ``arrays`` are those whose names tell where a bad address is.  Raises LaunchError for a launch that does not come
-    to its end.
+    ``names`` are those of their entry points, ``arrays`` those that tell where a bad address is.  Raises LaunchError
+    for a launch that does not come to its end.
     """
     shared = GuardedBuffer(ctypes.sizeof(_Fault))
     fault = _Fault.from_address(shared.pointer)
     with LOADER:
-        child = start(launch, ctypes.byref(request), ctypes.byref(fault))
+        child = start((Launch * len(launches))(*launches), len(launches), ctypes.byref(fault))
     if child < 0:
-        raise LaunchError("the system starts no process for a launch")
+        raise LaunchError(f"{names[0]}: the system starts no process for a launch")
     _, status = os.waitpid(child, 0)
     number = fault.signal or (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
     if not number:
         return os.WEXITSTATUS(status) == 0
-    name = signal.Signals(number).name
+    entry, name = names[fault.launch], signal.Signals(number).name
     if fault.signal not in (signal.SIGSEGV, signal.SIGBUS):
-        raise LaunchError(f"the kernel's process ended with {name}")
+        raise LaunchError(f"{entry}: the kernel's process ended with {name}")
     places = filter(None, (array.place(fault.address) for array in arrays))
-    raise LaunchError(f"bad access ({name}) {next(places, f'at {fault.address:#x}')}")
+    raise LaunchError(f"{entry}: bad access ({name}) {next(places, f'at {fault.address:#x}')}")

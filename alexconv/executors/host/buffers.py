@@ -29,31 +29,36 @@ class HostProgram:
 
     def run(self, images: int, buffers: Mapping[str, HostBuffer]) -> None:
         """Runs the rung's launches over a piece of the batch; raises LaunchError."""
-        for first, count in self.bound.micro_batches(images):
-            self._launch(self.bound.launches(count), self.arguments(first, count, buffers), buffers)
+        maps: list[HostBuffer] = []
+        micro_batches = [
+            (self.bound.launches(count), self.arguments(first, count, buffers, maps))
+            for first, count in self.bound.micro_batches(images)
+        ]
+        self._launch([(launch, named) for launches, named in micro_batches for launch in launches], buffers)
 
     def prepare(self, buffers: Mapping[str, HostBuffer]) -> None:
-        """Runs the launches that prepare the filters; raises LaunchError."""
-        self._launch(self.bound.preparation(), {name: buffer.pointer for name, buffer in buffers.items()}, buffers)
+        """Runs the launches that prepare the filters, if there are any; raises LaunchError."""
+        named = {name: buffer.pointer for name, buffer in buffers.items()}
+        self._launch([(launch, named) for launch in self.bound.preparation()], buffers)
 
-    def arguments(self, first: int, images: int, buffers: Mapping[str, HostBuffer]) -> dict[str, int]:
-        """See BoundRung; maps last as long as the next call's."""
-        self._maps: list[HostBuffer] = []
+    def arguments(
+        self, first: int, images: int, buffers: Mapping[str, HostBuffer], maps: list[HostBuffer]
+    ) -> dict[str, int]:
+        """See BoundRung; ``maps`` gets those that are encoded, which have to last as long as the launches."""
 
         def encoded(tensor_map: TensorMap, p: Problem, address: int) -> int:
-            self._maps.append(encode(tensor_map, p, address))
-            return self._maps[-1].pointer
+            maps.append(encode(tensor_map, p, address))
+            return maps[-1].pointer
 
         addresses = {name: buffer.pointer for name, buffer in buffers.items()}
         return self.bound.arguments(first, images, addresses, encoded)
 
     def _launch(
-        self, launches: Sequence[LaunchConfig], arguments: Mapping[str, int], buffers: Mapping[str, HostBuffer]
+        self, launches: Sequence[tuple[LaunchConfig, Mapping[str, int]]], buffers: Mapping[str, HostBuffer]
     ) -> None:
-        arrays = list(buffers.values())
-        for launch in launches:
-            taken = [arguments[name] for name in launch.args]
-            self.module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, taken, arrays)
+        taken = [(launch, [arguments[name] for name in launch.args]) for launch, arguments in launches]
+        if taken:
+            self.module.run(taken, list(buffers.values()))
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block and dynamic shared memory of each launch; register counts do not exist on a CPU."""

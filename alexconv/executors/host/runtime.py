@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import struct
 import subprocess
 import threading
@@ -27,7 +28,7 @@ from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import include_options, source_digest
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
 from alexconv.errors import CompileError, LaunchError, MissingTool
-from alexconv.executors.host.apart import LOADER, Start, run_apart
+from alexconv.executors.host.apart import LOADER, Launch, Start, run_apart
 from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import H200
@@ -181,42 +182,60 @@ class HostModule:
         arguments: Sequence[HostBuffer | int | float],
         arrays: Sequence[HostBuffer] = (),
     ) -> None:
-        """Runs a kernel over the grid and waits for it; a pointer is a HostBuffer or an address.
+        """Runs a kernel over the grid and waits for it, as ``run`` does."""
+        self.run([(LaunchConfig(entry, (), grid, block, dynamic_shared), arguments)], arrays)
 
-        ``arrays`` own the memory at the addresses.  Raises LaunchError when CUDA's limits forbid the launch, when the
+    def run(
+        self,
+        launches: Sequence[tuple[LaunchConfig, Sequence[HostBuffer | int | float]]],
+        arrays: Sequence[HostBuffer] = (),
+    ) -> None:
+        """Launches kernels with their arguments, one after the other; a pointer is a HostBuffer or an address.
+
+        ``arrays`` own the memory at the addresses.  Raises LaunchError when CUDA's limits forbid a launch, when the
         arguments do not match the kernel's, when its threads wait for each other in vain, and at a bad access; the
         trace build may end with one.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting
         thread.
         """
-        self._check(LaunchConfig(entry, (), grid, block, dynamic_shared))
-        order = _start_order(self._order, prod(block))
-        values = (_Argument * len(arguments))(*map(_argument, arguments))
-        memory = (GuardedBuffer if self._start else HostBuffer)(ctypes.sizeof(_Request))
-        request = _Request.from_address(memory.pointer)
-        request.grid, request.block, request.dynamic_shared = grid, block, dynamic_shared
-        request.workers, request.cancelled, request.order = self._workers, 0, order.ctypes.data
-        request.arguments, request.argument_count, request.message = values, len(arguments), b""
-        arrays = [*arrays, *(each for each in arguments if isinstance(each, HostBuffer))]
+        size = ctypes.sizeof(_Request)
+        memory = (GuardedBuffer if self._start else HostBuffer)(len(launches) * size)
+        requests = [_Request.from_address(memory.pointer + number * size) for number in range(len(launches))]
+        for request, (launch, arguments) in zip(requests, launches, strict=True):
+            self._fill(request, launch, arguments)
+        arrays = [*arrays, *(each for _, taken in launches for each in taken if isinstance(each, HostBuffer))]
+        entries = [launch.entry for launch, _ in launches]
         # In a thread of its own: this one stays free to receive an interrupt.
         with _ONE_LAUNCH, ThreadPoolExecutor(1) as pool:
-            running = pool.submit(self._run, entry, request, arrays)
+            running = pool.submit(self._run, entries, requests, arrays)
             try:
                 succeeded = running.result()
             except BaseException:
-                request.cancelled = 1
+                for request in requests:
+                    request.cancelled = 1
                 raise
         if not succeeded:
-            raise LaunchError(request.message.decode(errors="replace"))
+            messages = (request.message for request in requests)
+            raise LaunchError(next(filter(None, messages), b"").decode(errors="replace"))
         for array in arrays:
             array.check()
 
-    def _run(self, entry: str, request: _Request, arrays: Sequence[HostBuffer]) -> bool:
+    def _fill(self, request: _Request, launch: LaunchConfig, arguments: Sequence[HostBuffer | int | float]) -> None:
+        self._check(launch)
+        order = _start_order(self._order, prod(launch.block))
+        values = (_Argument * len(arguments))(*map(_argument, arguments))
+        request.grid, request.block, request.dynamic_shared = launch.grid, launch.block, launch.dynamic_shared
+        request.workers, request.cancelled, request.order = self._workers, 0, order.ctypes.data
+        request.arguments, request.argument_count, request.message = values, len(arguments), b""
+
+    def _run(self, entries: Sequence[str], requests: Sequence[_Request], arrays: Sequence[HostBuffer]) -> bool:
+        functions = [self._entries[entry] for entry in entries]
         if self._start is None:
-            return bool(self._entries[entry](ctypes.byref(request)))
-        try:
-            return run_apart(self._start, self._entries[entry], request, arrays)
-        except LaunchError as error:
-            raise LaunchError(f"{entry}: {error}") from None
+            return all(run(ctypes.byref(request)) for run, request in zip(functions, requests, strict=True))
+        launches = [
+            Launch(ctypes.cast(run, ctypes.c_void_p), ctypes.addressof(request))
+            for run, request in zip(functions, requests, strict=True)
+        ]
+        return run_apart(self._start, launches, entries, arrays)
 
     def _check(self, launch: LaunchConfig) -> None:
         if launch.entry not in self._entries:
@@ -302,7 +321,7 @@ class HostRuntime:
                 f"-ffile-prefix-map={source.parent}/=",
             ]
             inputs = ["-x", "c++", "-", "-x", "none", str(self._runtime())]
-            link = ["-shared", "-pthread", "-Wl,-Bsymbolic", "-o", str(target)]
+            link = ["-shared", "-pthread", "-Wl,-Bsymbolic", *fast_linker(), "-o", str(target)]
             unit = _translation_unit(source, defines, entries)
             self._run(source.name, [*self._flags, *self._kernel_flags, *paths, *inputs, *link], unit)
 
@@ -389,6 +408,12 @@ class HostRuntime:
         done = subprocess.run([self.cxx, *arguments], input=os.fsencode(unit), capture_output=True, check=False)
         if done.returncode:
             raise CompileError(f"{what}: {first_error(done.stderr.decode(errors='replace'))}")
+
+
+@cache
+def fast_linker() -> tuple[str, ...]:
+    """What has the compiler link with gold, where it is installed: half of a small kernel's compilation is linking."""
+    return ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
 
 
 def _loaded(path: Path, name: str) -> ctypes.CDLL:
