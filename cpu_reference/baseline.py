@@ -4,7 +4,7 @@ Times are kept in the user's cache, under everything they depend on, so that the
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
@@ -29,7 +29,7 @@ from alexconv.messages import Say, print_to_stderr
 from alexconv.paths import cache_dir
 from alexconv.shapes import Conv
 
-_REPEATS = 5
+_REPEATS, _FEWEST, _APART = 5, 3, 0.01  # samples; as few where they are no further apart
 # Enough work for a sample of a tenth of a second or so: small layers are timed over many images.
 _SERIAL_MACS = 100_000_000
 _BLAS_MACS = 4_000_000_000
@@ -143,12 +143,17 @@ def _measure(convolution: Convolution, conditions: Conditions, images: int) -> t
     w = data.filters(conditions.workload, conditions.layer, conv)
     if not within_float32_rounding(conv, x, w, convolution(conv, x, w)):
         raise AlexconvError(f"{conditions.name} gives a wrong output for {conditions.workload} {conditions.layer}")
-    samples = []
-    for _ in range(_REPEATS):
+    samples: list[float] = []
+    while len(samples) < (_FEWEST if _alike(samples) else _REPEATS):
         start = perf_counter()
         convolution(conv, x, w)
         samples.append(1e3 * (perf_counter() - start))
     return tuple(samples)
+
+
+def _alike(samples: Sequence[float]) -> bool:
+    """Whether further samples would tell little more."""
+    return len(samples) >= _FEWEST and max(samples) <= (1 + _APART) * min(samples)
 
 
 def within_float32_rounding(conv: Conv, x: NDArray[np.float32], w: NDArray[np.float32], y: NDArray[np.float32]) -> bool:

@@ -208,7 +208,8 @@ class MaxError:
         def of_image(image: int) -> tuple[float, float, float, int]:
             """One image at a time keeps the temporaries in cache."""
             with np.errstate(all="ignore"):
-                error = np.abs(y[image].astype(np.float32, copy=False) - reference[image])
+                error = y[image].astype(np.float32, copy=False) - reference[image]
+                np.abs(error, out=error)
                 norms = filter_norms[:, None, None] * patch_norms[image]
                 misplaced = 0
                 if not np.isfinite(error.max()):
@@ -218,7 +219,8 @@ class MaxError:
                     error, misplaced = judged(error, y[image], reference[image], overflows, may_be_zero)
                     norms = np.where(finite, norms, 1)  # where NaN or an infinity is due, an error is 0 or NaN
                 over = np.maximum(error - np.float32(bound.absolute), 0) if bound.absolute else error
-                scaled, of_sums = (over / np.maximum(norms, smallest)).max(), 0.0
+                np.maximum(norms, smallest, out=norms)
+                scaled, of_sums = np.divide(over, norms, out=norms).max(), 0.0
                 if sums is not None and image < len(sums):
                     known = np.where(np.isfinite(sums[image]), np.maximum(sums[image], smallest), 1)
                     of_sums = (over / known).max()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -213,6 +214,16 @@ def test_baselines_are_measured_once_and_say_when_they_are_scaled(time: type, mo
     assert same.scaled_from is None
     assert other.scaled_from == first.images_timed
     assert other.ms == pytest.approx(3 * same.ms)
+
+
+@pytest.mark.parametrize(("times", "taken"), [((4.0, 4.02, 4.01, 9.0, 9.0), 3), ((4.0, 4.02, 5.0, 4.0, 4.0, 4.0), 5)])
+def test_a_baseline_whose_first_samples_are_alike_takes_no_more(
+    times: tuple[float, ...], taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([moment for ms in accumulate(times, initial=0.0) for moment in (ms / 1e3, ms / 1e3)][1:])
+    monkeypatch.setattr(baseline, "perf_counter", lambda: next(now))
+    conditions = Conditions("serial C++", "machine", "cpu", "tool", "source", "test", 1, SMALL)
+    assert baseline._measure(reference, conditions, 2) == pytest.approx(times[:taken])
 
 
 def test_a_baseline_is_the_median_sample() -> None:

@@ -5,6 +5,8 @@ import pytest
 from alexconv.executors.cuda import buffers
 from alexconv.executors.cuda.buffers import FLUSHED_PIECES, time_on_device, time_once
 
+TICK = 0.01
+
 
 class Event:
     def __init__(self, at):
@@ -47,9 +49,9 @@ class Gpu:
 
 @pytest.fixture
 def rests(monkeypatch):
-    """The seconds of every rest, on a clock that a synchronization moves by one."""
+    """The seconds of every rest, on a clock that moves by 10 ms each time it is read."""
     now, found = [0.0], []
-    monkeypatch.setattr(buffers, "perf_counter", lambda: now.append(now[-1] + 1) or now[-1])
+    monkeypatch.setattr(buffers, "perf_counter", lambda: now.append(now[-1] + TICK) or now[-1])
     monkeypatch.setattr(buffers, "sleep", found.append)
     return found
 
@@ -58,7 +60,14 @@ def test_a_cold_run_follows_the_flush_and_a_hot_one_the_cold(rests):
     gpu = Gpu()
     assert time_once(gpu, [gpu.run], None, []) == {"kernel": 2.0, "kernel_cold": 3.0}
     assert gpu.done == ["forget", "flush", "run", "run", "synchronize", "wait"]
-    assert rests == [1.0], "as long as all of it took"
+    assert rests == [pytest.approx(TICK)], "as long as all of it took"
+
+
+def test_no_rest_is_longer_than_the_longest(rests, monkeypatch):
+    monkeypatch.setattr(buffers, "MOST_REST", TICK / 2)
+    gpu = Gpu()
+    time_once(gpu, [gpu.run], None, [])
+    assert rests == [TICK / 2]
 
 
 def test_the_pieces_of_a_batch_are_timed_one_by_one_and_added(rests):

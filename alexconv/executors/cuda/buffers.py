@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed after a flush, because each flush takes time
 LATE_MS, LATE_SHARE = 0.2, 0.1  # for which a device may seem to work on: so much, and so much of a run
 CLOCK_MS, MOST_RUNS = 5.0, 200  # the second clock is read over so long, and so many runs
+MOST_REST = 0.05  # seconds between samples: longer than a device's control of its power looks back
 WARM_MS = 2.0  # of runs before the clock under their load is read
 SUSTAINED_SAMPLES, SUSTAINED_MS = 20, 2.0  # of runs in a row, and how long each should take
 CLOCKS_DIFFER, LAUNCH_MS = 2.0, 0.1  # by which factor, and what the host may take for launching a piece
@@ -63,9 +64,9 @@ def time_once(
     """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the executor's stream, summed over pieces.
 
     Before each piece the L2 cache is flushed, which also gives the host time to enqueue what follows: the piece's first
-    run is cold, its second hot.  Afterwards the device rests for as long as all this took: a kernel of milliseconds,
-    again and again, would meet the power limit, which a short one between the host's pauses does not.  ``late`` gets
-    the milliseconds for which the device went on after the last event.
+    run is cold, its second hot.  Afterwards the device rests for as long as all this took, and MOST_REST at most: a
+    kernel of milliseconds, again and again, would meet the power limit, which a short one between the host's pauses
+    does not.  ``late`` gets the milliseconds for which the device went on after the last event.
     """
     if audit:
         audit.before_sample()
@@ -89,7 +90,7 @@ def time_once(
     late.append(executor.host_ms() - ended)
     if audit:
         audit.after_sample()
-    sleep(took)
+    sleep(min(took, MOST_REST))
     return {
         "kernel": sum(float(end.time_since(between)) for _, _, between, end in marks),
         "kernel_cold": sum(float(cold.time_since(start)) for start, cold, _, _ in marks),
@@ -247,7 +248,7 @@ class CudaBuffers:
         sizes = {last - first for first, last in self.plan.pieces}
         images = min(sizes)
         audit = Audit(WatchedArrays(self, pointers, images), images, exact=not self.program.bound.rung.order_varies)
-        for images in sizes:  # makes the tensor maps, which a recording forbids
+        for images in sizes if self.program.bound.rung.maps else ():  # makes the maps, which a recording forbids
             self.program.enqueue(images, pointers, self.stream)
         self.stream.synchronize()
         with ExitStack() as stack:
