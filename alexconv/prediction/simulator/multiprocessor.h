@@ -1,0 +1,192 @@
+// One multiprocessor, run from machine code.  Integers, addresses and control are executed for 32 lanes a warp; time
+// comes from the code's own control bits (stalls, scoreboards) and from the rates and latencies of the units.
+//
+// Time is in cycles.  A unit that serves one request after the other is the moment at which it is free again.
+#pragma once
+
+#include "execute.h"
+#include "machine.h"
+#include "memory.h"
+
+namespace {
+
+class Multiprocessor {
+    const Setup& setup;
+    Result& result;
+    const double* parameter;
+    double* count;
+    ConstantBank constants;
+    L1 l1;
+
+    double now = 0, soonest = NEVER;
+    double lsu_free = 0, lsu_busy = 0;              // L1 and shared memory
+    double port_free[SCHEDULERS] = {};              // each scheduler's way there
+    double barrier_free = 0, last_start = -NEVER;
+    u64 slots[SCHEDULERS] = {};                     // that warps have
+    double l2_free = 0, store_free = 0, dram_free = 0, dram_share = 0, write_share = 0;
+    double pipe_free[SCHEDULERS][PIPES] = {}, lite_free[SCHEDULERS] = {};
+    std::deque<double> queue[SCHEDULERS];           // when memory instructions leave it
+    std::vector<Warp*> warps[SCHEDULERS];
+    Warp* last[SCHEDULERS] = {};
+    std::vector<std::unique_ptr<Block>> resident;
+    i64 next_block = 0, next_age = 0;
+    int next_scheduler = 0;
+    std::unordered_map<u64, double> word_free;      // of atomics, by address
+    std::vector<u64> touched;                       // sectors of the first block
+    bool footprint;
+    const int policy;
+    const double queue_depth, lat_l1, lat_shared, lat_store;
+
+    // Registers that an instruction reads, by the place of the operand.
+    struct Sources {
+        struct {
+            int place, number;
+            bool reused;
+        } each[6];
+        int count = 0;
+    };
+    std::vector<Sources> sources;
+    // What a scheduler keeps of the last instruction's operands, and when its two register banks are free.
+    struct Kept {
+        const Warp* warp = nullptr;
+        int number[MAX_OPERANDS];
+    };
+    Kept kept[SCHEDULERS];
+    double bank_free[SCHEDULERS][2] = {};
+    double tensor_free[SCHEDULERS] = {};            // of products of warpgroups
+
+    struct CodeLine {
+        i64 fetch = -1;  // its number
+        double ready = 0;
+    };
+    std::vector<CodeLine> code_lines;
+    i64 fetches = 0;
+    double fetch_free = 0;
+
+    struct Event {
+        double time;
+        Block* block;
+        u32 barrier;
+        i64 bytes;
+        bool operator>(const Event& other) const { return time > other.time; }
+    };
+    std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events;
+
+public:
+    Multiprocessor(const Setup& s, Result& r);
+    void run();
+
+private:
+    double p(Parameter which) const { return parameter[which]; }
+
+    // Blocks ---------------------------------------------------------------------------------------------------------
+
+    void start_block(double time);
+
+    // The lowest free slot of a scheduler.
+    int free_slot(int q);
+
+    // When a block may begin: the GPU starts one after the other.
+    double next_start(double time);
+    void retire();
+
+    // Issue ----------------------------------------------------------------------------------------------------------
+
+    static Group* current(Warp& w);
+
+    // When the warp's next instruction may issue, if its unit is free: `time` for the one before, and its scoreboards.
+    void prepare(Warp& w, double time);
+    static Sources sources_of(const Instruction& i);
+
+    // When the register banks can serve the instruction within its window (Huerta et al., 2025, section 5.3).
+    double banks_free(int q, const Warp* w, const Sources& from, int (&reads)[2]) const;
+    void take_banks(int q, const Warp* w, const Sources& from, const int (&reads)[2]);
+
+    // When the line of code is there; the one that came in first makes room.
+    double fetched(int pc, double time);
+
+    // When a unit takes the next instruction; sets why the warp waits if that is later than now.
+    double unit_free(int q, const Instruction& i, int& reason);
+    void take_unit(int q, const Instruction& i);
+    bool better(const Warp* a, const Warp* b, int q) const;
+    bool issue(int q);
+
+    // Where the cycles since the warp's last instruction went.
+    void account(Warp& w, const Instruction& i, int pc);
+
+    // Instructions ---------------------------------------------------------------------------------------------------
+
+    double next_after = 0;  // when the warp goes on, if later than the code says
+    double queue_left = 0;  // when the last memory instruction left its queue
+
+    // Does the instruction; returns when its result is there.
+    double execute(Warp& w, Group& g, const Instruction& i, u32 mask, int q, double next);
+    void calculate(Warp& w, const Instruction& i, u32 mask);
+    void special(Warp& w, const Instruction& i, u32 mask);
+    double multiply(int q, const Instruction& i);
+
+    // A product of a warpgroup: each warp's quarter on its scheduler's tensor core, one after the other.
+    void multiply_together(Warp& w, const Instruction& i, int q);
+    void wait_for_group(const std::vector<double>& groups, const Instruction& i);
+
+    // Control flow ---------------------------------------------------------------------------------------------------
+
+    void control(Warp& w, Group& g, const Instruction& i, u32 mask, double next);
+
+    // Lanes of the mask go to `place`, blocked there; the others to `rest`.
+    void split(Warp& w, Group& g, u32 mask, int place, int rest, int blocked);
+    void jump(Warp& w, Group& g, u32 taken, int target, double next);
+    static void merge(Warp& w);
+
+    // Lanes that all wait at one convergence barrier go on together.
+    void release(Warp& w);
+    void leave(Warp& w, Group& g, u32 mask);
+    void synchronise(Warp& w, Group& g, const Instruction& i, u32 mask);
+    void complete_barrier(Block& block, int id, int wanted);
+
+    // mbarriers and the copy engine ------------------------------------------------------------------------------------
+
+    void use_mbarrier(Warp& w, const Instruction& i, u32 mask);
+    void complete_phase(Mbarrier& barrier);
+
+    // Bytes that have come in by now.
+    void deliver();
+
+    u32 uniform(const Warp& w, i64 number) const { return number == URZ ? 0 : w.uniform[number]; }
+
+    // A copy into shared memory by the copy engine, which signals an mbarrier.
+    void copy(Warp& w, const Instruction& i);
+    void touch(u64 address, i64 bytes);
+
+    // The bytes of a box whose coordinates are in uniform registers from `first` on; marks what it reads.
+    i64 touch_box(const TensorMap& map, const Warp& w, i64 first);
+
+    // Memory ---------------------------------------------------------------------------------------------------------
+
+    // Takes L1's and shared memory's data path for some turns; returns when they are over.
+    double take_lsu(double turns, int q);
+    const Operand& memory_operand(const Instruction& i) const;
+    void addresses(Warp& w, const Operand& o, bool global, u64* to) const;
+    double access(Warp& w, const Instruction& i, u32 mask, int q);
+    void remember(const Access& a, const Instruction& i);
+    double load(Warp& w, const Instruction& i, const Access& a, u32 mask, int q);
+
+    // Sectors from L2, a share of them from device memory; returns when the last is there.
+    double fetch(double time, double sectors);
+
+    // What L2 takes in; a long queue there holds up the multiprocessor.
+    void to_l2(double time, double cycles, double sectors);
+    double store(const Instruction& i, const Access& a, const u64* at, u32 mask, int q);
+    double reduce(Warp& w, const Instruction& i, const Access& a, const u64* at, u32 mask, int q);
+
+    // The most lanes that want one word; they come one after the other.
+    static int same_word(const u64* at, u32 mask);
+    double shared(Warp& w, const Instruction& i, u32 mask, int q, u64* at);
+    double spill(Warp& w, const Instruction& i, u32 mask, int q);
+    void shuffle(Warp& w, const Instruction& i, u32 mask);
+
+    // The first block's sectors as runs: array, first byte, bytes.
+    void write_footprint();
+};
+
+}  // namespace
