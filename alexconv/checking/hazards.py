@@ -2,7 +2,7 @@
 
 A kernel of the host executor's build ``hazards`` runs with its copies (cp.async, TMA) and products (wgmma) taking
 effect at the earliest, the latest or a random legal moment.  Every access is held against what its thread can know to
-have happened: ``executors/host/hostcuda/hazards.cpp``.  What that finds and what it cannot: ``docs/hazards.md``.
+have happened: ``executors/host/hostcuda/watcher.h``.  What that finds and what it cannot: ``docs/hazards.md``.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ from alexconv.kernels.rung import BIAS
 from alexconv.profiling.trace import Extent, Place, places_of, spread_blocks
 
 BUILD = "hazards"
-MOMENTS = ("earliest", "latest", "random")  # hazards.cpp's Moment
+MOMENTS = ("earliest", "latest", "random")  # shadow.h's Moment
 
 UNWRITTEN = "a store to that shared memory before"
 _DEEDS = (
@@ -53,13 +53,13 @@ _MISSING = (
 
 
 class _Place(ctypes.Structure):
-    """``Place`` in hazards.cpp."""
+    """``Place`` in shadow.h."""
 
     _fields_ = (("file", ctypes.c_char_p), ("line", ctypes.c_uint64), ("counter", ctypes.c_uint64))
 
 
 class _Row(ctypes.Structure):
-    """``Row`` in hazards.cpp."""
+    """``Row`` in shadow.h."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("order", "missing", "first", "second")),
@@ -70,7 +70,7 @@ class _Row(ctypes.Structure):
 
 
 class _Report(ctypes.Structure):
-    """``Report`` in hazards.cpp."""
+    """``Report`` in shadow.h."""
 
     _fields_ = (("count", ctypes.c_uint64), ("rows", ctypes.POINTER(_Row)))
 

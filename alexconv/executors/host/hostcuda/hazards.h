@@ -3,7 +3,7 @@
 // On a GPU a copy by cp.async, a copy by TMA and the products of wgmma take effect at any moment between the instruction
 // that starts them and the one that waits for them.  In this build they do so at the earliest moment, at the latest or
 // at a random one, as the launch asks for; and every load and store of the kernel is held against what its thread can
-// know: which copies and products it has waited for itself, or has learnt of through a barrier (hazards.cpp).  In the
+// know: which copies and products it has waited for itself, or has learnt of through a barrier (watcher.h).  In the
 // other builds everything takes effect at once, and nothing of this is left.
 #pragma once
 

@@ -1,0 +1,107 @@
+// Loads and stores in the build for async hazards, held against what was stored, copied and multiplied before.
+#ifdef HOST_CUDA_HAZARDS
+
+#include "watcher.h"
+
+namespace host_cuda::hazards {
+
+void Watcher::access(const void* where, std::size_t bytes, Operation operation, const void* return_address)
+{
+    if (!inside_ || paused_) return;
+    const auto address = reinterpret_cast<std::uintptr_t>(where);
+    const Deed deed = operation == trace::LOAD ? LOAD : operation == trace::STORE ? STORE : ATOMIC;
+    if (shared_at(address)) {
+        touch(address, bytes, deed, deed, counter(return_address), false);
+        return;
+    }
+    if (!accumulators_[me()].empty()) touch_accumulators(static_cast<const char*>(where), bytes, deed, return_address);
+    if (!dependent_.empty()) depends(where, deed, {nullptr, 0, counter(return_address)});
+}
+
+void Watcher::meet_store(const Mark& store, unsigned thread, Deed deed, const Place& place, bool async)
+{
+    if (store.copy) {
+        const Copy& copy = copies_[store.counter];
+        if (copy.group >= copies_complete_[copy.thread]) {
+            report(copy.group >= copies_committed_[copy.thread] ? COMMIT_COPY : WAIT_COPY, COPY, deed, copy.thread,
+                   thread, copy.place, place);
+            return;
+        }
+        const auto [epoch, clock] = completions_[copy.thread][copy.group];
+        if (!ordered(epoch, clock, copy.thread, thread))
+            report(BARRIER, COPY, deed, copy.thread, thread, copy.place, place);
+        return;
+    }
+    if (!ordered(store, thread))
+        report(BARRIER, STORE, deed, store.thread, thread, place_of_store(store), place);
+    else if (async && !fenced(store, thread))
+        report(FENCE_PROXY, STORE, deed, store.thread, thread, place_of_store(store), place);
+}
+
+void Watcher::touch(std::uintptr_t address, std::size_t bytes, Deed kind, Deed deed, std::uint32_t counter, bool copy)
+{
+    Shadow* const shadow = shared_at(address);
+    if (!shadow) return;
+    const unsigned thread = me();
+    const Place place = copy ? copies_[counter].place : Place{nullptr, 0, counter};
+    const std::uintptr_t end = address + bytes;
+    std::size_t last_chunk = ~std::size_t(0);
+    for (std::uintptr_t at = address / WORD * WORD; at < end; at += WORD) {
+        unsigned mask = 0;
+        for (unsigned i = 0; i < WORD; ++i) mask |= unsigned(at + i >= address && at + i < end) << i;
+        const std::size_t number = shadow->number(at);
+        ChunkCell& chunk = shadow->chunk(number);
+        Cell& cell = chunk.words[at / WORD % WORDS];
+        if (number != last_chunk) {
+            meet_bulk_copy(chunk, thread, deed, place);
+            if (kind != LOAD) meet_products(*shadow, number, thread, deed, place);
+            last_chunk = number;
+        }
+        if (kind == ATOMIC) {
+            if (cell.store.copy && cell.store.bytes & mask) meet_store(cell.store, thread, deed, place, false);
+            if (!cell.store.bytes) cell.store = {0, 0, counter, std::uint16_t(thread), std::uint8_t(mask), false};
+            continue;
+        }
+        if (cell.store.bytes & mask) meet_store(cell.store, thread, deed, place, false);
+        if (kind == STORE) {
+            meet_loads(cell, mask, thread, deed, place);
+            Mark store = now(counter, mask, copy);
+            if (!copy && !cell.store.copy && cell.store.thread == thread && cell.store.epoch == epoch_ &&
+                cell.store.clock == store.clock)
+                store.bytes |= cell.store.bytes;
+            cell = {store, {}, {}, {}};
+            continue;
+        }
+        if (!cell.store.bytes && !chunk.bulk_copy)
+            report(FIRST_WRITE, NOTHING, deed, thread, thread, {}, place);
+        if (!cell.load.bytes || cell.load.thread / WARP != thread / WARP) {
+            cell.load_of_other_warp = cell.load;
+            cell.load_of_other_lane = {};
+        } else if (cell.load.thread != thread) {
+            cell.load_of_other_lane = cell.load;
+        }
+        cell.load = now(counter, mask);
+    }
+}
+
+void Watcher::depends(const void* where, Deed deed, const Place& place)
+{
+    if (dependent_.empty() || known(me(), LAUNCHES)) return;
+    const char* const address = static_cast<const char*>(where);
+    for (const Extent& extent : dependent_)
+        if (std::size_t(address - extent.address) < extent.bytes)
+            report(WAIT_LAUNCH, NOTHING, deed, me(), me(), {}, place);
+}
+
+void Watcher::report(Missing missing, Deed first, Deed second, unsigned first_thread, unsigned second_thread,
+            const Place& first_place, const Place& second_place)
+{
+    const auto key = [](const Place& place) { return std::tuple(place.file, place.line, place.counter); };
+    found_.try_emplace({missing, first, second, key(first_place), key(second_place)},
+                       Row{found_.size(), missing, first, second, first_thread, second_thread, block_, first_place,
+                           second_place});
+}
+
+}  // namespace host_cuda::hazards
+
+#endif

@@ -1,0 +1,115 @@
+// Blocks and barriers in the build for async hazards: whose knowledge passes to whom.
+#ifdef HOST_CUDA_HAZARDS
+
+#include <cstdio>
+
+#include "watcher.h"
+
+namespace host_cuda::hazards {
+
+void Watcher::block_begins(std::uint64_t block, unsigned threads, Extent static_shared, Extent dynamic_shared)
+{
+    block_ = block;
+    threads_ = threads;
+    warps_ = (threads + WARP - 1) / WARP;
+    width_ = threads + EXTRA;
+    ++epoch_;
+    static_shared_.begin(static_shared, warps_);
+    dynamic_shared_.begin(dynamic_shared, warps_);
+    clocks_.assign(threads, 1);
+    known_.resize(threads);
+    for (Clock& clock : known_) clock.clear();
+    fenced_.clear();
+    for (auto* counts : {&copies_committed_, &copies_complete_, &products_committed_, &products_complete_})
+        counts->assign(threads, 0);
+    completions_.assign(threads, {});
+    waiting_copies_.assign(threads, {});
+    fenced_products_.assign(threads, false);
+    accumulators_.assign(threads, {});
+    waiting_products_.assign(warps_, {});
+    waiting_bulk_copies_.clear();
+    copies_.clear();
+    bulk_copies_.clear();
+    products_.clear();
+    slots_.clear();
+    slot_of_.clear();
+    std::fill(std::begin(all_know_), std::end(all_know_), 0);
+    paused_ = 0;
+    inside_ = true;
+}
+
+void Watcher::block_completes()
+{
+    for (const BulkCopy& copy : bulk_copies_) {
+        bool known = false;
+        for (unsigned t = 0; t < threads_ && !known; ++t) known = knows_copy(t, copy);
+        if (!known) report(WAIT_PHASE, BULK_COPY, BLOCK_END, copy.thread, copy.thread, copy.place, copy.place);
+    }
+}
+
+void Watcher::block_meets()
+{
+    ++epoch_;
+    for (const Clock& clock : known_)
+        if (!clock.empty())
+            for (unsigned i = 0; i < EXTRA; ++i) all_know_[i] = std::max(all_know_[i], clock[threads_ + i]);
+    if (fenced_.empty()) return;
+    Clock all(width_, 0);
+    for (const Clock& clock : fenced_) join(all, clock.data());
+    for (Clock& clock : fenced_) clock = all;
+}
+
+void Watcher::barrier_starts(const uint64_t* barrier, Site site)
+{
+    const auto [found, is_new] = slot_of_.try_emplace(barrier, unsigned(slots_.size()));
+    if (is_new) slots_.emplace_back();
+    if (BARRIERS + found->second >= EXTRA) fail("more mbarriers than the build for async hazards follows", site);
+    BarrierSlot& slot = slots_[found->second];
+    const std::uint32_t phases = slot.phases;
+    slot = {};
+    slot.phases = phases;
+    slot.init = now(0, ~0u);
+    slot.init_place = place_of(site);
+    slot.arrived.assign(width_, 0);
+    slot.completed = slot.fenced_arrived = slot.fenced_completed = slot.arrived;
+}
+
+void Watcher::announces(const uint64_t* barrier, unsigned bytes, Site site)
+{
+    BarrierSlot* found = slot(barrier);
+    if (!found) return;
+    found->announced += bytes;
+    found->announced_place = place_of(site);
+}
+
+void Watcher::phase_ends(const uint64_t* barrier)
+{
+    BarrierSlot* found = slot(barrier);
+    if (!found) return;
+    join(found->completed, found->arrived.data());
+    join(found->fenced_completed, found->fenced_arrived.data());
+    found->announced = found->brought = 0;
+    ++found->phases;
+}
+
+void Watcher::has_waited(const uint64_t* barrier)
+{
+    BarrierSlot* found = slot(barrier);
+    if (!found) return;
+    acquire(me(), found->completed, found->fenced_completed);
+    learns(me(), BARRIERS + unsigned(found - slots_.data()), found->phases);
+}
+
+void Watcher::explain(const uint64_t* barrier, char* text, size_t size)
+{
+    const BarrierSlot* found = slot(barrier);
+    *text = 0;
+    if (found && found->announced)
+        std::snprintf(text, size, "; %llu bytes are announced at %s:%llu and copies bring %llu",
+                      (unsigned long long)found->announced, found->announced_place.file,
+                      (unsigned long long)found->announced_place.line, (unsigned long long)found->brought);
+}
+
+}  // namespace host_cuda::hazards
+
+#endif
