@@ -400,7 +400,7 @@ def rows_of(scores: Path, expected: Mapping[str, Kind]) -> list[dict[str, str]]:
             problem = f"{name}: {total:g} points, expected {kind.least:g} to {kind.most:g}: {row['feedback'][:200]}"
         elif kind.says not in row["feedback"]:
             problem = f"{name}: feedback lacks {kind.says!r}: {row['feedback'][:200]}"
-        said = row["feedback"][:MOST_FEEDBACK]
+        said = row["feedback"].replace(f"{CHECKOUT}/", "")[:MOST_FEEDBACK]
         rows.append(
             {
                 "name": name,
@@ -425,7 +425,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         found = graded(chosen.count, Path(folder), [word for word in chosen.only.split(",") if word], jobs=chosen.jobs)
     facts = {
-        "command": f"python scripts/course_submissions.py --count {chosen.count}",
+        "command": f"python scripts/course_submissions.py --count {chosen.count}"
+        + (f" --jobs {chosen.jobs}" if chosen.jobs else ""),
         "machine": f"{cpu_model()}, {cores()} cores, {platform.system()} {platform.release().partition('-')[0]}",
         "sandbox": sandbox.kind(),
         "hidden_shapes": 2,

@@ -26,6 +26,7 @@ from alexconv.measuring.peers import PEERS
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.sequences import RungSequence, SequenceRunner
 from alexconv.measuring.shards import OnDevice, layer_of
+from alexconv.own.folders import installed, register_installed
 from alexconv.paths import cache_dir
 from alexconv.planning.points import LayerSequence, Point
 from alexconv.records import environment
@@ -69,8 +70,10 @@ def executor_of(request: Request) -> Executor:
 
 @cache
 def code_digest() -> str:
-    """Digest of the package's sources: workers of another version have another one."""
-    found = sha256()
+    """Digest of the package's sources and of packages that bring rungs: workers of another version have another one."""
+    found = sha256(repr(installed()).encode())
+    for rung in RUNGS.values():
+        found.update(f"{rung.name}\n".encode() + rung.path.read_bytes())
     for package in PACKAGES:
         spec = find_spec(package)
         assert spec and spec.origin
@@ -94,9 +97,13 @@ def store_name() -> str:
 
 
 def facts(request: Request) -> dict[str, Any]:
-    """What the client has to know of a worker.  Raises MissingTool, and UsageError for one with several threads."""
+    """What the client has to know of a worker.
+
+    Raises MissingTool, and UsageError for one with several threads or with a package whose rungs fail.
+    """
     from distributed import get_worker
 
+    register_installed()
     threads = get_worker().state.nthreads
     executor = executor_of(request)
     if executor.measures and threads > 1:

@@ -106,6 +106,11 @@ def register(rungs: Iterable[Rung], source: object) -> None:
         join(rung)
 
 
+def installed() -> list[str]:
+    """The entry points of packages that bring rungs, each with its package's version."""
+    return sorted(f"{point.value} {point.dist.version if point.dist else ''}" for point in entry_points(group=GROUP))
+
+
 def register_installed() -> None:
     """Adds the rungs of installed packages; raises UsageError for a package whose entry point fails."""
     for point in entry_points(group=GROUP):

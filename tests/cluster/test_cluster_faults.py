@@ -16,6 +16,9 @@ from clusters import HOST, POINTS, STUDY, headers, names, points_of
 
 from alexconv import run
 from alexconv.cluster.pool import difference, kind_facts
+from alexconv.kernels.ladder import RUNGS
+from alexconv.kernels.rung import FOLDER
+from alexconv.own.folders import GROUP
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CERTIFICATE = ROOT / "tests" / "data" / "loopback.pem"
@@ -162,3 +165,45 @@ def test_nothing_is_unpickled():
         found = [name for name in ("pickle", "cloudpickle", "marshal", "shelve", "dill") if f"import {name}" in words]
         assert not found, module
         assert "allow_pickle" not in words, module
+
+
+def test_workers_have_the_rungs_of_installed_packages(tmp_path):
+    package = tmp_path / "their_package"
+    package.mkdir()
+    (package / "their_conv.cu").write_text(
+        (FOLDER / RUNGS["direct-register"].file).read_text().replace("../common/", "common/")
+    )
+    (package / "__init__.py").write_text(
+        "from dataclasses import replace\nfrom pathlib import Path\n"
+        "from alexconv.kernels.ladder import RUNGS as LADDER\n"
+        "file = str(Path(__file__).with_name('their_conv.cu'))\n"
+        "RUNGS = (replace(LADDER['direct-register'], name='theirs', alias='their-alias', formerly=(), file=file),)\n"
+    )
+    about = tmp_path / "their_package-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{GROUP}]\ntheirs = their_package:RUNGS\n")
+    words = [
+        *HOST,
+        "--workload",
+        "lenet-86-k7",
+        "--layers",
+        "1",
+        "--N",
+        "1",
+        "--rungs",
+        "theirs",
+        "--cluster",
+        "local:1",
+    ]
+    out = tmp_path / "records.jsonl"
+    path = os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "alexconv.run", *words, "--out", str(out)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [(point["point"]["rung"], point["status"]) for point in points_of(out)] == [("theirs", "ok")]

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "executors": "kernels compiling records planning",
     "measuring": "kernels cpu_reference records planning executors",
     "tuning": "kernels records planning executors measuring",
-    "cluster": "kernels cpu_reference records planning executors measuring tuning",
+    "cluster": "kernels cpu_reference records planning executors measuring tuning own",
     "profiling": "kernels records planning executors measuring",
     "own": "kernels executors",
     "checking": "kernels cpu_reference planning executors measuring profiling own",
