@@ -82,7 +82,7 @@ lint: $(READY)
 attack: $(READY) tools
 	rm -f results/trust/attacks.jsonl
 	ALEXCONV_ATTACK=33 ALEXCONV_ATTACK_RECORD=results/trust/attacks.jsonl \
-		$(BIN)/python -m pytest -q tests/attacks tests/cluster/test_cluster.py -m "not gpu" --timeout 7200
+		$(BIN)/python -m pytest -q tests/attacks tests/cluster/test_cluster.py tests/checking/test_false_alarms.py -m "not gpu" --timeout 7200
 	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl --forget
 	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl --again
 	$(BIN)/python scripts/trust_tables.py
