@@ -73,7 +73,7 @@ FIGURES = {
 def of_2018() -> Iterator[Item]:
     """The course's study of 2018."""
     study = "ece408-2018"
-    times, gains, counters = (f"{study}-{name}" for name in ("op-times", "gains", "counters"))
+    times, gains, counters = (f"{study}-{name}" for name in ("by-batch", "gains", "counters"))
     for name in ("Milestone 3: baseline", *(f"Optimization {number}" for number in range(1, 8))):
         yield Item(study, f"{name}, op times", "three batches, two layers", (times, gains))
     yield Item(study, "Milestone 2, op times", "serial CPU", (times,), "the first rows: our serial C++ beside it")
@@ -103,7 +103,7 @@ def of_2018() -> Iterator[Item]:
 def of_2019() -> Iterator[Item]:
     """The course's study of 2019."""
     study = "ece408-2019"
-    times, gains, counters = (f"{study}-{name}" for name in ("op-times", "gains", "counters"))
+    times, gains, counters = (f"{study}-{name}" for name in ("by-batch", "gains", "counters"))
     yield Item(study, "Milestone 3, op times", "baseline, three batches", (times,))
     yield Item(study, "Milestone 4, op times", "core tile in shared memory, three batches", (times, gains))
     for number, optimization in zip((1, 3, 5, 7), (4, 5, 6, 7), strict=True):
@@ -144,7 +144,7 @@ def of_2019() -> Iterator[Item]:
 def of_2023() -> Iterator[Item]:
     """The course's study of 2023."""
     study = "ece408-2023"
-    times, gains, counters = (f"{study}-{name}" for name in ("op-times", "gains", "counters"))
+    times, gains, counters = (f"{study}-{name}" for name in ("by-batch", "gains", "counters"))
     for name in ("Baseline", "Streams", "FP16", "Restrict and unrolling"):
         yield Item(study, f"{name}: table", "op times, three batches", (times, gains))
         yield Item(study, f"{name}: last columns", "execution time and accuracy", (), f"{PROGRAM}. {ACCURACY}")
@@ -163,7 +163,7 @@ def of_2023() -> Iterator[Item]:
 def of_2024() -> Iterator[Item]:
     """The course's study of 2024."""
     study = "ece408-2024"
-    times, gains, counters = (f"{study}-{name}" for name in ("op-times", "gains", "counters"))
+    times, gains, counters = (f"{study}-{name}" for name in ("by-batch", "gains", "counters"))
     names = (
         "Baseline",
         "0: streams",

@@ -80,7 +80,8 @@ def section(measurements: Measurements, study: str) -> Section:
     if not measurements.timed or STUDY_WORKLOADS[study] not in measurements.workloads:
         return Section("op-times", "Op times", text)
     found = (part(measurements, study) for part in (side_by_side, waterfall, gains, swept))
-    items = [op_times(measurements, study), *(item for items in found for item in items)]
+    tables = [by_batch(measurements, study), op_times(measurements, study)]
+    items = [*tables, *(item for items in found for item in items)]
     items += [*properties(measurements, study), *counters(measurements, study)]
     return Section("op-times", "Op times", text, items)
 
@@ -149,6 +150,11 @@ def name_of(row: Row) -> str:
     return f"{row.name} *" if (row.study, row.name) in UNLIKE else row.name
 
 
+def printed_name(row: Row) -> str:
+    """The name, and whether the study's time has the copies too."""
+    return f"{name_of(row)}{' (copies included)' if FIGURES[row.quantity] == 'total' else ''}"
+
+
 def stand_in(row: Row) -> str:
     """The rung that stands for a variant, its transfer and the study's constants, of one layer."""
     variant = row.variant
@@ -175,8 +181,7 @@ def op_times(measurements: Measurements, study: str) -> Table:
             own = ours(points, row, N) if theirs else None
             cells += [theirs, *against(own, theirs)]
         gpu = next(iter(figures.values()))[0].gpu
-        what = f"{name_of(row)}{' (copies included)' if FIGURES[row.quantity] == 'total' else ''}"
-        rows.append((row.study, gpu, what, stand_in(row), row.layer, *cells))
+        rows.append((row.study, gpu, printed_name(row), stand_in(row), row.layer, *cells))
     of_batch = [f"N={N}, {what}" for N in batches for what in ("study (ms)", "here (ms)", "here / study")]
     caption = (
         "Medians of ms per batch here; single figures of the studies. CPU rows: the studies' serial CPU beside ours. "
@@ -184,6 +189,27 @@ def op_times(measurements: Measurements, study: str) -> Table:
     )
     columns = ("study", "GPU", "variant", "rung here", "layer", *of_batch)
     return Table(f"{study}-op-times", f"{study}: op times of its variants", caption, columns, rows)
+
+
+def by_batch(measurements: Measurements, study: str) -> Table:
+    """The study's op times in its own form: a variant's batches below each other, the layers side by side."""
+    points, found = of_study(measurements, study), figures_of(study)
+    layers = [*layer_numbers(STUDY_WORKLOADS[study])]
+    rows: list[tuple[Cell, ...]] = []
+    for name, quantity in dict.fromkeys((row.name, row.quantity) for row in found if row.layer):
+        of_layers = [Row(study, name, quantity, layer) for layer in layers]
+        for N in sorted({N for row in of_layers for N in found.get(row, {})}):
+            theirs = [figures[N][0].value if N in (figures := found.get(row, {})) else None for row in of_layers]
+            times = [ours(points, row, N) for row in of_layers]
+            here = [time.median if time else None for time in times]
+            cells = [cell for pair in zip(theirs, here, strict=True) for cell in pair]
+            whole, total = sum_or_none(here), sum_or_none(theirs)
+            rows.append((printed_name(of_layers[0]), N, *cells, whole / total if whole and total else None))
+    heads = [f"Op Time {layer}, {who} (ms)" for layer in layers for who in ("study", "here")]
+    caption = f"Medians here. A * marks what is not the same program. {footnote(points.points, by_series=False)}"
+    columns = ("variant", "dataset size", *heads, "both, here / study")
+    title = f"{study}: op times as the study prints them"
+    return Table(f"{study}-by-batch", title, caption, columns, rows, filters=("variant", "dataset size"))
 
 
 def against(own: Summary | None, theirs: float | None) -> tuple[float | None, float | None]:

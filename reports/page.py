@@ -25,7 +25,7 @@ ASSETS = ("site.css", "site.js")
 BOOK = "book/index.html"
 FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others can be opened
 MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is open from the start
-NAMED = re.compile(r"[\w-]+ [\[(][^\])]*[\])]")  # a name with constants or a transfer after it
+NAMED = re.compile(r"[\w-]+(?: [\[(][^\])]*[\])])+")  # a name with constants or a transfer after it
 LEAST_CHOSEN, LEAST_LISTED = 20, 6  # rows of a table with tools above it; items of a page with a list of them
 MOST_WORKERS = 4  # each starts Python and matplotlib anew, which more of them would not win back
 

@@ -1045,6 +1045,11 @@ searchable([
 "figure, The AlexNet study, purdue-2020"
 ],
 [
+"ece408-2018: op times as the study prints them",
+"ece408-2018.html#ece408-2018-by-batch",
+"table, The LeNet-style study ece408-2018"
+],
+[
 "ece408-2018: op times of its variants",
 "ece408-2018.html#ece408-2018-op-times",
 "table, The LeNet-style study ece408-2018"
@@ -1068,6 +1073,11 @@ searchable([
 "ece408-2018: kernel execution properties of the baseline, N=1000",
 "ece408-2018.html#ece408-2018-properties",
 "table, The LeNet-style study ece408-2018"
+],
+[
+"ece408-2019: op times as the study prints them",
+"ece408-2019.html#ece408-2019-by-batch",
+"table, The LeNet-style study ece408-2019"
 ],
 [
 "ece408-2019: op times of its variants",
@@ -1095,6 +1105,11 @@ searchable([
 "table, The LeNet-style study ece408-2019"
 ],
 [
+"ece408-2023: op times as the study prints them",
+"ece408-2023.html#ece408-2023-by-batch",
+"table, The LeNet-style study ece408-2023"
+],
+[
 "ece408-2023: op times of its variants",
 "ece408-2023.html#ece408-2023-op-times",
 "table, The LeNet-style study ece408-2023"
@@ -1113,6 +1128,11 @@ searchable([
 "ece408-2023: gain of each variant over baseline (×)",
 "ece408-2023.html#ece408-2023-gains",
 "table, The LeNet-style study ece408-2023"
+],
+[
+"ece408-2024: op times as the study prints them",
+"ece408-2024.html#ece408-2024-by-batch",
+"table, The LeNet-style study ece408-2024"
 ],
 [
 "ece408-2024: op times of its variants",

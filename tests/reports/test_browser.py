@@ -204,9 +204,17 @@ def test_a_complaint_would_be_noticed(site: Path) -> None:
     assert "CONSOLE" in browse(broken, "--dump-dom").stderr
 
 
+@pytest.fixture(scope="module")
+def probed(site: Path, pages: list[str]) -> dict[int, dict[str, Any]]:
+    """What the probe finds in the pages, by the screen's width."""
+    return {width: framed(site, pages, width, PROBE, "probe") for width in (PHONE, DESKTOP)}
+
+
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
-def test_nothing_is_wider_than_the_screen(site: Path, pages: list[str], width: int) -> None:
-    found = framed(site, pages, width, PROBE, "probe")
+def test_nothing_is_wider_than_the_screen(
+    site: Path, pages: list[str], probed: dict[int, dict[str, Any]], width: int
+) -> None:
+    found = probed[width]
     assert len(found) == len(pages) > 10
     for name, seen in found.items():
         assert abs(seen["width"] - width) < 20, "the frame may have a scroll bar"
@@ -221,8 +229,10 @@ def test_nothing_is_wider_than_the_screen(site: Path, pages: list[str], width: i
     assert sum(seen["figures"] for seen in found.values()) > 40
 
 
-def test_tables_that_are_opened_have_all_their_rows_or_say_how_many(site: Path, pages: list[str]) -> None:
-    found = framed(site, pages, DESKTOP, PROBE, "rows")
+def test_tables_that_are_opened_have_all_their_rows_or_say_how_many(
+    site: Path, probed: dict[int, dict[str, Any]]
+) -> None:
+    found = probed[DESKTOP]
     rows = {key: count for seen in found.values() for key, count in seen["rows"].items()}
     counted = {key: text for seen in found.values() for key, text in seen["counted"].items()}
     for path in (site / "tables").glob("*.csv"):

@@ -11,7 +11,6 @@ from alexconv.records.store import read
 from alexconv.reports import lenet, published
 from alexconv.reports.elements import Table
 from alexconv.reports.measurements import Measurements, measurements
-from alexconv.reports.site import study_pages
 
 
 def as_records(*studies: str) -> list[dict]:
@@ -30,9 +29,9 @@ def measured(folder: Path, records: list[dict]) -> Measurements:
 
 
 def rows_of(found: Measurements, key: str) -> list[dict]:
-    sections = (section for page in study_pages(found) for section in page.sections)
-    tables = (item for section in sections for item in section.items if isinstance(item, Table))
-    table = next(table for table in (*tables, lenet.coverage(found)) if table.key == key)
+    study = next((study for study in STUDY_WORKLOADS if key.startswith(study)), None)
+    items = lenet.section(found, study).items if study else [lenet.coverage(found)]
+    table = next(item for item in items if isinstance(item, Table) and item.key == key)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
@@ -79,6 +78,21 @@ def test_each_figure_of_a_study_has_ours_with_its_constants_and_the_ratio_beside
         assert row[f"N={figure.N}, here / study"] == pytest.approx(ours / figure.value)
         compared += 1
     assert compared == 150
+
+
+def test_the_studies_own_form_has_the_same_times(tmp_path: Path, everything: list[dict]) -> None:
+    found = measured(tmp_path, everything)
+    compared = 0
+    for study in STUDY_WORKLOADS:
+        times = rows_of(found, f"{study}-op-times")
+        for row in rows_of(found, f"{study}-by-batch"):
+            for layer in (1, 2):
+                same = [each for each in times if each["variant"] == row["variant"]]
+                (other,) = [each for each in same if each["layer"] == layer]
+                for who in ("study", "here"):
+                    assert row[f"Op Time {layer}, {who} (ms)"] == other[f"N={row['dataset size']}, {who} (ms)"]
+                    compared += 1
+    assert compared > 300
 
 
 def test_a_sweep_adds_up_the_layers_each_with_its_own_tile(tmp_path: Path) -> None:
