@@ -33,7 +33,7 @@ def outputs_block(p: Problem) -> Dims:
     return OUTPUT_THREADS, 1, 1
 
 
-MOST_TAPS = 160  # of a filter of few channels
+MOST_TAPS = 320  # of a filter of few channels
 FEW_FILTERS, FEW_COLUMNS, ROW_THREADS = 64, 32, 32  # of a block; threads of a row
 TILE_ROWS = Constant("TILE_ROWS", "rows of a block's outputs, a warp each", lambda p: 8, choices=(4, 8, 16))
 

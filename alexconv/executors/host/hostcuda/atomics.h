@@ -1,6 +1,8 @@
 // Atomic functions.  Blocks run on several cores at once, so these are atomic in earnest; relaxed, as CUDA's are.
 #pragma once
 
+#include "trace.h"
+
 namespace host_cuda {
 
 // Keeps a parameter out of template deduction: atomicAdd(&sum, 1) works for a float sum.
@@ -91,5 +93,6 @@ inline unsigned atomic_inc_acq_rel(unsigned* counter, unsigned last)
     __threadfence();
     const unsigned before = atomicInc(counter, last);
     __threadfence();
+    host_cuda::trace::acquires();
     return before;
 }

@@ -119,6 +119,7 @@ void block_meets()
     if (watcher) watcher->block_meets();
 }
 void some_meet() {}
+void acquires() {}
 void warp_meets(unsigned warp, unsigned present, bool, bool orders_memory)
 {
     if (!watcher || !orders_memory) return;

@@ -9,7 +9,8 @@
 // of FastTrack (Flanagan and Freund, PLDI 2009), where a block's barrier needs one number for all its threads, and a
 // clock per pair of lanes is left for the barriers of a warp.  It does not matter in which order the threads ran here.
 // Barriers of some of the block's threads (mbarrier, named barriers, warpgroups) count as the block's: races are missed
-// that they do not really prevent, depending on the order.  Atomic functions race with nothing.
+// that they do not really prevent, depending on the order.  So do atomic functions that acquire, for what earlier blocks
+// did.  Atomic functions race with nothing.
 #ifdef HOST_CUDA_TRACE
 
 #include "trace.h"
@@ -144,6 +145,7 @@ public:
     {
         block_ = block;
         block_epoch_ = ++epoch_;
+        acquired_ = false;
         for (auto [shadow, extent] : {std::pair{&static_shared_, static_shared}, {&dynamic_shared_, dynamic_shared}})
             if (!*shadow || !(*shadow)->same(extent)) shadow->emplace(extent);
         events_.resize(threads);
@@ -164,6 +166,8 @@ public:
     }
 
     void some_meet() { ++epoch_; }
+
+    void acquires() { acquired_ = true; }
 
     void warp_meets(unsigned warp, unsigned present, bool all, bool orders_memory)
     {
@@ -290,7 +294,7 @@ private:
     void against(const Access& before, Operation operation_before, const Access& now, Operation operation, Space space)
     {
         const bool between_blocks = before.epoch < block_epoch_;
-        if (!before.epoch || (between_blocks && space == SHARED)) return;
+        if (!before.epoch || (between_blocks && (space == SHARED || acquired_))) return;
         if (!between_blocks && (before.thread == now.thread || ordered(before, now))) return;
         races_.try_emplace({before.counter, now.counter},
                            Race{space, before.counter, now.counter, operation_before, operation, before.thread, now.thread,
@@ -360,6 +364,7 @@ private:
     std::optional<Shadow> static_shared_, dynamic_shared_;
     std::uint64_t block_ = 0;
     std::uint32_t epoch_ = 0, block_epoch_ = 0;
+    bool acquired_ = false;  // by a thread of the block
     bool inside_ = false;
     std::vector<std::vector<Event>> events_;  // [threads]
     std::vector<std::uint16_t> depths_;       // [threads]
@@ -390,6 +395,11 @@ void block_meets()
 void some_meet()
 {
     if (tracer) tracer->some_meet();
+}
+
+void acquires()
+{
+    if (tracer) tracer->acquires();
 }
 void warp_meets(unsigned warp, unsigned present, bool all, bool orders_memory)
 {

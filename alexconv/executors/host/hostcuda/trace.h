@@ -35,6 +35,7 @@ void block_begins(std::uint64_t block, unsigned threads, Extent static_shared, E
 void block_ends();
 void block_meets();  // at __syncthreads
 void some_meet();    // at any other barrier: what all threads did before is taken to be in order with what follows
+void acquires();     // in an atomic function that acquires: what blocks before did is taken to be in order with what follows
 void warp_meets(unsigned warp, unsigned present, bool all, bool orders_memory);  // at __syncwarp, a shuffle, a vote
 void warp_exits(unsigned warp);
 
@@ -51,6 +52,7 @@ inline void block_begins(std::uint64_t, unsigned, Extent, Extent) {}
 inline void block_ends() {}
 inline void block_meets() {}
 inline void some_meet() {}
+inline void acquires() {}
 inline void warp_meets(unsigned, unsigned, bool, bool) {}
 inline void warp_exits(unsigned) {}
 struct Pause {
