@@ -143,7 +143,7 @@ def host_ms(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], expe
 
 
 def time_sustained(
-    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float, expected: float
+    executor: "CudaExecutor", pieces: Sequence[Callable[[], object]], seconds: float, expected: float
 ) -> tuple[list[float], Record]:
     """Samples, ms, of runs in a row with nothing between them, after ``seconds`` of such runs, each expected to take so
     many ms; and the device's health under this load.

@@ -264,7 +264,7 @@ class CudaExecutor:
         """Cold and hot samples, ms, of what the pieces of a batch enqueue on the executor's stream."""
         return time_on_device(self, pieces, seconds)
 
-    def under_load(self, pieces: Sequence[Callable[[], None]], samples: Samples) -> Record:
+    def under_load(self, pieces: Sequence[Callable[[], object]], samples: Samples) -> Record:
         """What the device says of itself right after runs of what was timed: its clock in MHz, read inside of a kernel.
 
         Where the executor is told to time what is ``sustained``, adds a figure of that name, and the health after it,
