@@ -12,6 +12,7 @@ from alexconv.kernels.ladder import LADDER
 
 ARRIVAL = re.compile(r"\batomic_\w+_acq_rel\((?=[^;]*;)(?!unsigned)")
 BARRIER = re.compile(r"__sync(?:warp|threads)\(")
+ALONE = re.compile(r"if \(threadIdx\.x > 0\) return$")  # one thread goes on: what it reads needs no barrier
 NEAR = 3  # statements
 FILES = sorted({file for rung in LADDER for file in source_files(rung.path) if file.parent.name != "arch"})
 
@@ -23,24 +24,23 @@ def unguarded(source: str) -> list[str]:
     for arrival in ARRIVAL.finditer(code):
         before = code[: arrival.start()].split(";")[-NEAR - 1 : -1]
         after = code[arrival.start() :].split(";")[1 : NEAR + 1]
+        sides = {"before": before} if any(map(ALONE.search, before)) else {"before": before, "after": after}
         found += [
-            f"{arrival[0]}: no barrier {where}"
-            for where, near in (("before", before), ("after", after))
-            if not any(map(BARRIER.search, near))
+            f"{arrival[0]}: no barrier {where}" for where, near in sides.items() if not any(map(BARRIER.search, near))
         ]
     return found
 
 
 def test_every_arrival_has_its_barriers() -> None:
     with_arrivals = [file for file in FILES if ARRIVAL.search(file.read_text())]
-    assert [file.name for file in with_arrivals] == ["mma_tile.cuh"]
-    for file in with_arrivals:
-        assert unguarded(file.read_text()) == []
+    assert with_arrivals
+    assert {file.name: lacking for file in with_arrivals if (lacking := unguarded(file.read_text()))} == {}
 
 
+@pytest.mark.parametrize("name", ["mma_tile.cuh", "split_tiles.cuh"])
 @pytest.mark.parametrize("where", ["before", "after"])
-def test_a_missing_barrier_is_named(where: str) -> None:
-    (file,) = (file for file in FILES if file.name == "mma_tile.cuh")
+def test_a_missing_barrier_is_named(where: str, name: str) -> None:
+    (file,) = (file for file in FILES if file.name == name)
     text = file.read_text()
     arrival = ARRIVAL.search(text)
     assert arrival
