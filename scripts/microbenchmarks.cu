@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "../kernels/arch/ampere.cuh"
+#include "../kernels/arch/dependent_launch.cuh"
 #include "../kernels/arch/hopper.cuh"
 
 constexpr int CHAINS = 8;   // independent results of a warp
@@ -510,6 +511,15 @@ CHIP(red_sector_each) { reduce<1, 8>(data, words, steps); }
 
 CHIP(nothing)
 {
+    if (steps == 12345)
+        data[0] = unsigned(words);
+}
+
+// The same as a programmatic dependent launch.
+CHIP(dependent)
+{
+    allow_dependent_launch();
+    wait_for_primary_launches();
     if (steps == 12345)
         data[0] = unsigned(words);
 }

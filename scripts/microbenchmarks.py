@@ -17,6 +17,7 @@ Runs the kernels of ``microbenchmarks.cu``: about half a minute on an H200.  App
 ``read``      bytes per second that all multiprocessors read, by size of the array
 ``store``, ``red``  the same for stores and reductions: seconds, bytes stored and sectors touched
 ``launch``    milliseconds of sequences of empty kernels, by their number; of one, by its blocks
+``graphs``    milliseconds of graphs of empty kernels, by their number: plain ones, and programmatic dependent launches
 """
 
 import argparse
@@ -30,6 +31,7 @@ import numpy as np
 
 from alexconv.compiling import nvcc
 from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.rung import shape_macros
 from alexconv.options import command_line, exits_cleanly, natural
 from alexconv.records import environment
@@ -102,7 +104,8 @@ class Bench:
     def __init__(self, executor: CudaExecutor) -> None:
         self.executor, self.driver = executor, executor.driver
         macros = shape_macros(Conv(C=1, H=8, W=8, M=1, R=3, S=3))  # which the headers want
-        self.module = self.driver.module_from_buffer(nvcc.compile_cubin(SOURCE, macros, executor.arch))
+        self.cubin = nvcc.compile_cubin(SOURCE, macros, executor.arch)
+        self.module = self.driver.module_from_buffer(self.cubin)
         self.bytes = 1 << 30
         self.data = self.driver.mem_alloc(self.bytes)
         self.driver.memset_d8(self.data, 0, self.bytes)
@@ -284,21 +287,60 @@ def launches(bench: Bench) -> Record:
     }
 
 
+def graphs(bench: Bench) -> Record:
+    """See ``graphs`` above, on an otherwise busy device, as a run times them."""
+    executor, kernels = bench.executor, bench.executor.bound_kernels(bench.cubin)
+    values = {"data": int(bench.data), "words": 0, "steps": 0}
+
+    def timed(entry: str, count: int, *, pdl: bool) -> float:
+        launch = LaunchConfig(entry, tuple(values), (132, 1, 1), (128, 1, 1), 0)
+        steps = [kernels.step(launch, pdl=pdl and number > 0) for number in range(count)]
+
+        def enqueue(stream: Any) -> None:
+            for step in steps:
+                step.enqueue(values, kernels.handle(stream))
+
+        samples = []
+        with executor.recorded(enqueue) as replay:
+            for _ in range(20):
+                executor.flush()
+                start = executor.mark(executor.stream)
+                replay()
+                end = executor.mark(executor.stream)
+                executor.stream.synchronize()
+                samples.append(end.time_since(start))
+        return median(samples)
+
+    counts = (1, 2, 4, 8, 16)
+    return {
+        "kernels": {str(count): timed("nothing", count, pdl=False) for count in counts},
+        "dependent": {str(count): timed("dependent", count, pdl=True) for count in counts},
+    }
+
+
+PARTS = {
+    part.__name__: part
+    for part in (rates, latencies, order, again, copies, lines, straight, hgmma, tma, memory, launches, graphs)
+}
+
+
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and records; returns the exit status."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument("--out", type=Path, default=Path("study/microbenchmarks.jsonl"), metavar="FILE")
     options.add_argument("--device", type=natural, default=0, help="number of the GPU (default: 0)")
+    options.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure (default: all)"
+    )
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
     bench = Bench(executor)
     found: Record = {}
-    for part in (rates, latencies, order, again, copies, lines, straight, hgmma, tma, launches):
-        found[part.__name__] = part(bench)
-        print(part.__name__, flush=True)
-    found |= memory(bench)
-    found["launch"] = found.pop("launches")
+    for name in chosen.parts:
+        measured = PARTS[name](bench)
+        found |= measured if name == "memory" else {name.replace("launches", "launch"): measured}
+        print(name, flush=True)
     file = RecordFile(chosen.out)
     headers = environment.write_headers(file, executor.header(), command_line("scripts/microbenchmarks.py", arguments))
     file.header("microbenchmarks", {**headers, **found})

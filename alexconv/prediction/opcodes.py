@@ -98,7 +98,7 @@ def _table() -> dict[str, Opcode]:
         ("F2I", "XU"): "F2I",
         ("LDC", "MEMORY"): "LDC",
         ("R2UR", "ALU"): "R2UR",
-        ("VOTE", "ALU"): "VOTEU",
+        ("VOTE", "ALU"): "VOTE VOTEU",
         ("ELECT", "ALU"): "ELECT",
         ("S2R", "XU"): "S2R S2UR",
         ("SHFL", "MEMORY"): "SHFL",

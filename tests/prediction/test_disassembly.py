@@ -79,3 +79,33 @@ def test_every_number_of_a_gpu_has_a_source(name):
             for entry in section.values():
                 assert set(entry) == {"value", "source"}
                 assert len(entry["source"]) >= 3
+
+
+def issued(*lines: str, threads: int = 64) -> list[float]:
+    """How often each instruction of a program is issued by one block; a line that ends with a colon is a label."""
+    control = 0b000000_111_111_0_0100 << 41
+    text = "".join(f"{line}\n" if line.endswith(":") else LINE.format(text=line, control=control) for line in lines)
+    found = kernels(".text.made_up:\n" + text)["made_up"]
+    table, chip = native.table(found), gpu.load("h200")
+    work = native.Work((1, 1, 1), (threads, 1, 1), 0, 1, 1 << 17, (0,), ())
+    return native.simulate(table, native.registers_of(found), work, chip.parameters(1, 0, 0)).issued.tolist()
+
+
+def test_one_lane_at_a_barrier_counts_for_its_warp():
+    """Thread 0 waits at a barrier while the other lanes of its warp wait for it and the other warp ends."""
+    counts = issued(
+        *("S2R R0, SR_TID.X", "ISETP.NE.AND P0, PT, R0, RZ, PT", "BSSY B0, `(.L_end)", "@P0 BRA `(.L_end)"),
+        "BAR.RED.OR.DEFER_BLOCKING 0x0, !PT",
+        *(".L_end:", "BSYNC B0", "EXIT"),
+    )
+    assert counts[4:] == [1, 3, 2]  # the barrier once; both parts of the first warp and the second at BSYNC; two ends
+
+
+def test_a_ballot_is_in_every_lane():
+    counts = issued(
+        *("S2R R0, SR_TID.X", "ISETP.GT.AND P0, PT, R0, 0x1e, PT", "VOTE.ANY R2, P1, P0"),
+        *("ISETP.NE.AND P2, PT, R2, -0x80000000, PT", "@P2 BRA `(.L_wrong)", "@!P1 BRA `(.L_wrong)", "EXIT"),
+        *(".L_wrong:", "NOP", "EXIT"),
+        threads=32,
+    )
+    assert counts[6:] == [1, 0, 0]

@@ -21,7 +21,8 @@ inline void Multiprocessor::control(Warp& w, Group& g, const Instruction& i, u32
     case OP_BSYNC: {
         const int barrier = int(i.operands[0].number);
         split(w, g, mask, g.pc, g.pc + 1, barrier);
-        return release(w);
+        release(w);
+        return arrive_in_part(w);
     }
     case OP_WARPSYNC:
         if (w.groups.size() == 1) {
@@ -179,6 +180,25 @@ inline void Multiprocessor::synchronise(Warp& w, Group& g, const Instruction& i,
     w.block->arrived[id]++;
     barrier_free = std::max(now, barrier_free) + p(P_BARRIER_WARP);
     complete_barrier(*w.block, int(id), int(warps_wanted));
+}
+
+// A warp counts at a barrier once its other lanes wait for those at the barrier to come back to them: nvcc leaves such
+// code where one thread uses what a reduction of the block gives.
+inline void Multiprocessor::arrive_in_part(Warp& w)
+{
+    int id = -1;
+    for (const Group& g : w.groups) {
+        if (g.blocked == RUNNING)
+            return;
+        if (g.blocked >= AT_BARRIER)
+            id = g.blocked - AT_BARRIER;
+    }
+    if (id < 0 || w.waiting)
+        return;
+    w.waiting = true;
+    w.block->arrived[id]++;
+    barrier_free = std::max(now, barrier_free) + p(P_BARRIER_WARP);
+    complete_barrier(*w.block, id, w.block->live);
 }
 
 inline void Multiprocessor::complete_barrier(Block& block, int id, int wanted)

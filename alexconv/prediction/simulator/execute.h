@@ -515,7 +515,7 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
     }
 }
 
-// R2UR, VOTEU, ELECT: from a warp's lanes to its uniform registers.
+// R2UR, VOTE, VOTEU, ELECT: what the lanes of a warp tell each other, in uniform registers or in all lanes'.
 inline void gather(Warp& warp, const ConstantBank& constants, const Instruction& i, u32 mask)
 {
     const Operand* o = i.operands;
@@ -530,8 +530,18 @@ inline void gather(Warp& warp, const ConstantBank& constants, const Instruction&
         return out.write(o[0], &value);
     }
     if (i.op == OP_VOTE) {
-        const u32 bits = in.predicate(o[1]) & mask;
-        return out.write_predicate(o[0], i.has(MODIFIER_ANY) ? bits != 0 : bits == mask);
+        const int k = is_predicate(o[0]) ? 0 : 1;  // a register before it gets a bit of each lane
+        const u32 bits = in.predicate(o[k + 1]) & mask;
+        const bool holds = i.has(MODIFIER_ANY) ? bits != 0 : bits == mask;
+        const Writer<LANES> all{warp, mask};
+        if (k) {
+            Lanes found;
+            in.fill(found, bits);
+            o[0].kind == UNIFORM ? out.write(o[0], found.v) : all.write(o[0], found.v);
+        }
+        if (o[k].kind == UNIFORM_PREDICATE)
+            return out.write_predicate(o[k], holds);
+        return all.write_predicate(o[k], holds ? ALL_LANES : 0);
     }
     Writer<LANES>{warp, mask}.write_predicate(o[0], first);  // ELECT: one lane
 }

@@ -142,6 +142,7 @@ private:
     void release(Warp& w);
     void leave(Warp& w, Group& g, u32 mask);
     void synchronise(Warp& w, Group& g, const Instruction& i, u32 mask);
+    void arrive_in_part(Warp& w);
     void complete_barrier(Block& block, int id, int wanted);
 
     // mbarriers and the copy engine ------------------------------------------------------------------------------------
