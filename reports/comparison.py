@@ -5,7 +5,7 @@ Ours and a peer's are compared within one record file only, since two runs may h
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
@@ -272,8 +272,10 @@ class Frontier:
         )
 
     def _pick_by_layer(self, score: Callable[[Source, int], int]) -> dict[int, Source]:
-        found = {layer: self._pick(partial(score, layer=layer)) for layer in LAYERS}
-        return {layer: source for layer, source in found.items() if source}
+        def of_layer(layer: int) -> Source | None:
+            return self._pick(lambda source: score(source, layer))
+
+        return {layer: source for layer in LAYERS if (source := of_layer(layer))}
 
     def _pick(self, score: Callable[[Source], int]) -> Source | None:
         """The last of the files with the highest score, if any has one."""

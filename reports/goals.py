@@ -107,8 +107,9 @@ def beside_strict(number: int, what: str, found: Frontier, layers: Sequence[int]
     peer = plan_peer(FP32, strict=True)
     ours = [sources[layer].best(FP32, layer, MANY) for layer in layers]
     theirs = [sources[layer].named(peer, layer, MANY) for layer in layers]
-    ratio, cells = over(total(ours), total(theirs)), [in_ms(total(points)) for points in (ours, theirs)]
-    return Goal(number, what, wanted, at_most(ratio, most), *cells, ratio, interval(times_over(ours, theirs)))
+    our_ms, their_ms, within = total(ours), total(theirs), interval(times_over(ours, theirs))
+    ratio = over(our_ms, their_ms)
+    return Goal(number, what, wanted, at_most(ratio, most), in_ms(our_ms), in_ms(their_ms), ratio, within)
 
 
 def first_layers(source: Source | None) -> Iterator[Goal]:
