@@ -28,7 +28,6 @@ SHAPES = {
 LARGE = {  # of ResNet-50; of its first layer a part
     "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
     "3x3": Conv(C=128, H=28, W=28, M=128, R=3, S=3, top=1, bottom=1, left=1, right=1, bias=True, relu=True),
-    "3x3, stride 2": Conv(C=256, H=28, W=28, M=256, R=3, S=3, U=2, top=1, bottom=1, left=1, right=1),
 }
 TENSOR_CORES = ("mma", "wgmma")
 
