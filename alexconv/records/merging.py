@@ -2,8 +2,10 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from alexconv.errors import UsageError
@@ -33,12 +35,28 @@ class Merged:
 def merge(paths: Sequence[Path], out: Path) -> Merged:
     """Writes the lines of record files to a new one: equal lines once, damaged ones not at all.
 
-    Of a point that several files have, all records are kept; the last counts, as it does within a file.  Raises
-    UsageError where ``out`` is there already or cannot be written.
+    Of a point that several files have, all records are kept; the last counts, as it does within a file.  One file at
+    a time is in memory, of the others digests of lines and points.  Raises UsageError where ``out`` is there already or
+    cannot be written, and for a file that cannot be read; nothing new is left then.
     """
-    found, lines, keys = Merged(), dict[bytes, None](), Record()
-    of_keys: Record = {}
-    names: set[str] = set()
+    found = Merged()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("xb") as file, _gone_if_it_fails(out):
+            file.writelines(line + b"\n" for line in _joined(paths, found))
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise UsageError(f"{out} is there already: nothing is overwritten; name another file") from None
+    except OSError as error:
+        raise UsageError(f"cannot write the record file {out}: {error.strerror}") from None
+    return found
+
+
+def _joined(paths: Sequence[Path], found: Merged) -> Iterator[bytes]:
+    """The lines of the joined file; ``found`` counts them."""
+    written, names = set[bytes](), set[bytes]()
+    keys, of_keys = Record(), Record()
     for path in paths:
         for line in lines_of(path):
             record = parsed(line, path)
@@ -47,30 +65,25 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
             elif record["type"] == KEYS:
                 keys |= record["keys"]
                 of_keys = record
-            elif line not in lines:
-                lines[line] = None
+            elif (name := sha256(line).digest()) not in written:
+                written.add(name)
                 if record["type"] == "point":
-                    name = identity(record["point"])
-                    found.points, found.again = found.points + 1, found.again + (name in names)
-                    names.add(name)
+                    point = sha256(identity(record["point"]).encode()).digest()
+                    found.points, found.again = found.points + 1, found.again + (point in names)
+                    names.add(point)
                 else:
                     found.headers += 1
+                yield line
     if keys:
         rest = {name: value for name, value in of_keys.items() if name not in ("schema", "type", "key")} | {KEYS: keys}
         header = {"schema": SCHEMA, "type": KEYS, "key": digest([KEYS, rest]), **rest}
-        lines[json.dumps({**header, SUM: digest(header)}, separators=(",", ":")).encode()] = None
-    _write(list(lines), out)
-    return found
+        yield json.dumps({**header, SUM: digest(header)}, separators=(",", ":")).encode()
 
 
-def _write(lines: Sequence[bytes], out: Path) -> None:
+@contextmanager
+def _gone_if_it_fails(path: Path) -> Iterator[None]:
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("xb") as file:
-            file.writelines(line + b"\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise UsageError(f"{out} is there already: nothing is overwritten; name another file") from None
-    except OSError as error:
-        raise UsageError(f"cannot write the record file {out}: {error.strerror}") from None
+        yield
+    except BaseException:
+        path.unlink()
+        raise

@@ -1,6 +1,7 @@
 """Record files joined: nothing lost, nothing doubled, nothing overwritten."""
 
 import json
+import tracemalloc
 
 import pytest
 from report_records import record
@@ -9,6 +10,7 @@ from alexconv import merge, run
 from alexconv.cluster.groups import parse_shard, shard_of
 from alexconv.errors import UsageError
 from alexconv.planning.points import Point
+from alexconv.records import merging
 from alexconv.records.store import KEYS, RecordFile, line_name, read
 
 STUDY = ["--backend", "host", "--no-baseline", "--workload", "lenet-86-k7", "--N", "1,2,3", "--rungs", "direct,tiled"]
@@ -50,6 +52,28 @@ def test_later_keys_of_both_files_hold_in_the_joined_one(tmp_path):
     out = tmp_path / "out.jsonl"
     assert merge.main([*map(str, paths), "--out", str(out)]) == 0
     assert [each["key"] for each in read([out]).points] == ["later-1", "later-2"]
+
+
+def test_one_file_at_a_time_is_in_memory(tmp_path):
+    paths = [tmp_path / f"{N}.jsonl" for N in range(1, 25)]
+    for N, path in enumerate(paths, 1):
+        RecordFile(path).point({**record("alexnet", 1, N, "direct"), "reason": "x" * (1 << 18)})
+    tracemalloc.start()
+    try:
+        found = merging.merge(paths, tmp_path / "out.jsonl")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.points == len(paths)
+    assert peak < sum(path.stat().st_size for path in paths) / 2
+
+
+def test_a_file_that_cannot_be_read_leaves_no_joined_one(tmp_path, capsys):
+    one, out = tmp_path / "one.jsonl", tmp_path / "out.jsonl"
+    RecordFile(one).point(record("alexnet", 1, 1, "direct"))
+    assert merge.main([str(one), str(tmp_path / "none.jsonl"), "--out", str(out)]) == UsageError.exit_status
+    assert "none.jsonl" in capsys.readouterr().err
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3"])
