@@ -1,9 +1,10 @@
 """Writes the tables of docs/course.md and docs/own-kernels.md anew: the studies' limits, what came of grading many
-submissions, and a wrapped kernel's times.
+submissions and of a few with op time on a GPU, and a wrapped kernel's times.
 
 python scripts/course_page.py
 """
 
+import csv
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from alexconv.shapes import WORKLOADS
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGE, OWN = CHECKOUT / "docs" / "course.md", CHECKOUT / "docs" / "own-kernels.md"
 RECORD = CHECKOUT / "results" / "course" / "submissions.json"
+TIMED = CHECKOUT / "results" / "course" / "h200-scores.csv"
 WRAPPED = CHECKOUT / "results" / "course" / "h200-wrapped.jsonl"
 
 
@@ -56,6 +58,24 @@ def graded() -> str:
     return "\n".join(lines)
 
 
+def timed() -> str:
+    """The scores of submissions that a GPU timed; empty without a record."""
+    if not TIMED.exists():
+        return ""
+    with TIMED.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    shown = [name for name in rows[0] if name not in ("outcome", "feedback")]
+    lines = [
+        "Three submissions graded on an NVIDIA H200 (ece408-2024, N = 1000): `tests/sources/course.cu` as it is, with"
+        " tiles of 16, and without its barriers.",
+        "",
+        f"| {' | '.join(shown)} |",
+        f"|---|{'---:|' * (len(shown) - 1)}",
+    ]
+    lines += [f"| {' | '.join(row[name] or '–' for name in shown)} |" for row in rows]
+    return "\n".join(lines)
+
+
 def wrapped() -> str:
     """Kernel times of the wrapped file and of rungs beside it, by layer; empty without a record."""
     if not WRAPPED.exists():
@@ -80,7 +100,7 @@ def wrapped() -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """The generated parts of each page."""
-    return {PAGE: {"studies": studies(), "graded": graded()}, OWN: {"wrapped": wrapped()}}
+    return {PAGE: {"studies": studies(), "graded": graded(), "timed": timed()}, OWN: {"wrapped": wrapped()}}
 
 
 def main() -> None:
