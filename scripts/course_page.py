@@ -59,9 +59,9 @@ def graded() -> str:
 
 
 def timed() -> str:
-    """The scores of submissions that a GPU timed; empty without a record."""
+    """The scores of submissions that a GPU timed."""
     if not TIMED.exists():
-        return ""
+        return "No op time of a submission is on record yet."
     with TIMED.open(newline="") as file:
         rows = list(csv.DictReader(file))
     shown = [name for name in rows[0] if name not in ("outcome", "feedback")]
