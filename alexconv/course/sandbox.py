@@ -9,8 +9,8 @@ it.  Both limit time, memory, processes, the size of files and the size of the a
 import importlib.util
 import json
 import os
+import re
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -264,10 +264,27 @@ def visible(shown: Sequence[Path]) -> list[Path]:
     own = {packages[0].parent, Path.cwd()}  # never as a whole
     named = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     libraries = [path for path in named if path.absolute() not in own]
-    compilers = [Path(shutil.which(find_cxx()) or find_cxx()).resolve()]
-    asked = [*map(Path, SYSTEM), *compilers, *toolkit, *python, *packages, *libraries, *shown]
+    asked = [*map(Path, SYSTEM), *compiler(find_cxx()), *toolkit, *python, *packages, *libraries, *shown]
     found: list[Path] = []
     for path in sorted({path.absolute() for path in asked if path.exists()}, key=lambda path: len(path.parts)):
         if not any(path.is_relative_to(outer) and not outer.is_symlink() for outer in found):
             found.append(path)
     return found
+
+
+@cache
+def compiler(cxx: str) -> list[Path]:
+    """A compiler with the folders of its programs, libraries and headers, which may lie anywhere.
+
+    None of them has the user's own folder in it.
+    """
+    said = subprocess.run([cxx, "-print-search-dirs"], capture_output=True, text=True, check=False).stdout
+    words = re.findall(r"^(?:install: |programs: =|libraries: =)(.*)$", said, re.MULTILINE)
+    found = [Path(os.path.normpath(word)) for line in words for word in line.split(os.pathsep) if word.startswith("/")]
+    for folder in list(found):
+        prefix, gcc, _ = str(folder).partition("/lib/gcc/")
+        found += [Path(prefix, "include"), Path(prefix, "libexec", "gcc")] if gcc else []
+    own = Path.home()
+    folders = [path for path in dict.fromkeys(found) if path.is_dir() and not own.is_relative_to(path.resolve())]
+    links = [each for path in folders for each in (path, *path.parents) if each.is_symlink()]  # shown as links
+    return list(dict.fromkeys([Path(cxx).resolve(), *links, *(path.resolve() for path in folders)]))

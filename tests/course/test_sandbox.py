@@ -207,3 +207,19 @@ def test_a_sandbox_that_cannot_be_made_is_one_line(monkeypatch):
     monkeypatch.setattr(sandbox, "visible", lambda shown: [Path("/no such folder")])
     with pytest.raises(MissingTool, match=r"no sandbox: .*/no such folder"):
         ran("print(1)")
+
+
+def test_a_compiler_may_lie_anywhere_and_shows_nothing_of_its_user(tmp_path, monkeypatch):
+    folder, home = tmp_path / "gcc" / "lib" / "gcc" / "x86_64-linux-gnu" / "13", tmp_path / "home"
+    for each in (folder, tmp_path / "gcc" / "include", home):
+        each.mkdir(parents=True)
+    cxx = tmp_path / "g++"
+    libraries = f"{folder}/../../../../../gcc/include:{tmp_path}:/no/such/folder"
+    cxx.write_text(
+        f'#!/bin/sh\necho "install: {folder}/"\necho "programs: ={home}:/usr/bin"\necho "libraries: ={libraries}"\n'
+    )
+    cxx.chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CXX", str(cxx))
+    assert sandbox.compiler(str(cxx)) == [cxx, folder, Path("/usr/bin"), tmp_path / "gcc" / "include"]
+    assert {cxx, folder, tmp_path / "gcc" / "include"} <= set(sandbox.visible([]))
