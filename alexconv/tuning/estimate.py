@@ -25,6 +25,7 @@ from alexconv.kernels.wgmma.ladder import (
     where_it_pays,
 )
 from alexconv.kernels.wgmma.ladder_floats import float_runs
+from alexconv.kernels.wgmma.ladder_split_k import SPLITS
 from alexconv.kernels.wgmma.ladder_winograd import depth, points, tiles_across
 from alexconv.shapes import Conv
 
@@ -39,9 +40,10 @@ STORE = 40.0  # bytes in a cycle that a multiprocessor stores
 SPLIT_RATE = 0.85  # of tf32's rate, where each stage's sums are promoted
 TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
-SLICES, SLICE = 1.5, 0.06  # microseconds of the sums of slices, and of each
+SLICES = 1.5  # microseconds of the sums of slices, besides those of each
 CUDA_CORES = 105.0  # multiply-adds in a cycle of a multiprocessor, of igemm
 IGEMM_TILE = 128 * 64  # outputs of its block
+FEW_TAP = 0.15  # microseconds that a block takes for a tap
 FEW = 85.0  # the same of direct-few
 DIRECT = 8.0  # the same of direct-any
 BLOCKED = 1.5  # how much longer it takes to write planes of squares
@@ -72,7 +74,8 @@ def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
     splits = p.constants.get("SPLITS", 1)
     waves = ceil(tiles * splits / p.device.multiprocessors)
     stored = p["TILE_PIXELS"] * p["TILE_FILTERS"] * value / STORE / CLOCK
-    return waves * (of_tile / splits + TILE + stored) + (SLICES + SLICE * splits if splits > 1 else 0)
+    of_slice = p["TILE_PIXELS"] * p["TILE_FILTERS"] * 4 / FROM_CACHE / CLOCK  # which the last block adds
+    return waves * (of_tile / splits + TILE + stored) + (SLICES + of_slice * splits if splits > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ def few(value: int) -> Callable[[Problem], float]:
         conv = p.conv
         columns, filters = ceil(conv.F / 32) * 32, ceil(conv.M / 64) * 64
         products = p.N * conv.E * columns * filters * conv.K / (FEW * p.device.multiprocessors * CLOCK)
-        return max(products, moved(p, value * (inputs(p) + outputs(p)))) + TILE
+        return max(products, moved(p, value * (inputs(p) + outputs(p))), FEW_TAP * conv.K) + TILE
 
     return found
 
@@ -268,7 +271,11 @@ def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[Bound
                 if fewest.refusal():
                     continue
                 stages = (fewest.having({"STAGES": number}) for number in (8, 7, 6, 5, 4, 3, 2))
-                yield next(each for each in stages if not each.refusal())
+                tile = next(each for each in stages if not each.refusal())
+                yield tile
+                yield from (
+                    tile.having({"SPLITS": each}) for each in SPLITS if 1 < each < tile.constants.get("SPLITS", 1)
+                )
 
 
 def ranked(rung: Rung, conv: Conv, N: int, device: Device) -> list[tuple[float, BoundRung]]:

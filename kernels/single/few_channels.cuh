@@ -19,18 +19,20 @@ constexpr int FEW_THREADS = TILE_ROWS * LANES, FEW_RESIDENT = 512 / FEW_THREADS;
 constexpr int TILES_DOWN = (E + TILE_ROWS - 1) / TILE_ROWS, TILES_ACROSS = (F + TILE_COLUMNS - 1) / TILE_COLUMNS;
 constexpr int WINDOW_ROWS = (TILE_ROWS - 1) * U + PATCH_ROWS, WINDOW_COLUMNS = (TILE_COLUMNS - 1) * V + PATCH_COLUMNS;
 constexpr int WINDOW = C * WINDOW_ROWS * WINDOW_COLUMNS, OUTPUTS = VECTOR * HALVES;  // of a thread along each axis
-constexpr int FEW_BYTES = (TAPS * TILE_FILTERS + WINDOW) * sizeof(float);
+// From a tap's filters to the next: a filter's taps, which lanes write side by side, lie in different banks.
+constexpr int PITCH = TILE_FILTERS + VECTOR;
+constexpr int FEW_BYTES = (TAPS * PITCH + WINDOW) * sizeof(float);
 
 // Value: float or __half, of inputs, filters and bias; sums are floats.
 template <class Value>
 struct FewChannels {
-    float* filters;  // [TAPS][TILE_FILTERS], in shared memory
+    float* filters;  // [TAPS][PITCH], in shared memory
     float* window;   // [C][WINDOW_ROWS][WINDOW_COLUMNS], in shared memory
     int n, first_row, first_column, first_filter;
 
     __device__ __forceinline__ explicit FewChannels(float4* memory)
         : filters(reinterpret_cast<float*>(memory)),
-          window(filters + TAPS * TILE_FILTERS),
+          window(filters + TAPS * PITCH),
           n(blockIdx.x / (TILES_DOWN * TILES_ACROSS)),
           first_row(blockIdx.x / TILES_ACROSS % TILES_DOWN * TILE_ROWS),
           first_column(blockIdx.x % TILES_ACROSS * TILE_COLUMNS),
@@ -45,8 +47,8 @@ struct FewChannels {
                                          Place place) const
     {
         for (int i = threadIdx.x; i < TAPS * TILE_FILTERS; i += FEW_THREADS) {
-            const int m = first_filter + i % TILE_FILTERS, tap = i / TILE_FILTERS;
-            filters[i] = m < M ? float(w[(size_t)m * TAPS + tap]) : 0;
+            const int m = i / TAPS, tap = i % TAPS;
+            filters[tap * PITCH + m] = first_filter + m < M ? float(w[(size_t)first_filter * TAPS + i]) : 0;
         }
         x += (size_t)n * C * H * W;
 #pragma unroll 4
@@ -86,8 +88,8 @@ struct FewChannels {
                     const int tap = (c * R + r) * S + s;
                     const float* const under =
                         inputs + (c * WINDOW_ROWS + r * DILATION_ROWS) * WINDOW_COLUMNS + s * DILATION_COLUMNS;
-                    const float4 low = taps[tap * (TILE_FILTERS / VECTOR)];
-                    const float4 high = taps[tap * (TILE_FILTERS / VECTOR) + FILTER_LANES];
+                    const float4 low = taps[tap * (PITCH / VECTOR)];
+                    const float4 high = taps[tap * (PITCH / VECTOR) + FILTER_LANES];
                     const float of_filters[OUTPUTS] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
                     for (int j = 0; j < OUTPUTS; ++j) {

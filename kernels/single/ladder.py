@@ -35,6 +35,7 @@ def outputs_block(p: Problem) -> Dims:
 
 MOST_TAPS = 320  # of a filter of few channels
 FEW_FILTERS, FEW_COLUMNS, ROW_THREADS = 64, 32, 32  # of a block; threads of a row
+FEW_PITCH = FEW_FILTERS + 4  # floats from a tap's filters to the next
 TILE_ROWS = Constant("TILE_ROWS", "rows of a block's outputs, a warp each", lambda p: 8, choices=(4, 8, 16))
 
 
@@ -43,7 +44,7 @@ def few_bytes(p: Problem) -> int:
     conv = p.conv
     rows = (p["TILE_ROWS"] - 1) * conv.U + conv.filter_rows
     columns = (FEW_COLUMNS - 1) * conv.strides[1] + conv.filter_columns
-    return (conv.K * FEW_FILTERS + conv.C * rows * columns) * FLOAT
+    return (conv.K * FEW_PITCH + conv.C * rows * columns) * FLOAT
 
 
 def few_grid(p: Problem) -> Dims:

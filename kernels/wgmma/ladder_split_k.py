@@ -29,7 +29,8 @@ from alexconv.kernels.wgmma.ladder import (
 
 WORD = 4  # bytes
 LEAST_STAGES = 3  # of a slice, unless it is asked for otherwise
-MOST_SPLITS = 32  # by default
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 16, 20, 24, 32)
+MOST_SPLITS = 8  # by default: the last block adds those of all
 Stages = Callable[[Problem], int]  # those of a tile
 
 
@@ -49,10 +50,11 @@ def split_constants(stages: Stages) -> tuple[Constant, Constant]:
 
     def splits(p: Problem) -> int:
         wanted = p.device.multiprocessors // tiles(p)
-        return max(1, min(wanted, stages(p) // LEAST_STAGES, MOST_SPLITS))
+        most = max(1, min(wanted, stages(p) // LEAST_STAGES, MOST_SPLITS))
+        return max(number for number in SPLITS if number <= most)
 
     return (
-        Constant("SPLITS", "split-K slices of a tile, a block each", splits),
+        Constant("SPLITS", "split-K slices of a tile, a block each", splits, choices=SPLITS),
         replace(GRID_BLOCKS, matters=lambda p: p["SPLITS"] == 1),
     )
 

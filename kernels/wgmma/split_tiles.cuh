@@ -6,7 +6,7 @@
 // A block has one slice of one tile.  Each warp stores its accumulators in `partial` and counts itself as arrived; the
 // last of the warps with the same rows and filters adds those of all slices, always in the slices' order.
 //
-// Needs: SPLITS, a constant of the rung, beside those of warpgroups.cuh.
+// Needs: SPLITS and TILE_PIXELS, constants of the rung, and the others of warpgroups.cuh.
 #pragma once
 #include "warpgroups.cuh"
 
