@@ -38,6 +38,7 @@ from alexconv.cpu_reference.reference import filter_norms, patch_norms, referenc
 from alexconv.errors import AlexconvError, CompileError, LaunchError
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.executors.host.memory import HostBuffer
 from alexconv.executors.host.runtime import missing_environment
 from alexconv.executors.interface import open_rung
 from alexconv.kernels.bound import BoundRung
@@ -210,7 +211,8 @@ def races(rung: Rung, variant: Variant) -> bool:
     x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, N), conv.w_shape()))
     opened = HostBuffers(executor.runtime, program, cut, x, w)
     opened.bring_in(0, N)
-    named = program.arguments(0, cut.bound.micro_batch(N), opened.buffers)
+    maps: list[HostBuffer] = []
+    named = program.arguments(0, cut.bound.micro_batch(N), opened.buffers, maps)
     traces = (
         trace_launch(
             program.module,
