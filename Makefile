@@ -63,9 +63,12 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md
 	$(BIN)/python -m alexconv.reports.networks results/networks/*.jsonl docs/networks.md
 
-# Tests that need a GPU run alone: they time it.
+# One worker more than cores, up to four: some tests wait for processes and time limits.  Tests that need a GPU run
+# alone: they time it.
+WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? cores + 1 : 4)))
+
 test: lint tools
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 ifeq ($(GPU),yes)
 	$(BIN)/python -m pytest -m gpu
 endif
