@@ -67,7 +67,12 @@ def _path(executor: Executor, conv: Conv, N: int, precision: str, memory: str) -
 
 @cache
 def code() -> str:
-    """Digest of the Python code that chooses."""
+    """Digest of what chooses: Python code, and a table of what was measured."""
+    return sha256(b"".join(file.read_bytes() for file in code_files())).hexdigest()
+
+
+def code_files() -> list[Path]:
+    """The files of ``code``."""
     folders = [kernels_folder(), *(Path(str(part.__file__)).parent for part in (tuning, planning))]
-    files = [Path(shapes.__file__), *(file for folder in folders for file in sorted(folder.rglob("*.py")))]
-    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    found = (file for folder in folders for file in sorted(folder.rglob("*")))
+    return [Path(shapes.__file__), *(file for file in found if file.suffix in (".py", ".json"))]

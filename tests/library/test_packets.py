@@ -3,6 +3,7 @@
 import ctypes
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,10 +12,12 @@ from stand_ins import Machine, Tensor, Torch, compiled_driver
 
 import alexconv
 from alexconv.errors import LaunchError
+from alexconv.kernels import ladder
 from alexconv.kernels.ladder import RUNGS
 from alexconv.library import choices, convolution, workspaces
+from alexconv.planning import planner
 from alexconv.shapes import Conv
-from alexconv.tuning import auto
+from alexconv.tuning import auto, estimate, measured
 from alexconv.tuning import cache as tuning_cache
 
 X, W, Y = 1 << 40, 1 << 41, 1 << 42
@@ -359,6 +362,11 @@ def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
     monkeypatch.setattr(choices, "code", lambda: "other code")
     (cache / "tuning").joinpath(next((cache / "tuning").glob("*.json"))).unlink()
     assert forgotten() == "mma_split"
+
+
+def test_choices_depend_on_all_that_chooses():
+    files = set(choices.code_files())
+    assert {Path(module.__file__) for module in (auto, estimate, planner, ladder)} | {measured.TABLE} <= files
 
 
 def test_that_no_rung_takes_a_layer_is_kept_too_and_a_choice_that_does_not_fit_is_not_used(machine, cache, monkeypatch):
