@@ -1,7 +1,8 @@
 """Makes the table of measured rungs that auto goes by: python scripts/auto_table.py results/networks/*.jsonl
 
 Of each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless the
-estimates of auto choose the same, or one that is slower by no more than TOLERATED.  A stricter class's rungs serve too.
+estimates of auto choose the same, or one that is slower by no more than TOLERATED, or other constants of that rung that
+nobody has measured.  A stricter class's rungs serve too.
 """
 
 import json
@@ -54,7 +55,8 @@ def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRun
             best = min(known.values(), key=lambda each: each[0])
             chosen = next(iter(contenders(H200, conv, N, served, layout, 1)), None)
             name = json.dumps([chosen.rung.name, dict(chosen.constants)], sort_keys=True) if chosen else ""
-            if name not in known or known[name][0] > TOLERATED * best[0]:
+            other_rung = chosen is None or chosen.rung is not best[1].rung
+            if other_rung if name not in known else known[name][0] > TOLERATED * best[0]:
                 yield name_of(conv, N, precision, layout), best[1]
 
 
