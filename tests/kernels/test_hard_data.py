@@ -22,8 +22,22 @@ SHAPES = {
     "strided": Conv(C=3, H=19, W=15, M=12, R=5, S=4, U=2),
     # Layers as networks have them, for the rungs that take padding.
     "padded": Conv(C=16, H=8, W=9, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
-    "padded, strided": Conv(C=5, H=15, W=13, M=12, R=5, S=4, U=2, V=3, top=2, left=1, right=2),
-    "dilated": Conv(C=9, H=11, W=12, M=10, R=3, S=3, top=2, bottom=1, dilation_rows=2, dilation_columns=3, bias=True),
+    "dilated": Conv(
+        C=5,
+        H=17,
+        W=13,
+        M=12,
+        R=5,
+        S=4,
+        U=2,
+        V=3,
+        top=2,
+        left=1,
+        right=2,
+        dilation_rows=2,
+        dilation_columns=3,
+        bias=True,
+    ),
 }
 LARGE = {  # of ResNet-50; of its first layer a part
     "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
