@@ -556,6 +556,20 @@ def test_the_portable_switch_between_stacks_works_too(cache, tmp_path, monkeypat
     test_shuffle_reduction(order=2)
 
 
+def test_a_linker_that_does_not_work_is_not_used(cache, tmp_path, monkeypatch):
+    """On some machines gold is installed and does not find the compiler's own libraries."""
+    script = tmp_path / "no-gold-g++"
+    script.write_text(
+        '#!/bin/sh\ncase "$*" in *gold*) echo "cannot open libstdc++.so" >&2; exit 1;; esac\nexec g++ "$@"\n'
+    )
+    script.chmod(0o755)
+    (tmp_path / "ld.gold").write_text("")
+    (tmp_path / "ld.gold").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CXX", str(script))
+    assert run_one(one_kernel(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("wrong", [{"build": "slow"}, {"order": -1}, {"workers": 0}, {"build": "asan", "workers": 2}])
 def test_bad_choices_are_refused(wrong):
     with pytest.raises(ValueError, match=r"host executor|order|worker"):

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -321,7 +322,7 @@ class HostRuntime:
                 f"-ffile-prefix-map={source.parent}/=",
             ]
             inputs = ["-x", "c++", "-", "-x", "none", str(self._runtime())]
-            link = ["-shared", "-pthread", "-Wl,-Bsymbolic", *fast_linker(), "-o", str(target)]
+            link = ["-shared", "-pthread", "-Wl,-Bsymbolic", *fast_linker(self.cxx), "-o", str(target)]
             unit = _translation_unit(source, defines, entries)
             self._run(source.name, [*self._flags, *self._kernel_flags, *paths, *inputs, *link], unit)
 
@@ -411,9 +412,15 @@ class HostRuntime:
 
 
 @cache
-def fast_linker() -> tuple[str, ...]:
-    """What has the compiler link with gold, where it is installed: half of a small kernel's compilation is linking."""
-    return ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
+def fast_linker(cxx: str) -> tuple[str, ...]:
+    """What has the compiler link with gold, where that works: half of a small kernel's compilation is linking."""
+    if not shutil.which("ld.gold"):
+        return ()
+    gold = ("-fuse-ld=gold",)
+    with TemporaryDirectory() as folder:
+        trial = [cxx, "-shared", *gold, "-x", "c++", "-", "-o", f"{folder}/trial.so"]
+        done = subprocess.run(trial, input=b"int linked;", capture_output=True, check=False)
+    return gold if done.returncode == 0 else ()
 
 
 def _loaded(path: Path, name: str) -> ctypes.CDLL:
