@@ -29,7 +29,7 @@ from alexconv.kernels.wgmma.ladder import (
 
 WORD = 4  # bytes
 LEAST_STAGES = 3  # of a slice, unless it is asked for otherwise
-SPLITS = (*range(1, 13), 16, 20, 22, 24, 32)
+SPLITS = tuple(range(1, 33))
 MOST_SPLITS = 8  # by default: the last block adds those of all
 Stages = Callable[[Problem], int]  # those of a tile
 
