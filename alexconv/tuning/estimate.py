@@ -48,9 +48,11 @@ FEW = 85.0  # the same of direct-few
 DIRECT = 8.0  # the same of direct-any
 BLOCKED = 1.5  # how much longer it takes to write planes of squares
 STREAM_K = 15.0  # microseconds of short blocks and tails, whatever the layer
+WINDOWS = 1.15  # how much longer kernels with windows take than is said here
 WINDOW = 1.1  # microseconds of a window's tile at least
 WAVE = 2.0  # the same of a wave of mma blocks
-BLOCK, SPLIT = 5.0, 1.5  # microseconds of an mma block besides its taps; of the sums of several
+COPIED = 22e3  # bytes in a microsecond that an mma block brings to shared memory
+BLOCK, SPLIT = 4.0, 1.5  # microseconds of an mma block besides its taps; of the sums of several
 SECOND = 0.7  # how much longer two waves of its blocks take than one: they overlap
 
 
@@ -134,6 +136,7 @@ class Warps:
 
     tap: float
     full: float
+    value: int = 4  # bytes
 
     def __call__(self, p: Problem) -> float:
         """Microseconds of its launch."""
@@ -147,7 +150,9 @@ class Warps:
         # Inputs are copied once for all taps that use them; with a stride fewer do.
         reuse = sqrt(min(conv.R * conv.S, MOST_REUSE) / USUAL_REUSE) if conv.strides == (1, 1) else STRIDED
         full = waves * pixels * filters * taps / (self.full * reuse) / CLOCK
-        alone = (BLOCK + taps * self.tap) * (1 + (SECOND if waves > 1 else 0))
+        rows = (min(conv.E, (pixels + conv.F - 2) // conv.F + 1) - 1) * conv.U + conv.filter_rows
+        copied = ceil(k_tiles / splits) * p["CHANNELS"] * rows * conv.padded[1] * self.value
+        alone = (BLOCK + taps * self.tap + copied / COPIED) * (1 + (SECOND if waves > 1 else 0))
         return max(alone, full, waves * WAVE) + (SPLIT if splits > 1 else 0)
 
 
@@ -183,7 +188,7 @@ def windows(value: int) -> Callable[[Problem], float]:
         tiles = ceil(p.N * conv.E * conv.F * 1.05 / (p["TILE_PIXELS"] / 2))
         products = count * ceil(taps / MMA_K) * MMA_K * p["TILE_PIXELS"] / 2 * p["TILE_FILTERS"] / WGMMA
         product = ceil(tiles / p.device.multiprocessors) * (max(products / CLOCK, WINDOW) + TILE / 8) + TILE
-        return max(product, moved(p, value * outputs(p))) + moved(p, (value + 2) * inputs(p))
+        return WINDOWS * (max(product, moved(p, value * outputs(p))) + moved(p, (value + 2) * inputs(p)))
 
     return found
 
@@ -230,7 +235,7 @@ KINDS: Mapping[str, Callable[[Problem], float]] = {
     "wgmma-winograd": winograd,
     "wgmma-floats": Floats(),
     "wgmma-floats-split": Floats(terms=2, products=3),
-    "mma-half": Warps(0.0040, 230),
+    "mma-half": Warps(0.0040, 230, value=2),
     "mma-tf32": Warps(0.0055, 150),
     "mma-scaled": Warps(0.0055, 110),
     "mma-split": Warps(0.0060, 76),
