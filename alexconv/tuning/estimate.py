@@ -2,8 +2,8 @@
 
 A launch lasts as long as its slowest multiprocessor: waves of tiles, each bound by products or by bytes from the L2
 cache, or the bytes of DRAM that all move together.  A rung takes the sum over its launches and what it costs to start
-them.  The rates were fitted to an H200's times of AlexNet's layers (``tests/tuning/test_estimate.py`` holds them
-against the records); for other GPUs the order counts, not the time.
+them.  The rates were fitted to an H200's times of AlexNet's and networks' layers (``tests/tuning/test_estimate.py``
+holds them against the records); for other GPUs the order counts, not the time.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -39,7 +39,7 @@ def test_the_least_estimate_is_nearly_the_least_time():
     assert exp(mean(map(log, lost.values()))) < 1.05
 
 
-def test_layers_that_no_estimate_was_fitted_to_were_foreseen():
+def test_networks_layers_take_about_as_long_as_estimated():
     times = measured("networks/h200.jsonl")
     ratios = [estimated / time for each in times.values() for estimated, time in each]
     assert len(ratios) > 50
