@@ -61,6 +61,7 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
 	$(BIN)/python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md
 	$(BIN)/python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md
+	$(BIN)/python -m alexconv.reports.library results/library/*.jsonl docs/library.md
 	$(BIN)/python -m alexconv.reports.networks results/networks/*.jsonl docs/networks.md
 
 # One worker more than cores, up to four: some tests wait for processes and time limits.  Tests that need a GPU run

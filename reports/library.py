@@ -53,13 +53,13 @@ def ratio(record: Record, how: str = GRAPH) -> float | None:
 
 
 def rung_of(record: Record) -> str:
-    """The rung of the faster layout, and what it has copied."""
+    """The rung of the faster layout, what it has copied, and the layouts that failed."""
     found = best(record, GRAPH, OURS)
     rung: Any = record["rungs"].get(found[1]) if found else None
-    if rung is None:
-        return "any shape"
-    copies = [name for name in ("x", "y") if not rung[f"{name}_in_place"]]
-    return str(rung["rung"]) + (f" ({' and '.join(copies)} copied)" if copies else "")
+    failed = [name.removeprefix(OURS) for name, error in record["error"].items() if isinstance(error, str)]
+    copies = [name for name in ("x", "y") if rung and not rung[f"{name}_in_place"]]
+    more = [f"{' and '.join(copies)} copied"] * bool(copies) + [f"{layout} failed" for layout in failed]
+    return (str(rung["rung"]) if rung else "any shape") + (f" ({', '.join(more)})" if more else "")
 
 
 def limit(record: Record) -> float:
