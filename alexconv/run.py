@@ -232,6 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and runs it; returns the exit status."""
     options = parser().parse_args(arguments)
     say = display.console(stderr=options.json)
+    restart_where_needed(options.host_build, arguments)
     if options.json:
         display.keep_standard_output()
     if options.list:
@@ -246,7 +247,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if beside := given(options, parser(), OF_A_CLUSTER):
         raise UsageError(f"{', '.join(beside)}: only with --cluster")
     backend = backend_of(options)
-    restart_where_needed(options.host_build, arguments)
     executor = choose_executor(backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     asked = asked_for(options, executor)

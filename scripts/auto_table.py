@@ -2,7 +2,8 @@
 
 Of each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless the
 estimates of auto choose the same, or one that is slower by no more than TOLERATED, or other constants of that rung that
-nobody has measured.  A stricter class's rungs serve too.
+nobody has measured.  Another rung that nobody has measured is trusted where its estimate is far below what was
+measured.  A stricter class's rungs serve too.
 """
 
 import json
@@ -19,9 +20,11 @@ from alexconv.planning.checks import PRECISIONS
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tuning.auto import contenders
+from alexconv.tuning.estimate import estimate
 from alexconv.tuning.measured import TABLE, name_of
 
 TOLERATED = 1.02
+TRUSTED = 0.7  # an estimate of a rung that was not measured, over the least measured time
 Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
 
 
@@ -55,8 +58,12 @@ def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRun
             best = min(known.values(), key=lambda each: each[0])
             chosen = next(iter(contenders(H200, conv, N, served, layout, 1)), None)
             name = json.dumps([chosen.rung.name, dict(chosen.constants)], sort_keys=True) if chosen else ""
-            other_rung = chosen is None or chosen.rung is not best[1].rung
-            if other_rung if name not in known else known[name][0] > TOLERATED * best[0]:
+            if name in known:
+                slower = known[name][0] > TOLERATED * best[0]
+            else:
+                other_rung = chosen is None or chosen.rung is not best[1].rung
+                slower = other_rung and (chosen is None or estimate(chosen, N) > TRUSTED * 1e3 * best[0])
+            if slower:
                 yield name_of(conv, N, precision, layout), best[1]
 
 

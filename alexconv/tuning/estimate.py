@@ -46,10 +46,11 @@ IGEMM_TILE = 128 * 64  # outputs of its block
 FEW_TAP = 0.15  # microseconds that a block takes for a tap
 FEW = 85.0  # the same of direct-few
 DIRECT = 8.0  # the same of direct-any
+DIRECT_TAP, HALF_TAP = 0.023, 0.12  # microseconds that a thread of direct-any and of direct-any-half takes for a tap
 BLOCKED = 1.5  # how much longer it takes to write planes of squares
 STREAM_K = 15.0  # microseconds of short blocks and tails, whatever the layer
 WINDOWS = 1.15  # how much longer kernels with windows take than is said here
-WINDOW = 1.1  # microseconds of a window's tile at least
+WINDOW, RESIDENT = 1.1, 1.2  # microseconds of a tile at least: of a window's, of resident filters'
 WAVE = 2.0  # the same of a wave of mma blocks
 COPIED = 22e3  # bytes in a microsecond that an mma block brings to shared memory
 BLOCK, SPLIT = 4.0, 1.5  # microseconds of an mma block besides its taps; of the sums of several
@@ -175,7 +176,7 @@ def resident(p: Problem) -> float:
     count, taps = runs(conv)
     tiles = ceil(p.N * conv.E * conv.F * 1.05 / 64)
     products = 3 * count * ceil(taps / MMA_K) * MMA_K * 64 * p["TILE_FILTERS"] / WGMMA
-    product = ceil(tiles / p.device.multiprocessors) * (products / CLOCK + TILE / 8) + TILE
+    product = ceil(tiles / p.device.multiprocessors) * (max(products / CLOCK, RESIDENT) + TILE / 8) + TILE
     return max(product, moved(p, 4 * outputs(p))) + moved(p, 8 * inputs(p))
 
 
@@ -205,10 +206,14 @@ def on_cuda_cores(rate: float, *, streams: bool = False) -> Callable[[Problem], 
     return found
 
 
-def one_by_one(p: Problem) -> float:
-    """Microseconds of direct-any, whose threads have one output each."""
-    products = p.conv.macs(p.N) / (DIRECT * p.device.multiprocessors * CLOCK)
-    return max(products, moved(p, 4 * (inputs(p) + outputs(p))))
+def one_by_one(tap: float) -> Callable[[Problem], float]:
+    """Microseconds of direct-any, whose threads have one output each and all of its taps, one after the other."""
+
+    def found(p: Problem) -> float:
+        products = p.conv.macs(p.N) / (DIRECT * p.device.multiprocessors * CLOCK)
+        return max(products, moved(p, 4 * (inputs(p) + outputs(p))), tap * p.conv.K)
+
+    return found
 
 
 def few(value: int) -> Callable[[Problem], float]:
@@ -244,8 +249,8 @@ KINDS: Mapping[str, Callable[[Problem], float]] = {
     "igemm-stream-k": on_cuda_cores(CUDA_CORES * 0.9, streams=True),
     "direct-few": few(4),
     "direct-few-half": few(2),
-    "direct-any": one_by_one,
-    "direct-any-half": one_by_one,
+    "direct-any": one_by_one(DIRECT_TAP),
+    "direct-any-half": one_by_one(HALF_TAP),
 }
 
 

@@ -20,6 +20,8 @@ class Driver:
 
     CUfunction_attribute = SimpleNamespace(**{f"CU_FUNC_ATTRIBUTE_{name}": name for name in ATTRIBUTES})
 
+    CUlimit = SimpleNamespace(CU_LIMIT_PERSISTING_L2_CACHE_SIZE=6)
+
     def __init__(self):
         self.loaded, self.unloaded, self.allowed = [], [], {}
 
@@ -34,6 +36,9 @@ class Driver:
 
     def cuCtxSynchronize(self):
         return (0,)
+
+    def cuCtxGetLimit(self, limit):
+        return 0, 0
 
     def cuModuleLoadData(self, cubin):
         self.loaded.append(cubin)

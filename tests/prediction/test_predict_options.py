@@ -99,8 +99,8 @@ def test_a_search_runs_what_is_predicted_fast(tmp_path, cache, option, tried):
     asked = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "2", "--rungs", "tiled", "--set", "UNROLL=0,1"]
     options = tune.parser().parse_args([*asked, "--constants", "UNROLL", "--out", str(out), *option])
     (search,) = tune.tune(options, SteadyGpu(), "the command")
-    assert [record["point"]["constants"]["UNROLL"] for record in search.records] == tried
-    assert [record["point"]["constants"]["UNROLL"] for record in read([out]).points] == tried
+    for records in (search.records, read([out]).points):
+        assert [each["point"]["constants"]["UNROLL"] for each in records if "again" not in each] == tried
 
 
 RUN = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]

@@ -72,3 +72,10 @@ def test_few_outputs_get_small_tiles():
     assert few and many
     tiles = [bound.constants["TILE_PIXELS"] * bound.constants["TILE_FILTERS"] for _, bound in (few, many)]
     assert tiles[0] < tiles[1]
+
+
+def test_no_rung_with_a_thread_for_each_output_has_long_sums():
+    """A thread takes the taps one after the other, so many of them take long where the outputs are few, too."""
+    conv = WORKLOADS["convnet-benchmarks"].layer(64)
+    half, slices = (best(RUNGS[name], conv, 1, H200) for name in ("direct-any-half", "wgmma-half-split-k"))
+    assert half and slices and half[0] > 50 > slices[0]
