@@ -14,6 +14,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alexconv.errors import CompileError, LaunchError, MissingTool
+from alexconv.executors.host.apart import end_of
 from alexconv.executors.host.runtime import MAX_STATIC_SHARED, HostRuntime, asan_environment
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
@@ -365,6 +366,20 @@ def test_an_interrupt_stops_an_endless_kernel(waiting):
     threading.Thread(target=interrupt_once_it_runs).start()
     with pytest.raises(KeyboardInterrupt):
         waiting.launch("endless", ONE, (64, 1, 1), 0, [y])
+
+
+def test_an_interrupt_that_another_thread_gets_ends_a_launch_too():
+    child = subprocess.Popen(["sleep", "60"])
+
+    def interrupt():
+        time.sleep(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        end_of(child.pid)
+    child.kill()
+    child.wait()
 
 
 # ---- Limits ----------------------------------------------------------------------------------------------------------

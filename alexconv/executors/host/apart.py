@@ -2,14 +2,18 @@
 
 import ctypes
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from alexconv.errors import LaunchError
 from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
 
 LOADER = threading.Lock()  # of the dynamic loader: no process is started while a library is being loaded
+
+SIGNALS_MS = 200  # how often Python looks at signals while a launch runs
 
 Start = Callable[..., int]  # launch_apart in apart.cpp
 
@@ -38,7 +42,7 @@ def run_apart(start: Start, launches: Sequence[Launch], names: Sequence[str], ar
         child = start((Launch * len(launches))(*launches), len(launches), ctypes.byref(fault))
     if child < 0:
         raise LaunchError(f"{names[0]}: the system starts no process for a launch")
-    _, status = os.waitpid(child, 0)
+    status = end_of(child)
     number = fault.signal or (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
     if not number:
         return os.WEXITSTATUS(status) == 0
@@ -47,3 +51,17 @@ def run_apart(start: Start, launches: Sequence[Launch], names: Sequence[str], ar
         raise LaunchError(f"{entry}: the kernel's process ended with {name}")
     places = filter(None, (array.place(fault.address) for array in arrays))
     raise LaunchError(f"{entry}: bad access ({name}) {next(places, f'at {fault.address:#x}')}")
+
+
+def end_of(child: int) -> int:
+    """Waits for a process and returns its status; an interrupt that comes just before the wait ends it soon, too."""
+    with suppress(OSError):  # of systems without file descriptors of processes
+        watched = os.pidfd_open(child)
+        try:
+            waiting = select.poll()
+            waiting.register(watched, select.POLLIN)
+            while not waiting.poll(SIGNALS_MS):
+                pass
+        finally:
+            os.close(watched)
+    return os.waitpid(child, 0)[1]
