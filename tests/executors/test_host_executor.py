@@ -355,7 +355,15 @@ def test_the_process_goes_on_after_a_failed_launch(waiting, warps):
     test_votes(warps)
 
 
-def test_an_interrupt_stops_an_endless_kernel(waiting):
+@pytest.fixture
+def interruptible():
+    """Interrupts as in a terminal's program; one that a shell starts in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_stops_an_endless_kernel(waiting, interruptible):
     y, result = on_device(np.zeros(1, "i4"))
 
     def interrupt_once_it_runs():
@@ -368,7 +376,7 @@ def test_an_interrupt_stops_an_endless_kernel(waiting):
         waiting.launch("endless", ONE, (64, 1, 1), 0, [y])
 
 
-def test_an_interrupt_that_another_thread_gets_ends_a_launch_too():
+def test_an_interrupt_that_another_thread_gets_ends_a_launch_too(interruptible):
     child = subprocess.Popen(["sleep", "60"])
 
     def interrupt():
