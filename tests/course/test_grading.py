@@ -327,7 +327,7 @@ def test_machine_code_for_op_times_is_compiled_in_the_sandbox(monkeypatch):
     try:
         nvcc.find_nvcc()
     except MissingTool:
-        pytest.skip("no nvcc")
+        pytest.skip("no nvcc on this machine")
     jobs = []
     monkeypatch.setattr(timing, "in_a_process", lambda job: jobs.append(job) or {"ms": 2.5})
     made = replace(MADE, N=3, limits=submissions.LIMITS)

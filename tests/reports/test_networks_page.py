@@ -3,8 +3,6 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from alexconv.reports import networks
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -62,7 +60,6 @@ def test_slower_layers_are_shown_with_what_their_launches_say():
     assert networks.slower_part(found[1:]) == "None above 1.05."
 
 
-@pytest.mark.skipif(not list((ROOT / "results/networks").glob("*.jsonl")), reason="no records of networks")
 def test_the_page_says_what_its_records_do():
     files = sorted(map(str, (ROOT / "results/networks").glob("*.jsonl")))
     assert networks.main([*files, str(ROOT / "docs/networks.md"), "--check"]) == 0

@@ -55,7 +55,7 @@ def run_apart(start: Start, launches: Sequence[Launch], names: Sequence[str], ar
 
 def end_of(child: int) -> int:
     """Waits for a process and returns its status; an interrupt that comes just before the wait ends it soon, too."""
-    with suppress(OSError):  # of systems without file descriptors of processes
+    with suppress(OSError, AttributeError):  # of systems, or a Python, without file descriptors of processes
         watched = os.pidfd_open(child)
         try:
             waiting = select.poll()
