@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, prod
 
 from alexconv.kernels.geometry import (
@@ -208,15 +209,15 @@ def tile_cost(p: Problem, pixels: int, filters: int) -> int:
 PIXEL_TILES, FILTER_TILES = (128, 192, 256), (64, 96, 128, 192, 256)
 
 
-def best_tile(operands: Operands) -> Callable[[Problem], tuple[int, int]]:
-    """The tile size with the least cost among those whose accumulators fit the registers."""
+def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
+    """The tile size with the least cost among those that do not need too many registers."""
 
     def found(p: Problem) -> tuple[int, int]:
         sizes = [
             (pixels, filters)
             for pixels in PIXEL_TILES
             for filters in FILTER_TILES
-            if not too_many_accumulators(operands, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
+            if not too_many(p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
         ]
         fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.M % filters == 0] or sizes
         return min(fitting, key=lambda tile: tile_cost(p, *tile))
@@ -244,7 +245,7 @@ STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is in f
 
 def tile_constants(operands: Operands) -> tuple[Constant, ...]:
     """The constants of a rung with these operands."""
-    tile = best_tile(operands)
+    tile = best_tile(partial(too_many_accumulators, operands))
     return (
         Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=PIXEL_TILES),
         Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),

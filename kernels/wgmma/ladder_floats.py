@@ -1,6 +1,7 @@
 """The wgmma rungs that multiply floats as they lie, channels innermost; their geometry is that of ``floats.cuh``."""
 
 from collections.abc import Callable
+from functools import partial
 from math import ceil
 
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
@@ -19,11 +20,11 @@ from alexconv.kernels.wgmma.ladder import (
     TAKES_ALL,
     WGMMA_ROWS,
     as_it_lies,
+    best_tile,
     beyond_map,
     blocked_hw,
     consumers,
     runs,
-    tile_cost,
     tiles_block,
 )
 from alexconv.kernels.wgmma.ladder_split_k import slices_grid, split_constants, sums_of_slices, too_many_splits
@@ -66,22 +67,6 @@ def too_many_registers(terms: int, p: Problem) -> str | None:
     return f"a thread needs {registers} registers, it can spare {spare}" if registers > spare else None
 
 
-def best_tile(terms: int) -> Callable[[Problem], tuple[int, int]]:
-    """The tile size with the least cost among those that fit the registers."""
-
-    def found(p: Problem) -> tuple[int, int]:
-        sizes = [
-            (pixels, filters)
-            for pixels in PIXEL_TILES
-            for filters in FILTER_TILES
-            if not too_many_registers(terms, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters))
-        ]
-        fitting = [(pixels, filters) for pixels, filters in sizes if p.conv.M % filters == 0] or sizes
-        return min(fitting, key=lambda tile: tile_cost(p, *tile))
-
-    return found
-
-
 def most_stages(terms: int) -> Callable[[Problem], int]:
     """Stages that fit shared memory, at least as many as the kernel takes."""
 
@@ -94,7 +79,7 @@ def most_stages(terms: int) -> Callable[[Problem], int]:
 
 def constants(terms: int) -> tuple[Constant, ...]:
     """The constants of a rung with values of this many terms."""
-    tile = best_tile(terms)
+    tile = best_tile(partial(too_many_registers, terms))
     return (
         Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=PIXEL_TILES),
         Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
