@@ -5,14 +5,18 @@
 #
 #   part-1   7 files, about 340 s   the AlexNet study, the main job, ceilings
 #   part-2   8 files, about 135 s   the LeNet-style studies
-#   part-3   8 files, about 350 s   the frontier beside cuDNN
+#   part-3   8 files, about 395 s   the frontier beside cuDNN
 #   part-4   7 files, about 230 s   counters
-#   part-5   5 files, about 150 s   networks, library, a course's kernel, accuracy, microbenchmarks
+#   part-5   4 files, about 100 s   networks, a course's kernel, accuracy, microbenchmarks
+#   library  4 files, about 480 s   Conv2d in graphs beside torch's cuDNN
 #
-# These are the default: about 20 minutes on an H200 with 16 cores, by what earlier records took.  Each can be given
-# again: points resume where they stopped, and a file that is made as a whole is kept once it is finished (remove it to
-# make it anew).  Not of them: again (on another card), cluster (two GPUs), strictness (FORMER, an older checkout),
-# audit, tune_10000, sanitizers, frontier_sanitizers.
+# The first five are the default: about 20 minutes on an H200 with 16 cores, by what earlier records took.  The library's
+# files would make it 28, so they are asked for by name.  Each stage says what it took.
+#
+# Each can be given again: points resume where they stopped, and a file that is made as a whole is kept once it is
+# finished (a file .FILE.unfinished says that it is not; remove a file to make it anew).  In an empty FOLDER, all points
+# are measured again.  Not of the parts: again (on another card), cluster (two GPUs), strictness (FORMER, an older
+# checkout), audit, tune_10000, sanitizers, frontier_sanitizers.
 #
 # The frontier, networks and library need torch, plans cudnn-frontend, tune optuna, accuracy scikit-learn, counters ncu,
 # and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: that of make, or else python3.  Exit
@@ -20,16 +24,18 @@
 set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
 here=$(dirname "${BASH_SOURCE[0]}")/..
+[[ $here == results/.. ]] && here=.
 python=${PYTHON:-$([[ -x $here/.venv/bin/python ]] && echo "$here/.venv/bin/python" || echo python3)}
 declare -A parts=(
     [part-1]="ceilings study transfers scaling main_job"
     [part-2]="lenet tune"
     [part-3]="frontier sustained plans data hard"
-    [part-4]="counters"
-    [part-5]="networks library course accuracy microbenchmarks"
+    [part-4]="counters lenet_counters"
+    [part-5]="networks course accuracy microbenchmarks"
+    [library]="library_calls library_fp32 library_tf32 library_fp16"
 )
 default="part-1 part-2 part-3 part-4 part-5"
-others="again cluster strictness audit tune_10000 sanitizers frontier_sanitizers"
+others="${parts[library]} again cluster strictness audit tune_10000 sanitizers frontier_sanitizers"
 status=0
 stages=""
 for what in ${STAGES:-${PARTS:-$default}}; do stages+=" ${parts[$what]:-$what}"; done
@@ -51,16 +57,13 @@ stage() {  # stage FILE ARGUMENTS...: one record file
 }
 
 whole() {  # whole FILE WHAT COMMAND...: a file that is made as a whole, by a command whose last argument is its name
-    local file=$folder/$1.jsonl what=$2 part=$folder/.$(basename "$1").part
+    local file=$folder/$1.jsonl what=$2 unfinished=$folder/$(dirname "$1")/.$(basename "$1").unfinished
     shift 2
-    [[ -s $file ]] && return
+    [[ -s $file && ! -e $unfinished ]] && return
     mkdir -p "$(dirname "$file")"
-    rm -f "$part"
-    if "$python" "$@" "$part"; then
-        if [[ -s $part ]]; then mv "$part" "$file"; fi
-    else
-        failed "$what"
-    fi
+    rm -f "$file"
+    touch "$unfinished"
+    if "$python" "$@" "$file"; then rm "$unfinished"; else failed "$what"; fi
 }
 
 ceilings() {
@@ -99,7 +102,8 @@ lenet() {
         --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.05
 }
 
-leaders=wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half
+leaders=wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half,\
+wgmma-half-split-k
 
 frontier() {  # rungs and peers interleaved, in one process for each file
     stage "$name-frontier" --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
@@ -135,10 +139,10 @@ sustained() {  # the leading rungs and cuDNN once more without rests between run
         --rungs "$leaders"
 }
 
-plans() {  # cuDNN's plans one by one, by its own frontend, with and without transforms
+plans() {  # cuDNN's plans one by one, by its own frontend, with and without transforms; the slow layers last
     local peers
     for peers in torch cudnn; do
-        stage "$name-frontier-plans" --layers 2,3,4 --N 128 --rungs wgmma --precision fp32 --peers "$peers" \
+        stage "$name-frontier-plans" --layers 2,3,4,5,1 --N 128 --rungs wgmma --precision fp32 --peers "$peers" \
             --no-baseline --seconds 0.03
     done
 }
@@ -153,11 +157,7 @@ data() {  # the same points on other data: power, and so time, depend on it
 }
 
 hard() {  # errors on hard data, of conv2d and cuDNN, and the worst that a search finds for each rung
-    local part
-    for part in search conv2d; do
-        "$python" "$here/scripts/hard_data.py" "$part" --seconds 0.7 --out "$folder/$name-hard.jsonl" ||
-            failed "hard $part: a bound is broken"
-    done
+    whole "$name-hard" "hard: not finished, or a bound is broken" "$here/scripts/hard_data.py" search conv2d --seconds 0.7 --out
 }
 
 sweep() {  # sweep FILE N: the 2019 study's tile sizes
@@ -184,18 +184,21 @@ count() {  # count FILE ARGUMENTS...: what Nsight Compute counts
 }
 
 counters() {
-    count "$name-profile" --rungs tiles,shared,gemm,igemm,mma,wgmma --layers 2 --N 128
+    count "$name-profile" --rungs all --layers 2 --N 128
     count "$name-profile-alexnet" --rungs single,multi --layers 1,3 --N 128
     count "$name-profile-frontier" --rungs igemm-stream-k,mma-tf32,wgmma --layers 1,4,5 --N 128
+    count "book/$name-profile" --layers 3 --N 128 --rungs "direct,direct-register,shared-output-tile,unroll-matmul,\
+unroll-register-matmul,fused-unroll-matmul,igemm,igemm-async,igemm-stream-k,mma-tf32,mma-split,wgmma-half,wgmma-scaled,\
+wgmma-split,wgmma-winograd"
+}
+
+lenet_counters() {
     count "$name-profile-lenet" --workload lenet-72-k7 --N 1000 \
         --rungs tiled,unroll-matmul,unroll-matmul-constant,fused-unroll-matmul,shared-output-tile
     count "$name-profile-lenet-2019" --workload lenet-70-k5 --N 1000 \
         --rungs tiled,shared-core-tile-constant,unroll-matmul,unroll-register-matmul,fused-unroll-matmul
     count "$name-profile-lenet-2024" --workload lenet-86-k7 --N 1000 \
         --rungs tiled,tiled-constant,tiled-half,tiled-scatter-atomic,shared-input-tile,unroll-matmul,fused-unroll-matmul
-    count "book/$name-profile" --layers 3 --N 128 --rungs "direct,direct-register,shared-output-tile,unroll-matmul,\
-unroll-register-matmul,fused-unroll-matmul,igemm,igemm-async,igemm-stream-k,mma-tf32,mma-split,wgmma-half,wgmma-scaled,\
-wgmma-split,wgmma-winograd"
 }
 
 networks() {  # layers with padding and strides
@@ -204,9 +207,22 @@ networks() {  # layers with padding and strides
 wgmma-scaled,wgmma-window-scaled,wgmma-half,wgmma-half-blocked"
 }
 
-library() {  # Conv2d and conv2d beside torch's cuDNN
-    whole "library/$name" "library: not finished" "$here/scripts/library_bench.py" --seconds 40 --out
+library_calls() {  # host time and first calls of Conv2d and conv2d beside torch's
+    whole "library/$name-calls" "library: not finished" "$here/scripts/library_bench.py" --parts host,first --out
 }
+
+networks_of_library=alexnet,resnet50,vgg16,convnet-benchmarks
+
+library_layers() {  # library_layers PRECISION: Conv2d in graphs beside torch's cuDNN
+    whole "library/$name-$1" "library $1: not finished" "$here/scripts/library_bench.py" --parts layers \
+        --workload "$networks_of_library" --N 1,32,128 --precision "$1" --seconds 190 --out
+}
+
+library_fp32() { library_layers fp32; }
+
+library_tf32() { library_layers tf32; }
+
+library_fp16() { library_layers fp16; }
 
 course() {  # a course's kernel as it is, beside rungs
     stage "course/$name-wrapped" --kernel "$here/tests/sources/course.cu" --signature ece408 --workload lenet-86-k7 \
@@ -279,5 +295,9 @@ frontier_sanitizers() {
     } | tee "$folder/$name-frontier-sanitizers.txt" || status=1
 }
 
-for what in $stages; do "$what"; done
+for what in $stages; do
+    begun=$SECONDS
+    "$what"
+    echo "$what: $((SECONDS - begun)) s"
+done
 exit $status

@@ -158,9 +158,9 @@ PARTS = {"conv2d": compared, "search": searched}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one part and records it; 1 where a bound is broken."""
+    """Runs the parts and records them; 1 where a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("part", choices=tuple(PARTS))
+    parser.add_argument("parts", nargs="+", choices=tuple(PARTS))
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file")
     parser.add_argument("--backend", default="auto", choices=backends())
     parser.add_argument("--N", type=int, default=4, help="images of conv2d (default: 4)")
@@ -175,8 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = "python scripts/hard_data.py " + " ".join(arguments or sys.argv[1:])
     headers = environment.write_headers(file, executor.header(), command)
     try:
-        for record in PARTS[options.part](executor, options):
-            file.header({"conv2d": "guarantee", "search": "search"}[options.part], {**record, **headers})
+        records = ((part, record) for part in options.parts for record in PARTS[part](executor, options))
+        for kind, record in records:
+            file.header({"conv2d": "guarantee", "search": "search"}[kind], {**record, **headers})
             ratio = record.get("ratio")
             if ratio is None:
                 ratio = float(record["conv2d"]["scaled"]) / record["conv2d"]["bound"]

@@ -1,6 +1,7 @@
 """The script that makes the record files: it says what it does not know, and what failed."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -70,6 +71,27 @@ def test_a_file_that_is_made_as_a_whole_is_kept_once_it_is_finished(tmp_path):
         assert measure("gpu", str(tmp_path / "out"), stages="ceilings", python=python).returncode == 0
     assert len(calls(tmp_path)) == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["gpu-ceilings.jsonl"]
+
+
+def test_a_file_whose_command_failed_or_was_killed_is_made_anew(tmp_path):
+    python, broken = recorder(tmp_path), tmp_path / "broken"
+    broken.write_text('#!/bin/sh\nfor last; do :; done\necho 1 > "$last"\nexit 1\n')
+    broken.chmod(0o755)
+    assert measure("gpu", str(tmp_path / "out"), stages="ceilings", python=str(broken)).returncode == 1
+    assert measure("gpu", str(tmp_path / "out"), stages="ceilings", python=python).returncode == 0
+    assert len(calls(tmp_path)) == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["gpu-ceilings.jsonl"]
+
+
+def test_the_library_is_made_by_name_and_each_stage_says_what_it_took(tmp_path):
+    python = recorder(tmp_path)
+    done = measure("gpu", str(tmp_path / "out"), stages="library", python=python)
+    assert done.returncode == 0, done.stderr
+    files = sorted(path.name for path in (tmp_path / "out" / "library").iterdir())
+    assert files == ["gpu-calls.jsonl", "gpu-fp16.jsonl", "gpu-fp32.jsonl", "gpu-tf32.jsonl"]
+    assert re.findall(r"^(\w+): \d+ s$", done.stdout, re.MULTILINE) == [
+        f"library_{part}" for part in ("calls", "fp32", "tf32", "fp16")
+    ]
 
 
 def test_points_are_asked_for_again_and_resume(tmp_path):
