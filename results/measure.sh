@@ -88,7 +88,7 @@ scaling() {  # tables 10 and 11 of the AlexNet study
 }
 
 main_job() {  # every rung on every layer, N=128, as `make study` runs it
-    stage "study/$name" --layers 1-5 --N 128
+    stage "$name-main-job" --layers 1-5 --N 128
 }
 
 lenet() {
