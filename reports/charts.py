@@ -142,7 +142,12 @@ def published_handle(label: str, marker: str = "D") -> Any:
     return Line2D([], [], color=PUBLISHED_COLOUR, marker=marker, linestyle="", label=label, **HOLLOW)
 
 
-def dots(panels: Sequence[tuple[str, Sequence[Dot]]], unit: str, study: str = "published (GV100)") -> Figure:
+def dots(
+    panels: Sequence[tuple[str, Sequence[Dot]]],
+    unit: str,
+    study: str = "published (GV100)",
+    here: str = "here: median and 95 % interval",
+) -> Figure:
     """Panels side by side with shared rows: ours as filled markers with intervals, published as pale diamonds.
 
     Rows that no panel has a figure for are left out.
@@ -166,7 +171,7 @@ def dots(panels: Sequence[tuple[str, Sequence[Dot]]], unit: str, study: str = "p
         axes.set_title(title)
         axes.set_xlabel(unit)
     if any_published:
-        ours = Line2D([], [], marker="o", linestyle="", color=INK, label="here: median and 95 % interval")
+        ours = Line2D([], [], marker="o", linestyle="", color=INK, label=here)
         legend_below(figure, [ours, published_handle(study)])
     return figure
 

@@ -16,7 +16,8 @@ class Table:
 
     ``samples`` are each row's, in ms, drawn as its last column on the site.  ``filters`` names the columns by whose
     values the site's readers choose rows, and ``chosen`` what is chosen from the start.  One without ``csv`` has no
-    file: its numbers are in other tables too.  A ``stacked`` one has its cells below each other on a phone.
+    file: its numbers are in other tables too.  A ``stacked`` one has its cells below each other on a phone, and is
+    without its ``minor`` columns where it would not fit beside its prose.
     """
 
     key: str
@@ -30,6 +31,7 @@ class Table:
     chosen: Mapping[str, str] = field(default_factory=dict)
     csv: bool = True
     stacked: bool = False
+    minor: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from alexconv.reports import (
     orderings,
     overview,
     peers,
+    predicted,
     rooflines,
     rung_pages,
     scaling,
@@ -163,5 +164,7 @@ def topic_pages(measurements: Measurements, found: Frontier | None) -> Iterator[
     yield Page("launches", "topic", "Launches and memory", "", with_items(parts["launches"]))
     several = with_items(scaling.section(measurements))
     past = with_items(history.section(measurements, found)) if measurements.timed else []
+    ahead = with_items(predicted.section(measurements)) if measurements.timed else []
+    yield Page("predicted", "topic", "The ladder's times without a GPU", "", ahead)
     yield Page("history", "topic", "History over commits and cards", "", past)
     yield Page("method", "topic", "Method and runs", "", [*(with_items(runs) if measurements.timed else []), *several])

@@ -77,11 +77,17 @@ class Reasons:
         return found
 
     @cached_property
+    def predictions(self) -> list[Record]:
+        """What was predicted for the device."""
+        name = name_of(self.measurements.device).lower()
+        return [each for each in self.measurements.of_type(PREDICTION) if each["gpu"] in name]
+
+    @cached_property
     def _predicted(self) -> dict[tuple[str, int, int, str], list[Record]]:
         found: dict[tuple[str, int, int, str], list[Record]] = {}
-        for each in self.measurements.of_type(PREDICTION):
+        for each in self.predictions:
             point = each["point"]
-            if each["status"] == "ok" and each["gpu"] in name_of(self.measurements.device).lower():
+            if each["status"] == "ok":
                 axes = point["workload"], point["layer"], point["N"], point["rung"]
                 found.setdefault(axes, []).append(each)
         return found

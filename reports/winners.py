@@ -26,6 +26,7 @@ from alexconv.reports.why import Reasons
 
 COLUMNS = ("layer", "class", "N", "fastest rung", "ms", "cuDNN, ms", "speed, cuDNN = 1", "95 %", "why")
 FILTERS = ("layer", "class", "N")
+MINOR = ("95 %", "samples")  # of columns
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def table(
     ]
     files = dict.fromkeys(point_file(found, winner) for winner in every)
     peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
-    beside = f" Beside them {', '.join(peers)}, of the same run and class." if peers else ""
+    beside = f" Beside them {', '.join(peers)}, of the same run, arrays and types." if peers else ""
     caption = (
         f"Medians of kernel time in ms per batch.{beside} Why: what the rung does; how busy its longest kernel keeps "
         "the hardware, in brackets its parent's, as Nsight Compute counted on another card; its share of the roofline."
@@ -94,7 +95,9 @@ def table(
     rows = [row(winner, reasons) for winner in every]
     samples = [winner.point.samples("kernel") for winner in every]
     chosen = {"N": str(every[0].point.N)} if every else {}
-    return Table(key, title, caption, COLUMNS, rows, samples=samples, filters=FILTERS, chosen=chosen, stacked=True)
+    return Table(
+        key, title, caption, COLUMNS, rows, samples=samples, filters=FILTERS, chosen=chosen, stacked=True, minor=MINOR
+    )
 
 
 def point_file(found: Frontier | None, winner: Winner) -> str:

@@ -109,7 +109,7 @@ function labelled(bar, name, kind) {
 
 function strip(at, data) {
   const [median, low, high, ...samples] = data.split(" ").map(Number);
-  at.className = "s";
+  at.classList.add("s");
   if (!samples.length) return at;
   const place = x => Math.max(0, Math.min(STRIP, STRIP * (0.5 + (x / median - 1) / (2 * WIDE)))).toFixed(1);
   const svg = document.createElementNS(SVG, "svg");

@@ -253,6 +253,29 @@ def winner_claims(root: Path, raw: Raw) -> Iterator[Claim]:
         yield Claim("docs/report", f"{where} speed", row["speed, cuDNN = 1"], speed, True)
 
 
+def predicted_claims(root: Path, raw: Raw) -> Iterator[Claim]:
+    """The ladder's times without a GPU: a prediction of the point on record, beside a run's time of the same point."""
+    found = lines_of(ROOT / "results" / "predicted" / "h200.jsonl", "prediction")
+    for row in csv_rows(root, "predicted"):
+        axes = {"workload": "alexnet", "layer": int(row["layer"]), "N": int(row["N"]), "rung": row["rung"]}
+        if not row["predicted, ms"]:
+            continue
+        told = [each for each in found if axes.items() <= each["point"].items() and "ms" in each]
+        own = min(told, key=lambda each: abs(each["ms"] - float(row["predicted, ms"])))
+        where = f"predicted: {axes}"
+        for column, value in zip(("predicted, ms", "band from", "to"), (own["ms"], *own["band_ms"]), strict=True):
+            yield Claim("docs/report", f"{where} {column}", row[column], value, True)
+        if row["measured, ms"]:
+            ours = float(row["measured, ms"])
+            times = [ms(point, "kernel") for points in raw.values() for point in points if timed_at(point, axes)]
+            yield Claim("docs/report", where, row["measured, ms"], min(times, key=lambda time: abs(time - ours)), True)
+            yield Claim("docs/report", f"{where} ratio", row["predicted / measured"], own["ms"] / ours, True)
+
+
+def timed_at(point: Point, axes: dict[str, object]) -> bool:
+    return axes.items() <= point["point"].items() and ok(point, "kernel")
+
+
 class Rows(HTMLParser):
     """The tables of a page by the ids of their articles: texts of cells as they are shown."""
 
@@ -564,7 +587,16 @@ def command_claims(root: Path, raw: Raw) -> Iterator[Claim]:
 def claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """Every number that this file knows how to recompute."""
     pages = (frontier_claims, readme_claims, family_claims, profile_claims, accuracy_claims, command_claims)
-    for found in (overview_claims, study_claims, mapping_claims, lenet_claims, winner_claims, page_claims, *pages):
+    for found in (
+        overview_claims,
+        study_claims,
+        mapping_claims,
+        lenet_claims,
+        winner_claims,
+        predicted_claims,
+        page_claims,
+        *pages,
+    ):
         yield from found(root, raw)
 
 

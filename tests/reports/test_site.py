@@ -168,6 +168,20 @@ def test_what_the_coverage_names_is_in_the_published_report_but_for_counters_to_
     assert all(row["note"] for row in rows if not row["ours"])
 
 
+def test_the_ladder_s_predicted_times_stand_beside_measured_ones(counted: Path) -> None:
+    (row,) = table(compose(found(counted)), "predicted")
+    assert (row["rung"], row["layer"], row["N"]) == ("wgmma-split", 3, 128)
+    assert (row["predicted, ms"], row["band from"], row["to"]) == (0.5, 0.4, 0.6)
+    times = [point for point in found(counted).points if point.series.rung == "wgmma-split"]
+    assert row["measured, ms"] == times[0].median("kernel")
+    assert row["predicted / measured"] == pytest.approx(0.5 / row["measured, ms"])
+
+
+def test_a_report_without_predictions_has_no_page_of_them(tmp_path: Path) -> None:
+    data = found(write(tmp_path / "few.jsonl", [record("alexnet", 3, 128, "direct")]))
+    assert "predicted.html" not in [page.file for page in compose(data).pages]
+
+
 def test_the_study_s_variants_are_named_in_its_order() -> None:
     names = [name for name, *_ in alexnet.named_variants()]
     assert len(names) == 13

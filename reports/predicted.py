@@ -1,0 +1,71 @@
+"""The ladder's times without a GPU: what the model predicts of each rung, beside what a GPU measured."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from alexconv.prediction.ladder import PredictedTime, predicted_ladder
+from alexconv.records.statistics import Summary
+from alexconv.records.store import Records
+from alexconv.reports import charts
+from alexconv.reports.alexnet import WORKLOAD
+from alexconv.reports.charts import Dot
+from alexconv.reports.comparison import MANY, over
+from alexconv.reports.elements import Cell, Plot, Section, Table
+from alexconv.reports.measurements import Measurements, layer_numbers
+from alexconv.reports.why import Reasons
+from alexconv.shapes import WORKLOADS
+
+COLUMNS = (
+    *("rung", "layer", "N", "predicted, ms", "band from", "to", "measured, ms", "predicted / measured"),
+    *("busiest unit", "longest kernel", "why there is none"),
+)
+BAND = "Band: where nine of ten measured times lie."
+
+
+def section(measurements: Measurements) -> Section:
+    """Figure and table of all rungs on AlexNet's layers, as far as the records have predictions."""
+    found = {N: times(measurements, N) for N in WORKLOADS[WORKLOAD].batches}
+    rows = [row(each, N) for N, ladder in found.items() for each in ladder]
+    if not rows:
+        return Section("predicted", "", "")
+    text = (
+        "What `alexconv predict` says of each rung from its machine code and a description of the GPU, with no GPU "
+        "in the machine. docs/predict.md tells how, and how far off it is."
+    )
+    title = f"{WORKLOAD}: predicted times, all rungs"
+    table = Table("predicted", title, f"Kernel times. {BAND}", COLUMNS, rows, True, filters=("layer", "N", "rung"))
+    return Section("predicted", "The ladder's times without a GPU", text, [*figure(found[MANY]), table])
+
+
+def times(measurements: Measurements, N: int) -> list[PredictedTime]:
+    """Each rung on each layer, in the ladder's order."""
+    predictions = {str(number): each for number, each in enumerate(Reasons(measurements).predictions)}
+    measured = Records(points=[point.record for point in measurements.points])
+    return predicted_ladder(Records(predictions), measured, WORKLOAD, N)
+
+
+def row(each: PredictedTime, N: int) -> tuple[Cell, ...]:
+    """The cells, in the order of COLUMNS."""
+    low, high = each.band or (None, None)
+    longest = max(each.launches, key=lambda launch: launch[1], default=(None, 0.0))[0]
+    ratio = over(each.predicted, each.measured)
+    return each.rung, each.layer, N, each.predicted, low, high, each.measured, ratio, each.limit, longest, each.reason
+
+
+def figure(ladder: Sequence[PredictedTime]) -> list[Table | Plot]:
+    """Predictions with their bands over measured times, a panel for each layer."""
+    dots = {layer: [dot(each) for each in ladder if each.layer == layer] for layer in layer_numbers(WORKLOAD)}
+    panels = [(f"layer {layer}", rungs) for layer, rungs in dots.items() if any(each.ours for each in rungs)]
+    if not panels:
+        return []
+    draw = partial(charts.dots, panels, "over measured", "measured on a GPU", "predicted, and the band of nine in ten")
+    title = f"{WORKLOAD}: predicted over measured times, N={MANY}"
+    return [Plot("predicted-ladder", title, BAND, draw, wide=True)]
+
+
+def dot(each: PredictedTime) -> Dot:
+    """A rung's row: nothing where either is missing."""
+    if not (each.predicted and each.band and each.measured):
+        return Dot(each.rung, each.rung, None)
+    ratios = (ms / each.measured for ms in (each.predicted, *each.band))
+    return Dot(each.rung, each.rung, Summary(*ratios, 1), 1.0)
