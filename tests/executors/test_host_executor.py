@@ -155,6 +155,8 @@ def test_every_half_operation_rounds_once(arithmetic):
     a, b, c = (finite_halves(n, seed) for seed in range(3))
     c[: n // 2] = (a * -b)[: n // 2]  # cancellation, where a second rounding would show
     c[~np.isfinite(c)] = 1
+    a[-8:] = c[-8:] = [0, -0.0] * 4  # sums that are zero, of either sign
+    c[-6:-2] = [-0.0, 0, 0, -0.0]
     (pa, _), (pb, _), (pc, _) = on_device(a), on_device(b), on_device(c)
     y, result = on_device(np.zeros((6, n), "f2"))
     arithmetic.launch("halves", (-(-n // 256), 1, 1), (256, 1, 1), 0, [pa, pb, pc, y, n])

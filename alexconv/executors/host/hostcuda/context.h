@@ -31,6 +31,8 @@ inline void prepare(Context& context, char* stack, std::size_t bytes, void (*sta
 
 inline void switch_context(Context& from, Context& to) { swapcontext(&from, &to); }
 
+inline void prefetch(const Context&) {}
+
 }  // namespace host_cuda
 
 #else
@@ -60,6 +62,13 @@ inline void prepare(Context& context, char* stack, std::size_t bytes, void (*sta
 }
 
 inline void switch_context(Context& from, Context& to) { host_cuda_switch(&from.stack_pointer, to.stack_pointer); }
+
+// Brings the innermost frames of a context that is switched to next into the cache: many others ran since its turn.
+inline void prefetch(const Context& context)
+{
+    constexpr std::size_t line = 64, lines = 4;
+    for (std::size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(context.stack_pointer) + i * line);
+}
 
 }  // namespace host_cuda
 

@@ -119,7 +119,8 @@ inline __half __hfma(__half a, __half b, __half c)
     const float sum = float(a) * float(b) + float(c);
     unsigned bits;
     memcpy(&bits, &sum, sizeof bits);
-    if ((bits & lacking) != tie && fabsf(sum) >= smallest_normal) return sum;
+    const bool enough = fabsf(sum) >= smallest_normal, zero = sum == 0;
+    if (((bits & lacking) != tie) & (enough | zero)) return sum;  // bitwise: zeros come and go, no branch for them
     return __hfma_near_tie(a, b, c);
 }
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }

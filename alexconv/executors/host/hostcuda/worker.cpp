@@ -334,7 +334,10 @@ void Worker::let_others_run()
 
 Fiber& Worker::next_fiber()
 {
-    if (Fiber* ready = ready_.pop()) return *ready;
+    if (Fiber* ready = ready_.pop()) {
+        if (const Fiber* next = ready_.first()) prefetch(next->context);
+        return *ready;
+    }
     if (started_ < grid_.threads.size()) return unused_fiber();
     while (live_ && hazards::let_one_arrive())
         if (Fiber* ready = ready_.pop()) return *ready;
