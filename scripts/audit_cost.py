@@ -43,7 +43,7 @@ class Unaudited:
 
 def unaudited(executor: Any, pieces: Any, seconds: float, audit: object = None) -> Any:
     """As time_on_device, without audit and second clock."""
-    return repeat(partial(buffers.time_once, executor, pieces, None, []), seconds)
+    return repeat(buffers.rested(partial(buffers.time_once, executor, pieces, None, [])), seconds)
 
 
 def without_audit() -> Any:

@@ -3,11 +3,12 @@
 The order of a run, whose times must not disturb each other:
 
 1. The CPU baselines are timed, where points are: nothing else runs meanwhile.
-2. Kernels compile in the order of the points, one compiler per core; beside them one thread brings the references of
-   the layers into the cache, layer by layer.
+2. Kernels compile, one compiler per core; beside them one thread brings the references of the layers into the cache,
+   layer by layer.
 3. Where points are timed, the first one starts when 2 is done: copies, and the host's part of ``total``, would share
    cores and memory bandwidth with the compilers, and compiling the whole ladder takes less time than that would cost.
-   Where they are only checked, a point starts as soon as its own kernel and reference are there.
+   So the last points' kernels, the ladder's largest, are compiled first: no core is left with one of them at the end.
+   Where points are only checked, each starts as soon as its own kernel and reference are there, in order.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +47,8 @@ class Ahead:
             for workload, layer in dict.fromkeys((point.workload, point.layer) for point in self._points):
                 self._tell(f"timing the CPU on {workload} layer {layer}")
                 self._runner.time_cpu(workload, layer)
-        for point in dict.fromkeys(self._points):
+        points = list(dict.fromkeys(self._points))
+        for point in reversed(points) if self._runner.times else points:
             needs = self._needs[point] = []
             if not self._runner.beyond_host_memory(point):
                 place = point.workload, point.layer

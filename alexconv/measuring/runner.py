@@ -337,7 +337,7 @@ class Runner:
             if not self.times:
                 return facts | {"samples": {}}
             if rung.order_varies:
-                facts["spread"] = spread(opened.outputs().copy(), opened.outputs)
+                facts["spread"] = spread(outputs.copy(), opened.outputs)
             if self.settings.baseline:
                 facts["cpu"] = layer.cpu_times(point.N)
             facts |= timed(self.executor, opened.buffers.measure, self.settings.seconds)

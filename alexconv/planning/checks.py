@@ -37,9 +37,11 @@ largest number, an output may also be not finite, as IEEE arithmetic has it; it 
 powers of two, a kernel must equal the reference bit for bit, whatever its order of summation.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf, sqrt
 from typing import TypeVar
 
@@ -255,9 +257,17 @@ def judged(
 
 
 def each_image(function: Callable[[int], Result], N: int) -> list[Result]:
-    """The function of each image's number, on all cores: NumPy lets other threads run while it computes."""
-    with ThreadPoolExecutor(min(cores(), N)) as pool:
-        return list(pool.map(function, range(N)))
+    """The function of each image's number, on all cores: NumPy lets other threads run while it computes.
+
+    It may not call ``each_image`` itself, whose threads would wait for each other.
+    """
+    return list(_pool(os.getpid()).map(function, range(N))) if N > 1 else [function(image) for image in range(N)]
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process, which start when first needed; one that was forked has none of its parent's."""
+    return ThreadPoolExecutor(cores())
 
 
 def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:

@@ -1,9 +1,11 @@
 """The order of what is timed on a GPU, with a stand-in that notes what it is asked to do."""
 
+from functools import partial
+
 import pytest
 
 from alexconv.executors.cuda import buffers
-from alexconv.executors.cuda.buffers import FLUSHED_PIECES, time_on_device, time_once
+from alexconv.executors.cuda.buffers import FLUSHED_PIECES, rested, time_on_device, time_once
 
 TICK = 0.01
 
@@ -60,14 +62,24 @@ def test_a_cold_run_follows_the_flush_and_a_hot_one_the_cold(rests):
     gpu = Gpu()
     assert time_once(gpu, [gpu.run], None, []) == {"kernel": 2.0, "kernel_cold": 3.0}
     assert gpu.done == ["forget", "flush", "run", "run", "synchronize", "wait"]
-    assert rests == [pytest.approx(TICK)], "as long as all of it took"
+
+
+def test_the_device_rests_between_samples_for_as_long_as_one_took(rests):
+    gpu = Gpu()
+    once = rested(partial(time_once, gpu, [gpu.run], None, []))
+    assert once() == {"kernel": 2.0, "kernel_cold": 3.0}
+    assert not rests, "nothing follows a sample at once"
+    assert once() == {"kernel": 2.0, "kernel_cold": 3.0}
+    assert rests == [pytest.approx(TICK)]
+    time_on_device(gpu, [gpu.run], 1.0)
+    assert len(rests) == 1 + 9, "ten samples of their own"
 
 
 def test_no_rest_is_longer_than_the_longest(rests, monkeypatch):
     monkeypatch.setattr(buffers, "MOST_REST", TICK / 2)
     gpu = Gpu()
-    time_once(gpu, [gpu.run], None, [])
-    assert rests == [TICK / 2]
+    time_on_device(gpu, [gpu.run], 1.0)
+    assert rests == [TICK / 2] * 9
 
 
 def test_the_pieces_of_a_batch_are_timed_one_by_one_and_added(rests):

@@ -96,6 +96,16 @@ def test_a_timed_point_waits_until_no_compiler_runs():
     assert waited(Stand(times=True), of("direct"))
 
 
+@pytest.mark.parametrize("times", [False, True])
+def test_the_last_kernels_compile_first_where_all_points_wait_for_all(monkeypatch, times):
+    monkeypatch.setattr(ahead, "cores", lambda: 1)
+    runner = Stand(times=times)
+    assert waited(runner, POINTS)
+    compiled = [each for each in runner.done if each[0] in RUNGS]
+    ladder = list(dict.fromkeys((point.rung, point.conv) for point in POINTS if point.rung != SKIPPED))
+    assert compiled == (ladder[::-1] if times else ladder)
+
+
 def test_the_cpu_is_timed_before_anything_else_starts():
     runner = Stand(times=True)
     assert waited(runner, POINTS)

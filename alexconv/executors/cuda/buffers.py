@@ -64,14 +64,11 @@ def time_once(
     """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the executor's stream, summed over pieces.
 
     Before each piece the L2 cache is flushed, which also gives the host time to enqueue what follows: the piece's first
-    run is cold, its second hot.  Afterwards the device rests for as long as all this took, and MOST_REST at most: a
-    kernel of milliseconds, again and again, would meet the power limit, which a short one between the host's pauses
-    does not.  ``late`` gets the milliseconds for which the device went on after the last event.
+    run is cold, its second hot.  ``late`` gets the milliseconds for which the device went on after the last event.
     """
     if audit:
         audit.before_sample()
     executor.forget_kept_lines()
-    begin = perf_counter()
     marks = []
     for number, enqueue in enumerate(pieces):
         if number < FLUSHED_PIECES:
@@ -85,16 +82,35 @@ def time_once(
         enqueue()
         marks.append((start, cold, between, executor.mark(executor.stream)))
     executor.stream.synchronize()
-    ended, took = executor.host_ms(), perf_counter() - begin
+    ended = executor.host_ms()
     executor.wait()
     late.append(executor.host_ms() - ended)
     if audit:
         audit.after_sample()
-    sleep(min(took, MOST_REST))
     return {
         "kernel": sum(float(end.time_since(between)) for _, _, between, end in marks),
         "kernel_cold": sum(float(cold.time_since(start)) for start, cold, _, _ in marks),
     }
+
+
+def rested(once: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float]]:
+    """What takes a sample, from the second on after a rest of the device, as long as the last took, MOST_REST at most.
+
+    A kernel of milliseconds, again and again, would meet the power limit, which a short one between the host's pauses
+    does not.
+    """
+    took = 0.0
+
+    def again() -> dict[str, float]:
+        nonlocal took
+        if took:
+            sleep(min(took, MOST_REST))
+        begin = perf_counter()
+        found = once()
+        took = perf_counter() - begin
+        return found
+
+    return again
 
 
 def time_on_device(
@@ -107,7 +123,7 @@ def time_on_device(
     """
     for least_seconds in (0.0, *(AGAIN_SECONDS,) * TIMES_AGAIN):
         late: list[float] = []
-        samples = repeat(partial(time_once, executor, pieces, audit, late), max(seconds, least_seconds))
+        samples = repeat(rested(partial(time_once, executor, pieces, audit, late)), max(seconds, least_seconds))
         hot, after_end = median(samples["kernel"]), median(late)
         if after_end > LATE_MS + LATE_SHARE * hot:
             doubt = f"the device worked for {after_end:.3f} ms after the end of what was timed"

@@ -127,6 +127,10 @@ class CudaExecutor:
 
     def header(self) -> Record:
         """The GPU, its driver and toolkit."""
+        return dict(self._header)
+
+    @cached_property
+    def _header(self) -> Record:
         driver = self.driver.get_driver_version()
         return {
             "backend": self.name,
