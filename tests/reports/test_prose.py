@@ -1,0 +1,330 @@
+"""Measured numbers in the docs' own sentences, outside of generated tables: each is recomputed from its record file.
+
+A text has # for each number.  It is looked up in the document, whose lines may break anywhere, and the number there is
+the recomputed value to the digits that are printed.  A number with a unit that no text here covers is an error, unless
+its sentence says why it has no record.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alexconv.records.names import in_present_names
+from alexconv.records.statistics import summarize
+from alexconv.shapes import WORKLOADS
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
+UNITS = r"(?:ms|µs|us|ns|%|×|TFLOP/s|TB/s|GB/s|GB|s|clocks|cycles|times)"
+MEASURED = re.compile(rf"(?<![\w.])({NUMBER}) ?{UNITS}(?![\w/])")
+ALEXNET, BATCH = WORKLOADS["alexnet"], 128
+
+Value = float | Callable[[], float]
+
+
+@cache
+def lines(name: str, kind: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (ROOT / "results" / name).read_text().splitlines()]
+    return [in_present_names(line) for line in found if line["type"] == kind]
+
+
+def points(name: str, **axes: object) -> list[dict[str, Any]]:
+    found = {json.dumps(line["point"]): line for line in lines(name, "point")}.values()
+    wanted = axes.pop("constants", {})
+    return [
+        line
+        for line in found
+        if axes.items() <= line["point"].items() and wanted.items() <= line["point"]["constants"].items()  # type: ignore[attr-defined]
+    ]
+
+
+def ms(rung: str, layer: int, name: str = "h200-alexnet.jsonl", **axes: object) -> float:
+    """The median of a rung's kernel time, in the mapping that is its default."""
+    wanted: dict[str, Any] = {"workload": "alexnet", "N": BATCH, "transfer": "pageable", **axes}
+    found = points(name, rung=rung, layer=layer, **wanted)
+    (point,) = found if len(found) == 1 else [each for each in found if each["point"]["constants"]["COALESCED"] == 1]
+    return summarize(point["samples"]["kernel"]).median
+
+
+def all_layers(rung: str) -> float:
+    return sum(ms(rung, layer) for layer in range(1, 6))
+
+
+def counter(metric: str, layer: int, rung: str, entry: str = "") -> float:
+    """What Nsight Compute counted of a kernel; ``entry``: the rung's own by default."""
+    name = "h200-profile.jsonl" if layer == 2 else "h200-profile-alexnet.jsonl"
+    wanted = entry or rung.replace("-", "_")
+    (found,) = (
+        line["metrics"]
+        for line in lines(name, "profile")
+        if (line["point"]["rung"], line["point"]["layer"], line["entry"]) == (rung, layer, wanted)
+    )
+    return float(found[metric])
+
+
+def counters(metric: str, layers: tuple[int, ...], *rungs: str) -> list[float]:
+    return [counter(metric, layer, rung) for layer in layers for rung in rungs]
+
+
+def compulsory_gb(layer: int) -> float:
+    """Input and filters of a batch, once."""
+    conv = ALEXNET.layer(layer)
+    return 4e-9 * (BATCH * conv.C * conv.H * conv.W + conv.M * conv.C * conv.R * conv.S)
+
+
+def kendall(layer: str) -> float:
+    """As the report's table of orders has it."""
+    path = ROOT / "docs" / "report" / "tables" / "alexnet-order-kernel-agreement.csv"
+    with path.open(newline="") as file:
+        return next(float(row["Kendall's tau-b"]) for row in csv.DictReader(file) if row["layer"] == layer)
+
+
+def span(values: list[float]) -> list[float]:
+    return [min(values), max(values)]
+
+
+def registers() -> list[float]:
+    return [ms(name, 3) for name in ("direct-register", "direct-filter-one-thread", "direct-filter-shared")]
+
+
+def coalesced(value: int) -> float:
+    return ms("direct-register", 1, constants={"COALESCED": value})
+
+
+def alexnet_study() -> dict[str, list[float]]:
+    c, reduce = counter, "reduce_channels"
+    return {
+        "the two orders is #, and # on layer 1 alone": [kendall("all layers"), kendall("layer 1")],
+        "of direct-register's loads on layer 3, # % hit": [c("l1_hit_rate", 3, "direct-register")],
+        "it reads # GB from DRAM, about # times what it must read, and DRAM is at # % of its rate": [
+            c("dram_read_bytes", 3, "direct-register") / 1e9,
+            c("dram_read_bytes", 3, "direct-register") / 1e9 / compulsory_gb(3),
+            c("dram_throughput", 3, "direct-register"),
+        ],
+        "at # to # % of its throughput on layers 1 to 3": span(counters("l1_throughput", (1, 2, 3), "direct-register")),
+        "channels writes # GB of partial planes": [c("dram_write_bytes", 3, "channels") / 1e9],
+        "reduce_channels alone takes # ms at # % of DRAM's throughput, and the first kernel, # ms": [
+            c("duration_ns", 3, "channels", reduce) / 1e6,
+            c("dram_throughput", 3, "channels", reduce),
+            c("duration_ns", 3, "channels") / 1e6,
+        ],
+        "slower than all of direct-register, # ms": [ms("direct-register", 3)],
+        "issue slots # % busy instead of # %": [
+            c("issue_slots", 3, "channels"),
+            c("issue_slots", 3, "direct-register"),
+        ],
+        "the partial planes are # GB": [4e-9 * 3 * BATCH * ALEXNET.layer(1).M * ALEXNET.layer(1).E ** 2],
+        "(# % hits in channels)": [c("l1_hit_rate", 3, "channels")],
+        "DRAM traffic stays the same # GB, L1 throughput falls from # % to # %": [
+            c("dram_write_bytes", 3, "channels-plane-shared") / 1e9,
+            c("l1_throughput", 3, "channels"),
+            c("l1_throughput", 3, "channels-plane-shared"),
+        ],
+        "rise from # % to # % in channels-plane-shared and to # % in channels-vector": counters(
+            "issue_slots", (3,), "channels", "channels-plane-shared", "channels-vector"
+        ),
+        "multiply-add pipe is # and # % busy": counters("fma_pipe", (3,), "channels-plane-shared", "channels-vector"),
+        "(# of the stall cycles per instruction, against # when": counters(
+            "stall_barrier", (3,), "direct-filter-one-thread", "direct-filter-shared"
+        ),
+        "occupancy is # %, and the warps of other blocks keep the L1 pipeline # % busy": [
+            c("achieved_occupancy", 3, "direct-filter-one-thread"),
+            c("l1_throughput", 3, "direct-filter-one-thread"),
+        ],
+        "are within # % of each other on layer 3": [100 * (max(registers()) / min(registers()) - 1)],
+        "saves the second kernel's # ms, and the # GB it reads and # GB it writes": [
+            c("duration_ns", 2, "channels-vector", reduce) / 1e6,
+            c("dram_read_bytes", 2, "channels-atomic") / 1e9,
+            c("dram_write_bytes", 2, "channels-atomic") / 1e9,
+        ],
+        "direct-half is # times as fast as direct over all layers": [all_layers("direct") / all_layers("direct-half")],
+        "moves # GB through DRAM in # ms": [
+            (c("dram_read_bytes", 2, "direct-half") + c("dram_write_bytes", 2, "direct-half")) / 1e9,
+            c("duration_ns", 2, "direct-half") / 1e6,
+        ],
+        "on layer 3 direct takes # times as long as direct-register here": [ms("direct", 3) / ms("direct-register", 3)],
+        "direct-register, direct-filter-one-thread and direct-filter-shared (#, #, # ms)": [
+            ms(name, 1) for name in ("direct-register", "direct-filter-one-thread", "direct-filter-shared")
+        ],
+        "channels-plane-shared (# ms)": [ms("channels-plane-shared", 1)],
+        "lie within # % of each other, all at # to # % of the L1": [
+            100 * (ms("direct-register", 1) / ms("direct-filter-shared", 1) - 1),
+            *span(counters("l1_throughput", (1,), *NEAR)),
+        ],
+        "channels and channels-filter-shared (# ms both)": [ms("channels", 1)],
+        "channels-vector's reduction of # ms": [c("duration_ns", 1, "channels-vector", reduce) / 1e6],
+        "direct-half waits for its stores (# ms)": [ms("direct-half", 1)],
+        "mapping is # times as fast for direct-register at N = 128 (# ms against # ms)": [
+            coalesced(0) / coalesced(1),
+            coalesced(1),
+            coalesced(0),
+        ],
+    }
+
+
+NEAR = ("direct-register", "direct-filter-one-thread", "direct-filter-shared", "channels-plane-shared")
+
+
+def cost(rung: str, layers: tuple[int, ...], N: int, family: str) -> list[float]:
+    """The least and the largest of a rung's times with its bounds over those without, layer by layer."""
+    before, after = (f"strictness/{family}-{name}.jsonl" for name in ("before", "after"))
+    return span([round(ms(rung, layer, after, N=N) / ms(rung, layer, before, N=N), 2) for layer in layers])
+
+
+def precision() -> dict[str, list[float]]:
+    squares, split, window = "strictness/squares.jsonl", "wgmma-split", "wgmma-window-scaled"
+    rest = (2, 3, 4, 5)
+    return {
+        "`wgmma-split` took # to # of its time": cost("wgmma-split", (1, *rest), 128, "wgmma"),
+        "`wgmma-split-resident` #, `wgmma-winograd` # to #": [
+            cost("wgmma-split-resident", (1,), 128, "wgmma")[0],
+            *cost("wgmma-winograd", rest, 128, "wgmma"),
+        ],
+        "the tf32 rungs # to #; at N = 1 `wgmma-split-resident` #": [
+            *span([*cost("wgmma-scaled", rest, 128, "wgmma"), *cost("wgmma-window-scaled", (1,), 128, "wgmma")]),
+            cost("wgmma-split-resident", (1,), 1, "wgmma")[0],
+        ],
+        "operands # to # on layers 2 to 5 and up to # on layer 1": [
+            *span([*cost("mma-split", rest, 1, "mma"), *cost("mma-scaled", rest, 1, "mma")]),
+            max(*cost("mma-split", (1,), 1, "mma"), *cost("mma-scaled", (1,), 1, "mma")),
+        ],
+        "`wgmma-split` takes # ms on such data and # ms on uniform data, `wgmma-window-scaled` # ms on both": [
+            ms(split, 1, squares, data="relu"),
+            ms(split, 1, squares, data="uniform"),
+            ms(window, 1, squares, data="relu"),
+        ],
+    }
+
+
+def small_batch() -> dict[str, list[float]]:
+    def errors(*rungs: str) -> list[float]:
+        found = [point for rung in rungs for point in points("h200-frontier.jsonl", rung=rung, N=1)]
+        return span([point["error"]["scaled"] for point in found if point["status"] == "ok"])
+
+    return {
+        "`mma-split` # to #, where": errors("mma-split"),
+        "(`direct-register`) has # to #;": errors("direct-register"),
+        "`mma-tf32` and `mma-scaled` # to #;": errors("mma-tf32", "mma-scaled"),
+        "`mma-half` # to #.": errors("mma-half"),
+    }
+
+
+TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
+    "docs/alexnet-study.md": alexnet_study,
+    "docs/precision.md": precision,
+    "docs/frontier-small-batch.md": small_batch,
+}
+STUDY, RULE, GOAL, ARITHMETIC, TESTED = (
+    "the study's own",
+    "a rule",
+    "a goal",
+    "counted, not measured",
+    "a test asserts it",
+)
+NOT_MEASURED = {  # numbers with units that are no measurements, and what they are
+    "docs/alexnet-study.md": {"where the study saw # %": STUDY},
+    "docs/cluster.md": {
+        "The goal is # %.": GOAL,
+        "worker's thread # times a second": RULE,
+        "own host # times over": RULE,
+    },
+    "docs/course.md": {"# s a step": RULE},
+    "docs/frontier-small-batch.md": {"every tile of pixels, 3 to # times, those of layer 1 # times": ARITHMETIC},
+    "docs/frontier.md": {
+        "the first at which the # % interval of each figure's median lies within # % of it": RULE,
+        "took samples for # s or up to 50": RULE,
+        "in later records for # ms at most": RULE,
+        "A ratio's # % are a bootstrap": RULE,
+        "once they have run for # s": RULE,
+        "loops take # cycles for 1024 products": ARITHMETIC,
+        "The predictions took # TFLOP/s": "what a prediction assumed",
+        "layers 2 to 5 are 92, 96, 96 and # % full: # % over all four": ARITHMETIC,
+    },
+    "docs/trust.md": {"measured peaks are within # % of it": TESTED},
+}
+FORESEEN = re.compile("[Pp]redicted")
+
+
+def paragraphs(document: str) -> list[str]:
+    """A document's own text, a line for each paragraph, without tables, generated parts and code."""
+    text = (ROOT / document).read_text()
+    text = re.sub(r"<!-- ([\w-]+): begin -->.*?<!-- \1: end -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    parts = re.split(r"\n{2,}|\n(?= *[-*] )", re.sub(r"^\|.*$", "", text, flags=re.MULTILINE))
+    return [re.sub(r"\s+", " ", part) for part in parts]
+
+
+def pattern(words: str) -> re.Pattern[str]:
+    return re.compile(re.escape(words).replace(r"\ ", " ").replace(r"\#", f"({NUMBER})"))
+
+
+def agrees(printed: str, value: float) -> bool:
+    """Whether a number is the value to the digits that are printed."""
+    digits, _, exponent = printed.replace(",", "").partition("e")
+    unit = 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
+    return abs(float(printed.replace(",", "")) - value) <= 0.501 * unit
+
+
+def uncovered(document: str) -> list[str]:
+    """Paragraphs with numbers that have units and are in no text of this file."""
+    found = []
+    for part in paragraphs(document):
+        rest = part
+        for words in [*TEXTS.get(document, dict)(), *NOT_MEASURED.get(document, ())]:
+            rest = pattern(words).sub("", rest)
+        if MEASURED.search(rest) and not FORESEEN.search(rest):
+            found.append(f"{document}: {MEASURED.findall(rest)} in {part}")
+    return found
+
+
+@pytest.mark.parametrize("document", TEXTS)
+def test_measured_numbers_in_sentences_follow_from_the_records(document: str) -> None:
+    wrong = []
+    text = "\n".join(paragraphs(document))
+    for words, values in TEXTS[document]().items():
+        found = pattern(words).search(text)
+        assert found, f"{document} does not say: {words}"
+        assert len(found.groups()) == len(values), words
+        told = list(zip(found.groups(), values, strict=True))
+        if not all(agrees(printed, value) for printed, value in told):
+            wrong.append(f"{found[0]}: {', '.join(f'{value:.6g}' for _, value in told)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_floors_of_one_image_are_at_the_measured_rates() -> None:
+    rates = {
+        each["factors"]: each["flops"]
+        for each in lines("h200-ceilings.jsonl", "ceilings")[-1]["tensor"]
+        if of_mma(each)
+    }
+    text = (ROOT / "docs/frontier-small-batch.md").read_text().partition("three fp16 products, µs")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.partition("\n\n")[0].splitlines()[2:]]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4", "5", "all"]
+    for _, macs, *times, _ in rows:
+        operations = 2e12 * float(macs)
+        wanted = operations / rates["tf32"], operations / rates["fp16"], 3 * operations / rates["fp16"]
+        assert [float(time) for time in times] == pytest.approx(wanted, abs=0.1)
+
+
+def of_mma(rate: dict[str, Any]) -> bool:
+    return (rate["instruction"], rate["operands"]) == ("mma.sync", "random")
+
+
+def test_no_other_number_with_a_unit_is_in_the_docs_own_sentences() -> None:
+    documents = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    assert not [text for document in documents for text in uncovered(document)]
+    assert all(
+        pattern(words).search("\n".join(paragraphs(name))) for name, known in NOT_MEASURED.items() for words in known
+    )
+
+
+def test_a_number_without_a_record_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "README.md").write_text("A rung.\n\nIt takes\n0.5 ms.\n\n<!-- a: begin -->\n7 ms\n<!-- a: end -->\n")
+    monkeypatch.setattr("test_prose.ROOT", tmp_path)
+    assert uncovered("README.md") == ["README.md: ['0.5'] in It takes 0.5 ms."]
