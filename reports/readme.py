@@ -71,12 +71,13 @@ def headline(data: Measurements, found: Frontier) -> str:
         )
         what = f"**{contract.name}** ({contract.layout.upper()}, {contract.dtype})"
         bests, peers = source.bests(contract, MANY), source.all_named(contract.peer, MANY)
-        times = ms, peer, other_layout(source, contract), f"**{peer / ms:.1f}×**" if ms and peer else None
-        speed = times_over(bests, peers)
-        facts = interval(speed.inverse() if speed else None), by_layer(source, contract), preparation(bests)
-        rows.append((what, *times, *facts, " / ".join(map(shown, errors))))
-    columns = (
-        *("class", "ours, ms", "cuDNN, ms", "its other layout", "speed", "95 %", "by layer", "preparing filters, ms"),
+        ratio = times_over(bests, peers)
+        speed = f"**{peer / ms:.1f}×**" if ms and peer else None, interval(ratio.inverse() if ratio else None)
+        times = ms, peer, other_layout(source, contract)
+        facts = by_layer(source, contract), preparation(bests), " / ".join(map(shown, errors))
+        rows.append((what, *speed, *times, *facts))
+    columns = (  # a narrow screen shows the first ones
+        *("class", "speed", "95 %", "ours, ms", "cuDNN, ms", "its other layout", "by layer", "preparing filters, ms"),
         "error, ours / cuDNN's",
     )
     return "\n".join(

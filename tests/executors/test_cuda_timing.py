@@ -1,11 +1,13 @@
 """The order of what is timed on a GPU, with a stand-in that notes what it is asked to do."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from alexconv.executors.cuda import buffers
-from alexconv.executors.cuda.buffers import FLUSHED_PIECES, rested, time_on_device, time_once
+from alexconv.executors.cuda.buffers import FLUSHED_PIECES, WARM_MS, rested, time_on_device, time_once
+from alexconv.executors.cuda.executor import CudaExecutor
 
 TICK = 0.01
 
@@ -96,3 +98,13 @@ def test_hot_and_cold_have_the_same_number_of_samples(rests):
     gpu = Gpu()
     samples = time_on_device(gpu, [gpu.run], 0.2)
     assert samples == {"kernel": [2.0] * 10, "kernel_cold": [3.0] * 10}
+
+
+@pytest.mark.parametrize(("warm", "runs"), [({}, 4), ({"warm_ms": 0}, 0)])
+def test_the_clock_is_read_right_after_runs_that_may_have_ended_before(warm, runs):
+    done = []
+    clock = SimpleNamespace(clock_mhz=lambda: done.append("clock") or 1500.0)
+    executor = SimpleNamespace(sustained=0.0, audit_kernels=clock)
+    found = CudaExecutor.under_load(executor, [lambda: done.append("run")], {"kernel": [WARM_MS / 4]}, **warm)
+    assert found == {"clock_mhz": 1500.0}
+    assert done == [*["run"] * runs, "clock"]

@@ -455,6 +455,12 @@ def test_the_readme_is_what_the_results_say(capsys: pytest.CaptureFixture[str]) 
         assert not between.strip(), "the README has a table, but results/ has no records to make it from"
 
 
+def test_a_phone_shows_the_speed_of_each_class() -> None:
+    begin, end = markers(readme.HEADLINE)
+    between = (ROOT / "README.md").read_text().partition(begin)[2].partition(end)[0]
+    assert next(line for line in between.splitlines() if line.startswith("|")).startswith("| class | speed |")
+
+
 def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_path: Path) -> None:
     marks = [markers(name) for name in (readme.HEADLINE, readme.FIGURES, readme.FAMILY_TABLE)]
     page = tmp_path / "README.md"

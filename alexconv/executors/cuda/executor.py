@@ -268,16 +268,19 @@ class CudaExecutor:
         """Cold and hot samples, ms, of what the pieces of a batch enqueue on the executor's stream."""
         return time_on_device(self, pieces, seconds)
 
-    def under_load(self, pieces: Sequence[Callable[[], object]], samples: Samples) -> Record:
+    def under_load(
+        self, pieces: Sequence[Callable[[], object]], samples: Samples, *, warm_ms: float = WARM_MS
+    ) -> Record:
         """What the device says of itself right after runs of what was timed: its clock in MHz, read inside of a kernel.
 
+        ``warm_ms`` are those of the runs, 0 where some have ended this moment.
         Where the executor is told to time what is ``sustained``, adds a figure of that name, and the health after it,
         if kernels alone were timed.
         """
         expected, facts = median(samples["kernel"] if "kernel" in samples else samples["total"]), {}
         if self.sustained and "kernel" in samples:
             samples["kernel_sustained"], facts["sustained"] = time_sustained(self, pieces, self.sustained, expected)
-        for _ in range(runs_in(WARM_MS, expected)):
+        for _ in range(runs_in(warm_ms, expected) if warm_ms else 0):
             for enqueue in pieces:
                 enqueue()
         return {"clock_mhz": round(self.audit_kernels.clock_mhz(), 1), **facts}
