@@ -12,7 +12,8 @@ Appends records to the file, of these types (docs/library.md has the tables):
 
 A captured call is the CALLS-th part of a graph of as many calls, hot.  cuDNN benchmarks its engines.  Inputs are
 without their padding, which belongs to the call; fp32 is IEEE on both sides, tf32 and fp16 are cuDNN's own.  A layer
-that two networks have is timed once and recorded for both.  Networks come in the order in which they are named.
+that two networks have is timed once and recorded for both.  Batch sizes and networks come in the order in which they
+are named, all networks at a batch size.
 """
 
 import argparse
@@ -262,8 +263,8 @@ def main_layers(bench: Bench, options: argparse.Namespace) -> Iterator[Record]:
     batches, precisions = parse_batches(options.N), options.precision.split(",")
     points = [
         (name, number, workload_named(name).layer(number), N, precision)
-        for name in options.workload.split(",")
         for N in batches
+        for name in options.workload.split(",")
         for precision in precisions
         for number in parse_layers(options.layers, workload_named(name))
     ]

@@ -35,12 +35,13 @@ FIRST_LAUNCH, NEXT_LAUNCH = 2.0, 1.2  # microseconds that a launch costs in a gr
 MMA_K = 16  # taps of a wgmma
 WGMMA = 2048 * 0.86  # multiply-adds in a cycle of a multiprocessor, of those that tensor cores could do at most
 TF32 = WGMMA / 2  # the same of tf32
-FROM_CACHE = 46.0  # bytes in a cycle that a multiprocessor gets from the L2 cache
+FROM_CACHE = 46.0  # bytes in a cycle that each multiprocessor gets from the L2 cache where all of them load
+ALONE = 80.0  # the same where few of them do
 STORE = 40.0  # bytes in a cycle that a multiprocessor stores
 SPLIT_RATE = 0.85  # of tf32's rate, where each stage's sums are promoted
 TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
-SLICES = 1.5  # microseconds of the sums of slices, besides those of each
+SLICES = 1.0  # microseconds of the sums of slices, besides those of each
 CUDA_CORES = 105.0  # multiply-adds in a cycle of a multiprocessor, of igemm
 IGEMM_TILE = 128 * 64  # outputs of its block
 FEW_TAP = 0.15  # microseconds that a block takes for a tap
@@ -72,6 +73,12 @@ def outputs(p: Problem) -> int:
     return p.N * p.conv.M * p.conv.E * p.conv.F
 
 
+def from_cache(p: Problem, tiles: int) -> float:
+    """Bytes in a cycle that a multiprocessor gets from the L2 cache while tiles, or their slices, are loaded."""
+    busy = min(tiles * p.constants.get("SPLITS", 1), p.device.multiprocessors)
+    return min(ALONE, FROM_CACHE * p.device.multiprocessors / busy)
+
+
 def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
     """Microseconds of tiles in waves, each of which takes so many, or of their slices and the sums of these."""
     splits = p.constants.get("SPLITS", 1)
@@ -101,10 +108,10 @@ class Tiled:
         pixels, filters = p["TILE_PIXELS"], p["TILE_FILTERS"]
         stage_bytes = (pixels + filters) * ROW_BYTES * self.terms
         full, rest = divmod(taps, STAGE_TAPS)
-        loads = ceil(taps / STAGE_TAPS) * stage_bytes / FROM_CACHE
+        tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
+        loads = ceil(taps / STAGE_TAPS) * stage_bytes / from_cache(p, tiles)
         steps = full * (STAGE_TAPS // MMA_K) + ceil(rest / MMA_K)
         products = steps * MMA_K * pixels * filters * self.products / WGMMA
-        tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
         product = sliced(p, tiles, count * max(loads, products) / CLOCK, self.value)
         written = outputs(p) * self.value
         before = float(inputs(p) * (self.value + 2 * self.terms)) if self.prepares else 0.0
@@ -124,9 +131,10 @@ class Floats:
         conv = p.conv
         count, values = float_runs(conv)
         pixels, filters = p["TILE_PIXELS"], p["TILE_FILTERS"]
-        loads = ceil(2 * values / STAGE_TAPS) * (pixels + self.terms * filters) * ROW_BYTES / FROM_CACHE
-        products = values * pixels * filters * self.products / TF32 / (SPLIT_RATE if self.terms > 1 else 1)
         tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
+        stage_bytes = (pixels + self.terms * filters) * ROW_BYTES
+        loads = ceil(2 * values / STAGE_TAPS) * stage_bytes / from_cache(p, tiles)
+        products = values * pixels * filters * self.products / TF32 / (SPLIT_RATE if self.terms > 1 else 1)
         product = sliced(p, tiles, count * max(loads, products) / CLOCK)
         return max(product, moved(p, 4 * (inputs(p) + outputs(p))))
 
@@ -283,9 +291,7 @@ def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[Bound
                 stages = (fewest.having({"STAGES": number}) for number in (8, 7, 6, 5, 4, 3, 2))
                 tile = next(each for each in stages if not each.refusal())
                 yield tile
-                yield from (
-                    tile.having({"SPLITS": each}) for each in SPLITS if 1 < each < tile.constants.get("SPLITS", 1)
-                )
+                yield from (tile.having({"SPLITS": each}) for each in SPLITS if each < tile.constants.get("SPLITS", 1))
 
 
 def ranked(rung: Rung, conv: Conv, N: int, device: Device) -> list[tuple[float, BoundRung]]:

@@ -26,7 +26,7 @@ ATOM_BYTES = 1024  # of the 128-byte swizzle, to which stages are aligned
 MBARRIER_BYTES = 8
 WARPGROUP = 128
 WGMMA_ROWS = 64  # M of one wgmma
-ACCUMULATOR_REGISTERS = {2: 200, 3: 128}  # of a consumer's thread, by the number of consumers
+ACCUMULATOR_REGISTERS = {1: 200, 2: 200, 3: 128}  # of a consumer's thread, by the number of consumers
 LARGEST_STEP = 8  # stride that a tensor map can describe
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
 
@@ -166,6 +166,8 @@ def filter_map(name: str, array: str, gathers: Gathers) -> TensorMap:
 
 def consumers(p: Problem) -> int:
     """Consumer warpgroups, which divide the pixels of a tile."""
+    if p["TILE_PIXELS"] == WGMMA_ROWS:
+        return 1
     return 2 if p["TILE_PIXELS"] % (2 * WGMMA_ROWS) == 0 else 3
 
 
@@ -207,6 +209,7 @@ def tile_cost(p: Problem, pixels: int, filters: int) -> int:
 
 
 PIXEL_TILES, FILTER_TILES = (128, 192, 256), (64, 96, 128, 192, 256)
+SMALLEST_TILE = WGMMA_ROWS  # pixels, for rungs that take layers of few images
 
 
 def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
@@ -243,11 +246,11 @@ GRID_BLOCKS = Constant(
 STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is in flight
 
 
-def tile_constants(operands: Operands) -> tuple[Constant, ...]:
-    """The constants of a rung with these operands."""
+def tile_constants(operands: Operands, pixels: tuple[int, ...] = PIXEL_TILES) -> tuple[Constant, ...]:
+    """The constants of a rung with these operands, and the sizes of tiles that may be asked for."""
     tile = best_tile(partial(too_many_accumulators, operands))
     return (
-        Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=PIXEL_TILES),
+        Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=pixels),
         Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
         Constant(
             "STAGES",

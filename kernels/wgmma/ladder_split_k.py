@@ -10,6 +10,8 @@ from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import (
     GRID_BLOCKS,
     NATIVE,
+    PIXEL_TILES,
+    SMALLEST_TILE,
     STAGE_TAPS,
     TAKES_ALL,
     WARPGROUP,
@@ -116,7 +118,7 @@ SPLIT_K_RUNGS: tuple[Rung, ...] = (
                 stores=True,
             ),
         ),
-        constants=(*tile_constants(NATIVE)[:3], *split_constants(half_stages)),
+        constants=(*tile_constants(NATIVE, (SMALLEST_TILE, *PIXEL_TILES))[:3], *split_constants(half_stages)),
         scratch=sums_of_slices(),
         precision="fp16",
         dtype="float16",

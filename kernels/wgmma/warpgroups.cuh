@@ -4,7 +4,7 @@
 //
 // A persistent, warp-specialized kernel.  K is cut into stages of STAGE_TAPS = 64 taps, rows of 128 bytes: those of
 // TILE_PIXELS rows, which the TMA gathers in im2col mode, and those of TILE_FILTERS filters.  One thread of the
-// producer warpgroup keeps a pipeline of STAGES stages filled; two or three consumer warpgroups multiply them, each for
+// producer warpgroup keeps a pipeline of STAGES stages filled; up to three consumer warpgroups multiply them, each for
 // its part of the rows.  Producer and consumers meet at two mbarriers per stage: `full` completes a phase when the
 // stage's bytes have arrived, `empty` when all consumers have read them.
 //
@@ -27,7 +27,7 @@
 
 constexpr int STAGE_TAPS = 64, MMA_K = 16;  // taps of a stage, and of one wgmma
 constexpr int WGMMA_ROWS = 64;              // M of one wgmma
-constexpr int WARPGROUP = 128, CONSUMERS = TILE_PIXELS % (2 * WGMMA_ROWS) == 0 ? 2 : 3;
+constexpr int WARPGROUP = 128, CONSUMERS = TILE_PIXELS == WGMMA_ROWS ? 1 : TILE_PIXELS % (2 * WGMMA_ROWS) == 0 ? 2 : 3;
 constexpr int THREADS = WARPGROUP * (1 + CONSUMERS);
 // A wgmma has all filters of the tile, or half of them where a third consumer leaves too few registers for one
 // instruction with all.
@@ -40,7 +40,8 @@ static_assert(TILE_PIXELS % (WGMMA_ROWS * CONSUMERS) == 0);
 constexpr int TILES_OF_FILTERS = (M + TILE_FILTERS - 1) / TILE_FILTERS;
 constexpr int PIXEL_BYTES = TILE_PIXELS * ROW_BYTES, FILTER_BYTES = TILE_FILTERS * ROW_BYTES;
 
-// Registers per thread (setmaxnreg): the producer needs few, and leaves the others to the consumers.
+// Registers per thread (setmaxnreg): the producer needs few, and leaves the others to the consumers; a single one has
+// enough.
 constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 40 : 32, CONSUMER_REGISTERS = CONSUMERS == 2 ? 232 : 160;
 
 // The stages of a tile along K: those of each run, whose last stage may be partial.
@@ -304,10 +305,10 @@ __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS
     }
     __syncthreads();  // the mbarriers are initialised before any thread uses one
     if (threadIdx.x < WARPGROUP) {
-        warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
+        if constexpr (CONSUMERS > 1) warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0) produce<Problem>(shared, maps, work);
     } else {
-        warpgroup_reg_alloc<CONSUMER_REGISTERS>();
+        if constexpr (CONSUMERS > 1) warpgroup_reg_alloc<CONSUMER_REGISTERS>();
         Mainloop::template consume<Problem>(shared, work, epilogue);
     }
 }
