@@ -2,20 +2,26 @@
 
     python examples/patch_resnet.py --precision fp32 --N 32
 
-Batch norms are folded into the convolutions before them, whose ReLUs are computed with them.  Needs torch and a GPU,
-and no weights: the model is built here, with random ones.
+Batch norms are folded into the convolutions before them, whose ReLUs are computed with them.  The plain model and the
+patched one run in both layouts.  Needs torch and a GPU, and no weights: the model is built here, with random ones.
 """
 
 import argparse
 import copy
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 import alexconv
+from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.options import command_line
+from alexconv.records import environment
+from alexconv.records.store import Record, RecordFile
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # channels, blocks, stride
 TYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16}
+LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
 class Bottleneck(nn.Module):
@@ -74,31 +80,53 @@ def graph_ms(model: nn.Module, x: Tensor) -> tuple[float, Tensor]:
     return begin.elapsed_time(end) / 20, y
 
 
+def compared(precision: str, N: int, *, fuse: bool) -> tuple[dict[str, float], dict[str, float]]:
+    """Milliseconds for N images and largest error over the largest output, by contender and layout."""
+    torch.manual_seed(0)
+    torch.backends.cudnn.conv.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+    plain = resnet50().cuda().eval()
+    images = torch.rand((N, 3, 224, 224), device="cuda")
+    exact = copy.deepcopy(plain).double()(images[:4].double())
+    ms, error = {}, {}
+    for layout, memory in LAYOUTS.items():
+        model, x = (each.to(TYPES[precision], memory_format=memory) for each in (copy.deepcopy(plain), images))
+        patched = copy.deepcopy(model)
+        alexconv.patch(patched, precision, fuse=fuse)
+        for who, each in (("torch", model), ("alexconv", patched)):
+            name = f"{who}-{layout}"
+            ms[name], y = graph_ms(each, x)
+            error[name] = float((y[:4].double() - exact).abs().max() / exact.abs().max())
+    return ms, error
+
+
 def main() -> None:
     """Builds, patches, compares."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    options.add_argument("--precision", default="fp32", choices=TYPES)
-    options.add_argument("--N", type=int, default=32)
+    options.add_argument("--precision", default="fp32", help=f"error classes, of {', '.join(TYPES)} (default: fp32)")
+    options.add_argument("--N", default="32", help="batch sizes, as in 1,32 (default: 32)")
     options.add_argument("--plain", action="store_true", help="batch norms and ReLUs stay torch's")
+    options.add_argument("--out", type=Path, metavar="FILE", help="append a record of each comparison to FILE")
     chosen = options.parse_args()
-    torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.conv.fp32_precision = "tf32" if chosen.precision == "tf32" else "ieee"
-    last = torch.channels_last if chosen.precision == "fp16" else torch.contiguous_format
-    model = resnet50().cuda().eval()
-    x = torch.rand((chosen.N, 3, 224, 224), device="cuda")
-    with torch.no_grad():
-        exact = copy.deepcopy(model).double()(x[:4].double())
-        model, x = (
-            model.to(TYPES[chosen.precision], memory_format=last),
-            x.to(TYPES[chosen.precision], memory_format=last),
-        )
-        patched = copy.deepcopy(model)
-        alexconv.patch(patched, chosen.precision, fuse=not chosen.plain)
-        for name, each in (("torch", model), ("alexconv", patched)):
-            ms, y = graph_ms(each, x)
-            error = float((y[:4].double() - exact).abs().max() / exact.abs().max())
-            print(f"{name:8}  {ms:8.3f} ms for {chosen.N} images  largest error / largest output {error:.1e}")
+    file, headers = recorded(chosen.out) if chosen.out else (None, {})
+    for precision in chosen.precision.split(","):
+        for N in map(int, chosen.N.split(",")):
+            with torch.no_grad():
+                ms, error = compared(precision, N, fuse=not chosen.plain)
+            for name in ms:
+                errors = f"largest error / largest output {error[name]:.1e}"
+                print(f"{precision}  N={N:<3}  {name:14} {ms[name]:8.3f} ms  {errors}", flush=True)
+            if file:
+                facts = {"model": "ResNet-50", "N": N, "precision": precision, "fused": not chosen.plain}
+                file.header("library-model", {**headers, **facts, "graph_ms": ms, "error": error})
+
+
+def recorded(path: Path) -> tuple[RecordFile, Record]:
+    """A record file, and the keys of its headers for this run."""
+    executor, file = CudaExecutor(), RecordFile(path)
+    headers = environment.write_headers(file, executor.header(), command_line("examples/patch_resnet.py", None))
+    executor.leave()
+    return file, headers
 
 
 if __name__ == "__main__":

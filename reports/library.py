@@ -1,4 +1,4 @@
-"""Tables of docs/library.md, from the records of scripts/library_bench.py.
+"""Tables of docs/library.md, from the records of scripts/library_bench.py and examples/patch_resnet.py.
 
 python -m alexconv.reports.library results/library/*.jsonl docs/library.md [--check]
 """
@@ -16,8 +16,9 @@ from alexconv.reports.elements import Cell, markdown_table
 from alexconv.reports.generated import update_page
 from alexconv.reports.measurements import SHORT, card_of, name_of
 
-OURS, PEER = "alexconv-", "cudnn-"
+OURS, PEER, PLAIN = "alexconv-", "cudnn-", "torch-"
 GRAPH, EAGER = "graph_ms", "eager_ms"
+MODEL = "library-model"  # records of examples/patch_resnet.py
 STUDY = "alexnet"  # of whose layers each is to be at most ALEXNET
 
 
@@ -136,6 +137,22 @@ def first_rows(record: Record) -> Iterator[tuple[Cell, ...]]:
             yield state, precision, *(1e3 * value for value in (min(seconds), max(seconds))), 1e3 * found["process"]
 
 
+def model_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each model, precision and batch size: the faster layout of either side."""
+    for record in records:
+        ours, peer = best(record, GRAPH, OURS), best(record, GRAPH, PLAIN)
+        if ours and peer:
+            errors = record["error"][OURS + ours[1]], record["error"][PLAIN + peer[1]]
+            where = record["model"], record["precision"], record["N"]
+            yield *where, ours[0], peer[0], ours[0] / peer[0], ours[1], peer[1], *errors
+
+
+MODEL_COLUMNS = (
+    *("model", "precision", "N", "ms", "torch ms", "ratio", "layout", "torch's layout"),
+    *("error / largest output", "torch's error"),
+)
+
+
 def source(records: Any, rows: Sequence[Record], files: Sequence[Path]) -> str:
     """Where a table's figures come from."""
     devices, runs = ([records.headers[row[kind]] for row in rows] for kind in ("device", "run"))
@@ -171,6 +188,10 @@ def parts(files: Sequence[Path]) -> dict[str, str]:
             *(first_rows(first), [first]),
         ),
     }
+    if models := list(
+        {(each["model"], each["precision"], each["N"]): each for each in of_kind.get(MODEL, [])}.values()
+    ):
+        tables["library-models"] = MODEL_COLUMNS, model_rows(models), models
     return {
         name: "\n".join([*markdown_table(columns, list(rows)), "", source(records, measured, files)])
         for name, (columns, rows, measured) in tables.items()
