@@ -15,8 +15,8 @@ from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.wgmma.ladder import (
     FILTER_TILES,
-    PIXEL_TILES,
     ROW_BYTES,
+    SMALLEST_TILE,
     STAGE_TAPS,
     Gathers,
     as_it_lies,
@@ -36,16 +36,18 @@ MMA_K = 16  # taps of a wgmma
 WGMMA = 2048 * 0.86  # multiply-adds in a cycle of a multiprocessor, of those that tensor cores could do at most
 TF32 = WGMMA / 2  # the same of tf32
 FROM_CACHE = 46.0  # bytes in a cycle that each multiprocessor gets from the L2 cache where all of them load
-ALONE = 80.0  # the same where few of them do
+SMALL_FROM_CACHE = 60.0  # the same for tiles of a single warpgroup
+ALONE, MANY = 80.0, 0.6  # the same where few of them load; the share of them up to which more get as much together
 STORE = 40.0  # bytes in a cycle that a multiprocessor stores
 SPLIT_RATE = 0.85  # of tf32's rate, where each stage's sums are promoted
 TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
+SMALL_TILE = 0.8  # the same of one that a single warpgroup multiplies
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
 SLICES = 1.0  # microseconds of the sums of slices, besides those of each
 CUDA_CORES = 105.0  # multiply-adds in a cycle of a multiprocessor, of igemm
 IGEMM_TILE = 128 * 64  # outputs of its block
 FEW_TAP = 0.15  # microseconds that a block takes for a tap
-FEW = 85.0  # the same of direct-few
+FEW, FEW_HALF = 27.0, 70.0  # the same of direct-few and of direct-few-half
 DIRECT = 8.0  # the same of direct-any
 DIRECT_TAP, HALF_TAP = 0.023, 0.12  # microseconds that a thread of direct-any and of direct-any-half takes for a tap
 BLOCKED = 1.5  # how much longer it takes to write planes of squares
@@ -75,8 +77,9 @@ def outputs(p: Problem) -> int:
 
 def from_cache(p: Problem, tiles: int) -> float:
     """Bytes in a cycle that a multiprocessor gets from the L2 cache while tiles, or their slices, are loaded."""
-    busy = min(tiles * p.constants.get("SPLITS", 1), p.device.multiprocessors)
-    return min(ALONE, FROM_CACHE * p.device.multiprocessors / busy)
+    all_load = SMALL_FROM_CACHE if p["TILE_PIXELS"] == SMALLEST_TILE else FROM_CACHE
+    busy = tiles * p.constants.get("SPLITS", 1) / p.device.multiprocessors
+    return min(ALONE, all_load * max(1.0, MANY / busy))
 
 
 def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
@@ -85,7 +88,8 @@ def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
     waves = ceil(tiles * splits / p.device.multiprocessors)
     stored = p["TILE_PIXELS"] * p["TILE_FILTERS"] * value / STORE / CLOCK
     of_slice = p["TILE_PIXELS"] * p["TILE_FILTERS"] * 4 / FROM_CACHE / CLOCK  # which the last block adds
-    return waves * (of_tile / splits + TILE + stored) + (SLICES + of_slice * splits if splits > 1 else 0)
+    besides = SMALL_TILE if p["TILE_PIXELS"] == SMALLEST_TILE else TILE
+    return waves * (of_tile / splits + besides + stored) + (SLICES + of_slice * splits if splits > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -224,13 +228,13 @@ def one_by_one(tap: float) -> Callable[[Problem], float]:
     return found
 
 
-def few(value: int) -> Callable[[Problem], float]:
+def few(value: int, rate: float) -> Callable[[Problem], float]:
     """Microseconds of the rungs for few channels."""
 
     def found(p: Problem) -> float:
         conv = p.conv
         columns, filters = ceil(conv.F / 32) * 32, ceil(conv.M / 64) * 64
-        products = p.N * conv.E * columns * filters * conv.K / (FEW * p.device.multiprocessors * CLOCK)
+        products = p.N * conv.E * columns * filters * conv.K / (rate * p.device.multiprocessors * CLOCK)
         return max(products, moved(p, value * (inputs(p) + outputs(p))), FEW_TAP * conv.K) + TILE
 
     return found
@@ -255,8 +259,8 @@ KINDS: Mapping[str, Callable[[Problem], float]] = {
     "igemm": on_cuda_cores(CUDA_CORES * 0.9),
     "igemm-async": on_cuda_cores(CUDA_CORES),
     "igemm-stream-k": on_cuda_cores(CUDA_CORES * 0.9, streams=True),
-    "direct-few": few(4),
-    "direct-few-half": few(2),
+    "direct-few": few(4, FEW),
+    "direct-few-half": few(2, FEW_HALF),
     "direct-any": one_by_one(DIRECT_TAP),
     "direct-any-half": one_by_one(HALF_TAP),
 }
@@ -282,7 +286,8 @@ def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[Bound
     usual = BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
     yield usual
     if isinstance(KINDS.get(rung.name), Tiled | Floats):
-        for pixels in PIXEL_TILES:
+        tile_pixels = next(each for each in rung.constants if each.name == "TILE_PIXELS")
+        for pixels in tile_pixels.choices:
             for filters in FILTER_TILES:
                 sizes = {"TILE_PIXELS": pixels, "TILE_FILTERS": filters}
                 fewest = BoundRung(rung, conv, rung.resolve(conv, {**sizes, "STAGES": 2}, N, device), device)

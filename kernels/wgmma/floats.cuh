@@ -379,12 +379,26 @@ struct NoExponents {
     __device__ __forceinline__ void refuse(int) const {}
 };
 
-// The producer: fills stages in order, each as soon as all consumers have released it.
+// The producer: fills stages in order, each as soon as all consumers have released it; the first ones with filters,
+// which are prepared, before the launches that may write the pixels are waited for.
 template <class Problem, int terms, class Work>
 __device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, const TensorMap* pixel_map,
                                                const FilterMaps<terms>& filter_maps, Work work)
 {
     PipelineState<STAGES> state;
+    int ahead = 0;  // stages whose filters are on their way
+    const int stages = work.more() ? min(STAGES, work.end_stage() - work.first_stage()) : 0;
+    for (; ahead < stages; ++ahead) {
+        const int i = work.first_stage() + ahead;
+        const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
+        Mbarrier* full = &shared.full[ahead];
+        mbarrier_arrive_expect_tx(full, sizeof(FloatStage<terms>));
+#pragma unroll
+        for (int term = 0; term < terms; ++term)
+            tma_load_box(shared.stages[ahead].filters[term], filter_maps.of[term], full, tap, run,
+                         work.mapped_filter());
+    }
+    wait_for_primary_launches();  // which may write x
     for (; work.more(); work.next()) {
         const int pixel = work.pixel() % Problem::IMAGE_ROWS;
         const int row = Problem::first_row(pixel / Problem::ADJACENT_ROWS);
@@ -394,14 +408,18 @@ __device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, cons
         for (int i = first_stage; i < end_stage; ++i) {
             const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
             Mbarrier* full = &shared.full[state.stage];
-            mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // all consumers have read the stage
-            mbarrier_arrive_expect_tx(full, sizeof(FloatStage<terms>));
+            const bool has_filters = ahead > 0;
+            if (!has_filters) {
+                mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // all consumers have read the stage
+                mbarrier_arrive_expect_tx(full, sizeof(FloatStage<terms>));
+            }
             FloatStage<terms>& stage = shared.stages[state.stage];
             tma_load_im2col(stage.pixels, pixel_map, full, tap, column, row, image, Problem::columns_to(run),
                             Problem::rows_to(run));
 #pragma unroll
             for (int term = 0; term < terms; ++term)
-                tma_load_box(stage.filters[term], filter_maps.of[term], full, tap, run, filter);
+                if (!has_filters) tma_load_box(stage.filters[term], filter_maps.of[term], full, tap, run, filter);
+            if (has_filters) --ahead;
             state.advance();
         }
     }
@@ -430,12 +448,11 @@ __device__ __forceinline__ void multiply_floats(const TensorMap* pixel_map,
     }
     __syncthreads();  // the mbarriers are initialised before any thread uses one
     if (threadIdx.x < WARPGROUP) {
-        warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
+        if constexpr (CONSUMERS > 1) warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
         if (threadIdx.x > 0) return;
-        wait_for_primary_launches();  // which may write x
         produce_floats<Problem>(shared, pixel_map, filter_maps, work);
     } else {
-        warpgroup_reg_alloc<CONSUMER_REGISTERS>();
+        if constexpr (CONSUMERS > 1) warpgroup_reg_alloc<CONSUMER_REGISTERS>();
         wait_for_primary_launches();  // which may use the arrays that the epilogue writes
         Mainloop::template consume<Problem>(shared, work, epilogue);
     }

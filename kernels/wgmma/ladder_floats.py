@@ -15,6 +15,7 @@ from alexconv.kernels.wgmma.ladder import (
     MBARRIER_BYTES,
     PIXEL_TILES,
     ROW_BYTES,
+    SMALLEST_TILE,
     STAGE_TAPS,
     STAGES,
     TAKES_ALL,
@@ -31,7 +32,7 @@ from alexconv.kernels.wgmma.ladder_split_k import slices_grid, split_constants, 
 from alexconv.shapes import Conv
 
 GROUP = 16  # values of K that four lanes load together
-REGISTERS = {2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by the number of consumers
+REGISTERS = {1: 200, 2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by their number
 OPERANDS = 16  # registers of an accumulator tile's rows in a stage, for each term
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
 MOST_PIXELS = 1 << 22  # of an output plane
@@ -81,7 +82,7 @@ def constants(terms: int) -> tuple[Constant, ...]:
     """The constants of a rung with values of this many terms."""
     tile = best_tile(partial(too_many_registers, terms))
     return (
-        Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=PIXEL_TILES),
+        Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=(SMALLEST_TILE, *PIXEL_TILES)),
         Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
         Constant("STAGES", "stages of the TMA pipeline, of 32 values each", most_stages(terms), choices=STAGES),
         *split_constants(stages_of_tile),

@@ -136,12 +136,28 @@ struct PersistentTiles {
     __device__ __forceinline__ int rows_from(int row) const { return pixel() + row; }
 };
 
-// The producer: fills stages in order, each as soon as all consumers have released it.
-template <class Problem, int terms, int epilogue_bytes, class Work>
+// The producer: fills stages in order, each as soon as all consumers have released it.  With filters_first the pipeline
+// is filled with filters, which are prepared, before the launches that may write the pixels are waited for.
+template <class Problem, bool filters_first, int terms, int epilogue_bytes, class Work>
 __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& shared, const OperandMaps<terms>& maps,
                                         Work work)
 {
     PipelineState<STAGES> state;
+    int ahead = 0;  // stages whose filters are on their way
+    if constexpr (filters_first) {
+        const int stages = work.more() ? min(STAGES, work.end_stage() - work.first_stage()) : 0;
+        for (; ahead < stages; ++ahead) {
+            const int i = work.first_stage() + ahead;
+            const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
+            Mbarrier* full = &shared.full[ahead];
+            mbarrier_arrive_expect_tx(full, sizeof(Stage<terms>));
+#pragma unroll
+            for (int term = 0; term < terms; ++term)
+                tma_load_box(shared.stages[ahead].filters[term], maps.filters[term], full, tap, run,
+                             work.mapped_filter());
+        }
+        wait_for_primary_launches();  // which may write the pixels
+    }
     for (; work.more(); work.next()) {
         const int pixel = work.pixel() % Problem::IMAGE_ROWS;
         const int row = Problem::first_row(pixel / Problem::ADJACENT_ROWS);
@@ -151,15 +167,19 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
         for (int i = first_stage; i < end_stage; ++i) {
             const int run = i / KStages<Problem>::PER_RUN, tap = i % KStages<Problem>::PER_RUN * STAGE_TAPS;
             Mbarrier* full = &shared.full[state.stage];
-            mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // all consumers have read the stage
-            mbarrier_arrive_expect_tx(full, sizeof(Stage<terms>));
+            const bool has_filters = filters_first && ahead > 0;
+            if (!has_filters) {
+                mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // all consumers have read the stage
+                mbarrier_arrive_expect_tx(full, sizeof(Stage<terms>));
+            }
             Stage<terms>& stage = shared.stages[state.stage];
 #pragma unroll
             for (int term = 0; term < terms; ++term) {
                 tma_load_im2col(stage.pixels[term], maps.pixels[term], full, tap, column, row, image,
                                 Problem::columns_to(run), Problem::rows_to(run));
-                tma_load_box(stage.filters[term], maps.filters[term], full, tap, run, filter);
+                if (!has_filters) tma_load_box(stage.filters[term], maps.filters[term], full, tap, run, filter);
             }
+            if (has_filters) --ahead;
             state.advance();
         }
     }
@@ -287,8 +307,9 @@ struct PromoteEachStage {
     }
 };
 
-// The whole kernel: prologue, then producer and consumers side by side.
-template <class Problem, class Mainloop, class Work, class Epilogue>
+// The whole kernel: prologue, then producer and consumers side by side.  With filters_first it is all of a dependent
+// launch: nothing before it has waited for the launches before.
+template <class Problem, class Mainloop, bool filters_first = false, class Work, class Epilogue>
 __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS>& maps, Work work, Epilogue epilogue)
 {
     DYNAMIC_SHARED(unsigned char, memory);
@@ -306,9 +327,10 @@ __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS
     __syncthreads();  // the mbarriers are initialised before any thread uses one
     if (threadIdx.x < WARPGROUP) {
         if constexpr (CONSUMERS > 1) warpgroup_reg_dealloc<PRODUCER_REGISTERS>();
-        if (threadIdx.x == 0) produce<Problem>(shared, maps, work);
+        if (threadIdx.x == 0) produce<Problem, filters_first>(shared, maps, work);
     } else {
         if constexpr (CONSUMERS > 1) warpgroup_reg_alloc<CONSUMER_REGISTERS>();
+        if constexpr (filters_first) wait_for_primary_launches();  // which may use what the epilogue reads and writes
         Mainloop::template consume<Problem>(shared, work, epilogue);
     }
 }

@@ -40,11 +40,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         prefetch_tensor_map(pixel_map);
         prefetch_tensor_map(filter_map);
     }
-    wait_for_primary_launches();  // which may write x, and add sums in the same place
     using Epilogue = SplitKEpilogue<NativeEpilogue<EveryRow>>;
-    multiply_tiles<BlockedProblem, AccumulateInTensorCores>(OperandMaps<1>{{pixel_map}, {filter_map}},
-                                                            SplitKTiles<BlockedProblem>(N),
-                                                            Epilogue{{y, {int(N)}, BIAS}, {partial, arrived}});
+    constexpr bool FILTERS_FIRST = true;
+    multiply_tiles<BlockedProblem, AccumulateInTensorCores, FILTERS_FIRST>(
+        OperandMaps<1>{{pixel_map}, {filter_map}}, SplitKTiles<BlockedProblem>(N),
+        Epilogue{{y, {int(N)}, BIAS}, {partial, arrived}});
 }
 
 ASSERT_BLOCK(MULTIPLY, THREADS, 1);
