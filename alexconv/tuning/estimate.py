@@ -40,6 +40,7 @@ SMALL_FROM_CACHE = 60.0  # the same for tiles of a single warpgroup
 ALONE, MANY = 80.0, 0.6  # the same where few of them load; the share of them up to which more get as much together
 STORE = 40.0  # bytes in a cycle that a multiprocessor stores
 SPLIT_RATE = 0.85  # of tf32's rate, where each stage's sums are promoted
+SINGLE = 0.6  # the same of a warpgroup that rounds or splits floats while no other multiplies
 TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
 SMALL_TILE = 0.8  # the same of one that a single warpgroup multiplies
 USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
@@ -138,7 +139,8 @@ class Floats:
         tiles = ceil(p.N * conv.E * conv.F / pixels) * ceil(conv.M / filters)
         stage_bytes = (pixels + self.terms * filters) * ROW_BYTES
         loads = ceil(2 * values / STAGE_TAPS) * stage_bytes / from_cache(p, tiles)
-        products = values * pixels * filters * self.products / TF32 / (SPLIT_RATE if self.terms > 1 else 1)
+        rate = TF32 * (SPLIT_RATE if self.terms > 1 else 1) * (SINGLE if pixels == SMALLEST_TILE else 1)
+        products = values * pixels * filters * self.products / rate
         product = sliced(p, tiles, count * max(loads, products) / CLOCK)
         return max(product, moved(p, 4 * (inputs(p) + outputs(p))))
 
