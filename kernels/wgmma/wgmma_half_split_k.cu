@@ -6,7 +6,9 @@
 // Run: alexconv run --rungs wgmma-half-split-k --layers 3 --N 1
 //
 // Parent: wgmma-half, which leaves most multiprocessors idle where images are few and small: the tiles of one image of
-// a network's last layers are about ten, each with thousands of taps.  Here SPLITS blocks have a part of the taps each.
+// a network's last layers are about ten, each with thousands of taps.  Here SPLITS blocks have a part of the taps each;
+// a tile may have as few pixels as one warpgroup multiplies; and the first filters are loaded while the launch before
+// still runs.
 //
 // order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes a slice of a
 // tile of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of

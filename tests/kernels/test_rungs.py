@@ -131,6 +131,22 @@ def test_integers_come_out_exactly_with_what_networks_have(host, rung, data, N):
         np.testing.assert_array_equal(opened.outputs().astype(np.float32), reference(conv, x, w, bias))
 
 
+@pytest.mark.parametrize(
+    ("name", "splits"),
+    [("wgmma-half-split-k", 1), ("wgmma-half-split-k", 3), ("wgmma-floats", 1), ("wgmma-floats-split", 3)],
+)
+def test_tiles_of_a_single_warpgroup(host, name, splits):
+    """Several tiles and several rounds of the pipeline for a block, the first round with filters ahead of pixels."""
+    rung, few = RUNGS[name], replace(H200, multiprocessors=2)
+    conv = Conv(C=64, H=9, W=9, M=72, R=2, S=2, left=1)
+    constants = rung.resolve(conv, {"TILE_PIXELS": 64, "TILE_FILTERS": 64, "STAGES": 3, "SPLITS": splits}, 2, few)
+    bound = BoundRung(rung, conv, constants, few)
+    assert bound.refusal() is None and bound.launches(2)[0].block == (256, 1, 1)
+    x, w = exact_inputs(conv, 2, PRECISIONS[rung.precision], seed=1)
+    y = run_once(host, x, w, Plan(bound, 2, 2, bound.device_bytes(2)))
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+
+
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if not rung.takes], ids=lambda rung: rung.name)
 def test_a_rung_refuses_what_it_does_not_take(rung):
     for conv in (
