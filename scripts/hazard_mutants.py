@@ -45,7 +45,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "igemm/pipeline.cuh": ("igemm-async",),
     "igemm/igemm_stream_k.cu": ("igemm-stream-k",),
     "mma/mma_tile.cuh": ("mma-tf32", "mma-half"),
-    "wgmma/warpgroups.cuh": ("wgmma-half", "wgmma-split"),
+    "wgmma/warpgroups.cuh": ("wgmma-half", "wgmma-split", "wgmma-half-split-k"),
     "wgmma/study_epilogue.cuh": ("wgmma-split",),
     "wgmma/wgmma_split.cu": ("wgmma-split",),
     "wgmma/study_full_range.cuh": ("wgmma-split",),
@@ -62,6 +62,7 @@ CASES: dict[str, tuple[tuple[Conv, int, dict[str, int]], ...]] = {
     "mma-tf32": ((USUAL, 2, {"CHANNELS": 16}), (Conv(C=64, H=13, W=13, M=40, R=1, S=1), 2, {"CHANNELS": 16})),
     "mma-half": ((USUAL, 2, {"CHANNELS": 16}),),
     "wgmma-half": ((USUAL, 12, {}),),
+    "wgmma-half-split-k": ((USUAL, 12, {}),),
     "wgmma-window-half": ((FEW_CHANNELS, 3, {}),),
     "wgmma-window-scaled": ((FEW_CHANNELS, 3, {}),),
     "wgmma-split-resident": ((FEW_CHANNELS, 3, {}),),
@@ -152,6 +153,8 @@ EQUIVALENT = {
         " read; at the end only empty groups are open"
         for operator in ("no wait", "wait for an older group", "one thread waits")
     },
+    "wgmma/warpgroups.cuh: no wait for launches: wait_for_primary_launches(); #2": "pixels arrive after the producer has"
+    " waited, and a consumer uses arrays after pixels",
     "wgmma/window.cuh: no wait: mbarrier_wait(&shared.ping_pong[consumer], order_parity);": "the ping-pong decides who"
     " uses the tensor cores first, and protects no data",
 }
