@@ -8,6 +8,7 @@ patched one run in both layouts.  Needs torch and a GPU, and no weights: the mod
 
 import argparse
 import copy
+import sys
 from pathlib import Path
 
 import torch
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 
 import alexconv
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.options import command_line
+from alexconv.options import command_line, exits_cleanly
+from alexconv.planning.points import parse_batches
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 
@@ -99,18 +101,23 @@ def compared(precision: str, N: int, *, fuse: bool) -> tuple[dict[str, float], d
     return ms, error
 
 
-def main() -> None:
-    """Builds, patches, compares."""
+@exits_cleanly
+def main() -> int:
+    """Builds, patches, compares; returns the exit status."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    options.add_argument("--precision", default="fp32", help=f"error classes, of {', '.join(TYPES)} (default: fp32)")
-    options.add_argument("--N", default="32", help="batch sizes, as in 1,32 (default: 32)")
-    options.add_argument("--plain", action="store_true", help="batch norms and ReLUs stay torch's")
-    options.add_argument("--out", type=Path, metavar="FILE", help="append a record of each comparison to FILE")
+    add = options.add_argument
+    add("--precision", default="fp32", help=f"error classes, of {', '.join(TYPES)} (default: fp32)")
+    add("--N", default="32", help="batch sizes, as in 1,32 (default: 32)")
+    add("--plain", action="store_true", help="batch norms and ReLUs stay torch's")
+    add("--out", type=Path, metavar="FILE", help="append a record of each comparison to FILE")
     chosen = options.parse_args()
+    precisions, batches = chosen.precision.split(","), parse_batches(chosen.N)
+    if unknown := set(precisions) - TYPES.keys():
+        options.error(f"--precision takes {', '.join(TYPES)}, not {', '.join(sorted(unknown))}")
     torch.backends.cudnn.benchmark = True
     file, headers = recorded(chosen.out) if chosen.out else (None, {})
-    for precision in chosen.precision.split(","):
-        for N in map(int, chosen.N.split(",")):
+    for precision in precisions:
+        for N in batches:
             with torch.no_grad():
                 ms, error = compared(precision, N, fuse=not chosen.plain)
             for name in ms:
@@ -119,6 +126,7 @@ def main() -> None:
             if file:
                 facts = {"model": "ResNet-50", "N": N, "precision": precision, "fused": not chosen.plain}
                 file.header("library-model", {**headers, **facts, "graph_ms": ms, "error": error})
+    return 0
 
 
 def recorded(path: Path) -> tuple[RecordFile, Record]:
@@ -130,4 +138,4 @@ def recorded(path: Path) -> tuple[RecordFile, Record]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
