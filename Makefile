@@ -83,12 +83,15 @@ lint: $(READY)
 	cd build/installed && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p alexconv
 
 # Counts of what was tried go into results/trust, and from there into docs/trust.md.
+CORES := $(shell nproc 2>/dev/null || echo 1)
+
 attack: $(READY) tools
 	rm -f results/trust/attacks.jsonl
-	ALEXCONV_ATTACK=33 ALEXCONV_ATTACK_RECORD=results/trust/attacks.jsonl \
-		$(BIN)/python -m pytest -q tests/attacks tests/cluster/test_cluster.py tests/checking/test_false_alarms.py -m "not gpu" --timeout 7200
-	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl --forget
-	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl --again
+	ALEXCONV_ATTACK=36 ALEXCONV_ATTACK_RECORD=results/trust/attacks.jsonl \
+		$(BIN)/python -m pytest -q -n $(CORES) --dist worksteal -m "not gpu" --timeout 7200 \
+		tests/attacks tests/cluster/test_cluster.py tests/checking/test_false_alarms.py
+	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl --jobs $(CORES) --forget
+	$(BIN)/python scripts/mutants.py results/trust/mutants.jsonl --jobs $(CORES) --again
 	$(BIN)/python scripts/trust_tables.py
 	$(BIN)/python scripts/course_submissions.py
 

@@ -1,6 +1,7 @@
 """Mutants of every rung: which of them does anything notice, and what?
 
-python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--forget] [--again]
+python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--jobs 1]
+                          [--forget] [--again]
 
 A mutant is a kernel with one change: another operator, bound, index or number, a missing barrier.  It is compiled for
 the CPU and runs on a small, odd, non-square shape with three images; where nothing notices it there, on further shapes
@@ -10,8 +11,8 @@ may notice it: ``compiler``; ``fault``, its process ends or its threads wait in 
 be exact; ``again``, a second run over what the first left in its scratch arrays; ``order``, the same integers with the
 threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant;
 rungs of which FILE has as many already are left out.  ``--forget`` drops lines whose source is another now.  With
-``--again`` those that nothing noticed are tried once more, and by the further kinds of ``alexconv check`` on its own
-shapes: ``data``, ``addresses``, ``races`` and ``async``.
+``--again`` those that nothing noticed are first tried by the further kinds of ``alexconv check`` on its own shapes,
+``data``, ``addresses``, ``races`` and ``async``, then on more shapes and constants, and their lines say so: ``again``.
 """
 
 import argparse
@@ -23,7 +24,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -45,7 +47,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import FOLDER, Rung
-from alexconv.planning.checks import PRECISIONS, MaxError, exact_inputs
+from alexconv.planning.checks import PRECISIONS, MaxError, exact_bias, exact_inputs
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.profiling.trace import spread_blocks, trace_launch
@@ -57,8 +59,16 @@ SHAPES = (
     Conv(C=8, H=14, W=11, M=16, R=3, S=3),
     Conv(C=64, H=9, W=8, M=64, R=3, S=3),
 )
+BORDERED = (  # tried with ``--again``: padding, strides, dilation, one tap, images in several tiles
+    Conv(C=16, H=9, W=12, M=24, R=3, S=2, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
+    Conv(C=16, H=13, W=10, M=20, R=3, S=2, U=2, V=1, top=1, bottom=2, left=1, right=2, dilation_columns=2),
+    Conv(C=128, H=10, W=13, M=72, R=1, S=1),
+    Conv(C=8, H=23, W=19, M=12, R=5, S=4, U=4, top=1, bottom=2, left=2, right=1),
+)
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
 ENDLESS = 60.0  # seconds
+NOT_COUNTED = 0.8  # of the mutants that are no valid C++: a few will do
+NAMED_SECTIONS = (".dynstr", ".gnu.version_d", ".note.gnu.build-id")  # of a library: they differ with its file's name
 TRACED_BLOCKS = 4
 CHECKED = ("data", "addresses", "races", "async")  # kinds of alexconv check that ask for more than what comes before
 CHECK_SECONDS = 240.0  # for a kind
@@ -71,7 +81,7 @@ file, _, name, _ = sys.argv[1:]
 ladder._rungs[name] = replace(ladder.RUNGS[name], file=file)
 sys.exit(kinds.run_one(sys.argv[2:]))
 """
-MOST_VARIANTS, MOST_AGAIN = 6, 30  # shapes and constants on which a mutant is tried that none before notices
+MOST_VARIANTS, MOST_AGAIN = 6, 16  # shapes and constants on which a mutant is tried that none before notices
 FIELDS = ("file", "line", "before", "after")  # of a line, by which mutants are told apart
 Variant = tuple[Conv, dict[str, int]]
 SWAPS = {"R": "S", "S": "R", "E": "F", "F": "E", "H": "W", "W": "H", "C": "M", "M": "C"}
@@ -137,10 +147,11 @@ def changes(token: str, code: str, end: int) -> list[str]:
     return []
 
 
-def variants(rung: Rung, most: int = MOST_VARIANTS) -> list[Variant]:
+def variants(rung: Rung, most: int = MOST_VARIANTS, more: Sequence[Conv] = ()) -> list[Variant]:
     """So many shapes, or with other constants the first and last of them, that a rung takes; the defaults come first.
 
-    A constant without choices is one that counts: half of its default, twice as much, or one less is tried.
+    After the first come those of ``more``.  A constant without choices is one that counts: half of its default, twice
+    as much, or one less is tried.
     """
     shapes = [conv for conv in SHAPES if taken(rung, (conv, {}))]
     found: list[Variant] = [(conv, {}) for conv in shapes]
@@ -158,12 +169,13 @@ def variants(rung: Rung, most: int = MOST_VARIANTS) -> list[Variant]:
             found += [variant for each in choices[:1] if taken(rung, variant := (conv, {constant.name: each}))]
     further = found[1:]
     draw.shuffle(further)
-    return [found[0], *further[: most - 1]]
+    preferred: list[Variant] = [(conv, {}) for conv in more if taken(rung, (conv, {}))]
+    return [found[0], *preferred, *further][:most]
 
 
-def about(default: int) -> tuple[int, ...]:
-    """Values to try for a constant that counts."""
-    return default // 2, 2 * default, default - 1
+def tried_variants(rung: Rung, again: bool) -> list[Variant]:
+    """Those on which a mutant is tried that nothing notices."""
+    return variants(rung, MOST_AGAIN, BORDERED) if again else variants(rung)
 
 
 def taken(rung: Rung, variant: Variant) -> bool:
@@ -179,21 +191,23 @@ def outcome(rung: Rung, variant: Variant, traced: bool) -> list[str]:
     conv, precision = variant[0], PRECISIONS[rung.precision]
     constants = rung.resolve(*variant, N)
     draw = np.random.default_rng(3)
-    x, w = (draw.uniform(-1, 1, shape).astype(np.float32) for shape in (conv.x_shape(N), conv.w_shape()))
-    integers = exact_inputs(conv, N, precision, seed=5)
+    shapes = conv.x_shape(N), conv.w_shape(), (conv.M,)
+    x, w, bias = (draw.uniform(-1, 1, shape).astype(np.float32) for shape in shapes)
+    added = bias if conv.bias else None
+    integers, exact = exact_inputs(conv, N, precision, seed=5), exact_bias(conv, seed=5)
     found = []
     cut = plan(BoundRung(rung, conv, constants), N, MEMORY)
     try:
-        with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"]) as opened:
+        with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], added) as opened:
             error = MaxError()
-            error.add(opened.outputs(), reference(conv, x, w), patch_norms(conv, x), filter_norms(w))
+            error.add(opened.outputs(), reference(conv, x, w, added), patch_norms(conv, x), filter_norms(w, added))
         found += [] if error.passes(precision.tolerance(conv.K)) else ["error"]
-        expected = reference(conv, *integers)
-        with open_rung(HostExecutor(), cut, *integers, TRANSFERS["pageable"]) as opened:
+        expected = reference(conv, *integers, exact)
+        with open_rung(HostExecutor(), cut, *integers, TRANSFERS["pageable"], exact) as opened:
             found += [] if same(opened.outputs(), expected) else ["integers"]
             found += [] if same(opened.outputs(stale=True), expected) else ["again"]
         for order in ORDERS:
-            with open_rung(HostExecutor(order=order), cut, *integers, TRANSFERS["pageable"]) as opened:
+            with open_rung(HostExecutor(order=order), cut, *integers, TRANSFERS["pageable"], exact) as opened:
                 if not same(opened.outputs(), expected):
                     return [*found, "order"]
         return found or (["race"] if traced and races(rung, variant) else [])
@@ -209,7 +223,8 @@ def races(rung: Rung, variant: Variant) -> bool:
     executor, cut = HostExecutor(build="trace"), plan(BoundRung(rung, conv, rung.resolve(*variant, N)), N, MEMORY)
     program = executor.load(cut.bound)
     x, w = (np.zeros(shape, rung.dtype) for shape in (rung.x_shape(conv, N), conv.w_shape()))
-    opened = HostBuffers(executor.runtime, program, cut, x, w)
+    bias = np.zeros(conv.M, rung.dtype) if conv.bias else None
+    opened = HostBuffers(executor.runtime, program, cut, x, w, bias=bias)
     opened.bring_in(0, N)
     maps: list[HostBuffer] = []
     named = program.arguments(0, cut.bound.micro_batch(N), opened.buffers, maps)
@@ -238,6 +253,18 @@ def outcome_in_time(rung: Rung, variant: Variant, traced: bool) -> list[str]:
         child.join()
         return ["endless"]
     return found.get() if not found.empty() else ["crash"]
+
+
+@cache
+def original(name: str, number: int, again: bool) -> bytes:
+    """The machine code of a rung as it is, in a variant."""
+    return machine_code(RUNGS[name], tried_variants(RUNGS[name], again)[number])
+
+
+@cache
+def alarms_of(name: str, number: int, again: bool, traced: bool) -> list[str]:
+    """What notices something about a rung as it is, in a variant: nothing should."""
+    return outcome(RUNGS[name], tried_variants(RUNGS[name], again)[number], traced)
 
 
 @cache
@@ -272,9 +299,14 @@ def same(y: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def machine_code(rung: Rung, variant: Variant) -> bytes:
-    """The compiled library; raises CompileError."""
+    """What the compiled library has in memory, but for its own name and what follows from it; raises CompileError."""
     bound = BoundRung(rung, variant[0], rung.resolve(*variant, N))
-    return HostExecutor().load(bound).module.path.read_bytes()
+    library = HostExecutor().load(bound).module.path
+    with TemporaryDirectory() as folder:
+        image = Path(folder) / "image"
+        removed = [word for section in NAMED_SECTIONS for word in ("-R", section)]
+        subprocess.run(["objcopy", "-O", "binary", *removed, str(library), str(image)], check=True)
+        return image.read_bytes()
 
 
 def main() -> int:
@@ -287,71 +319,140 @@ def main() -> int:
     options.add_argument("--again", action="store_true")
     options.add_argument("--no-races", action="store_true", help="leave the host trace out; --again has it")
     options.add_argument("--forget", action="store_true")
+    options.add_argument("--jobs", type=int, default=1, help="mutants that are tried at a time")
     chosen = options.parse_args()
     lines = [json.loads(line) for line in chosen.out.read_text().splitlines()] if chosen.out.exists() else []
     if chosen.forget:
         lines = [line for line in lines if stands(line)]
-        chosen.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    there = [line["rung"] for line in lines]
+        write(lines, chosen.out)
     names = chosen.rungs.split(",") if chosen.rungs else [rung.name for rung in LADDER if not rung.gpu_only]
-    for name in names:
-        unnoticed = [line for line in lines if line["rung"] == name and not line["noticed"]] if chosen.again else []
-        if unnoticed:
-            lines = [line for line in lines if line not in unnoticed]
-            chosen.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        missing = max(chosen.per_rung - there.count(name), 0) + len(unnoticed)
-        if missing > 0:
-            draw = random.Random(f"{chosen.seed} {name} {there.count(name)}")
-            known = [line for line in lines if line["rung"] == name]
-            run_rung(RUNGS[name], missing, draw, chosen.out, not chosen.no_races, known, unnoticed)
-            lines = [json.loads(line) for line in chosen.out.read_text().splitlines()]
-    return 0
+    tasks = [task for name in names for task in tasks_of(name, lines, chosen)]
+    status = 0
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        running = {pool.submit(tried, task): task for task in tasks}
+        for done in as_completed(running):
+            task = running[done]
+            try:
+                line = done.result()
+            except AlexconvError as error:
+                print(f"error: {error}", file=sys.stderr)
+                status = 1
+                continue
+            lines = [each for each in lines if each is not task.line]
+            lines += [line] if line else []
+            write(lines, chosen.out)
+    return status
 
 
-def run_rung(
-    rung: Rung, count: int, draw: random.Random, out: Path, traced: bool, known: Sequence[dict], first: Sequence[dict]
-) -> None:
-    """Runs so many mutants of a rung, those that ``first`` names before others and none that is ``known``."""
-    tried = variants(rung, MOST_AGAIN if first else MOST_VARIANTS)
-    named, done = ([tuple(line[field] for field in FIELDS) for line in lines] for lines in (first, known))
+@dataclass(frozen=True)
+class Task:
+    """A mutant to make and try: that of a line once more, or the next of every ``stride``-th in a random order."""
+
+    rung: str
+    seed: str
+    known: frozenset[tuple[str, int, str, str]]  # mutants that have lines
+    first: int
+    stride: int
+    traced: bool
+    line: dict[str, Any] | None = None
+
+    def mutants(self) -> Iterable[Mutant]:
+        """Those that may be taken, in order."""
+        found = mutants_of(RUNGS[self.rung], random.Random(self.seed))
+        if self.line:
+            return [each for each in found if identity(asdict(each)) == identity(self.line)]
+        return [each for each in found if identity(asdict(each)) not in self.known][self.first :: self.stride]
+
+
+def tasks_of(name: str, lines: Sequence[dict], chosen: argparse.Namespace) -> list[Task]:
+    """Those of a rung."""
+    there = [line for line in lines if line["rung"] == name]
+    missing = max(chosen.per_rung - len(there), 0)
+    known = frozenset(map(identity, there))
+    seed = f"{chosen.seed} {name} {len(there)}"
+    tasks = [Task(name, seed, known, first, missing, not chosen.no_races) for first in range(missing)]
+    if chosen.again:
+        left = [line for line in there if not line["noticed"] and not line.get("again")]
+        tasks += [Task(name, seed, known, 0, 1, True, line) for line in left]
+    return tasks
+
+
+def identity(line: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells a rung's mutants apart."""
+    return tuple(line[field] for field in FIELDS)
+
+
+def write(lines: Iterable[dict], out: Path) -> None:
+    """Replaces the file."""
+    new = out.with_name(out.name + ".new")
+    new.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    new.replace(out)
+
+
+def tried(task: Task) -> dict[str, Any] | None:
+    """The line of a task's mutant; none if it is no mutant any more."""
+    rung = RUNGS[task.rung]
+    draw = random.Random(task.seed)
     with TemporaryDirectory() as temporary:
         copy = Path(temporary) / "kernels"
         shutil.copytree(FOLDER, copy)
         mutated = replace(rung, file=str(copy / rung.file))
-        original = machine_code(mutated, tried[0])
-        trusted = 0  # of the variants: those on which the rung itself is right
-        found = [each for each in mutants_of(rung, draw) if (each.file, each.line, each.before, each.after) not in done]
-        found.sort(key=lambda mutant: (mutant.file, mutant.line, mutant.before, mutant.after) not in named)
-        for mutant in found:
+        for mutant in task.mutants():
             file = copy / mutant.file
             text = (FOLDER / mutant.file).read_text()
             file.write_text(text[: mutant.start] + mutant.after + text[mutant.end :])
-            number, noticed = 0, []
-            try:
-                if machine_code(mutated, tried[0]) == original:
-                    continue
-                while not noticed and number < len(tried):
-                    if number == trusted:
-                        alarms = outcome(rung, tried[number], traced)
-                        assert alarms == [], (rung.name, tried[number], alarms)
-                        trusted += 1
-                    noticed = outcome_in_time(mutated, tried[number], traced)
-                    number += 1
-                if first and not noticed:
-                    assert checked(rung.name, rung.file) == [], rung.name
-                    noticed = checked(rung.name, mutated.file, file.read_text())
-            except CompileError:
-                noticed = ["compiler"]
-            finally:
-                file.write_text(text)
-            if noticed == ["compiler"] and draw.random() < 0.8:
-                continue  # most are no valid C++: a few will do
+            if task.line:
+                found = noticed_again(mutated, file.read_text(), task.traced)
+            else:
+                found = noticed(mutated, task.traced)
+            file.write_text(text)
+            if found is None or (found[0] == ["compiler"] and not task.line and draw.random() < NOT_COUNTED):
+                continue
             facts = {name: value for name, value in asdict(mutant).items() if name not in ("start", "end")}
-            with out.open("a") as lines:
-                lines.write(json.dumps({"rung": rung.name, **facts, "noticed": noticed, "variants": number}) + "\n")
-            count -= 1
-            if not count:
-                return
+            again = {"again": True} if task.line else {}
+            return {"rung": rung.name, **facts, "noticed": found[0], "variants": found[1], **again}
+    return None
+
+
+def noticed(mutated: Rung, traced: bool) -> tuple[list[str], int] | None:
+    """What notices a mutant, and on how many variants it ran; none if the first one has the original's machine code."""
+    shapes = variants(mutated)
+    try:
+        if machine_code(mutated, shapes[0]) == original(mutated.name, 0, False):
+            return None
+        for number, variant in enumerate(shapes):
+            if found := run(mutated, variant, number, False, traced):
+                return found, number + 1
+    except CompileError:
+        return ["compiler"], 0
+    return [], len(shapes)
+
+
+def noticed_again(mutated: Rung, source: str, traced: bool) -> tuple[list[str], int] | None:
+    """The same with the further kinds of checks; none if all variants have the original's machine code."""
+    ran = 0
+    for number, variant in enumerate(tried_variants(mutated, True)):
+        try:
+            if machine_code(mutated, variant) == original(mutated.name, number, True):
+                continue
+        except CompileError:
+            return ["compiler"], ran
+        if not ran:
+            if alarms := checked(mutated.name, RUNGS[mutated.name].file):
+                raise AlexconvError(f"{mutated.name}: false alarm of alexconv check: {alarms}")
+            if found := checked(mutated.name, mutated.file, source):
+                return found, ran
+        ran += 1
+        if found := run(mutated, variant, number, True, traced):
+            return found, ran
+    return ([], ran) if ran else None
+
+
+def run(mutated: Rung, variant: Variant, number: int, again: bool, traced: bool) -> list[str]:
+    """What notices a mutant on a variant, on which the rung itself raises no alarm."""
+    if alarms := alarms_of(mutated.name, number, again, traced):
+        raise AlexconvError(f"{mutated.name}: false alarm: {alarms}, {variant}")
+    return outcome_in_time(mutated, variant, traced)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
 """How much of what could go on for ever is tried, and what came of it.
 
-The suite tries a part.  ``make attack`` tries ALEXCONV_ATTACK times as much, and keeps the counts in the file that
-ALEXCONV_ATTACK_RECORD names, of which a table in docs/trust.md is made.
+The suite tries a share.  ``make attack`` tries ALEXCONV_ATTACK shares, tests of their own that may run beside each
+other, and keeps the counts in the file that ALEXCONV_ATTACK_RECORD names, of which a table in docs/trust.md is made.
 """
 
 import json
 import os
 from pathlib import Path
 
+import pytest
+
 FACTOR = float(os.environ.get("ALEXCONV_ATTACK", 1))  # of the suite's numbers
 RECORD = os.environ.get("ALEXCONV_ATTACK_RECORD")
 
 
-def examples(in_suite: int) -> int:
-    """How many to try, of which the suite tries so many."""
-    return max(1, round(in_suite * FACTOR))
+def shares(each: int = 1) -> pytest.MarkDecorator:
+    """Has a test run once in the suite; else ``each`` times for what is one time the suite's, numbered by ``share``."""
+    return pytest.mark.parametrize("share", range(1 if FACTOR <= 1 else round(each * FACTOR)))
 
 
 def keep(what: str, tried: int, bad: str, count: int = 0) -> None:

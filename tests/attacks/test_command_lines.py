@@ -3,7 +3,7 @@
 from importlib import import_module
 
 import pytest
-from attack_size import examples, keep
+from attack_size import FACTOR, keep, shares
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -51,9 +51,11 @@ VALUES = st.one_of(
 WORDS = st.lists(st.one_of(st.sampled_from(OPTIONS), VALUES), max_size=6)
 
 
+@shares()
 @pytest.mark.parametrize("command", ENDED_BY)
 def test_any_words_after_a_command_are_an_answer(
     command: str,
+    share: int,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -63,7 +65,7 @@ def test_any_words_after_a_command_are_an_answer(
     tried = 0
 
     @given(WORDS)
-    @settings(max_examples=examples(10), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=10, deadline=None, derandomize=FACTOR <= 1, suppress_health_check=list(HealthCheck))
     def try_them(words: list[str]) -> None:
         nonlocal tried
         tried += 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attack_size import examples, keep
+from attack_size import keep, shares
 from report_records import record
 
 from alexconv.compiling.compiled import compiled
@@ -52,9 +52,10 @@ def points_of(path: Path) -> set[tuple[int, str]]:
     return {(each["point"]["layer"], each["point"]["rung"]) for each in read([path]).points if each["status"] == "ok"}
 
 
-def test_a_run_that_is_killed_at_any_moment_loses_nothing_that_it_told(tmp_path: Path) -> None:
+@shares()
+def test_a_run_that_is_killed_at_any_moment_loses_nothing_that_it_told(share: int, tmp_path: Path) -> None:
     draw, kills, lost = random.Random(), 0, 0
-    for number in range(examples(2)):
+    for number in range(2):
         out, errors = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.err"
         told: set[tuple[int, str]] = set()
         for resume in ([], ["--resume"]):
@@ -69,10 +70,11 @@ def test_a_run_that_is_killed_at_any_moment_loses_nothing_that_it_told(tmp_path:
     assert lost == 0
 
 
-def test_a_reference_that_is_killed_at_any_moment_is_right_afterwards(tmp_path: Path, cache: Path) -> None:
+@shares(2)
+def test_a_reference_that_is_killed_at_any_moment_is_right_afterwards(share: int, tmp_path: Path, cache: Path) -> None:
     draw, kills, wrong = random.Random(), 0, 0
     arguments = ["--workload", "lenet-86-k7", "--layers", "1", "--N", "400"]
-    for number in range(examples(2)):
+    for number in range(2):
         process = started("reference", *arguments, errors=tmp_path / "errors", **{CACHE_VARIABLE: str(cache)})
         kills += killed_after(process, draw.uniform(0.5, 2.5))
         N, layer = 3, number % 2 + 1
@@ -95,28 +97,28 @@ tune.tune(options, test_tune.MadeUpGpu(), "the command")
 """  # on the CPU, with times that follow from the constants
 
 
-def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(tmp_path: Path, cache: Path) -> None:
+@shares(3)
+def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
+    share: int, tmp_path: Path, cache: Path
+) -> None:
     """What stood in the file stays there, what the cache holds is the best so far, and the search ends as it would."""
     draw, kills, lost = random.Random(), 0, 0
     script = TUNE.format(tests=str(TESTS), tuning=str(TESTS / "tuning"))
     chosen = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "1", "--rungs", "tiled", "--constants", "TILE"]
     environment = {**os.environ, CACHE_VARIABLE: str(cache)}
-    for number in range(examples(1)):
-        out, known = tmp_path / f"{number}.jsonl", 0
-        command = [sys.executable, "-c", script, *chosen, "--out", str(out), "--resume"]
-        for delay in (draw.uniform(1.5, 6.0), 120.0):
-            with (tmp_path / "errors").open("wb") as errors:
-                search = subprocess.Popen(
-                    command, stdout=subprocess.DEVNULL, stderr=errors, env=environment, cwd=tmp_path
-                )
-            kills += killed_after(search, delay)
-            found = read([out]).points if out.exists() else []
-            lost += len(found) < known
-            known = len(found)
-            lost += sum(read_json(file) is None for file in cache.glob("tuning/*.json"))
-        lost += search.returncode != 0
-        (kept,) = {json.dumps(read_json(file)["constants"]["TILE"]) for file in cache.glob("tuning/*.json")}
-        lost += kept != "12"
+    out, known = tmp_path / "records.jsonl", 0
+    command = [sys.executable, "-c", script, *chosen, "--out", str(out), "--resume"]
+    for delay in (draw.uniform(1.5, 6.0), 120.0):
+        with (tmp_path / "errors").open("wb") as errors:
+            search = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment, cwd=tmp_path)
+        kills += killed_after(search, delay)
+        found = read([out]).points if out.exists() else []
+        lost += len(found) < known
+        known = len(found)
+        lost += sum(read_json(file) is None for file in cache.glob("tuning/*.json"))
+    lost += search.returncode != 0
+    (kept,) = {json.dumps(read_json(file)["constants"]["TILE"]) for file in cache.glob("tuning/*.json")}
+    lost += kept != "12"
     keep("kill -9 of a search for constants at a random moment", kills, "points or constants lost", lost)
     assert lost == 0, (tmp_path / "errors").read_text()
 
@@ -151,19 +153,21 @@ def damaged(whole: bytes, draw: random.Random) -> bytes:
     return whole[:place] + bytes(min(16, len(whole) - place)) + whole[place + 16 :]
 
 
-def test_a_damaged_library_or_cubin_is_never_used(tmp_path: Path) -> None:
+@shares()
+def test_a_damaged_library_or_cubin_is_never_used(share: int, tmp_path: Path) -> None:
     content, draw, used = random.Random(1).randbytes(5000), random.Random(), 0
     path = tmp_path / "kernel.cubin"
     compiled(path, lambda target: target.write_bytes(content))
     whole = path.read_bytes()
-    for _ in range(tries := examples(300)):
+    for _ in range(tries := 300):
         path.write_bytes(damaged(whole, draw))
         used += compiled(path, lambda target: target.write_bytes(content)) != content
     keep("damaged cubins and libraries", tries, "used", used)
     assert used == 0
 
 
-def test_a_damaged_reference_never_gives_other_outputs(cache: Path) -> None:
+@shares()
+def test_a_damaged_reference_never_gives_other_outputs(share: int, cache: Path) -> None:
     lines: list[str] = []
 
     def reference() -> np.ndarray:
@@ -172,7 +176,7 @@ def test_a_damaged_reference_never_gives_other_outputs(cache: Path) -> None:
     expected, draw, wrong = reference(), random.Random(), 0
     (file,) = cache.glob("reference/*/*.h5")
     whole = file.read_bytes()
-    for _ in range(tries := examples(60)):
+    for _ in range(tries := 60):
         file.write_bytes(damaged(whole, draw))
         wrong += not np.array_equal(reference(), expected)
         file.write_bytes(whole)
@@ -180,7 +184,8 @@ def test_a_damaged_reference_never_gives_other_outputs(cache: Path) -> None:
     assert wrong == 0
 
 
-def test_a_damaged_record_file_never_has_another_record(tmp_path: Path) -> None:
+@shares()
+def test_a_damaged_record_file_never_has_another_record(share: int, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     file = RecordFile(path)
     for N in (1, 32, 128):
@@ -189,7 +194,7 @@ def test_a_damaged_record_file_never_has_another_record(tmp_path: Path) -> None:
     whole = path.read_bytes()
     points = [json.dumps(each, sort_keys=True) for each in read([path]).points]
     draw, wrong = random.Random(), 0
-    for _ in range(tries := examples(300)):
+    for _ in range(tries := 300):
         path.write_bytes(damaged(whole, draw))
         found = read([path])
         wrong += any(json.dumps(each, sort_keys=True) not in points for each in found.points)

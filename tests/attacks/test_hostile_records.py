@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_size import FACTOR, examples, keep
+from attack_size import FACTOR, keep, shares
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
@@ -105,9 +105,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hostile")
 
 
-@given(st.lists(CHANGES, min_size=1, max_size=3))
-@settings(max_examples=examples(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_hostile_records_are_named_and_the_others_compared_and_reported(folder: Path, changes: list[Change]) -> None:
+@shares()
+@given(changes=st.lists(CHANGES, min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None, derandomize=FACTOR <= 1, suppress_health_check=list(HealthCheck))
+def test_hostile_records_are_named_and_the_others_compared_and_reported(
+    share: int, folder: Path, changes: list[Change]
+) -> None:
     keep("record files with anything in any place", 1, "tracebacks")
     whole, odd = written(folder / "whole.jsonl", BASE), written(folder / "odd.jsonl", changed(changes))
     RecordFile(odd)

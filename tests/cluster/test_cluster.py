@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attack_size import examples, keep
+from attack_size import keep, shares
 from clusters import HOST, POINTS, STUDY, cluster_of, headers, kill_one, names, points_of, processes
 
 from alexconv import reference, run
@@ -101,13 +101,14 @@ def test_exclusive_points_have_a_host_for_themselves(address, tmp_path):
     assert not [record for record in points_of(out) if record.get("beside")]
 
 
-def test_a_killed_worker_s_points_go_elsewhere_and_none_is_lost_or_doubled(client, address, tmp_path):
+@shares()
+def test_a_killed_worker_s_points_go_elsewhere_and_none_is_lost_or_doubled(share, client, address, tmp_path):
     draw, kills, bad = random.Random(), 0, 0
-    for number in range(tries := examples(2)):
+    for number in range(tries := 2):
         out = tmp_path / f"{number}.jsonl"
         killer = threading.Timer(draw.uniform(0.0, 1.5), kill_one, (client, draw.choice))
         killer.start()
-        status = run.main([*STUDY, "--cluster", address, "--out", str(out), "--seed", str(number + 1)])
+        status = run.main([*STUDY, "--cluster", address, "--out", str(out), "--seed", str(tries * share + number + 1)])
         killer.join()
         kills += 1
         found = names(points_of(out))
