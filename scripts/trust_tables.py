@@ -28,7 +28,7 @@ from alexconv.tuning.search import AGAIN, fastest  # noqa: E402
 
 PAGE, RESULTS = ROOT / "docs" / "trust.md", ROOT / "results" / "trust"
 TESTS = (test_cheating_rungs, test_timed_cheats)
-MODES = ("compiler", "fault", "endless", "error", "integers", "again", "order", "race", "crash", "check")
+MODES = ("compiler", "rule", "fault", "endless", "error", "integers", "again", "order", "race", "crash", "check")
 CHECKED = {"data", "addresses", "races", "async"}  # kinds of alexconv check, one column together
 
 

@@ -41,6 +41,8 @@ class Suspect(NamedTuple):
 class Buffers(Protocol):
     """The arrays of a planned rung, in which it can be run again and again."""
 
+    x: Values  # on the host, in the rung's layout; each run brings it to the device
+
     def outputs(self, *, stale: bool = False) -> Values:
         """Runs host arrays to host arrays into output and scratch arrays full of NaN; the outputs in the rung's layout.
 
@@ -144,6 +146,11 @@ class OpenedRung:
     def outputs(self, *, stale: bool = False) -> Values:
         """The outputs ``[N][M][E][F]`` of a run, as ``Buffers`` says: the next run overwrites them."""
         return self.in_study_layout(self.buffers.outputs(stale=stale))
+
+    def turn(self, sign: int) -> None:
+        """Has the next run take the images in reverse order, times 1 or -1: in the array that it was opened on."""
+        x = self.buffers.x
+        x[:] = sign * x[::-1]
 
     def in_study_layout(self, y: Values) -> Values:
         """A view ``[N][M][E][F]`` of outputs in the rung's layout."""

@@ -291,7 +291,7 @@ class Runner:
     def _exact(self, point: Point, cut: Plan) -> Record:
         """How many images of integers, of the point's own shape, were checked and how many outputs were not exact.
 
-        They are run twice, with fresh scratch arrays and with stale ones.
+        They are run twice: with fresh scratch arrays and then, turned, with those of other images, which are stale.
 
         Nothing for one large image on an executor without times, where its max error tells every tap: that takes long.
         """
@@ -301,10 +301,12 @@ class Runner:
         if not quick and precision.tells_taps(point.conv.K):
             return {}
         x, w, bias, y = exact_data(point.conv, images, rung.precision, self.settings.seed)
-        with open_rung(self.executor, exact_plan(cut), x, w, transfer_named(point.transfer), bias) as opened:
+        sign = 1 if point.conv.bias or point.conv.relu else -1
+        with open_rung(self.executor, exact_plan(cut), x.copy(), w, transfer_named(point.transfer), bias) as opened:
             wrong = int((opened.outputs() != y).sum())
             if rung.scratch and not wrong and (self.executor.measures or images > 1):
-                wrong = int((opened.outputs(stale=True) != y).sum())
+                opened.turn(sign)
+                wrong = int((opened.outputs(stale=True) != sign * y[::-1]).sum())
         return {"exact": {"images": images, "wrong": wrong}}
 
     def measured(

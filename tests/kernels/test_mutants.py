@@ -54,6 +54,9 @@ MISSED = {
     "an arrival counter that wraps late": Mutant(
         "mma-tf32", "/ WARP, SPLIT_BLOCKS - 1);", "/ WARP, SPLIT_BLOCKS);", constants=SPLIT
     ),
+    "an arrival counter that wraps early": Mutant(
+        "mma-tf32", "/ WARP, SPLIT_BLOCKS - 1);", "/ WARP, SPLIT_BLOCKS - 2);", "deep", 2, {"SPLITS": 4, "CHANNELS": 16}
+    ),
 }
 # Bugs that square shapes, one image or the usual constants hide.
 HIDDEN = {
