@@ -8,12 +8,12 @@ the CPU and runs on a small, odd, non-square shape with three images; where noth
 and with other constants, and its line says on how many.  One whose machine code is the original's is no mutant.  What
 may notice it: ``compiler``; ``rule``, a barrier of an arrival is missing in its source; ``fault``, its process ends or
 its threads wait in vain; ``crash``, what calls it fails; ``endless``, it runs for a minute; ``error``, the max error on
-uniform inputs; ``integers``, sums of integers that must be exact; ``again``, a second run, of other images, over what
-the first left in its scratch arrays; ``order``, the same integers with the threads of a block in other orders; where
-none of these does, ``race``, the host trace.  A line of FILE per mutant; rungs of which FILE has as many already are
-left out.  ``--forget`` drops lines whose source is another now.  With ``--again`` those that nothing noticed are first
-tried by the further kinds of ``alexconv check`` on its own shapes, ``data``, ``addresses``, ``races`` and ``async``,
-then on more shapes and constants; their lines say ``again``.
+uniform inputs, and on zeros among which a tiny value is; ``integers``, sums of integers that must be exact; ``again``,
+a second run, of other images, over what the first left in its scratch arrays; ``order``, the same integers with the
+threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant;
+rungs of which FILE has as many already are left out.  ``--forget`` drops lines whose source is another now.  With
+``--again`` those that nothing noticed are first tried by the further kinds of ``alexconv check`` on its own shapes,
+``data``, ``addresses``, ``races`` and ``async``, then on more shapes and constants; their lines say ``again``.
 """
 
 import argparse
@@ -73,6 +73,7 @@ BORDERED = (  # tried with ``--again``: padding, strides, dilation, one tap, ima
 )
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
 ENDLESS = 60.0  # seconds
+TINY = 1e-12  # an input beside which there is a one elsewhere in the image: halves of its scale do not have it
 NOT_COUNTED = 0.8  # of the mutants that are no valid C++: a few will do
 NAMED_SECTIONS = (".dynstr", ".gnu.version_d", ".note.gnu.build-id")  # of a library: they differ with its file's name
 TRACED_BLOCKS = 4
@@ -200,13 +201,17 @@ def outcome(rung: Rung, variant: Variant, traced: bool) -> list[str]:
     shapes = conv.x_shape(N), conv.w_shape(), (conv.M,)
     x, w, bias = (draw.uniform(-1, 1, shape).astype(np.float32) for shape in shapes)
     added = bias if conv.bias else None
+    lonely = np.zeros_like(x)
+    lonely[:, 0, 0, 0], lonely[:, conv.C // 2, conv.H // 2, conv.W // 2] = 1, TINY
     integers, exact = exact_inputs(conv, N, precision, seed=5), exact_bias(conv, seed=5)
     found = []
     cut = plan(BoundRung(rung, conv, constants), N, MEMORY)
     try:
-        with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], added) as opened:
-            error = MaxError()
-            error.add(opened.outputs(), reference(conv, x, w, added), patch_norms(conv, x), filter_norms(w, added))
+        error = MaxError()
+        for images in (x, lonely) if rung.dtype == np.float32 else (x,):
+            with open_rung(HostExecutor(), cut, images, w, TRANSFERS["pageable"], added) as opened:
+                norms = patch_norms(conv, images), filter_norms(w, added)
+                error.add(opened.outputs(), reference(conv, images, w, added), *norms)
         found += [] if error.passes(precision.tolerance(conv.K)) else ["error"]
         expected = reference(conv, *integers, exact)
         sign = 1 if conv.bias or conv.relu else -1

@@ -47,7 +47,7 @@ N = 3
 WORKLOAD = "check"
 ORDERS = (0, 1, 7, 8)  # of a block's threads: forward, in reverse, two at random
 TRACED_BLOCKS = 6
-MULTIPROCESSORS = 2  # so that the blocks of a persistent kernel have several tiles
+MULTIPROCESSORS, WATCHED_IMAGES = 2, 9  # so that a persistent kernel's blocks have more tiles than pipeline stages
 FILE_BYTES = 1 << 28  # that a check may write to one file
 MOST_LINES = 5
 
@@ -139,10 +139,10 @@ def async_hazards(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
     runtime = HostRuntime(build=BUILD)
     device = H200 if rung.gpu_only else type(H200)(**{**vars(H200), "multiprocessors": MULTIPROCESSORS})
     for conv in filter(lambda conv: taken(rung, conv), shapes):
-        x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
+        x, w = exact_inputs(conv, WATCHED_IMAGES, PRECISIONS[rung.precision], seed=1)
         bias = exact_bias(conv, seed=1)
         added = None if bias is None else bias.astype(rung.dtype)
-        bound = BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
+        bound = BoundRung(rung, conv, rung.resolve(conv, {}, WATCHED_IMAGES, device), device)
         inputs = from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype)
         for moment in MOMENTS:
             found = watch_rung(runtime, bound, *inputs, moment, seed=1, bias=added)

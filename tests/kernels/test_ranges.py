@@ -43,10 +43,13 @@ def takes(rung: Rung, shape: str) -> bool:
     return rung.refuses(Problem(conv, 1, rung.resolve(conv, constants))) is None
 
 
-@pytest.mark.parametrize(
+with_shapes = pytest.mark.parametrize(
     "rung, shape",
     [pytest.param(rung, shape, id=f"{rung.name}-{shape}") for rung in SCALED for shape in CONVS if takes(rung, shape)],
 )
+
+
+@with_shapes
 @pytest.mark.parametrize("filters", [1.0, 1e-6, 1e4])
 @pytest.mark.parametrize("inputs", MAGNITUDES)
 def test_errors_are_within_the_class_whatever_the_range(rung: Rung, shape: str, filters: float, inputs: str):
@@ -56,3 +59,20 @@ def test_errors_are_within_the_class_whatever_the_range(rung: Rung, shape: str, 
     x = (generator.uniform(-1, 1, conv.x_shape(2)) * magnitudes).astype(np.float32)
     w = (generator.uniform(-1, 1, conv.w_shape()) * filters).astype(np.float32)
     assert error(rung, conv, constants, x, w).passes(PRECISIONS[rung.precision].tolerance(conv.K))
+
+
+def lonely_inputs(conv: Conv, images: int) -> np.ndarray:
+    """In each image a one, in a corner, and one value that halves of the same scale do not have; else zeros."""
+    draw = np.random.default_rng(0)
+    x = np.zeros(conv.x_shape(images), np.float32)
+    x[:, 0, 0, 0] = 1
+    for image in x:
+        image[draw.integers(conv.C), draw.integers(1, conv.H), draw.integers(conv.W)] = 1e-12
+    return x
+
+
+@with_shapes
+def test_an_input_that_is_tiny_and_alone_counts(rung: Rung, shape: str):
+    conv, constants = CONVS[shape]
+    w = np.random.default_rng(1).uniform(-1, 1, conv.w_shape()).astype(np.float32)
+    assert error(rung, conv, constants, lonely_inputs(conv, 8), w).passes(PRECISIONS[rung.precision].tolerance(conv.K))
