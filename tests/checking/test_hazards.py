@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compilers import needs_gcc
+from ladders import planted
 
 from alexconv.checking.hazards import BUILD, MOMENTS, UNWRITTEN, watch_launch, watch_rung
+from alexconv.checking.kinds import SHAPES as CHECKED_SHAPES
+from alexconv.checking.kinds import async_hazards
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import BoundRung, LaunchConfig
@@ -172,3 +175,10 @@ def test_the_recorded_mutants_are_those_of_todays_kernels_and_all_but_equivalent
 def test_the_page_has_the_recorded_mutants():
     page = hazard_mutants.PAGE.read_text()
     assert page == hazard_mutants.with_tables(page), "run scripts/hazard_mutants.py --page"
+
+
+@needs_gcc
+def test_the_shapes_of_alexconv_check_fill_a_pipeline(tmp_path):
+    empty = "mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);"
+    too_early = planted("wgmma-window-half", empty, ";", tmp_path)
+    assert any("meets a TMA copy" in found for found in async_hazards(too_early, CHECKED_SHAPES[1:2]))
