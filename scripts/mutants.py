@@ -403,8 +403,11 @@ def write(lines: Iterable[dict], out: Path) -> None:
 
 
 def tried(task: Task) -> dict[str, Any] | None:
-    """The line of a task's mutant; none if it is no mutant any more."""
-    rung = RUNGS[task.rung]
+    """The line of a task's mutant; none if it is no mutant any more.
+
+    Of a line's changes, where its text has several such places, one that nothing notices if there is one.
+    """
+    rung, best = RUNGS[task.rung], None
     draw = random.Random(task.seed)
     with TemporaryDirectory() as temporary:
         copy = Path(temporary) / "kernels"
@@ -423,8 +426,10 @@ def tried(task: Task) -> dict[str, Any] | None:
                 continue
             facts = {name: value for name, value in asdict(mutant).items() if name not in ("start", "end")}
             again = {"again": True} if task.line else {}
-            return {"rung": rung.name, **facts, "noticed": found[0], "variants": found[1], **again}
-    return None
+            best = {"rung": rung.name, **facts, "noticed": found[0], "variants": found[1], **again}
+            if not (task.line and found[0]):
+                return best
+    return best
 
 
 def noticed(mutated: Rung, source: str, traced: bool) -> tuple[list[str], int] | None:
