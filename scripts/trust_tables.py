@@ -7,6 +7,7 @@ With --check it changes nothing, and says whether the page is stale.
 
 import json
 import sys
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from math import nan
@@ -20,6 +21,7 @@ import test_cheating_rungs  # noqa: E402  importing them fills the table of what
 import test_timed_cheats  # noqa: E402
 from attacks import CAUGHT_BY, SHOWN  # noqa: E402
 
+from alexconv.kernels.rung import FOLDER  # noqa: E402
 from alexconv.records.statistics import median_of  # noqa: E402
 from alexconv.records.store import Record, read  # noqa: E402
 from alexconv.reports.elements import Cell, markdown_table  # noqa: E402
@@ -27,6 +29,7 @@ from alexconv.reports.generated import check, updated  # noqa: E402
 from alexconv.tuning.search import AGAIN, fastest  # noqa: E402
 
 PAGE, RESULTS = ROOT / "docs" / "trust.md", ROOT / "results" / "trust"
+EQUIVALENT = tomllib.loads((ROOT / "scripts" / "equivalent_mutants.toml").read_text())["mutant"]
 TESTS = (test_cheating_rungs, test_timed_cheats)
 MODES = ("compiler", "rule", "fault", "endless", "error", "integers", "again", "order", "race", "crash", "check")
 CHECKED = {"data", "addresses", "races", "async"}  # kinds of alexconv check, one column together
@@ -42,24 +45,60 @@ def attacks() -> str:
 
 
 def mutants(lines: Sequence[dict]) -> str:
-    """Mutants by rung: how many, how many each mode notices, and those that nothing does."""
+    """Mutants by rung: how many, how many each mode notices, those that are equivalent and why, and those left."""
     by_rung: dict[str, list[dict]] = defaultdict(list)
     for line in lines:
         by_rung[line["rung"]].append(line)
     rows: list[tuple[Cell, ...]] = []
     for rung, found in by_rung.items():
         counts = noticed(found)
-        missed = sum(not line["noticed"] for line in found)
-        rows.append((rung, len(found), *(counts[mode] or None for mode in MODES), missed or None))
-    counts = noticed(lines)
-    rows.append(("all", len(lines), *(counts[mode] for mode in MODES), sum(not line["noticed"] for line in lines)))
-    table = markdown_table(("rung", "mutants", *MODES, "unnoticed"), rows)
-    left = [
-        f"- `{line['file']}:{line['line']}` ({line['rung']}): `{line['before']}` -> `{line['after']}`"
-        for line in lines
-        if not line["noticed"]
-    ]
-    return "\n".join([*table, "", "Unnoticed:", "", *(left or ["none"])])
+        ends = len(equivalent(found)), len(unnoticed(found))
+        rows.append((rung, len(found), *(counts[mode] or None for mode in MODES), *(end or None for end in ends)))
+    counts, same, left = noticed(lines), equivalent(lines), unnoticed(lines)
+    rows.append(("all", len(lines), *(counts[mode] for mode in MODES), len(same), len(left)))
+    table = markdown_table(("rung", "mutants", *MODES, "equivalent", "unnoticed"), rows)
+    reasons = [f"{named(line)}: {why(line)}" for line in same]
+    return "\n".join(
+        [
+            *table,
+            "",
+            "Equivalent:",
+            "",
+            *(reasons or ["none"]),
+            "",
+            "Unnoticed:",
+            "",
+            *(list(map(named, left)) or ["none"]),
+        ]
+    )
+
+
+def named(line: dict) -> str:
+    """A mutant in a list."""
+    return f"- `{line['file']}:{line['line']}` ({line['rung']}): `{line['before']}` -> `{line['after']}`"
+
+
+def why(line: dict) -> str | None:
+    """Why nothing that is computed changes with a mutant; None if nobody has said so."""
+    source = (FOLDER / line["file"]).read_text().splitlines()[line["line"] - 1]
+    for each in EQUIVALENT:
+        if (
+            each["file"] == line["file"]
+            and each["change"] == [line["before"], line["after"]]
+            and each["code"] in source
+        ):
+            return str(each["why"])
+    return None
+
+
+def equivalent(lines: Sequence[dict]) -> list[dict]:
+    """Mutants that nothing noticed, for a reason."""
+    return [line for line in lines if not line["noticed"] and why(line)]
+
+
+def unnoticed(lines: Sequence[dict]) -> list[dict]:
+    """Those that nothing noticed without one."""
+    return [line for line in lines if not line["noticed"] and not why(line)]
 
 
 def noticed(lines: Sequence[dict]) -> Counter[str]:
