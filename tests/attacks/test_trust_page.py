@@ -1,5 +1,6 @@
 """docs/trust.md says what the attacks' tests and records say."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,10 @@ import test_timed_cheats  # noqa: F401
 from attacks import CAUGHT_BY, SHOWN
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+mutants, trust_tables = importlib.import_module("mutants"), importlib.import_module("trust_tables")
+sys.path.remove(str(ROOT / "scripts"))
+LINES = trust_tables.lines_of("mutants.jsonl")
 
 
 def test_every_attack_of_the_table_is_tried_by_a_test() -> None:
@@ -19,3 +24,36 @@ def test_the_page_is_what_tests_and_records_say() -> None:
     command = [sys.executable, ROOT / "scripts" / "trust_tables.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_reason_for_an_equivalent_mutant_is_one_of_a_mutant() -> None:
+    said = {trust_tables.why(line) for line in trust_tables.equivalent(LINES)}
+    assert {each["why"] for each in trust_tables.EQUIVALENT} == said
+
+
+def test_a_reason_is_for_the_change_of_the_source_that_it_names() -> None:
+    (line, *_) = trust_tables.equivalent(LINES)
+    assert trust_tables.why(line)
+    assert trust_tables.why({**line, "line": line["line"] + 1}) is None
+    assert trust_tables.why({**line, "after": "another"}) is None
+
+
+def test_two_builds_of_one_source_are_no_mutant(tmp_path: Path) -> None:
+    rung = mutants.RUNGS["direct-few-half"]
+    other = mutants.replace(rung, file=str(tmp_path / rung.file))
+    mutants.shutil.copytree(mutants.FOLDER, tmp_path, dirs_exist_ok=True)
+    header = tmp_path / "single" / "few_channels.cuh"
+    for added, same in (("\nconstexpr int UNUSED = 1;\n", True), ("\nint used = 1;\n", False)):
+        header.write_text((mutants.FOLDER / "single" / "few_channels.cuh").read_text() + added)
+        assert mutants.same_code(other, 0, False) is same
+
+
+def test_tasks_take_mutants_of_their_own() -> None:
+    chosen = mutants.argparse.Namespace(per_rung=4, seed=1, no_races=True, again=True)
+    mutant, *_ = mutants.mutants_of(mutants.RUNGS["direct"], mutants.random.Random(0))
+    facts = {"rung": "direct", "noticed": [], **mutants.asdict(mutant)}
+    *fresh, again = mutants.tasks_of("direct", [facts], chosen)
+    taken = [{(each.file, each.start, each.after) for each in task.mutants()} for task in fresh]
+    assert len(fresh) == 3
+    assert not taken[0] & taken[1] and not taken[0] & taken[2] and not taken[1] & taken[2]
+    assert all(mutants.identity(mutants.asdict(each)) == mutants.identity(facts) for each in again.mutants())
