@@ -300,10 +300,15 @@ def checked(name: str, file: str, source: str = "") -> list[str]:
     return []
 
 
-def stands(line: dict[str, Any]) -> bool:
-    """Whether a mutant's source is as it was when the mutant was made, as far as its line says."""
-    source = (FOLDER / line["file"]).read_text().splitlines()
-    return line["line"] <= len(source) and line["before"] in source[line["line"] - 1]
+def placed(line: dict[str, Any]) -> dict[str, Any] | None:
+    """A mutant's line with the number that its source has now, and with the source; none if that is another now."""
+    source = [each.strip() for each in (FOLDER / line["file"]).read_text().splitlines()]
+    there = line["line"] <= len(source) and line["before"] in source[line["line"] - 1]
+    code = line.get("code", source[line["line"] - 1] if there else None)
+    numbers = [number for number, each in enumerate(source, 1) if each == code]
+    if not numbers:
+        return None
+    return {**line, "code": code, "line": min(numbers, key=lambda number: abs(number - line["line"]))}
 
 
 def same(y: np.ndarray, expected: np.ndarray) -> bool:
