@@ -341,7 +341,7 @@ def main() -> int:
     chosen = options.parse_args()
     lines = [json.loads(line) for line in chosen.out.read_text().splitlines()] if chosen.out.exists() else []
     if chosen.forget:
-        lines = [line for line in lines if stands(line)]
+        lines = [line for line in map(placed, lines) if line]
         write(lines, chosen.out)
     names = chosen.rungs.split(",") if chosen.rungs else [rung.name for rung in LADDER if not rung.gpu_only]
     tasks = [task for name in names for task in tasks_of(name, lines, chosen)]
@@ -430,6 +430,7 @@ def tried(task: Task) -> dict[str, Any] | None:
             if found is None or (found[0] == ["compiler"] and not task.line and draw.random() < NOT_COUNTED):
                 continue
             facts = {name: value for name, value in asdict(mutant).items() if name not in ("start", "end")}
+            facts["code"] = text.splitlines()[mutant.line - 1].strip()
             again = {"again": True} if task.line else {}
             best = {"rung": rung.name, **facts, "noticed": found[0], "variants": found[1], **again}
             if not (task.line and found[0]):
