@@ -21,7 +21,6 @@ import test_cheating_rungs  # noqa: E402  importing them fills the table of what
 import test_timed_cheats  # noqa: E402
 from attacks import CAUGHT_BY, SHOWN  # noqa: E402
 
-from alexconv.kernels.rung import FOLDER  # noqa: E402
 from alexconv.records.statistics import median_of  # noqa: E402
 from alexconv.records.store import Record, read  # noqa: E402
 from alexconv.reports.elements import Cell, markdown_table  # noqa: E402
@@ -80,15 +79,9 @@ def named(line: dict) -> str:
 
 def why(line: dict) -> str | None:
     """Why nothing that is computed changes with a mutant; None if nobody has said so."""
-    source = (FOLDER / line["file"]).read_text().splitlines()[line["line"] - 1]
-    for each in EQUIVALENT:
-        if (
-            each["file"] == line["file"]
-            and each["change"] == [line["before"], line["after"]]
-            and each["code"] in source
-        ):
-            return str(each["why"])
-    return None
+    place = line["file"], [line["before"], line["after"]]
+    reasons = [each for each in EQUIVALENT if (each["file"], each["change"]) == place and each["code"] in line["code"]]
+    return str(reasons[0]["why"]) if reasons else None
 
 
 def equivalent(lines: Sequence[dict]) -> list[dict]:

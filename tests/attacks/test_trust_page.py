@@ -34,8 +34,16 @@ def test_every_reason_for_an_equivalent_mutant_is_one_of_a_mutant() -> None:
 def test_a_reason_is_for_the_change_of_the_source_that_it_names() -> None:
     (line, *_) = trust_tables.equivalent(LINES)
     assert trust_tables.why(line)
-    assert trust_tables.why({**line, "line": line["line"] + 1}) is None
+    assert trust_tables.why({**line, "code": "another"}) is None
     assert trust_tables.why({**line, "after": "another"}) is None
+
+
+def test_a_mutant_is_forgotten_with_its_source_and_not_with_its_number() -> None:
+    (line, *_) = trust_tables.equivalent(LINES)
+    now = mutants.placed(line)
+    assert now
+    assert mutants.placed({**line, "line": now["line"] + 1}) == now
+    assert mutants.placed({**line, "code": "another"}) is None
 
 
 def test_two_builds_of_one_source_are_no_mutant(tmp_path: Path) -> None:
