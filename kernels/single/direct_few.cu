@@ -1,7 +1,7 @@
 // direct-few: few channels, as of a network's first layer.
 //
 // Technique: direct convolution with register tiles of 8 x 8 outputs; input window and filters in shared memory;
-// padding read from nowhere.
+// padding read from nowhere; programmatic dependent launch.
 // Read next: few_channels.cuh, then single/direct_few_half.cu.
 // Run: alexconv run --rungs direct-few --workload vgg16 --layers 1
 //
@@ -11,6 +11,7 @@
 //
 // A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a thread 8 filters at 8 of
 // them.
+#include "../arch/dependent_launch.cuh"
 #include "few_channels.cuh"
 
 extern "C" __global__ void __launch_bounds__(FEW_THREADS, FEW_RESIDENT)
@@ -19,6 +20,8 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS, FEW_RESIDENT)
                float* __restrict__ y         // [N][M][E][F]
                BIAS_PARAMETER(float))        // [M]
 {
+    allow_dependent_launch();
+    wait_for_primary_launches();  // which may write x, and still read y
     DYNAMIC_SHARED(float4, memory);
     const FewChannels<float> tile(memory);
     tile.load(x, w, [](int c, int row, int column) { return (c * H + row) * W + column; });

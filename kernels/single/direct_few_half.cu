@@ -1,7 +1,7 @@
 // direct-few-half: few channels in fp16, with the channels innermost and accumulators in fp32.
 //
 // Technique: direct convolution in NHWC with register tiles of 8 x 8 outputs, fp16 with fp32 accumulation; input window
-// and filters in shared memory.
+// and filters in shared memory; programmatic dependent launch.
 // Read next: multi/channels.cu.
 // Run: alexconv run --rungs direct-few-half --workload vgg16 --layers 1
 //
@@ -11,6 +11,7 @@
 // them.
 #include <cuda_fp16.h>
 
+#include "../arch/dependent_launch.cuh"
 #include "few_channels.cuh"
 
 extern "C" __global__ void __launch_bounds__(FEW_THREADS, FEW_RESIDENT)
@@ -19,6 +20,8 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS, FEW_RESIDENT)
                     __half* __restrict__ y         // [N][E][F][M]
                     BIAS_PARAMETER(__half))        // [M]
 {
+    allow_dependent_launch();
+    wait_for_primary_launches();  // which may write x, and still read y
     DYNAMIC_SHARED(float4, memory);
     const FewChannels<__half> tile(memory);
     tile.load(x, w, [](int c, int row, int column) { return (row * W + column) * C + c; });
