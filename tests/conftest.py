@@ -1,5 +1,6 @@
 """Fixtures and marks that every test file shares."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -28,6 +29,12 @@ def gpu_present() -> bool:
     except driver.Error:
         return False
     return bool(driver.Device.count())
+
+
+def pytest_collection_finish() -> None:
+    """Collected tests stay to the end: left alone by the garbage collector, they are not copied after each fork."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

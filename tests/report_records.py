@@ -1,8 +1,13 @@
 """Made-up record files with everything that a report can show.  Times follow a rule, so that reports can be checked."""
 
+import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import pytest
+from filelock import FileLock
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.records.store import RecordFile
@@ -130,9 +135,15 @@ def write_study(path: Path) -> Path:
     return path
 
 
-def whole_report(temporary: Path) -> Path:
-    """The folder of a report of everything, made once for all tests that share a temporary folder."""
-    folder = temporary / "whole-report"
-    if not folder.exists():
-        assert main([str(write_study(temporary / "study.jsonl")), "-o", str(folder)]) == 0
+def whole_report(factory: pytest.TempPathFactory) -> Path:
+    """The folder of a report of everything, made once for all tests, on several workers too."""
+    temporary = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        temporary = temporary.parent
+    folder, done = temporary / "whole-report", temporary / "whole-report-is-made"
+    with FileLock(temporary / "whole-report.lock"):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            assert main([str(write_study(temporary / "study.jsonl")), "-o", str(folder)]) == 0
+            done.touch()
     return folder

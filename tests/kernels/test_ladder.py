@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from math import ceil
 
 import pytest
@@ -135,25 +136,19 @@ def test_precision_and_types_agree(rung: Rung):
     assert "__half" in uncommented(rung) or rung.dtype == "float32"
 
 
-LAYERS_OF_RUNGS = [
-    pytest.param(rung, name, id=f"{name}-{rung.name}")
-    for rung in LADDER
-    for name, conv in {**(ALL_LAYERS if rung.takes else LAYERS), **ODD}.items()
-    if set(conv.features) <= set(rung.takes)
-]
-
-
-@pytest.mark.parametrize(("rung", "name"), LAYERS_OF_RUNGS)
-def test_every_launch_is_within_the_limits_or_refused(rung: Rung, name: str):
-    conv = {**ALL_LAYERS, **ODD}[name]
-    constants = rung.resolve(conv, {})
-    if reason := rung.refuses(Problem(conv, 1, constants)):
-        assert rung not in STUDY_RUNGS or name in ODD, f"{rung.name} must take {name}: {reason}"
-        assert re.search(r"\d", reason), "a refusal says how much is too much"
-        return
-    for launch in BoundRung(rung, conv, constants).launches(128):
-        assert launch.outside_limits() is None
-        assert launch.dynamic_shared <= H200.shared_per_block
+@each_rung
+def test_every_launch_is_within_the_limits_or_refused(rung: Rung):
+    for name, conv in {**(ALL_LAYERS if rung.takes else LAYERS), **ODD}.items():
+        if not set(conv.features) <= set(rung.takes):
+            continue
+        constants = rung.resolve(conv, {})
+        if reason := rung.refuses(Problem(conv, 1, constants)):
+            assert rung not in STUDY_RUNGS or name in ODD, f"{rung.name} must take {name}: {reason}"
+            assert re.search(r"\d", reason), f"{name}: a refusal says how much is too much"
+            continue
+        for launch in BoundRung(rung, conv, constants).launches(128):
+            assert launch.outside_limits() is None, name
+            assert launch.dynamic_shared <= H200.shared_per_block, name
 
 
 def test_micro_batches_share_scratch_and_launches():
@@ -168,14 +163,13 @@ def test_micro_batches_share_scratch_and_launches():
 
 
 @pytest.mark.parametrize("rung", STUDY_RUNGS, ids=lambda rung: rung.name)
-@pytest.mark.parametrize("name", [*LAYERS, *ODD])
-def test_a_block_of_the_alexnet_study_covers_the_plane(rung: Rung, name: str):
-    conv = {**LAYERS, **ODD}[name]
-    constants = rung.resolve(conv, {})
-    for launch in BoundRung(rung, conv, constants).launches(1):
-        columns, rows, _ = launch.block
-        assert 0 <= columns * constants["THREAD_OUTPUTS"] - conv.F < constants["THREAD_OUTPUTS"]
-        assert 0 <= rows * constants["THREAD_OUTPUTS"] - conv.E < constants["THREAD_OUTPUTS"]
+def test_a_block_of_the_alexnet_study_covers_the_plane(rung: Rung):
+    for name, conv in {**LAYERS, **ODD}.items():
+        constants = rung.resolve(conv, {})
+        for launch in BoundRung(rung, conv, constants).launches(1):
+            columns, rows, _ = launch.block
+            assert 0 <= columns * constants["THREAD_OUTPUTS"] - conv.F < constants["THREAD_OUTPUTS"], name
+            assert 0 <= rows * constants["THREAD_OUTPUTS"] - conv.E < constants["THREAD_OUTPUTS"], name
 
 
 def test_the_alexnet_study_refuses_only_a_filter_beyond_shared_memory():
@@ -234,12 +228,11 @@ def test_the_compiler_is_told_the_geometry_for_one_image():
 
 
 @each_rung
-@pytest.mark.parametrize("name", [*LAYERS, *ODD])
-def test_every_shape_has_macros_that_contradict_none_of_the_rungs_constants(rung: Rung, name: str):
-    conv = {**LAYERS, **ODD}[name]
-    constants = rung.resolve(conv, {})
-    macros = defines(rung, conv, constants)  # of a refused shape too: a record's key is made of them
-    assert {name: macros[name] for name in macros.keys() & constants.keys()}.items() <= constants.items()
+def test_every_shape_has_macros_that_contradict_none_of_the_rungs_constants(rung: Rung):
+    for name, conv in {**LAYERS, **ODD}.items():
+        constants = rung.resolve(conv, {})
+        macros = defines(rung, conv, constants)  # of a refused shape too: a record's key is made of them
+        assert {key: macros[key] for key in macros.keys() & constants.keys()}.items() <= constants.items(), name
     launches = (*rung.prepare, *rung.launches)
     assert len({launch.entry for launch in launches}) == len(launches), "an entry point has one geometry"
 
@@ -255,18 +248,16 @@ def test_defaults_follow_the_device():
 
 
 @each_rung
-@pytest.mark.parametrize("name", [*LAYERS, *ODD])
-def test_every_device_has_defaults(rung: Rung, name: str):
-    conv = {**LAYERS, **ODD}[name]
-    for multiprocessors, shared in ((1, 48 * 1024), (40, 64 * 1024), (108, 163 * 1024), (300, 1 << 20)):
-        device = replace(H200, multiprocessors=multiprocessors, shared_per_block=shared)
-        for N in (1, 5000):
-            constants = rung.resolve(conv, {}, N, device)
-            assert (
-                not rung.refuses(Problem(conv, N, constants, device))
-                or shared < H200.shared_per_block
-                or (rung.refuses(Problem(conv, N, rung.resolve(conv, {}))))
-            ), "more shared memory makes nothing impossible"
+def test_every_device_has_defaults(rung: Rung):
+    sizes = ((1, 48 * 1024), (40, 64 * 1024), (108, 163 * 1024), (300, 1 << 20))
+    devices = [replace(H200, multiprocessors=count, shared_per_block=shared) for count, shared in sizes]
+    for (name, conv), device, N in product({**LAYERS, **ODD}.items(), devices, (1, 5000)):
+        constants = rung.resolve(conv, {}, N, device)
+        assert (
+            not rung.refuses(Problem(conv, N, constants, device))
+            or device.shared_per_block < H200.shared_per_block
+            or (rung.refuses(Problem(conv, N, rung.resolve(conv, {}))))
+        ), f"{name}: more shared memory makes nothing impossible"
 
 
 def test_a_constant_is_kept_where_it_matters_only():

@@ -102,7 +102,7 @@ def test_data_are_an_axis_of_a_run(tmp_path):
 
 def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
     out = tmp_path / "r.jsonl"
-    arguments = ["--layers", "3-5", "--rungs", "single,multi", *QUICK[4:], "--out", str(out)]
+    arguments = ["--layers", "3", "--rungs", "single,multi", *QUICK[4:], "--out", str(out)]
     process = subprocess.Popen(
         [sys.executable, "-m", "alexconv.run", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -116,7 +116,7 @@ def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
     done = run(*arguments, "--resume")
     assert done.returncode == 0, done.stderr
     points = [json.dumps(record["point"]) for record in read([out]).points]
-    assert len(points) == len(set(points)) == 3 * len([rung for rung in LADDER if rung.family in ("single", "multi")])
+    assert len(points) == len(set(points)) == len([rung for rung in LADDER if rung.family in ("single", "multi")])
     assert [end["kept"] for end in ends(out)] == [len(before)]
     assert points[: len(before)] == [json.dumps(record["point"]) for record in before]
 

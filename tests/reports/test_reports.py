@@ -37,7 +37,7 @@ MOST_BYTES, MOST_NODES = 1_000_000, 10_000  # of a page
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of everything."""
-    return whole_report(tmp_path_factory.getbasetemp())
+    return whole_report(tmp_path_factory)
 
 
 def found(tmp_path: Path, *records: dict) -> Measurements:
