@@ -428,6 +428,14 @@ def test_static_shared_memory_is_known_and_limited(memory):
         above.launch("above_static_limit", ONE, (32, 1, 1), 0, [y])
 
 
+def test_variables_of_the_cxx_library_are_no_shared_memory(tmp_path, monkeypatch):
+    (tmp_path / "kernel.cu").write_text((KERNELS / "memory.cu").read_text() + "\n__constant__ int another[1];\n")
+    monkeypatch.setattr("alexconv.executors.host.runtime.fast_linker", lambda cxx: ["-static-libstdc++"])
+    static = HostRuntime().compile(tmp_path / "kernel.cu", {}, ["reversed", "shifted_without_barrier"])
+    assert b"__verbose_terminate_handler" in static.path.read_bytes()
+    assert (static.static_shared("reversed"), static.static_shared("shifted_without_barrier")) == (0, 4096)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -505,7 +513,7 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(cache, tmp_pat
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, env=process_environment()) for _ in range(2)]
     assert [process.communicate()[0].strip() for process in started] == [b"1"] * 2
     files = [path.suffix for path in cache.rglob("*") if path.is_file()]
-    assert sorted(files) == [".gch", ".o", ".so", ".so"], "headers, run-time, launcher and library, nothing half done"
+    assert sorted(files) == ["", ".gch", ".o", ".so"], "launcher, headers, run-time and library, nothing half done"
 
 
 def test_kernels_read_the_precompiled_headers(cache, tmp_path):

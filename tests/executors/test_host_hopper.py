@@ -9,6 +9,7 @@ from test_host_executor import ONE, ORDERS, in_new_process, on_device
 
 from alexconv.errors import LaunchError
 from alexconv.executors.host.maps import encode
+from alexconv.executors.host.memory import HostBuffer
 from alexconv.executors.host.runtime import HostRuntime, asan_environment
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import Problem
@@ -28,11 +29,12 @@ def compiled(tmp_path, body, *entries, order=0, build="fast", **macros):
     return executor.compile(source, {**shape_macros(CONV), **macros}, entries)
 
 
-def run(tmp_path, body, arrays, *, block=WARP, shared=0, order=0, **macros):
-    """What the only kernel of ``body``, named ``kernel``, makes of copies of the arrays."""
+def run(tmp_path, body, arrays, *, block=WARP, shared=0, order=0, memory=(), **macros):
+    """What the only kernel of ``body``, named ``kernel``, makes of copies of the arrays, and of ``memory`` at places
+    that maps name."""
     placed = [on_device(array) if isinstance(array, np.ndarray) else (array, None) for array in arrays]
     module = compiled(tmp_path, body, "kernel", order=order, **macros)
-    module.launch("kernel", ONE, block, shared, [argument for argument, _ in placed])
+    module.launch("kernel", ONE, block, shared, [argument for argument, _ in placed], memory)
     return [array for _, array in placed]
 
 
@@ -299,11 +301,11 @@ IM2COL = "tma_load_im2col(box + skipped, map, &barrier, i0, i1 % 1000, i2 % 1000
 def brought(tmp_path, tensor_map, x, rows, at, load, skipped=0, shared=None, **macros):
     """The bytes of a box as ``[rows][64]`` halves, the swizzle undone, of an array that lies exactly in its buffer."""
     buffer, _ = on_device(x)
-    encoded = encode(tensor_map, Problem(CONV), buffer.pointer)
+    encoded = encode(tensor_map, Problem(CONV), buffer.pointer, HostRuntime().allocate)
     y = np.full((rows, 64), np.nan, "f2")
     arguments = [encoded, rows * ROW, *at, y, skipped]
     body = BOX.replace("LOAD", load)
-    *_, y, _ = run(tmp_path, body, arguments, shared=shared or rows * ROW, **macros)
+    *_, y, _ = run(tmp_path, body, arguments, shared=shared or rows * ROW, memory=[buffer], **macros)
     return swizzled(y)  # its own inverse
 
 
@@ -398,7 +400,7 @@ def test_a_copy_that_a_gpu_would_refuse_is_reported(tmp_path):
 )
 def test_a_map_that_the_driver_would_refuse_is_refused(dims, strides, box, window, address, message):
     with pytest.raises(LaunchError, match=f"tensor map a map: .*{message}"):
-        encode(a_map(dims, strides, box, window), Problem(CONV), address)
+        encode(a_map(dims, strides, box, window), Problem(CONV), address, HostBuffer)
 
 
 BYTES = """
@@ -583,7 +585,7 @@ said = []
 for elements, shared in ((4 * 64, 512), (4 * 64 - 8, 512), (4 * 64, 496)):
     x, _ = t.on_device(t.random_halves((elements,)), "asan")
     y, result = t.on_device(t.np.zeros((4, 64), "f2"), "asan")
-    encoded = t.encode(t.a_map((64, 4, 1), (128, 512), (64, 4, 1)), t.Problem(t.CONV), x.pointer)
+    encoded = t.encode(t.a_map((64, 4, 1), (128, 512), (64, 4, 1)), t.Problem(t.CONV), x.pointer, t.HostBuffer)
     try:
         module.launch("kernel", t.ONE, t.WARP, shared, [encoded, 512, 0, 0, 0, y, 0])
         said.append(None)

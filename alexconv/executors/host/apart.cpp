@@ -1,23 +1,41 @@
-// Launches in a process of their own: a bad address or instruction ends that process, and the caller hears of it.
+// Runs a compiled library's launches in a process of its own, in which a kernel with a bad address does no harm:
+//
+//     launcher LIBRARY SEGMENT OFFSET
+//
+// At an offset in a shared segment lies a text that apart.py writes, a line for each:
+//
+//     array SEGMENT ADDRESS GUARD_BYTES BYTES WRITABLE    attached where the caller has it, with its guards
+//     fault ADDRESS                                       where a Fault is told
+//     constant NAME ADDRESS BYTES                         the bytes of a __constant__ array
+//     launch NAME ADDRESS                                 an entry point's launcher and its request
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
-#include <initializer_list>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
 
-// Laid out as _Fault in apart.py; lies in memory that both processes share.
+// The exit status, as in apart.py.
+enum Status { SUCCEEDED, FAILED, OCCUPIED, NOT_LOADED };
+
+// Laid out as _Fault in apart.py.
 struct Fault {
     int signal;  // 0: none
     unsigned launch;  // that runs, or ran last
     unsigned long address;
+    char message[1024];  // why the library is not loaded
 };
 
-// Laid out as Start in apart.py.
-struct Launch {
-    bool (*run)(void* request);
-    void* request;
+struct Line {
+    std::string name;
+    void* address;
+    unsigned long bytes;
 };
 
 static Fault* shared;
@@ -26,26 +44,68 @@ static void report(int signal, siginfo_t* info, void*)
 {
     shared->address = reinterpret_cast<unsigned long>(info->si_addr);
     shared->signal = signal;
-    _exit(1);
+    _exit(FAILED);
 }
 
-// Launches run in order up to the first that fails.  The process's number; its exit status is 0 if all succeeded.
-// Negative, with errno, if there is none.
-extern "C" __attribute__((visibility("default"))) int launch_apart(const Launch* launches, unsigned count, Fault* fault)
+static bool attach(int segment, unsigned long address, unsigned long guard, unsigned long bytes, int writable)
 {
-    const int child = fork();
-    if (child) return child;
+    char* const base = reinterpret_cast<char*>(address);
+    if (shmat(segment, base, 0) != base) return false;
+    mprotect(base, guard, PROT_NONE);
+    mprotect(base + guard, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
+    mprotect(base + guard + bytes, guard, PROT_NONE);
+    return true;
+}
+
+// An exported symbol of the library; where it has none, or there is no library, the end.
+static void* found(void* library, const std::string& name)
+{
+    if (void* symbol = library ? dlsym(library, name.c_str()) : nullptr) return symbol;
+    std::snprintf(shared->message, sizeof shared->message, "%s", dlerror());
+    _exit(NOT_LOADED);
+}
+
+int main(int, char** words)
+{
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    shared = fault;
+    const void* const job = shmat(std::atoi(words[2]), nullptr, SHM_RDONLY);
+    if (job == reinterpret_cast<void*>(-1)) return OCCUPIED;
+    const char* text = static_cast<const char*>(job) + std::strtoul(words[3], nullptr, 10);
+
+    std::vector<Line> constants, launches;
+    while (*text) {
+        const char* const end = std::strchr(text, '\n');
+        const std::string line(text, end);
+        text = end + 1;
+        char name[512];
+        unsigned long address, guard, bytes;
+        int segment, writable;
+        const char* const words = line.c_str();
+        if (std::sscanf(words, "array %d %lu %lu %lu %d", &segment, &address, &guard, &bytes, &writable) == 5) {
+            if (!attach(segment, address, guard, bytes, writable)) return OCCUPIED;
+        } else if (std::sscanf(words, "fault %lu", &address) == 1)
+            shared = reinterpret_cast<Fault*>(address);
+        else if (std::sscanf(words, "constant %511s %lu %lu", name, &address, &bytes) == 3)
+            constants.push_back({name, reinterpret_cast<void*>(address), bytes});
+        else if (std::sscanf(words, "launch %511s %lu", name, &address) == 2)
+            launches.push_back({name, reinterpret_cast<void*>(address), 0});
+    }
+    shmdt(job);
+
+    void* const library = dlopen(words[1], RTLD_NOW);
+    for (const Line& each : constants) std::memcpy(found(library, each.name), each.address, each.bytes);
+    std::vector<bool (*)(void*)> entries;
+    for (const Line& each : launches) entries.push_back(reinterpret_cast<bool (*)(void*)>(found(library, each.name)));
+
     struct sigaction action = {};
     action.sa_sigaction = report;
     action.sa_flags = SA_SIGINFO | SA_RESETHAND;
     for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) sigaction(signal, &action, nullptr);
     bool succeeded = true;
-    for (unsigned i = 0; succeeded && i < count; ++i) {
+    for (unsigned i = 0; succeeded && i < entries.size(); ++i) {
         shared->launch = i;
-        succeeded = launches[i].run(launches[i].request);
+        succeeded = entries[i](launches[i].address);
     }
     std::fflush(nullptr);
-    _exit(succeeded ? 0 : 1);
+    _exit(succeeded ? SUCCEEDED : FAILED);
 }

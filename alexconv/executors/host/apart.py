@@ -1,56 +1,90 @@
-"""Launches in processes of their own: a kernel with a bad address ends its process and not the caller's."""
+"""Launches in processes of their own: a kernel with a bad address ends its process and not the caller's.
+
+Such a process starts anew, as a small program that attaches the arrays: a fork of the caller, which may be large, would
+cost each launch many times more.
+"""
 
 import ctypes
 import os
 import select
 import signal
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
-from alexconv.errors import LaunchError
-from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
-
-LOADER = threading.Lock()  # of the dynamic loader: no process is started while a library is being loaded
+from alexconv.errors import CompileError, LaunchError
+from alexconv.executors.host.memory import GUARD_BYTES, GuardedBuffer
 
 SIGNALS_MS = 200  # how often Python looks at signals while a launch runs
+ATTEMPTS = 10  # at a process that has all addresses of the arrays free: nearly every one has
 
-Start = Callable[..., int]  # launch_apart in apart.cpp
-
-
-class Launch(ctypes.Structure):
-    """``Launch`` in apart.cpp: an entry point, and the address of its request, which lies in memory that both share."""
-
-    _fields_ = (("run", ctypes.c_void_p), ("request", ctypes.c_void_p))
+_SUCCEEDED, _OCCUPIED, _NOT_LOADED = 0, 2, 3  # exit status in apart.cpp
 
 
 class _Fault(ctypes.Structure):
     """``Fault`` in apart.cpp."""
 
-    _fields_ = (("signal", ctypes.c_int), ("launch", ctypes.c_uint), ("address", ctypes.c_ulong))
+    _fields_ = (
+        ("signal", ctypes.c_int),
+        ("launch", ctypes.c_uint),
+        ("address", ctypes.c_ulong),
+        ("message", ctypes.c_char * 1024),
+    )
 
 
-def run_apart(start: Start, launches: Sequence[Launch], names: Sequence[str], arrays: Sequence[HostBuffer]) -> bool:
+def run_apart(
+    launcher: Path,
+    library: Path,
+    launches: Sequence[tuple[str, int]],
+    arrays: Sequence[GuardedBuffer],
+    constants: Mapping[str, GuardedBuffer],
+) -> bool:
     """Whether launches succeed, one after the other, in a process of their own; none follows one that fails.
 
-    ``names`` are those of their entry points, ``arrays`` those that tell where a bad address is.  Raises LaunchError
-    for a launch that does not come to its end.
+    A launch is an entry point and the address of its request, which lies in one of the ``arrays``, as does all that
+    kernels work on.  ``constants`` are written before the first.  Raises LaunchError for a launch that does not come to
+    its end, CompileError for a library that cannot be loaded.
     """
     shared = GuardedBuffer(ctypes.sizeof(_Fault))
     fault = _Fault.from_address(shared.pointer)
-    with LOADER:
-        child = start((Launch * len(launches))(*launches), len(launches), ctypes.byref(fault))
-    if child < 0:
-        raise LaunchError(f"{names[0]}: the system starts no process for a launch")
-    status = end_of(child)
+    attached = {each.segment: each for each in (shared, *arrays, *constants.values())}
+    lines = [
+        f"array {each.segment} {each.base} {GUARD_BYTES} {each.body} {int(each.writable)}" for each in attached.values()
+    ]
+    lines.append(f"fault {shared.pointer}")
+    lines += [f"constant {name} {each.pointer} {each.nbytes}" for name, each in constants.items()]
+    lines += [f"launch host_cuda_launch_{entry} {request}" for entry, request in launches]
+    text = "".join(f"{line}\n" for line in lines).encode() + b"\0"
+    job = GuardedBuffer(len(text))
+    job.bytes[:] = bytearray(text)
+    command = [str(launcher), str(library), str(job.segment), str(job.pointer - job.base)]
+    for _ in range(ATTEMPTS):
+        status = end_of(_started(command))
+        if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == _OCCUPIED):
+            break
+    else:
+        raise LaunchError(f"{launches[0][0]}: the system attaches no arrays for a launch")
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _NOT_LOADED:
+        raise CompileError(
+            f"{library.name} is compiled, and cannot be loaded: {fault.message.decode(errors='replace')}"
+        )
     number = fault.signal or (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
     if not number:
-        return os.WEXITSTATUS(status) == 0
-    entry, name = names[fault.launch], signal.Signals(number).name
+        return os.WEXITSTATUS(status) == _SUCCEEDED
+    (entry, _), name = launches[fault.launch], signal.Signals(number).name
     if fault.signal not in (signal.SIGSEGV, signal.SIGBUS):
         raise LaunchError(f"{entry}: the kernel's process ended with {name}")
     places = filter(None, (array.place(fault.address) for array in arrays))
     raise LaunchError(f"{entry}: bad access ({name}) {next(places, f'at {fault.address:#x}')}")
+
+
+def _started(command: list[str]) -> int:
+    """The process of a command, which an interrupt from the keyboard leaves alone: it is the caller's to handle."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        return os.posix_spawn(command[0], command, os.environ, setsigmask=[*blocked, signal.SIGINT])
+    except OSError as error:
+        raise LaunchError(f"the system starts no process for a launch: {error}") from None
 
 
 def end_of(child: int) -> int:

@@ -34,12 +34,13 @@ class HostProgram:
             (self.bound.launches(count), self.arguments(first, count, buffers, maps))
             for first, count in self.bound.micro_batches(images)
         ]
-        self._launch([(launch, named) for launches, named in micro_batches for launch in launches], buffers)
+        launches = [(launch, named) for launches, named in micro_batches for launch in launches]
+        self._launch(launches, [*buffers.values(), *maps])
 
     def prepare(self, buffers: Mapping[str, HostBuffer]) -> None:
         """Runs the launches that prepare the filters, if there are any; raises LaunchError."""
         named = {name: buffer.pointer for name, buffer in buffers.items()}
-        self._launch([(launch, named) for launch in self.bound.preparation()], buffers)
+        self._launch([(launch, named) for launch in self.bound.preparation()], [*buffers.values()])
 
     def arguments(
         self, first: int, images: int, buffers: Mapping[str, HostBuffer], maps: list[HostBuffer]
@@ -47,18 +48,16 @@ class HostProgram:
         """See BoundRung; ``maps`` gets those that are encoded, which have to last as long as the launches."""
 
         def encoded(tensor_map: TensorMap, p: Problem, address: int) -> int:
-            maps.append(encode(tensor_map, p, address))
+            maps.append(encode(tensor_map, p, address, self.module.allocate))
             return maps[-1].pointer
 
         addresses = {name: buffer.pointer for name, buffer in buffers.items()}
         return self.bound.arguments(first, images, addresses, encoded)
 
-    def _launch(
-        self, launches: Sequence[tuple[LaunchConfig, Mapping[str, int]]], buffers: Mapping[str, HostBuffer]
-    ) -> None:
+    def _launch(self, launches: Sequence[tuple[LaunchConfig, Mapping[str, int]]], arrays: Sequence[HostBuffer]) -> None:
         taken = [(launch, [arguments[name] for name in launch.args]) for launch, arguments in launches]
         if taken:
-            self.module.run(taken, list(buffers.values()))
+            self.module.run(taken, arrays)
 
     def launches(self, images: int) -> list[Record]:
         """Entry, grid, block and dynamic shared memory of each launch; register counts do not exist on a CPU."""

@@ -1,6 +1,7 @@
 """Tensor maps for the host executor's copy engine: plain structures, with the limits that the CUDA driver checks."""
 
 import ctypes
+from collections.abc import Callable
 
 from alexconv.errors import LaunchError
 from alexconv.executors.host.memory import HostBuffer
@@ -32,14 +33,14 @@ class _TensorMap(ctypes.Structure):
     )
 
 
-def encode(tensor_map: TensorMap, p: Problem, address: int) -> HostBuffer:
+def encode(tensor_map: TensorMap, p: Problem, address: int, allocate: Callable[[int, str], HostBuffer]) -> HostBuffer:
     """The map of an array of N images that lies at ``address``; raises LaunchError where a GPU would refuse it."""
     dims, strides = tensor_map.dims(p), tensor_map.strides(p)
     box = tensor_map.box(p)
     around = bounding_box(tensor_map.window(p)) if tensor_map.window else None
     if problem := _problem(dims, strides, box, around, address):
         raise LaunchError(f"tensor map {tensor_map.name}: {problem}")
-    buffer = HostBuffer(ctypes.sizeof(_TensorMap))
+    buffer = allocate(ctypes.sizeof(_TensorMap), tensor_map.name)
     fields = _TensorMap.from_address(buffer.pointer)
     fields.base, fields.rank = address, len(dims)
     fields.strides[: len(strides)] = strides

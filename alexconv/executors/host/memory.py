@@ -17,6 +17,7 @@ GUARD_BYTES = 1 << 16  # before and after a guarded buffer; whole pages
 CANARY = 0xA5
 
 _NO_ACCESS, _READ, _READ_WRITE = 0, 1, 3  # PROT_ of mprotect
+_IPC_PRIVATE, _IPC_RMID, _OWN = 0, 0, 0o600  # of shmget and shmctl
 
 
 class HostBuffer:
@@ -57,38 +58,40 @@ class HostBuffer:
 
 
 class GuardedBuffer(HostBuffer):
-    """The same, shared with launches in other processes, and between guard pages.
+    """The same between guard pages, in a segment that a launch in another process attaches at the same address.
 
-    The bytes that are left up to those pages, fewer than ALIGNMENT after the last one, hold a pattern.
+    The bytes that are left up to those pages, fewer than ALIGNMENT after the last one, hold a pattern.  ``segment`` is
+    the System V segment's number, ``base`` where it begins, ``body`` the bytes between its guards, and ``writable``
+    whether stores are allowed now.
     """
 
     def __init__(self, nbytes: int, name: str = "an array") -> None:
         aligned = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        self._body = max(-(-aligned // mmap.PAGESIZE), 1) * mmap.PAGESIZE
-        try:
-            whole = np.frombuffer(mmap.mmap(-1, GUARD_BYTES + self._body + GUARD_BYTES), np.uint8)
-        except (OSError, OverflowError):
-            raise no_memory(nbytes) from None
-        self._base = whole.ctypes.data
-        first = GUARD_BYTES + self._body - aligned
-        self._set(whole[first : first + nbytes], self._base + first, name)
+        self.body = max(-(-aligned // mmap.PAGESIZE), 1) * mmap.PAGESIZE
+        self.segment, self.base, memory = _shared(GUARD_BYTES + self.body + GUARD_BYTES)
+        self.writable = True
+        whole = np.ctypeslib.as_array(memory)
+        first = GUARD_BYTES + self.body - aligned
+        self._set(whole[first : first + nbytes], self.base + first, name)
         self._zones = {
             "before": whole[GUARD_BYTES:first],
-            "after": whole[first + nbytes : GUARD_BYTES + self._body],
+            "after": whole[first + nbytes : GUARD_BYTES + self.body],
         }
         for zone in self._zones.values():
             zone[:] = CANARY
-        _protect(self._base, GUARD_BYTES, _NO_ACCESS)
-        _protect(self._base + GUARD_BYTES + self._body, GUARD_BYTES, _NO_ACCESS)
+        _protect(self.base, GUARD_BYTES, _NO_ACCESS)
+        _protect(self.base + GUARD_BYTES + self.body, GUARD_BYTES, _NO_ACCESS)
 
     @contextmanager
     def read_only(self) -> Iterator[None]:
         """Stores in the block are faults."""
-        _protect(self._base + GUARD_BYTES, self._body, _READ)
+        self.writable = False
+        _protect(self.base + GUARD_BYTES, self.body, _READ)
         try:
             yield
         finally:
-            _protect(self._base + GUARD_BYTES, self._body, _READ_WRITE)
+            _protect(self.base + GUARD_BYTES, self.body, _READ_WRITE)
+            self.writable = True
 
     def check(self) -> None:
         """Raises LaunchError for stores right before or right after it, which are then undone."""
@@ -99,7 +102,7 @@ class GuardedBuffer(HostBuffer):
 
     def place(self, address: int) -> str | None:
         """An address in this memory, or near it, in words; else None."""
-        if not 0 <= address - self._base < self._body + 2 * GUARD_BYTES:
+        if not 0 <= address - self.base < self.body + 2 * GUARD_BYTES:
             return None
         offset = address - self.pointer
         if offset < 0:
@@ -110,6 +113,25 @@ class GuardedBuffer(HostBuffer):
 def no_memory(nbytes: int) -> OutOfMemory:
     """The error of an allocation that failed."""
     return OutOfMemory(f"the host has no {nbytes:,} bytes left for an array")
+
+
+def _shared(nbytes: int) -> tuple[int, int, ctypes.Array[ctypes.c_uint8]]:
+    """A segment's number, where it is attached, and its memory, to which every array over it refers.
+
+    It lasts until no process has it attached: Linux attaches those that are marked to be removed.
+    """
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    segment = libc.shmget(_IPC_PRIVATE, ctypes.c_size_t(nbytes), _OWN) if 0 <= nbytes < 1 << 63 else -1
+    if segment < 0:
+        raise no_memory(nbytes)
+    address = libc.shmat(segment, None, 0)
+    libc.shmctl(segment, _IPC_RMID, None)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise no_memory(nbytes)
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    weakref.finalize(memory, libc.shmdt, ctypes.c_void_p(address)).atexit = False
+    return segment, address, memory
 
 
 def _protect(address: int, nbytes: int, allowed: int) -> None:

@@ -17,7 +17,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from itertools import accumulate
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +30,7 @@ from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import include_options, source_digest
 from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
 from alexconv.errors import CompileError, LaunchError, MissingTool
-from alexconv.executors.host.apart import LOADER, Launch, Start, run_apart
+from alexconv.executors.host.apart import run_apart
 from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import H200
@@ -57,6 +58,10 @@ _SYMBOL = np.dtype(
 )
 _SYMBOL_TABLE, _WRITABLE = 2, 1
 _LOCAL = "_ZZ"  # how the linker's name of a function's static variable begins
+# Those of the C++ library, which are in a library that it is linked to statically.
+_OF_CXX_LIBRARY = re.compile(
+    rf"{_LOCAL}N?K?(St|9__gnu_cxx|10__cxxabiv1|12_GLOBAL__N_1(10get_global|16get_locale_mutex|22get_locale_cache_mutex)E)"
+)
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
 
 
@@ -139,27 +144,30 @@ class _Request(ctypes.Structure):
         ("workers", ctypes.c_uint),
         ("cancelled", ctypes.c_int),
         ("order", ctypes.c_void_p),
-        ("arguments", ctypes.POINTER(_Argument)),
+        ("arguments", ctypes.c_void_p),
         ("argument_count", ctypes.c_uint),
         ("message", ctypes.c_char * 1024),
     )
 
 
 class HostModule:
-    """A compiled ``.cu``, loaded.  Made by HostRuntime.compile.
+    """A compiled ``.cu``.  Made by HostRuntime.compile.
 
-    ``start`` starts a launch in a process of its own; without it launches run in this one.
+    ``launcher`` is the program that runs launches in a process of its own; without it they run in this one.
     """
 
     def __init__(
-        self, path: Path, name: str, entries: Sequence[str], order: int, workers: int, start: Start | None
+        self, path: Path, name: str, entries: Sequence[str], order: int, workers: int, launcher: Path | None
     ) -> None:
-        self.path, self.name, self._order, self._workers, self._start = path, name, order, workers, start
-        self.library = _loaded(path, name)
-        self._entries = {entry: self.library[f"host_cuda_launch_{entry}"] for entry in entries}
+        self.path, self.name, self.entries = path, name, entries
+        self._order, self._workers, self._launcher = order, workers, launcher
+        self._constants: dict[str, GuardedBuffer] = {}
         self._sizes = _symbol_sizes(path)
-        for function in self._entries.values():
-            function.restype = ctypes.c_bool
+
+    @cached_property
+    def library(self) -> ctypes.CDLL:
+        """Loaded into this process, for launches in it; raises CompileError."""
+        return _loaded(self.path, self.name)
 
     def static_shared(self, entry: str) -> int:
         """Bytes of shared memory that a block of the kernel declares.
@@ -167,12 +175,24 @@ class HostModule:
         Arrays that a ``__device__`` function declares are counted for every kernel of the file; in clang's asan build
         red zones count too.
         """
-        local = {name: size for name, size in self._sizes.items() if name.startswith(_LOCAL)}
+        local = {
+            name: size
+            for name, size in self._sizes.items()
+            if name.startswith(_LOCAL) and not _OF_CXX_LIBRARY.match(name)
+        }
         return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None))
 
     def symbol(self, name: str) -> npt.NDArray[np.uint8]:
         """The bytes of a ``__constant__`` array, to be written before a launch; KeyError if the file has none such."""
-        return np.ctypeslib.as_array((ctypes.c_uint8 * self._sizes[name]).in_dll(self.library, name))
+        if not self._launcher:
+            return np.ctypeslib.as_array((ctypes.c_uint8 * self._sizes[name]).in_dll(self.library, name))
+        if name not in self._constants:
+            self._constants[name] = GuardedBuffer(self._sizes[name], name)
+        return self._constants[name].bytes
+
+    def allocate(self, nbytes: int, name: str = "an array") -> HostBuffer:
+        """Memory for launches, with a name for messages; raises OutOfMemory."""
+        return (GuardedBuffer if self._launcher else HostBuffer)(nbytes, name)
 
     def launch(
         self,
@@ -198,12 +218,8 @@ class HostModule:
         trace build may end with one.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting
         thread.
         """
-        size = ctypes.sizeof(_Request)
-        memory = (GuardedBuffer if self._start else HostBuffer)(len(launches) * size)
-        requests = [_Request.from_address(memory.pointer + number * size) for number in range(len(launches))]
-        for request, (launch, arguments) in zip(requests, launches, strict=True):
-            self._fill(request, launch, arguments)
-        arrays = [*arrays, *(each for _, taken in launches for each in taken if isinstance(each, HostBuffer))]
+        requests, memory = self._requests(launches)
+        arrays = [*arrays, memory, *(each for _, taken in launches for each in taken if isinstance(each, HostBuffer))]
         entries = [launch.entry for launch, _ in launches]
         # In a thread of its own: this one stays free to receive an interrupt.
         with _ONE_LAUNCH, ThreadPoolExecutor(1) as pool:
@@ -220,26 +236,40 @@ class HostModule:
         for array in arrays:
             array.check()
 
-    def _fill(self, request: _Request, launch: LaunchConfig, arguments: Sequence[HostBuffer | int | float]) -> None:
-        self._check(launch)
-        order = _start_order(self._order, prod(launch.block))
-        values = (_Argument * len(arguments))(*map(_argument, arguments))
-        request.grid, request.block, request.dynamic_shared = launch.grid, launch.block, launch.dynamic_shared
-        request.workers, request.cancelled, request.order = self._workers, 0, order.ctypes.data
-        request.arguments, request.argument_count, request.message = values, len(arguments), b""
+    def _requests(
+        self, launches: Sequence[tuple[LaunchConfig, Sequence[HostBuffer | int | float]]]
+    ) -> tuple[list[_Request], HostBuffer]:
+        """What launches ask for, in memory that also has their arguments and the orders of their threads."""
+        for launch, _ in launches:
+            self._check(launch)
+        orders = {threads: _start_order(self._order, threads) for threads in {prod(each.block) for each, _ in launches}}
+        taken = [bytes((_Argument * len(arguments))(*map(_argument, arguments))) for _, arguments in launches]
+        # Each size is a multiple of what its successors are aligned to.
+        parts = [bytes((_Request * len(launches))()), *taken, *(order.tobytes() for order in orders.values())]
+        content = b"".join(parts)
+        memory = self.allocate(len(content))
+        memory.bytes[:] = np.frombuffer(content, np.uint8)
+        places = [memory.pointer + place for place in accumulate(map(len, parts), initial=0)]
+        order_of = dict(zip(orders, places[1 + len(taken) :], strict=False))
+        requests = list((_Request * len(launches)).from_address(places[0]))
+        for request, (launch, arguments), place in zip(requests, launches, places[1:], strict=False):
+            request.grid, request.block, request.dynamic_shared = launch.grid, launch.block, launch.dynamic_shared
+            request.workers, request.order = self._workers, order_of[prod(launch.block)]
+            request.arguments, request.argument_count = place, len(arguments)
+        return requests, memory
 
     def _run(self, entries: Sequence[str], requests: Sequence[_Request], arrays: Sequence[HostBuffer]) -> bool:
-        functions = [self._entries[entry] for entry in entries]
-        if self._start is None:
-            return all(run(ctypes.byref(request)) for run, request in zip(functions, requests, strict=True))
-        launches = [
-            Launch(ctypes.cast(run, ctypes.c_void_p), ctypes.addressof(request))
-            for run, request in zip(functions, requests, strict=True)
-        ]
-        return run_apart(self._start, launches, entries, arrays)
+        if self._launcher:
+            launches = [(entry, ctypes.addressof(request)) for entry, request in zip(entries, requests, strict=True)]
+            shared = [array for array in arrays if isinstance(array, GuardedBuffer)]
+            return run_apart(self._launcher, self.path, launches, shared, self._constants)
+        functions = [self.library[f"host_cuda_launch_{entry}"] for entry in entries]
+        for function in functions:
+            function.restype = ctypes.c_bool
+        return all(run(ctypes.byref(request)) for run, request in zip(functions, requests, strict=True))
 
     def _check(self, launch: LaunchConfig) -> None:
-        if launch.entry not in self._entries:
+        if launch.entry not in self.entries:
             raise LaunchError(f"{self.name} was compiled without the entry point {launch.entry}")
         if problem := launch.outside_limits():
             raise LaunchError(problem)
@@ -306,8 +336,8 @@ class HostRuntime:
         May be called from several threads and processes at once.  Raises CompileError with the compiler's first error.
         """
         path = self.library(source, defines, entries)
-        start = self._launcher() if self._apart else None
-        return HostModule(path, source.name, entries, self.order, self.workers, start)
+        launcher = self._launcher() if self._apart else None
+        return HostModule(path, source.name, entries, self.order, self.workers, launcher)
 
     def library(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> Path:
         """The same as a file that is not loaded: loading it would run its static constructors in this process."""
@@ -339,19 +369,18 @@ class HostRuntime:
         """Whether launches have processes of their own: the other builds find bad accesses, or keep what they saw."""
         return self.build == "fast"
 
-    def _launcher(self) -> Start:
-        """What starts a launch in a process of its own, compiled once for all kernels."""
+    def _launcher(self) -> Path:
+        """The program that runs launches in a process of its own, compiled once for all kernels."""
 
         def build(target: Path) -> None:
-            words = ["-std=c++17", "-O2", "-fPIC", "-shared", "-x", "c++", "-", "-o", str(target)]
+            words = ["-std=c++17", "-O2", "-x", "c++", "-", "-ldl", "-o", str(target)]
             self._run("the host executor's launcher", words, unit)
 
         unit = _APART.read_text()
         key = hashlib.sha256(repr((self.cxx, self.compiler, platform.machine(), unit)).encode()).hexdigest()[:32]
-        path = cache_dir("host") / f"launcher-{key}.so"
+        path = cache_dir("host") / f"launcher-{key}"
         compiled(path, build)
-        start: Start = _loaded(path, "the launcher").launch_apart
-        return start
+        return path
 
     @property
     def _flags(self) -> tuple[str, ...]:
@@ -425,8 +454,7 @@ def fast_linker(cxx: str) -> tuple[str, ...]:
 
 def _loaded(path: Path, name: str) -> ctypes.CDLL:
     try:
-        with LOADER:
-            return ctypes.CDLL(str(path))
+        return ctypes.CDLL(str(path))
     except OSError as error:
         raise CompileError(f"{name} is compiled, and cannot be loaded: {error}") from None
 

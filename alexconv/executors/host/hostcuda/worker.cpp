@@ -43,10 +43,17 @@ DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr)
 
 DynamicShared::~DynamicShared() { std::free(memory_); }
 
+// The C library's, which makes the thread's copy of a library's variables where there is none yet.
+struct OfModule {
+    size_t module, offset;
+};
+extern "C" void* __tls_get_addr(OfModule* place);
+
 ThreadLocals ThreadLocals::of_this_library()
 {
-    running.worker = nullptr;  // the first access makes the thread's copy of the variables
-    ThreadLocals found{nullptr, 0};
+    struct Found {
+        size_t module, bytes;
+    } found{0, 0};
     const auto visit = [](dl_phdr_info* library, size_t, void* result) {
         const auto code = reinterpret_cast<ElfW(Addr)>(&run_grid);
         const ElfW(Phdr)* locals = nullptr;
@@ -56,12 +63,13 @@ ThreadLocals ThreadLocals::of_this_library()
             if (part.p_type == PT_TLS) locals = &part;
             if (part.p_type == PT_LOAD) ours |= code - library->dlpi_addr - part.p_vaddr < part.p_memsz;
         }
-        if (ours && locals)
-            *static_cast<ThreadLocals*>(result) = {static_cast<char*>(library->dlpi_tls_data), locals->p_memsz};
+        if (ours && locals) *static_cast<Found*>(result) = {library->dlpi_tls_modid, locals->p_memsz};
         return int(ours);
     };
     dl_iterate_phdr(visit, &found);
-    return found;
+    if (!found.module) return {nullptr, 0};
+    OfModule first{found.module, 0};
+    return {static_cast<char*>(__tls_get_addr(&first)), found.bytes};
 }
 
 // ---- Blocks ---------------------------------------------------------------------------------------------------------
