@@ -1,5 +1,5 @@
 "use strict";
-const MOST_ROWS = 100, STRIP = 120, HIGH = 16, WIDE = 0.06, SVG = "http://www.w3.org/2000/svg";
+const MOST_ROWS = 64, STRIP = 120, HIGH = 16, WIDE = 0.06, SVG = "http://www.w3.org/2000/svg";
 
 // ---- Tables.  A long one's rows lie in a script element as JSON until it is opened; rows beyond MOST_ROWS come on demand.
 

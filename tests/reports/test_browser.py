@@ -35,7 +35,7 @@ QUIET = (
 TIME_MS = 20_000  # of the page's own clock
 PHONE, DESKTOP = 390, 1280
 MOST_NODES = 10_000  # of a page whose tables are all opened
-MOST_ROWS = 100  # of a table before it is asked for more
+MOST_ROWS = 64  # of a table before it is asked for more
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium found: apt-get install chromium")
 
