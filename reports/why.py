@@ -68,12 +68,16 @@ class Reasons:
         return roofs(self.measurements.ceilings, self.measurements.device)
 
     @cached_property
+    def profiles(self) -> list[Record]:
+        """What Nsight Compute counted of each kernel."""
+        return [each for each in self.measurements.of_type("profile") if each["source"] == "ncu"]
+
+    @cached_property
     def _counted(self) -> dict[tuple[str, int, str], list[Record]]:
         found: dict[tuple[str, int, str], list[Record]] = {}
-        for profile in self.measurements.of_type("profile"):
+        for profile in self.profiles:
             point = profile["point"]
-            if profile["source"] == "ncu":
-                found.setdefault((point["workload"], point["layer"], point["rung"]), []).append(profile)
+            found.setdefault((point["workload"], point["layer"], point["rung"]), []).append(profile)
         return found
 
     @cached_property
@@ -142,7 +146,7 @@ def busy_text(rung: Rung, own: Record, before: Record | None) -> str:
     metrics: Mapping[str, float] = own["metrics"]
     unit = UNITS[0] if rung.tensor_factors else UNITS[1]
     names = [unit, *sorted((name for name in BUSY if name not in UNITS), key=lambda name: -metrics.get(name, 0.0))]
-    told = [f"{BUSY[name]} {metrics[name]:.0f} %" for name in names[:3] if name in metrics]
+    told = [(BUSY[name], f"{metrics[name]:.0f} %") for name in names[:3] if name in metrics]
     if not told:
         return ""
     theirs = (before or {}).get("metrics", {}).get(unit)
@@ -151,7 +155,8 @@ def busy_text(rung: Rung, own: Record, before: Record | None) -> str:
     beside = f" ({rung.parent}: {theirs:.0f} %)" if theirs is not None and same else ""
     stall = longest_stall(metrics)
     waits = f"; warps wait most for {stall}" if stall else ""
-    return f"{own['entry']} keeps busy {', '.join([told[0] + beside, *told[1:]])}{waits}"
+    others = "".join(f", {name} {share}" for name, share in told[1:])
+    return f"kernel {own['entry']} keeps {' '.join(told[0])} busy{beside}{others}{waits}"
 
 
 def longest_stall(metrics: Mapping[str, float]) -> str:

@@ -86,10 +86,12 @@ def table(
     ]
     files = dict.fromkeys(point_file(found, winner) for winner in every)
     peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
+    keys = [*(each["device"] for each in reasons.profiles), *(winner.point.record["device"] for winner in every)]
+    where = "on the same card" if len({measurements.cards.get(key) for key in keys}) == 1 else "on other cards, too"
     beside = f" Beside them {', '.join(peers)}, of the same run, arrays and types." if peers else ""
     caption = (
         f"Medians of kernel time in ms per batch.{beside} Why: what the rung does; how busy its longest kernel keeps "
-        "the hardware, in brackets its parent's, as Nsight Compute counted on another card; its share of the roofline."
+        f"the hardware, in brackets its parent's, as Nsight Compute counted {where}; its share of the roofline."
         f" Runs: {', '.join(files)}."
     )
     rows = [row(winner, reasons) for winner in every]
