@@ -67,5 +67,6 @@ def dot(each: PredictedTime) -> Dot:
     """A rung's row: nothing where either is missing."""
     if not (each.predicted and each.band and each.measured):
         return Dot(each.rung, each.rung, None)
-    ratios = (ms / each.measured for ms in (each.predicted, *each.band))
-    return Dot(each.rung, each.rung, Summary(*ratios, 1), 1.0)
+    low, high = each.band
+    ratio = Summary(each.predicted / each.measured, low / each.measured, high / each.measured, 1)
+    return Dot(each.rung, each.rung, ratio, 1.0)
