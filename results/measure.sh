@@ -152,7 +152,7 @@ again() {  # the rungs of the frontier beside cuDNN once more, on another card
 }
 
 data() {  # the same points on other data: power, and so time, depend on it
-    stage "$name-data" --layers 2,3 --N 128 --data uniform,relu,zeros --peers torch --no-baseline --seconds 0.06 \
+    stage "$name-data" --layers 1-3 --N 128 --data uniform,relu,zeros --peers torch --no-baseline --seconds 0.06 \
         --rungs wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-half
 }
 
