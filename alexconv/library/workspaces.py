@@ -42,7 +42,6 @@ from alexconv.library.packets import MapOf, Recipe, Symbol, Value, arguments
 from alexconv.machine import cores
 from alexconv.messages import print_to_stderr
 from alexconv.planning.planner import DoesNotFit, Plan, plan_on
-from alexconv.records.store import Record
 from alexconv.shapes import Conv
 
 KEPT_SHARE = 0.25  # of the device's memory, for workspaces
@@ -258,14 +257,6 @@ class LibraryExecutor(CudaExecutor):
         if rung.constant_symbol:
             return "has its filters in constant memory, of which all streams have one"
         return super().unsuited(rung)
-
-    def header(self) -> Record:
-        """The GPU, its driver and toolkit: asked for once, since what was tuned is looked up by it."""
-        return self._header
-
-    @cached_property
-    def _header(self) -> Record:
-        return super().header()
 
     def _unload(self, module: Any) -> None:
         with native.relaxed():  # it may happen at any time, and during anybody's capture

@@ -156,7 +156,7 @@ def taken_on_device(executor: Any) -> int:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("budget", [64, 256, 8192])
-@pytest.mark.parametrize("rung", ["direct-register", "unroll-matmul", "igemm", "mma-split", "wgmma-split-resident"])
+@pytest.mark.parametrize("rung", ["direct-register", "unroll-matmul", "igemm", "mma-split", "wgmma-split"])
 def test_the_measured_peak_on_a_gpu_is_the_plan(rung: str, budget: int) -> None:
     """From the first array to the end of a run; the driver takes memory in steps, for each array."""
     executor, conv, chosen = choose_executor("cuda"), WORKLOADS["alexnet"].layer(2), RUNGS[rung]

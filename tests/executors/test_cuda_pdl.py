@@ -40,11 +40,12 @@ def enqueue_chain(opened, stream, *, pdl: bool) -> None:
 def test_a_chain_of_dependent_launches_computes_what_ordinary_ones_do(cuda, rung: Rung, splits: int):
     if not cuda.has_pdl:
         pytest.skip("no programmatic dependent launch here")
-    conv = next(conv for conv in CHAINED if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
+    asked = {"CHANNELS": 16, "SPLITS": splits}
+    conv = next(conv for conv in CHAINED if not BoundRung(rung, conv, rung.resolve(conv, asked)).refusal())
     generator = np.random.default_rng(0)
     x = from_study(generator.uniform(-1, 1, conv.x_shape(1)).astype(rung.dtype), rung.layout)
     w = generator.uniform(-0.2, 0.2, conv.w_shape()).astype(rung.dtype)
-    constants = rung.resolve(conv, {"CHANNELS": 16, "SPLITS": splits})
+    constants = rung.resolve(conv, asked)
     cut = plan(BoundRung(rung, conv, constants), 1, 1 << 30)
     opened = cuda.open(cuda.load(cut.bound), cut, x, w, TRANSFERS["pageable"])
     try:

@@ -318,11 +318,12 @@ class CudaBuffers:
         return []
 
     def close(self) -> None:
-        """Frees the device arrays; after a fault that took the context there is nothing left to free."""
+        """Frees the arrays; after a fault that took the context there is nothing left to free on the device."""
         for allocation, _, _ in self._allocations:
             with suppress(self.driver.Error):
                 allocation.free()
         self._allocations.clear()
+        self.y = np.empty(0, self.dtype)  # large, and a cycle would keep it until the next collection
 
 
 class CopiedBuffers(CudaBuffers):
