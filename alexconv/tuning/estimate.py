@@ -34,6 +34,8 @@ DRAM, CACHE = 3.4e6, 5.5e6  # bytes in a microsecond: of DRAM; where a launch's 
 FIRST_LAUNCH, NEXT_LAUNCH = 2.0, 1.2  # microseconds that a launch costs in a graph
 MMA_K = 16  # taps of a wgmma
 WGMMA = 2048 * 0.86  # multiply-adds in a cycle of a multiprocessor, of those that tensor cores could do at most
+THREE_CONSUMERS, LARGE = 192, 128  # pixels and least filters of a tile of one term that three warpgroups multiply ...
+THIRDS = 1.04  # ... and how much longer it takes for that
 TF32 = WGMMA / 2  # the same of tf32
 FROM_CACHE = 46.0  # bytes in a cycle that each multiprocessor gets from the L2 cache where all of them load
 SMALL_FROM_CACHE = 60.0  # the same for tiles of a single warpgroup
@@ -117,7 +119,8 @@ class Tiled:
         loads = ceil(taps / STAGE_TAPS) * stage_bytes / from_cache(p, tiles)
         steps = full * (STAGE_TAPS // MMA_K) + ceil(rest / MMA_K)
         products = steps * MMA_K * pixels * filters * self.products / WGMMA
-        product = sliced(p, tiles, count * max(loads, products) / CLOCK, self.value)
+        thirds = THIRDS if self.terms == 1 and pixels == THREE_CONSUMERS and filters >= LARGE else 1
+        product = sliced(p, tiles, thirds * count * max(loads, products) / CLOCK, self.value)
         written = outputs(p) * self.value
         before = float(inputs(p) * (self.value + 2 * self.terms)) if self.prepares else 0.0
         before *= BLOCKED if side(conv, self.gathers) > 1 else 1
