@@ -22,7 +22,7 @@ from alexconv.shapes import WORKLOADS
 ROOT = Path(__file__).resolve().parent.parent.parent
 NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 UNITS = r"(?:ms|µs|us|ns|%|×|TFLOP/s|TB/s|GB/s|GB|s|clocks|cycles|times)"
-MEASURED = re.compile(rf"(?<![\w.])({NUMBER}) ?{UNITS}(?![\w/])")
+MEASURED = re.compile(rf"(?<![\w.])({NUMBER}) ?{UNITS}(?![\w/])|(?<![\w.])(\d[\d.]*e-\d+)")
 ALEXNET, BATCH = WORKLOADS["alexnet"], 128
 
 Value = float | Callable[[], float]
@@ -99,6 +99,7 @@ def coalesced(value: int) -> float:
 
 def alexnet_study() -> dict[str, list[float]]:
     c, reduce = counter, "reduce_channels"
+    atomics = points("h200-alexnet.jsonl", rung="channels-atomic", N=1)
     return {
         "the two orders is #, and # on layer 1 alone": [kendall("all layers"), kendall("layer 1")],
         "of direct-register's loads on layer 3, # % hit": [c("l1_hit_rate", 3, "direct-register")],
@@ -142,6 +143,10 @@ def alexnet_study() -> dict[str, list[float]]:
             c("duration_ns", 2, "channels-vector", reduce) / 1e6,
             c("dram_read_bytes", 2, "channels-atomic") / 1e9,
             c("dram_write_bytes", 2, "channels-atomic") / 1e9,
+        ],
+        "they differ by up to # from run to run (the largest error is #)": [
+            max(point["spread"] for point in atomics),
+            max(point["error"]["absolute"] for point in atomics),
         ],
         "direct-half is # times as fast as direct over all layers": [all_layers("direct") / all_layers("direct-half")],
         "moves # GB through DRAM in # ms": [
@@ -215,7 +220,21 @@ def small_batch() -> dict[str, list[float]]:
     }
 
 
+def frontier() -> dict[str, list[float]]:
+    def error(rung: str) -> float:
+        (point,) = points("h200-frontier.jsonl", rung=rung, layer=1, N=BATCH)
+        return float(point["error"]["scaled"])
+
+    return {"on layer 1: # of the norms here, # in cuDNN's": [error("wgmma-window-scaled"), error("torch-nchw-tf32")]}
+
+
+def accuracy() -> dict[str, list[float]]:
+    return {"has a margin of #": [lines("h200-accuracy.jsonl", "accuracy")[0]["reference_margin"]]}
+
+
 TEXTS: dict[str, Callable[[], dict[str, list[float]]]] = {
+    "docs/accuracy.md": accuracy,
+    "docs/frontier.md": frontier,
     "docs/alexnet-study.md": alexnet_study,
     "docs/precision.md": precision,
     "docs/frontier-small-batch.md": small_batch,
@@ -246,6 +265,7 @@ NOT_MEASURED = {  # numbers with units that are no measurements, and what they a
         "The predictions took # TFLOP/s": "what a prediction assumed",
         "layers 2 to 5 are 92, 96, 96 and # % full: # % over all four": ARITHMETIC,
     },
+    "docs/precision.md": {"on scales from # to 3e38": RULE},
     "docs/trust.md": {"measured peaks are within # % of it": TESTED},
 }
 FORESEEN = re.compile("[Pp]redicted")
@@ -279,7 +299,8 @@ def uncovered(document: str) -> list[str]:
         for words in [*TEXTS.get(document, dict)(), *NOT_MEASURED.get(document, ())]:
             rest = pattern(words).sub("", rest)
         if MEASURED.search(rest) and not FORESEEN.search(rest):
-            found.append(f"{document}: {MEASURED.findall(rest)} in {part}")
+            numbers = [found[0] for found in MEASURED.finditer(rest)]
+            found.append(f"{document}: {numbers} in {part}")
     return found
 
 
@@ -327,4 +348,4 @@ def test_no_other_number_with_a_unit_is_in_the_docs_own_sentences() -> None:
 def test_a_number_without_a_record_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "README.md").write_text("A rung.\n\nIt takes\n0.5 ms.\n\n<!-- a: begin -->\n7 ms\n<!-- a: end -->\n")
     monkeypatch.setattr("test_prose.ROOT", tmp_path)
-    assert uncovered("README.md") == ["README.md: ['0.5'] in It takes 0.5 ms."]
+    assert uncovered("README.md") == ["README.md: ['0.5 ms'] in It takes 0.5 ms."]
