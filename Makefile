@@ -57,6 +57,7 @@ report: $(READY)
 	$(BIN)/python scripts/predict_page.py
 	$(BIN)/python scripts/course_page.py
 	$(BIN)/python scripts/hazard_sanitizers.py --page
+	$(BIN)/python scripts/trust_tables.py
 	$(BIN)/python -m alexconv.reports.book results docs/book docs/report/book
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
 	$(BIN)/python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md

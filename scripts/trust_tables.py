@@ -165,6 +165,17 @@ def chosen() -> str:
     )
 
 
+def alarms() -> str:
+    """How many points were audited, how many of them refused, and how many others were taken for wrong."""
+    points = read(sorted((ROOT / "results").rglob("h200*.jsonl"))).points
+    audited = [each for each in points if "audit" in each]
+    refused = sum(each["status"] != "ok" for each in audited)
+    wrong = Counter((each["point"]["rung"], each["reason"]) for each in points if each["status"] == "wrong")
+    rungs = sorted({rung for rung, _ in wrong})
+    found = f"; of the others {sum(wrong.values())} are `wrong`, of {', '.join(rungs)}" if wrong else ""
+    return f"The H200 records in `results/` have {len(audited)} audited points, of which {refused} are refused{found}."
+
+
 def lines_of(name: str) -> list[dict]:
     """The lines of a record in results/trust."""
     path = RESULTS / name
@@ -179,6 +190,7 @@ def main() -> int:
         "cost": cost(),
         "kept": kept_lines(),
         "chosen": chosen(),
+        "alarms": alarms(),
         "mutants": mutants(lines_of("mutants.jsonl")),
         "tried": tried(lines_of("attacks.jsonl")),
     }

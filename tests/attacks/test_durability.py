@@ -206,7 +206,7 @@ def test_a_damaged_record_file_never_has_another_record(share: int, tmp_path: Pa
 @pytest.mark.parametrize(
     ("away", "status", "says"),
     [
-        ({"PATH": "/nonexistent"}, 1, "no C++ compiler"),
+        ({"PATH": "/nonexistent", "CXX": ""}, 1, "no C++ compiler"),
         ({"CXX": "/bin/false"}, 1, "does not run"),
         ({"CXX": "/bin/true"}, 1, ""),
         ({"HOME": "/nonexistent", CACHE_VARIABLE: ""}, None, ""),
