@@ -79,9 +79,11 @@ def named(line: dict) -> str:
 
 def why(line: dict) -> str | None:
     """Why nothing that is computed changes with a mutant; None if nobody has said so."""
-    place = line["file"], [line["before"], line["after"]]
-    reasons = [each for each in EQUIVALENT if (each["file"], each["change"]) == place and each["code"] in line["code"]]
-    return str(reasons[0]["why"]) if reasons else None
+    for each in EQUIVALENT:
+        same = (each["file"], *each["change"]) == (line["file"], line["before"], line["after"])
+        if same and each["code"] in line["code"] and each.get("rung", line["rung"]) == line["rung"]:
+            return str(each["why"])
+    return None
 
 
 def equivalent(lines: Sequence[dict]) -> list[dict]:
