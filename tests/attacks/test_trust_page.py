@@ -26,6 +26,10 @@ def test_the_page_is_what_tests_and_records_say() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_no_mutant_is_left_that_nothing_notices_without_a_reason() -> None:
+    assert trust_tables.unnoticed(LINES) == []
+
+
 def test_every_reason_for_an_equivalent_mutant_is_one_of_a_mutant() -> None:
     said = {trust_tables.why(line) for line in trust_tables.equivalent(LINES)}
     assert {each["why"] for each in trust_tables.EQUIVALENT} == said
