@@ -716,3 +716,28 @@ def test_a_store_to_a_read_only_array_is_a_fault(faults):
     faults.launch("input", ONE, (64, 1, 1), 0, [x, y])
     with x.read_only(), pytest.raises(LaunchError, match=r"input: bad access \(SIGSEGV\) in x"):
         faults.launch("input", ONE, (64, 1, 1), 0, [x, y])
+
+
+# What the launcher's process does instead, given the launcher as $0 and its arguments, and what comes of it.
+ENDS = {
+    "addresses in use once": ('[ -e {mark} ] && exec {launcher} "$@"; touch {mark}; exit 2', None),
+    "addresses in use": ("exit 2", (LaunchError, "attaches no arrays")),
+    "not loaded": ('exec {launcher} /absent.so "$2" "$3"', (CompileError, "cannot be loaded: /absent.so")),
+    "killed": ("kill -9 $$", (LaunchError, "copy: the kernel's process ended with SIGKILL")),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_launch_that_does_not_start_is_tried_again_or_an_error(faults, tmp_path, monkeypatch, end):
+    script, error = ENDS[end]
+    stand_in = tmp_path / "launcher"
+    stand_in.write_text("#!/bin/sh\n" + script.format(mark=tmp_path / "mark", launcher=faults._launcher))
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(faults, "_launcher", stand_in)
+    (x, _), (y, result) = on_device(np.arange(64, dtype="i4")), on_device(np.zeros(64, "i4"))
+    if error:
+        with pytest.raises(error[0], match=error[1]):
+            faults.launch("copy", ONE, (64, 1, 1), 0, [x, y])
+    else:
+        faults.launch("copy", ONE, (64, 1, 1), 0, [x, y])
+        assert result.tolist() == list(range(64))
