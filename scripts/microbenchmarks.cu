@@ -127,6 +127,38 @@ SHARED(lds_conflict32, 1, 32, LDS1)
 SHARED(sts, 1, 1, STS1)
 SHARED(sts128, 4, 1, STS4)
 
+// Vectors that some lanes have in common: `place` is a lane's vector of `words` words.
+#define COMMON(name, words, place, load)                                                             \
+    KERNEL(rate_##name)                                                                              \
+    {                                                                                                \
+        __shared__ __align__(16) unsigned memory[32 * words];                                        \
+        const unsigned lane = threadIdx.x % 32, at = shared_address(memory + (place) * words);       \
+        unsigned v[4] = {data[0], data[1], data[2], data[3]};                                        \
+        for (int i = threadIdx.x; i < 32 * words; i += blockDim.x)                                   \
+            memory[i] = 0;                                                                           \
+        const Stopwatch watch(clocks);                                                               \
+        for (int s = 0; s < steps; s++)                                                              \
+            _Pragma("unroll") for (int u = 0; u < UNROLL * CHAINS; u++) load;                        \
+        watch.stop();                                                                                \
+        if (v[0] + v[1] + v[2] + v[3] == 12345)                                                      \
+            data[0] = memory[v[0] & 7];                                                              \
+    }
+COMMON(lds_8_words, 1, lane % 8, LDS1)
+COMMON(lds64_pairs, 2, lane / 2, LDS2)
+COMMON(lds64_every_second, 2, lane & ~2, LDS2)
+COMMON(lds64_quads, 2, lane / 4, LDS2)
+COMMON(lds64_octets, 2, lane / 8, LDS2)
+COMMON(lds64_8_vectors, 2, lane % 8, LDS2)
+COMMON(lds64_16_vectors, 2, lane % 16, LDS2)
+COMMON(lds128_pairs, 4, lane / 2, LDS4)
+COMMON(lds128_every_second, 4, lane & ~2, LDS4)
+COMMON(lds128_quads, 4, lane / 4, LDS4)
+COMMON(lds128_octets, 4, lane / 8, LDS4)
+COMMON(lds128_one, 4, 0, LDS4)
+COMMON(lds128_4_vectors, 4, lane % 4, LDS4)
+COMMON(lds128_8_vectors, 4, lane % 8, LDS4)
+COMMON(lds128_16_vectors, 4, lane % 16, LDS4)
+
 // Loads that hit L1: `stride` words between lanes; what is loaded is summed, or the compiler would leave it out.
 #define CACHED(name, stride, load)                                                                            \
     KERNEL(rate_##name)                                                                                       \
@@ -168,6 +200,8 @@ CACHED(ldg_stride32, 32, LDG1)
 CACHED(ldg_stride33, 33, LDG1)
 CACHED(ldg64, 2, LDG2)
 CACHED(ldg128, 4, LDG4)
+CACHED(ldg64_broadcast, 0, LDG2)
+CACHED(ldg128_broadcast, 0, LDG4)
 
 // A chain of loads: each word holds the byte distance to the next, 0 here, so every load hits the first word's line.
 KERNEL(latency_lds)
@@ -268,6 +302,66 @@ __device__ void copy_and_wait(unsigned* data, long long* clocks, int steps)
 }
 KERNEL(copy_async_4) { copy_and_wait<4>(data, clocks, steps); }
 KERNEL(copy_async_16) { copy_and_wait<16>(data, clocks, steps); }
+
+// Asynchronous copies of a warp, COPIES after each other, the lanes' places `stride` of them apart: cycles until
+// the last one has issued (UNTIL_ISSUED), until a load from shared memory after them has its value (UNTIL_LOADED), until
+// they have arrived (UNTIL_ARRIVED).  Their lines are in L1 or else, where `fresh`, in L2.
+enum Until { UNTIL_ISSUED, UNTIL_LOADED, UNTIL_ARRIVED };
+
+template <int bytes, int stride, bool fresh, Until until>
+__device__ void copy_group(unsigned* data, long long* clocks, int steps)
+{
+    constexpr int COPIES = 8, WARPS = 8, PITCH = 32 * 8, LANDING = WARPS * 32 * 4;
+    __shared__ __align__(16) unsigned landing[COPIES * LANDING], words[32];
+    words[threadIdx.x % 32] = 0;
+    const unsigned to = shared_address(landing + threadIdx.x * (bytes / 4));
+    const unsigned kept = shared_address(words + threadIdx.x % 32);
+    const unsigned* from = data + threadIdx.x / 32 * COPIES * PITCH + threadIdx.x % 32 * stride * (bytes / 4);
+    long long cycles = 0;
+    unsigned sum = 0;
+    const Stopwatch watch(clocks);
+    for (int s = 0; s < steps; s++) {
+        const unsigned* at = from + (fresh ? s * WARPS * COPIES * PITCH : 0);
+        __syncthreads();
+        const long long begin = now();
+#pragma unroll
+        for (int u = 0; u < COPIES; u++)
+            if (bytes == 16)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + u * LANDING * 4), "l"(at + u * PITCH)
+                             : "memory");
+            else
+                asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + u * LANDING * 4), "l"(at + u * PITCH)
+                             : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        if (until == UNTIL_LOADED) {
+            unsigned value;
+            asm volatile("ld.volatile.shared.b32 %0, [%1];" : "=r"(value) : "r"(kept) : "memory");
+            asm volatile("st.volatile.shared.b32 [%0], %1;" ::"r"(kept), "r"(value) : "memory");
+            sum += value;
+        }
+        if (until == UNTIL_ARRIVED)
+            asm volatile("cp.async.wait_group 0;" ::: "memory");
+        cycles += now() - begin;
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+    if (threadIdx.x % 32 == 0) {
+        watch.place[0] = 0;
+        watch.place[1] = cycles;
+    }
+    if (sum == 12345)
+        data[0] = sum;
+}
+#define COPIES(name, bytes, stride, fresh)                                                                     \
+    KERNEL(name##_issued) { copy_group<bytes, stride, fresh, UNTIL_ISSUED>(data, clocks, steps); }             \
+    KERNEL(name##_loaded) { copy_group<bytes, stride, fresh, UNTIL_LOADED>(data, clocks, steps); }             \
+    KERNEL(name##_arrived) { copy_group<bytes, stride, fresh, UNTIL_ARRIVED>(data, clocks, steps); }
+COPIES(copies_4, 4, 1, false)
+COPIES(copies_4_stride2, 4, 2, false)
+COPIES(copies_4_stride8, 4, 8, false)
+COPIES(copies_4_from_l2, 4, 1, true)
+COPIES(copies_4_stride2_from_l2, 4, 2, true)
+COPIES(copies_4_stride8_from_l2, 4, 8, true)
+COPIES(copies_16_from_l2, 16, 1, true)
 
 // Issue order: warps of one scheduler compete with independent FFMAs, each `steps` of them; who ends when tells.
 KERNEL(issue_order)

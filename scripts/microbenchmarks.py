@@ -10,6 +10,8 @@ Runs the kernels of ``microbenchmarks.cu``: about half a minute on an H200.  App
 ``order``     when each of 16 warps began and ended, in cycles from the first begin
 ``again``     cycles of a warp's store to the words of its last one, by number of blocks and warps
 ``copies``    cycles of an asynchronous copy that a warp waits for
+``groups``    cycles of groups of eight asynchronous copies, by number of warps: until they have issued, until a load
+              from shared memory after them has its value, until they have arrived
 ``lines``     cycles of a load from L2, of each of 2048 lines
 ``straight``  cycles per instruction of loops without branches, by length and number of warps
 ``hgmma``     cycles per wgmma instruction of a multiprocessor, by columns and number of warpgroups
@@ -62,6 +64,21 @@ RATES = [
     "lds_conflict32",
     "sts",
     "sts128",
+    "lds_8_words",
+    "lds64_pairs",
+    "lds64_every_second",
+    "lds64_quads",
+    "lds64_octets",
+    "lds64_8_vectors",
+    "lds64_16_vectors",
+    "lds128_pairs",
+    "lds128_every_second",
+    "lds128_quads",
+    "lds128_octets",
+    "lds128_one",
+    "lds128_4_vectors",
+    "lds128_8_vectors",
+    "lds128_16_vectors",
 ]
 CACHED = [
     "ldg",
@@ -74,6 +91,17 @@ CACHED = [
     "ldg_stride33",
     "ldg64",
     "ldg128",
+    "ldg64_broadcast",
+    "ldg128_broadcast",
+]
+GROUPS = [
+    "copies_4",
+    "copies_4_stride2",
+    "copies_4_stride8",
+    "copies_4_from_l2",
+    "copies_4_stride2_from_l2",
+    "copies_4_stride8_from_l2",
+    "copies_16_from_l2",
 ]
 LATENCIES = ["ffma", "imad", "lop3", "shf", "mufu", "hfma2", "barrier", "lds", "l1", "l2"]
 STRAIGHT = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -200,6 +228,16 @@ def copies(bench: Bench) -> Record:
     return {name: bench.spent(name, 1, 32, 320) / 320 for name in ("copy_async_4", "copy_async_16")}
 
 
+def groups(bench: Bench) -> Record:
+    """See ``groups`` above."""
+    steps = 128
+    return {
+        f"{name}_{until}": {str(w): bench.spent(f"{name}_{until}", 1, 32 * w, steps) / steps for w in (1, 4, 8)}
+        for name in GROUPS
+        for until in ("issued", "loaded", "arrived")
+    }
+
+
 def lines(bench: Bench) -> list[int]:
     """See ``lines`` above."""
     found = bench.cycles("latency_by_line", 1, 32, 2048)[:2048]
@@ -320,7 +358,7 @@ def graphs(bench: Bench) -> Record:
 
 PARTS = {
     part.__name__: part
-    for part in (rates, latencies, order, again, copies, lines, straight, hgmma, tma, memory, launches, graphs)
+    for part in (rates, latencies, order, again, copies, groups, lines, straight, hgmma, tma, memory, launches, graphs)
 }
 
 
