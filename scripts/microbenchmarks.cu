@@ -363,6 +363,20 @@ COPIES(copies_4_stride2_from_l2, 4, 2, true)
 COPIES(copies_4_stride8_from_l2, 4, 8, true)
 COPIES(copies_16_from_l2, 16, 1, true)
 
+// Where a block runs, and when it begins: clocks[2 * warp] is its multiprocessor.  It takes `steps` cycles.
+KERNEL(placement)
+{
+    unsigned multiprocessor;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+    const long long begin = now();
+    while (now() - begin < steps) {
+    }
+    if (threadIdx.x % 32 == 0) {
+        clocks[2 * blockIdx.x] = multiprocessor;
+        clocks[2 * blockIdx.x + 1] = begin;
+    }
+}
+
 // Issue order: warps of one scheduler compete with independent FFMAs, each `steps` of them; who ends when tells.
 KERNEL(issue_order)
 {

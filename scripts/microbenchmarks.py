@@ -12,6 +12,7 @@ Runs the kernels of ``microbenchmarks.cu``: about half a minute on an H200.  App
 ``copies``    cycles of an asynchronous copy that a warp waits for
 ``groups``    cycles of groups of eight asynchronous copies, by number of warps: until they have issued, until a load
               from shared memory after them has its value, until they have arrived
+``placement`` the multiprocessor of each block of a grid, by how many blocks one holds
 ``lines``     cycles of a load from L2, of each of 2048 lines
 ``straight``  cycles per instruction of loops without branches, by length and number of warps
 ``hgmma``     cycles per wgmma instruction of a multiprocessor, by columns and number of warpgroups
@@ -238,6 +239,17 @@ def groups(bench: Bench) -> Record:
     }
 
 
+def placement(bench: Bench) -> Record:
+    """See ``placement`` above."""
+    shared = {1: 128 * 1024, 2: 100 * 1024, 4: 50 * 1024}
+    return {
+        str(resident): [int(place) for place, _ in bench.cycles("placement", 132 * resident * 2, 32, 50_000, size)][
+            : 132 * resident * 2
+        ]
+        for resident, size in shared.items()
+    }
+
+
 def lines(bench: Bench) -> list[int]:
     """See ``lines`` above."""
     found = bench.cycles("latency_by_line", 1, 32, 2048)[:2048]
@@ -358,7 +370,22 @@ def graphs(bench: Bench) -> Record:
 
 PARTS = {
     part.__name__: part
-    for part in (rates, latencies, order, again, copies, groups, lines, straight, hgmma, tma, memory, launches, graphs)
+    for part in (
+        rates,
+        latencies,
+        order,
+        again,
+        copies,
+        groups,
+        placement,
+        lines,
+        straight,
+        hgmma,
+        tma,
+        memory,
+        launches,
+        graphs,
+    )
 }
 
 
