@@ -20,12 +20,14 @@ Runs the kernels of ``microbenchmarks.cu``: about half a minute on an H200.  App
 ``read``      bytes per second that all multiprocessors read, by size of the array
 ``store``, ``red``  the same for stores and reductions: seconds, bytes stored and sectors touched
 ``launch``    milliseconds of sequences of empty kernels, by their number; of one, by its blocks
-``graphs``    milliseconds of graphs of empty kernels, by their number: plain ones, and programmatic dependent launches
+``graphs``    milliseconds of graphs of empty kernels, by their number: plain ones, and programmatic dependent launches;
+              cold and hot, as a run times them
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -342,7 +344,7 @@ def graphs(bench: Bench) -> Record:
     executor, kernels = bench.executor, bench.executor.bound_kernels(bench.cubin)
     values = {"data": int(bench.data), "words": 0, "steps": 0}
 
-    def timed(entry: str, count: int, *, pdl: bool) -> float:
+    def timed(entry: str, count: int, *, pdl: bool) -> list[float]:
         launch = LaunchConfig(entry, tuple(values), (132, 1, 1), (128, 1, 1), 0)
         steps = [kernels.step(launch, pdl=pdl and number > 0) for number in range(count)]
 
@@ -354,18 +356,21 @@ def graphs(bench: Bench) -> Record:
         with executor.recorded(enqueue) as replay:
             for _ in range(20):
                 executor.flush()
-                start = executor.mark(executor.stream)
-                replay()
-                end = executor.mark(executor.stream)
+                marks = [executor.mark(executor.stream)]
+                for _ in range(2):
+                    replay()
+                    marks.append(executor.mark(executor.stream))
                 executor.stream.synchronize()
-                samples.append(end.time_since(start))
-        return median(samples)
+                samples.append([end.time_since(start) for start, end in pairwise(marks)])
+        return [median(each) for each in zip(*samples, strict=True)]
 
     counts = (1, 2, 4, 8, 16)
-    return {
-        "kernels": {str(count): timed("nothing", count, pdl=False) for count in counts},
-        "dependent": {str(count): timed("dependent", count, pdl=True) for count in counts},
-    }
+    found: dict[str, Record] = {"kernels_cold": {}, "kernels": {}, "dependent_cold": {}, "dependent": {}}
+    for name, entry in (("kernels", "nothing"), ("dependent", "dependent")):
+        for count in counts:
+            cold, hot = timed(entry, count, pdl=entry == "dependent")
+            found[f"{name}_cold"][str(count)], found[name][str(count)] = cold, hot
+    return found
 
 
 PARTS = {
