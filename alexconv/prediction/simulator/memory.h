@@ -51,13 +51,30 @@ public:
     int turns() const { return most; }
 };
 
-// Half a warp goes together where a lane has 16 bytes, else the whole warp; lanes that want the same word share it.
-inline int wavefronts(const u64* address, u32 mask, int bytes)
+// Whether each lane wants what its neighbour wants, or the lane after that.
+inline bool in_pairs(const u64* address, u32 mask, int distance)
 {
-    const int together = bytes == 16 ? LANES / 2 : LANES, words = std::max(1, bytes / 4);
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        const int l = __builtin_ctz(rest), other = l ^ distance;
+        if (mask >> other & 1 && address[l] != address[other])
+            return false;
+    }
+    return true;
+}
+
+// Turns of L1 or shared memory for the words of a warp.  A turn delivers 128 bytes, one register, so vectors of 2 and 4
+// words take a half and a quarter of the warp at a time; loads of pairs of lanes that want the same take twice as many
+// (NVIDIA's forum, "Unexpected shared memory bank conflict", 2019).  Lanes that want the same word share it.
+inline int wavefronts(const u64* address, u32 mask, int bytes, bool is_load)
+{
+    const int words = std::max(1, bytes / 4);
+    int together = LANES / words;
+    if (words > 1 && is_load && (in_pairs(address, mask, 1) || in_pairs(address, mask, 2)))
+        together *= 2;
+    const u32 lanes = together == LANES ? ALL_LANES : (1u << together) - 1;
     int total = 0;
     for (int first = 0; first < LANES; first += together) {
-        const u32 part = together == LANES ? mask : mask & (0xffffu << first);
+        const u32 part = mask & lanes << first;
         if (!part)
             continue;
         const int l0 = __builtin_ctz(part);
@@ -86,9 +103,9 @@ inline int wavefronts(const u64* address, u32 mask, int bytes)
 }
 
 // The sectors that the lanes touch, and the turns that L1's banks need.
-inline void coalesce(Access& a, const u64* address, u32 mask, int bytes)
+inline void coalesce(Access& a, const u64* address, u32 mask, int bytes, bool is_load)
 {
-    a.wavefronts = wavefronts(address, mask, bytes);
+    a.wavefronts = wavefronts(address, mask, bytes, is_load);
     for (int l = 0; l < LANES; l++)
         if (mask >> l & 1)
             a.add(address[l], bytes);

@@ -132,7 +132,7 @@ inline double Multiprocessor::access(Warp& w, const Instruction& i, u32 mask, in
     const Operand& o = i.op == OP_LDGSTS ? i.operands[1] : memory_operand(i);
     addresses(w, o, true, at);
     Access a;
-    coalesce(a, at, mask, int(i.bytes));
+    coalesce(a, at, mask, int(i.bytes), i.op == OP_LDG);
     remember(a, i);
     switch (i.op) {
     case OP_LDG:
@@ -286,9 +286,9 @@ inline int Multiprocessor::same_word(const u64* at, u32 mask)
 inline double Multiprocessor::shared(Warp& w, const Instruction& i, u32 mask, int q, u64* at)
 {
     addresses(w, memory_operand(i), false, at);
-    const int turns = wavefronts(at, mask, int(i.bytes));
-    const double served = take_lsu(turns, q);
     const bool is_load = i.op == OP_LDS;
+    const int turns = wavefronts(at, mask, int(i.bytes), is_load);
+    const double served = take_lsu(turns, q);
     count[is_load ? C_SHARED_LOADS : C_SHARED_STORES]++;
     count[is_load ? C_SHARED_LOAD_WAVEFRONTS : C_SHARED_STORE_WAVEFRONTS] += turns;
     const Operand& data = is_load ? i.operands[0] : i.operands[1];
