@@ -110,6 +110,7 @@ class Gpu:
             "hgmma_columns": rates["hgmma_columns_per_cycle"],
             "tma_sector": memory["tma_sector"],
             "fill_sector": memory["fill_sector_cycles"],
+            "copy_sectors": memory["copy_sectors_per_cycle"],
             "port": memory["port_cycles"],
             "arguments_at": self["code.arguments_at"],
             "stores_in_flight": memory["stores_in_flight_cycles"],

@@ -17,6 +17,8 @@ FEWEST_WAVES, MOST_WAVES = 3, 12  # of blocks that are simulated
 ENOUGH_ISSUED = 1_500_000  # instructions of all warps; fewer waves where a block has many
 TRIED = 12  # blocks of a small grid that are run alone, to see which of them work
 WORKS = 0.2  # of the busiest block's instructions
+FEW_WAVES = 2  # in which single blocks decide
+SLOWER = 1.05  # than a block in the middle
 UNIT_NAMES = {
     "issue": "issue slots",
     "fma": "FMA pipe",
@@ -144,9 +146,13 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
 
     busiest, busy = middle(launch.grid), min(total, gpu.multiprocessors)
     one = alone(busiest)
+    tried = {busiest: one}
+    if total <= FEW_WAVES * resident * gpu.multiprocessors:  # blocks that take longer than others decide
+        tried |= {block: alone(block) for block in few(total, gpu.multiprocessors)}
+        slowest = max(tried, key=lambda block: tried[block].finished[-1])
+        if tried[slowest].finished[-1] > SLOWER * one.finished[-1]:
+            busiest = slowest
     if total <= gpu.multiprocessors:  # a kernel of few, long blocks may leave some of them without work
-        tried = {block: alone(block) for block in few(total)} | {busiest: one}
-        busiest = max(tried, key=lambda block: tried[block].counters["issued"])
         one = tried[busiest]
         working = sum(each.counters["issued"] > WORKS * one.counters["issued"] for each in tried.values())
         busy = max(1, round(total * working / len(tried)))
@@ -157,16 +163,19 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         array_bytes(bound, images),
         gpu,
     )
-    blocks = sample(total, gpu.multiprocessors, together, one.counters["issued"])
-    if total <= gpu.multiprocessors:
-        blocks = (busiest,)
-    scale = total / len(blocks)
+    blocks = sample(total, gpu.multiprocessors, together, one.counters["issued"], busiest)
     reads = max(1.0, total * one.counters["l2_reads"])
     writes = max(1.0, total * (one.counters["store_sectors"] + one.counters["reduction_sectors"]))
     read_share = min(1.0, dram.read / SECTOR / reads)
     write_share = min(1.0, dram.written / SECTOR / writes)
     outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
-    cycles = extrapolated(outcome, together, each)
+    ends, count = all_ends(outcome, together, total, gpu)
+    if count < len(blocks):  # the others are of multiprocessors that were ready before: fewer run together at the end
+        blocks = blocks[-count:]
+        outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
+        ends = outcome.finished
+    cycles = float(ends[count - 1])
+    scale = total / len(blocks)
     seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
     return Prediction(
         launch.entry,
@@ -220,9 +229,9 @@ def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
     return {k: sizes[name] for k, name in enumerate(_names(bound)) if name in sizes}
 
 
-def few(total: int) -> range:
-    """Blocks spread over a small grid."""
-    return range(0, total, max(1, total // TRIED))
+def few(total: int, multiprocessors: int) -> set[int]:
+    """Blocks spread over a small grid; of one that has more blocks than multiprocessors, its ends."""
+    return set(range(0, total, max(1, total // TRIED))) if total <= multiprocessors else {0, total - 1}
 
 
 def middle(grid: Dims) -> int:
@@ -231,33 +240,46 @@ def middle(grid: Dims) -> int:
     return x + grid[0] * (y + grid[1] * z)
 
 
-def sample(total: int, multiprocessors: int, together: int, issued: float) -> tuple[int, ...]:
-    """The blocks to simulate: all of one multiprocessor, or waves of it spread over the grid.
+def sample(total: int, multiprocessors: int, together: int, issued: float, busiest: int) -> tuple[int, ...]:
+    """The blocks to simulate: as many as one multiprocessor may get, or waves of it spread over the grid.
 
     Blocks at the edge of a plane do less than others, so that the first waves would not stand for all.  ``issued`` are
-    the instructions of one block.
+    the instructions of one block; ``busiest`` is among the blocks of a small grid.
     """
-    all_of_one = ceil(total / multiprocessors)
+    most = together * ceil(total / multiprocessors / together)
     waves = max(FEWEST_WAVES, min(MOST_WAVES, int(ENOUGH_ISSUED / max(1.0, issued * together))))
     count = waves * together
-    if all_of_one <= count:
-        first = (total - 1) % multiprocessors // 2  # one that has all_of_one of them
-        return tuple(first + k * multiprocessors for k in range(all_of_one))
+    apart = multiprocessors - 1  # measured: placement, not a multiple of all multiprocessors
+    if most <= count:
+        return tuple((busiest - k * apart) % total for k in reversed(range(most)))
     return tuple(
-        (int(total * (wave + 0.5) / waves) + k * multiprocessors) % total
-        for wave in range(waves)
-        for k in range(together)
+        (int(total * (wave + 0.5) / waves) + k * apart) % total for wave in range(waves) for k in range(together)
     )
 
 
-def extrapolated(outcome: Outcome, together: int, each: float) -> float:
-    """Cycles of a multiprocessor that has ``each`` blocks, of which the first were simulated."""
-    ends = outcome.finished
-    count = len(ends)
-    if each <= count:
-        return float(ends[-1])
-    steady = (ends[count - together] - ends[0]) / (count - together) if count > together else ends[-1] / count
-    return float(ends[-1] + (each - count) * steady)
+def all_ends(outcome: Outcome, together: int, total: int, gpu: Gpu) -> tuple[Sequence[float], int]:
+    """When the blocks of a multiprocessor end that gets as many as any, and how many it gets.
+
+    Waves after the simulated ones last as long as these.  A multiprocessor takes a block whenever one of its own ends,
+    as long as there are any; the one that is the first in each round differs from the others by ``spread``.
+    """
+    each = total / gpu.multiprocessors
+    ends = [float(end) for end in outcome.finished]
+    simulated, most = len(ends), together * ceil(each / together)
+    steady = (ends[simulated - together] - ends[0]) / (simulated - together) if simulated > together else 0.0
+    if most > MOST_WAVES * together:  # multiprocessors are out of step, and share the last wave
+        return [*ends, ends[-1] + (each - simulated) * steady], simulated + 1
+    while len(ends) < most:
+        ends.append(ends[-together] + together * steady)
+    left = total - together * gpu.multiprocessors  # blocks after the first wave
+    spread = gpu["scheduler.multiprocessors_differ"]
+    count = together
+    for end in ends[: most - together]:
+        before = sum(min(1.0, max(0.0, (end / other - 1) * (1 - spread) / (2 * spread))) for other in ends)
+        if before * gpu.multiprocessors >= left:
+            break
+        count += 1
+    return ends, count
 
 
 def utilisation(

@@ -28,6 +28,7 @@ PARAMETERS = (
     "queue_depth",  # memory instructions that wait in a scheduler's queue
     "address",  # from issue to the data path of L1
     "tags",  # lines that L1 looks up in a cycle
+    "copy_sectors",  # that L1 reads in a cycle for asynchronous copies
     "fill_sector",  # of L1's data path, for a sector that comes in
     "latency_l1",
     "latency_shared",

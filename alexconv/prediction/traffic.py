@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from math import prod
 from random import Random
 
+import numpy as np
+import numpy.typing as npt
+
 from alexconv.kernels.rung import Dims
 from alexconv.prediction.gpu import SECTOR, Gpu
 from alexconv.prediction.native import Outcome
@@ -28,11 +31,26 @@ class Traffic:
 
 @dataclass(frozen=True)
 class _Part:
-    """What a block touches of an array: bytes, the first, and one after the last."""
+    """What a block touches of an array: where its runs of bytes begin and end, in order."""
 
-    size: int
-    first: int
-    last: int
+    begins: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int((self.ends - self.begins).sum())
+
+    def same(self, other: "_Part") -> bool:
+        """Whether both are the same bytes."""
+        return np.array_equal(self.begins, other.begins) and np.array_equal(self.ends, other.ends)
+
+    def new_share(self, other: "_Part") -> float:
+        """The share of these bytes that are not of the other part too."""
+        places = np.stack([other.begins, other.ends], axis=1).ravel()
+        before = np.stack([np.zeros_like(other.begins), other.ends - other.begins], axis=1).ravel().cumsum()
+        common = np.interp(self.ends, places, before) - np.interp(self.begins, places, before)
+        return 1 - float(common.sum()) / self.size
 
 
 def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: Mapping[int, int], gpu: Gpu) -> Traffic:
@@ -47,7 +65,7 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: M
         return Traffic(0, 0)
     parts = _parts(one)
     axes: dict[int, list[int]] = {array: [] for array in parts}
-    sizes = {array: part.size for array, part in parts.items()}
+    shares = dict.fromkeys(parts, 1.0)
     place = [size // 2 for size in grid]
     for axis, size in enumerate(grid):
         if size < 2:
@@ -57,11 +75,10 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: M
         others = _parts(run(neighbour[0] + grid[0] * (neighbour[1] + grid[1] * neighbour[2])))
         for array, part in parts.items():
             other = others.get(array)
-            if other and (other.first, other.last) != (part.first, part.last):
+            if other and not part.same(other):
                 axes[array].append(axis)
-                step = abs(other.first - part.first)
-                if step:  # neighbours overlap: only what is new counts
-                    sizes[array] = min(sizes[array], max(SECTOR, step))
+                shares[array] *= part.new_share(other)  # neighbours overlap: only what is new counts
+    sizes = {array: max(SECTOR, round(part.size * shares[array])) for array, part in parts.items()}
     distinct = {array: sizes[array] * prod(grid[axis] for axis in axes[array]) for array in parts}
     for array, size in distinct.items():
         if size > nbytes.get(array, size):  # parts overlap in other ways than by their step
@@ -76,11 +93,11 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: M
 
 
 def _parts(outcome: Outcome) -> dict[int, _Part]:
-    found: dict[int, _Part] = {}
-    for array, first, size in outcome.pieces.tolist():
-        before = found.get(array - 1, _Part(0, first, first))
-        found[array - 1] = _Part(before.size + size, min(before.first, first), max(before.last, first + size))
-    return found
+    arrays, firsts, sizes = outcome.pieces.T
+    return {
+        int(array) - 1: _Part(firsts[arrays == array], (firsts + sizes)[arrays == array])
+        for array in np.unique(arrays)
+    }
 
 
 def _missed(grid: Dims, sizes: dict[int, int], axes: dict[int, list[int]], room: float) -> float:

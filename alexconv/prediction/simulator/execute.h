@@ -267,11 +267,15 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
             return out.write(o[0], r);
         }
         Lanes high, carries;
-        const u32* c_high = in.read(o[s + 2], high, 1);
+        Operand plain = o[s + 2];  // of 64 bits, so its words are not negated one by one
+        plain.negative = 0;
+        c = in.read(plain, t2);
+        const u32* c_high = in.read(plain, high, 1);
         const u32* carry = X ? in.read(o[s + 3], t3) : nullptr;
         for (int l = 0; l < N; l++) {
             const u64 product = U32 ? u64(a[l]) * b[l] : u64(i64(i32(a[l])) * i32(b[l]));
-            const u64 sum = product + (u64(c_high[l]) << 32 | c[l]) + (carry ? carry[l] : 0);
+            const u64 added = u64(c_high[l]) << 32 | c[l];
+            const u64 sum = product + (o[s + 2].negative ? -added : added) + (carry ? carry[l] : 0);
             r[l] = sum;
             upper.v[l] = sum >> 32;
             carries.v[l] = sum < product;

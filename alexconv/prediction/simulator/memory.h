@@ -51,11 +51,11 @@ public:
     int turns() const { return most; }
 };
 
-// Whether each lane wants what its neighbour wants, or the lane after that.
-inline bool in_pairs(const u64* address, u32 mask, int distance)
+// Whether each lane wants what its neighbour wants.
+inline bool in_pairs(const u64* address, u32 mask)
 {
     for (u32 rest = mask; rest; rest &= rest - 1) {
-        const int l = __builtin_ctz(rest), other = l ^ distance;
+        const int l = __builtin_ctz(rest), other = l ^ 1;
         if (mask >> other & 1 && address[l] != address[other])
             return false;
     }
@@ -63,13 +63,13 @@ inline bool in_pairs(const u64* address, u32 mask, int distance)
 }
 
 // Turns of L1 or shared memory for the words of a warp.  A turn delivers 128 bytes, one register, so vectors of 2 and 4
-// words take a half and a quarter of the warp at a time; loads of pairs of lanes that want the same take twice as many
-// (NVIDIA's forum, "Unexpected shared memory bank conflict", 2019).  Lanes that want the same word share it.
-inline int wavefronts(const u64* address, u32 mask, int bytes, bool is_load)
+// words take a half and a quarter of the warp at a time; loads from shared memory take twice as many where neighbours
+// want the same (measured: rates, lds64_... and lds128_...).  Lanes that want the same word share it.
+inline int wavefronts(const u64* address, u32 mask, int bytes, bool shares)
 {
     const int words = std::max(1, bytes / 4);
     int together = LANES / words;
-    if (words > 1 && is_load && (in_pairs(address, mask, 1) || in_pairs(address, mask, 2)))
+    if (words > 1 && shares && in_pairs(address, mask))
         together *= 2;
     const u32 lanes = together == LANES ? ALL_LANES : (1u << together) - 1;
     int total = 0;
@@ -102,10 +102,20 @@ inline int wavefronts(const u64* address, u32 mask, int bytes, bool is_load)
     return std::max(1, total);
 }
 
-// The sectors that the lanes touch, and the turns that L1's banks need.
-inline void coalesce(Access& a, const u64* address, u32 mask, int bytes, bool is_load)
+// Turns of L1 for an asynchronous copy of a warp's words into shared memory: lanes that copy the same word do not share
+// it.
+inline int copied(const u64* address, u32 mask)
 {
-    a.wavefronts = wavefronts(address, mask, bytes, is_load);
+    int count[BANKS] = {}, most = 1;
+    for (u32 rest = mask; rest; rest &= rest - 1)
+        most = std::max(most, ++count[address[__builtin_ctz(rest)] / 4 % BANKS]);
+    return most;
+}
+
+// The sectors that the lanes touch, and the turns that L1's banks need.
+inline void coalesce(Access& a, const u64* address, u32 mask, int bytes)
+{
+    a.wavefronts = wavefronts(address, mask, bytes, false);
     for (int l = 0; l < LANES; l++)
         if (mask >> l & 1)
             a.add(address[l], bytes);

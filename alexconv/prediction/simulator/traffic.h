@@ -73,13 +73,33 @@ inline i64 Multiprocessor::touch_box(const TensorMap& map, const Warp& w, i64 fi
     return bytes;
 }
 
-inline double Multiprocessor::take_lsu(double turns, int q)
+inline double Multiprocessor::passed(int q, double time)
+{
+    for (Pending& of : pending)
+        while (!of.each.empty() && of.each.front().first <= time) {
+            of.turns -= of.each.front().second;
+            of.each.pop_front();
+        }
+    const double own = double(pending[q].each.size()) + 1;
+    double more = 0;
+    for (int s = 0; s < SCHEDULERS; s++)
+        if (const double count = double(pending[s].each.size()); s != q && count > own)
+            more += pending[s].turns * (1 - own / count);
+    return more;
+}
+
+inline double Multiprocessor::take_lsu(double turns, int q, double of_scheduler)
 {
     const double arrived = now + p(P_ADDRESS);
+    const double before = std::max(0.0, lsu_free - arrived - passed(q, arrived));
     lsu_free = std::max(arrived, lsu_free) + turns;
-    port_free[q] = std::max(arrived, port_free[q]) + turns * p(P_PORT);
+    port_free[q] = std::max(arrived, port_free[q]) + of_scheduler * p(P_PORT);
     lsu_busy += turns;
-    const double served = std::max(lsu_free, port_free[q]);
+    Pending& own = pending[q];
+    own.last = std::max(arrived + before, own.last) + turns;
+    own.turns += turns;
+    own.each.push_back({own.last, turns});
+    const double served = std::max(own.last, port_free[q]);
     queue_left = served - turns;
     queue[q].push_back(queue_left);
     return served;
@@ -132,7 +152,9 @@ inline double Multiprocessor::access(Warp& w, const Instruction& i, u32 mask, in
     const Operand& o = i.op == OP_LDGSTS ? i.operands[1] : memory_operand(i);
     addresses(w, o, true, at);
     Access a;
-    coalesce(a, at, mask, int(i.bytes), i.op == OP_LDG);
+    coalesce(a, at, mask, int(i.bytes));
+    if (i.op == OP_LDGSTS && !i.has(MODIFIER_BYPASS))  // read from L1, then written to shared memory
+        a.wavefronts = copied(at, mask) + int(std::ceil(a.sectors / p(P_COPY_SECTORS)));
     remember(a, i);
     switch (i.op) {
     case OP_LDG:
@@ -163,7 +185,7 @@ inline double Multiprocessor::load(Warp& w, const Instruction& i, const Access& 
 {
     const bool bypass = i.has(MODIFIER_BYPASS);
     const double turns = std::max<double>(a.wavefronts, a.lines / p(P_TAGS));
-    const double served = take_lsu(turns, q);
+    const double served = take_lsu(turns, q, i.op == OP_LDG ? turns : 1);  // a copy's words do not pass the scheduler
     count[C_LOADS]++;
     count[C_LOAD_SECTORS] += a.sectors;
     count[C_LOAD_BYTES] += double(i.bytes) * __builtin_popcount(mask);
