@@ -356,6 +356,7 @@ __device__ void copy_group(unsigned* data, long long* clocks, int steps)
     KERNEL(name##_loaded) { copy_group<bytes, stride, fresh, UNTIL_LOADED>(data, clocks, steps); }             \
     KERNEL(name##_arrived) { copy_group<bytes, stride, fresh, UNTIL_ARRIVED>(data, clocks, steps); }
 COPIES(copies_4, 4, 1, false)
+COPIES(copies_4_one_word, 4, 0, false)
 COPIES(copies_4_stride2, 4, 2, false)
 COPIES(copies_4_stride8, 4, 8, false)
 COPIES(copies_4_from_l2, 4, 1, true)
@@ -440,6 +441,31 @@ STRAIGHT(2048)
 STRAIGHT(4096)
 STRAIGHT(8192)
 STRAIGHT(16384)
+
+// Short loops, `length` instructions and their branch: what fetching after a taken branch costs.
+#define LOOP(length)                                                                           \
+    KERNEL(loop_##length)                                                                      \
+    {                                                                                          \
+        float r[CHAINS] = {}, a = __uint_as_float(data[0]);                                    \
+        const Stopwatch watch(clocks);                                                         \
+        _Pragma("unroll 1") for (int s = 0; s < steps; s++)                                   \
+            _Pragma("unroll") for (int u = 0; u < length; u++)                                 \
+                asm volatile("fma.rn.f32 %0, %1, %1, %0;" : "+f"(r[u % CHAINS]) : "f"(a));     \
+        watch.stop();                                                                          \
+        float sum = 0;                                                                         \
+        for (int u = 0; u < CHAINS; u++)                                                       \
+            sum += r[u];                                                                       \
+        if (sum == 1)                                                                          \
+            data[0] = 1;                                                                       \
+    }
+LOOP(1)
+LOOP(2)
+LOOP(4)
+LOOP(6)
+LOOP(8)
+LOOP(12)
+LOOP(16)
+LOOP(32)
 
 // Tensor cores, products of a warp; `chains` independent accumulators.
 using Product = void(float (&)[4], const unsigned (&)[4], const unsigned (&)[2]);
@@ -585,6 +611,27 @@ CHIP(store_whole) { store_pieces<32, 32, 0>(data, words, steps); }
 CHIP(store_shifted) { store_pieces<32, 32, 3>(data, words, steps); }
 CHIP(store_half_sectors) { store_pieces<4, 8, 0>(data, words, steps); }
 CHIP(store_words_of_sectors) { store_pieces<1, 8, 0>(data, words, steps); }
+
+// Tiles of 16 x 16 words, in rows of `width` words, of which warps store two rows at a time.
+template <int width>
+__device__ void store_tiles(unsigned* data, unsigned long long words, int steps)
+{
+    constexpr int TILE = 16, ACROSS = (width + TILE - 1) / TILE;
+    const unsigned long long threads = (unsigned long long)gridDim.x * blockDim.x, rows = words / width;
+    for (int s = 0; s < steps; s++)
+        for (unsigned long long t = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;; t += threads) {
+            const unsigned long long tile = t / (TILE * TILE), row = tile / ACROSS * TILE + t / TILE % TILE;
+            const int column = int(tile % ACROSS) * TILE + int(t % TILE);
+            if (row >= rows)
+                break;
+            if (column < width)
+                asm volatile("st.global.b32 [%0], %1;" ::"l"(data + row * width + column), "r"(s) : "memory");
+        }
+}
+CHIP(store_tiles_80) { store_tiles<80>(data, words, steps); }
+CHIP(store_tiles_64) { store_tiles<64>(data, words, steps); }
+CHIP(store_tiles_55) { store_tiles<55>(data, words, steps); }
+CHIP(store_tiles_27) { store_tiles<27>(data, words, steps); }
 
 // A word of two bytes a lane, as half-precision kernels store.
 CHIP(store_halves)

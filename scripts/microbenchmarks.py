@@ -15,6 +15,8 @@ Runs the kernels of ``microbenchmarks.cu``: about half a minute on an H200.  App
 ``placement`` the multiprocessor of each block of a grid, by how many blocks one holds
 ``lines``     cycles of a load from L2, of each of 2048 lines
 ``straight``  cycles per instruction of loops without branches, by length and number of warps
+``loops``     cycles of a scheduler per trip of a short loop, by length and number of warps
+``differ``    cycles of the same work on each multiprocessor
 ``hgmma``     cycles per wgmma instruction of a multiprocessor, by columns and number of warpgroups
 ``tma``       cycles per bulk copy, on one multiprocessor and on all
 ``read``      bytes per second that all multiprocessors read, by size of the array
@@ -99,6 +101,7 @@ CACHED = [
 ]
 GROUPS = [
     "copies_4",
+    "copies_4_one_word",
     "copies_4_stride2",
     "copies_4_stride8",
     "copies_4_from_l2",
@@ -108,6 +111,8 @@ GROUPS = [
 ]
 LATENCIES = ["ffma", "imad", "lop3", "shf", "mufu", "hfma2", "barrier", "lds", "l1", "l2"]
 STRAIGHT = (256, 512, 1024, 2048, 4096, 8192, 16384)
+LOOPS = (1, 2, 4, 6, 8, 12, 16, 32)
+SCHEDULERS = 4
 MIB = 1 << 20
 READ_MIB = (2, 4, 8, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 128, 512)
 STORES = {  # words a lane group stores: bytes stored of each 32-byte sector touched
@@ -116,6 +121,10 @@ STORES = {  # words a lane group stores: bytes stored of each 32-byte sector tou
     "store_half_sectors": 16,
     "store_words_of_sectors": 4,
     "store_halves": 32,
+    "store_tiles_80": 32,
+    "store_tiles_64": 32,
+    "store_tiles_55": 32,
+    "store_tiles_27": 32,
 }
 REDUCTIONS = [
     "red_coalesced",
@@ -268,6 +277,27 @@ def straight(bench: Bench) -> Record:
     }
 
 
+def loops(bench: Bench) -> Record:
+    """See ``loops`` above."""
+    steps = 200
+    return {
+        str(length): {
+            str(w): bench.spent(f"loop_{length}", 1, 32 * w, steps) * SCHEDULERS / (steps * w) for w in (4, 8, 16, 32)
+        }
+        for length in LOOPS
+    }
+
+
+def differ(bench: Bench) -> Record:
+    """See ``differ`` above."""
+    steps = 200
+    found = {}
+    for name in ("latency_l2", "copy_async_16"):
+        clocks = bench.cycles(name, 132, 32, steps)[:132]
+        found[name] = sorted(int(end - begin) for begin, end in clocks)
+    return found
+
+
 def hgmma(bench: Bench) -> Record:
     """See ``hgmma`` above; a warpgroup issues 8 of them a trip."""
     return {
@@ -304,6 +334,10 @@ def memory(bench: Bench) -> Record:
             seconds = bench.chip(name, size * MIB // 4, trips)
             sectors = trips * size * MIB // 32
             store[f"{name} {size} MiB"] = {"seconds": seconds, "sectors": sectors, "bytes": sectors * share}
+    for kib in (8, 64, 256, 1024):
+        for name in ("store_whole", "store_shifted"):
+            seconds = bench.chip(name, kib * 1024 // 4, 400)
+            store[f"{name} {kib} KiB"] = {"seconds": seconds, "sectors": 400 * kib * 32, "bytes": 400 * kib * 1024}
     red = {}
     for name in REDUCTIONS:
         threads = 132 * 4 * 512

@@ -106,17 +106,14 @@ def predict(bound: BoundRung, kernels: Mapping[str, Kernel], images: int, gpu: G
     found: list[Prediction] = []
     known: dict[int, list[Prediction]] = {}
     for _, count in bound.micro_batches(images):
+        launches = bound.launches(count)
         if count not in known:
-            known[count] = [
-                predict_launch(launch, kernels[launch.entry], bound, count, gpu) for launch in bound.launches(count)
-            ]
-        found += known[count]
-    first = gpu["launch.first_seconds"]
-    return [
-        replace(each, seconds=each.seconds + overhead, overhead=overhead)
-        for k, each in enumerate(found)
-        for overhead in [first if k == 0 else gpu["launch.next_seconds"]]
-    ]
+            known[count] = [predict_launch(launch, kernels[launch.entry], bound, count, gpu) for launch in launches]
+        for number, (launch, each) in enumerate(zip(launches, known[count], strict=True)):
+            follows = "dependent" if launch.pdl and number else "next"
+            overhead = gpu[f"launch.{follows if found else 'first'}_seconds"]
+            found.append(replace(each, seconds=each.seconds + overhead, overhead=overhead))
+    return found
 
 
 def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, images: int, gpu: Gpu) -> Prediction:
