@@ -21,12 +21,6 @@ class Multiprocessor {
     double now = 0, soonest = NEVER;
     double lsu_free = 0, lsu_busy = 0;              // L1 and shared memory
     double port_free[SCHEDULERS] = {};              // each scheduler's way there
-    // What each scheduler waits for at L1 and shared memory: the sum of its turns; when each ends, and its turns.
-    struct Pending {
-        double turns = 0, last = 0;
-        std::deque<std::pair<double, double>> each;
-    };
-    Pending pending[SCHEDULERS];
     double barrier_free = 0, last_start = -NEVER;
     u64 slots[SCHEDULERS] = {};                     // that warps have
     double l2_free = 0, store_free = 0, dram_free = 0, dram_share = 0, write_share = 0;
@@ -172,10 +166,6 @@ private:
 
     // Takes L1's and shared memory's data path for some turns, and the scheduler's way there; returns when they are over.
     double take_lsu(double turns, int q, double of_scheduler);
-
-    // Turns of other schedulers that were asked for before, and come after the next one of this scheduler: L1 takes one
-    // instruction of each scheduler by turns.
-    double passed(int q, double time);
     double take_lsu(double turns, int q) { return take_lsu(turns, q, turns); }
     const Operand& memory_operand(const Instruction& i) const;
     void addresses(Warp& w, const Operand& o, bool global, u64* to) const;

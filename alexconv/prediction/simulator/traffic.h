@@ -73,33 +73,13 @@ inline i64 Multiprocessor::touch_box(const TensorMap& map, const Warp& w, i64 fi
     return bytes;
 }
 
-inline double Multiprocessor::passed(int q, double time)
-{
-    for (Pending& of : pending)
-        while (!of.each.empty() && of.each.front().first <= time) {
-            of.turns -= of.each.front().second;
-            of.each.pop_front();
-        }
-    const double own = double(pending[q].each.size()) + 1;
-    double more = 0;
-    for (int s = 0; s < SCHEDULERS; s++)
-        if (const double count = double(pending[s].each.size()); s != q && count > own)
-            more += pending[s].turns * (1 - own / count);
-    return more;
-}
-
 inline double Multiprocessor::take_lsu(double turns, int q, double of_scheduler)
 {
     const double arrived = now + p(P_ADDRESS);
-    const double before = std::max(0.0, lsu_free - arrived - passed(q, arrived));
     lsu_free = std::max(arrived, lsu_free) + turns;
     port_free[q] = std::max(arrived, port_free[q]) + of_scheduler * p(P_PORT);
     lsu_busy += turns;
-    Pending& own = pending[q];
-    own.last = std::max(arrived + before, own.last) + turns;
-    own.turns += turns;
-    own.each.push_back({own.last, turns});
-    const double served = std::max(own.last, port_free[q]);
+    const double served = std::max(lsu_free, port_free[q]);
     queue_left = served - turns;
     queue[q].push_back(queue_left);
     return served;
