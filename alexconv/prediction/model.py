@@ -19,6 +19,9 @@ TRIED = 12  # blocks of a small grid that are run alone, to see which of them wo
 WORKS = 0.2  # of the busiest block's instructions
 FEW_WAVES = 2  # in which single blocks decide
 SLOWER = 1.05  # than a block in the middle
+# Blocks of one multiprocessor are 132, 124 or 82 apart at first, later any number (measured: placement).  Here it is one
+# without common factors with the sizes of a grid: 127 of 132, 103 of 108.
+OUT_OF_STEP = 5
 UNIT_NAMES = {
     "issue": "issue slots",
     "fma": "FMA pipe",
@@ -144,13 +147,15 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
     busiest, busy = middle(launch.grid), min(total, gpu.multiprocessors)
     one = alone(busiest)
     tried = {busiest: one}
-    if total <= FEW_WAVES * resident * gpu.multiprocessors:  # blocks that take longer than others decide
+    slowest = None  # a block that takes longer than others decides where there are few
+    if total <= FEW_WAVES * resident * gpu.multiprocessors:
         tried |= {block: alone(block) for block in few(total, gpu.multiprocessors)}
-        slowest = max(tried, key=lambda block: tried[block].finished[-1])
-        if tried[slowest].finished[-1] > SLOWER * one.finished[-1]:
-            busiest = slowest
+        longest = max(tried, key=lambda block: tried[block].finished[-1])
+        if tried[longest].finished[-1] > SLOWER * one.finished[-1]:
+            slowest = longest
     if total <= gpu.multiprocessors:  # a kernel of few, long blocks may leave some of them without work
-        one = tried[busiest]
+        slowest = busiest if slowest is None else slowest
+        one = tried[slowest]
         working = sum(each.counters["issued"] > WORKS * one.counters["issued"] for each in tried.values())
         busy = max(1, round(total * working / len(tried)))
     dram = traffic.of_launch(
@@ -160,7 +165,7 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
         array_bytes(bound, images),
         gpu,
     )
-    blocks = sample(total, gpu.multiprocessors, together, one.counters["issued"], busiest)
+    blocks = sample(total, gpu.multiprocessors, together, one.counters["issued"], slowest)
     reads = max(1.0, total * one.counters["l2_reads"])
     writes = max(1.0, total * (one.counters["store_sectors"] + one.counters["reduction_sectors"]))
     read_share = min(1.0, dram.read / SECTOR / reads)
@@ -237,18 +242,19 @@ def middle(grid: Dims) -> int:
     return x + grid[0] * (y + grid[1] * z)
 
 
-def sample(total: int, multiprocessors: int, together: int, issued: float, busiest: int) -> tuple[int, ...]:
+def sample(total: int, multiprocessors: int, together: int, issued: float, slowest: int | None) -> tuple[int, ...]:
     """The blocks to simulate: as many as one multiprocessor may get, or waves of it spread over the grid.
 
     Blocks at the edge of a plane do less than others, so that the first waves would not stand for all.  ``issued`` are
-    the instructions of one block; ``busiest`` is among the blocks of a small grid.
+    the instructions of one block; ``slowest``, if there is one, is the last block.
     """
     most = together * ceil(total / multiprocessors / together)
     waves = max(FEWEST_WAVES, min(MOST_WAVES, int(ENOUGH_ISSUED / max(1.0, issued * together))))
     count = waves * together
-    apart = multiprocessors - 1  # measured: placement, not a multiple of all multiprocessors
+    apart = multiprocessors - OUT_OF_STEP
     if most <= count:
-        return tuple((busiest - k * apart) % total for k in reversed(range(most)))
+        last = (total - 1) % multiprocessors // 2 + (most - 1) * apart if slowest is None else slowest
+        return tuple((last - k * apart) % total for k in reversed(range(most)))
     return tuple(
         (int(total * (wave + 0.5) / waves) + k * apart) % total for wave in range(waves) for k in range(together)
     )

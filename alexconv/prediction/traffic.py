@@ -95,8 +95,7 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: M
 def _parts(outcome: Outcome) -> dict[int, _Part]:
     arrays, firsts, sizes = outcome.pieces.T
     return {
-        int(array) - 1: _Part(firsts[arrays == array], (firsts + sizes)[arrays == array])
-        for array in np.unique(arrays)
+        int(array) - 1: _Part(firsts[arrays == array], (firsts + sizes)[arrays == array]) for array in np.unique(arrays)
     }
 
 
