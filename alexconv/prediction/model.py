@@ -19,8 +19,8 @@ TRIED = 12  # blocks of a small grid that are run alone, to see which of them wo
 WORKS = 0.2  # of the busiest block's instructions
 FEW_WAVES = 2  # in which single blocks decide
 SLOWER = 1.05  # than a block in the middle
-# Blocks of one multiprocessor are 132, 124 or 82 apart at first, later any number (measured: placement).  Here it is one
-# without common factors with the sizes of a grid: 127 of 132, 103 of 108.
+# Blocks of one multiprocessor are 132, 124 or 82 apart at first, later any number (measured: placement).  Here it is
+# one without common factors with the sizes of a grid: 127 of 132, 103 of 108.
 OUT_OF_STEP = 5
 UNIT_NAMES = {
     "issue": "issue slots",
