@@ -175,7 +175,7 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
     if count < len(blocks):  # the others are of multiprocessors that were ready before: fewer run together at the end
         blocks = blocks[-count:]
         outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
-        ends = outcome.finished
+        ends = outcome.finished.tolist()
     cycles = float(ends[count - 1])
     scale = total / len(blocks)
     seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
@@ -260,7 +260,7 @@ def sample(total: int, multiprocessors: int, together: int, issued: float, slowe
     )
 
 
-def all_ends(outcome: Outcome, together: int, total: int, gpu: Gpu) -> tuple[Sequence[float], int]:
+def all_ends(outcome: Outcome, together: int, total: int, gpu: Gpu) -> tuple[list[float], int]:
     """When the blocks of a multiprocessor end that gets as many as any, and how many it gets.
 
     Waves after the simulated ones last as long as these.  A multiprocessor takes a block whenever one of its own ends,
