@@ -60,7 +60,7 @@ def figure(ladder: Sequence[PredictedTime]) -> list[Table | Plot]:
         return []
     draw = partial(charts.dots, panels, "over measured", "measured on a GPU", "predicted, and the band of nine in ten")
     title = f"{WORKLOAD}: predicted over measured times, N={MANY}"
-    return [Plot("predicted-ladder", title, BAND, draw, wide=True)]
+    return [Plot("predicted-times", title, BAND, draw, wide=True)]
 
 
 def dot(each: PredictedTime) -> Dot:
