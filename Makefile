@@ -55,6 +55,7 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
 	$(BIN)/python -m alexconv.reports.frontier results/*.jsonl docs/frontier.md
 	$(BIN)/python scripts/predict_page.py
+	$(BIN)/python scripts/profile_page.py results/h200-profile.jsonl results/host/profile.jsonl docs/profile.md
 	$(BIN)/python scripts/course_page.py
 	$(BIN)/python scripts/hazard_sanitizers.py --page
 	$(BIN)/python scripts/trust_tables.py

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from alexconv.cli.profile_tables import comparison
 from alexconv.records.names import in_present_names
 from alexconv.records.statistics import summarize
 from alexconv.shapes import WORKLOADS
@@ -349,3 +350,8 @@ def test_a_number_without_a_record_is_noticed(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "README.md").write_text("A rung.\n\nIt takes\n0.5 ms.\n\n<!-- a: begin -->\n7 ms\n<!-- a: end -->\n")
     monkeypatch.setattr("test_prose.ROOT", tmp_path)
     assert uncovered("README.md") == ["README.md: ['0.5 ms'] in It takes 0.5 ms."]
+
+
+def test_the_table_of_counters_is_what_the_records_say() -> None:
+    fresh = "\n".join(comparison(ROOT / "results" / "h200-profile.jsonl", ROOT / "results" / "host" / "profile.jsonl"))
+    assert f"{fresh}\n<!-- comparison: end -->" in (ROOT / "docs" / "profile.md").read_text(), "scripts/profile_page.py"
