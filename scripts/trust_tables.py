@@ -160,10 +160,11 @@ def chosen() -> str:
         winner = fastest(first[where])
         (same,) = (each for each in records if winner and each["point"] == winner["point"])
         ratios.append((median_of(same, "kernel") or nan) / (median_of(winner or {}, "kernel") or nan))
-    tried = sum(map(len, first.values()))
+    tried = sum(len(first[where]) for where in again)
+    searches = f"{len(ratios)} search{'es' if len(ratios) > 1 else ''}"
     return (
-        f"In {len(ratios)} searches on an H200, of {tried} candidates, the fastest took {median(ratios):.3f} of its "
-        f"first time when it was run again, in the median, from {min(ratios):.3f} to {max(ratios):.3f}."
+        f"In {searches} on an H200, of {tried} candidates, the fastest took {median(ratios):.3f} of its first time when "
+        f"it was run again, in the median, from {min(ratios):.3f} to {max(ratios):.3f}."
     )
 
 
