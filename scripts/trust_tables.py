@@ -161,9 +161,9 @@ def chosen() -> str:
         (same,) = (each for each in records if winner and each["point"] == winner["point"])
         ratios.append((median_of(same, "kernel") or nan) / (median_of(winner or {}, "kernel") or nan))
     tried = sum(len(first[where]) for where in again)
-    searches = f"{len(ratios)} search{'es' if len(ratios) > 1 else ''}"
+    number = f"{len(ratios)} search{'es' if len(ratios) > 1 else ''}"
     return (
-        f"In {searches} on an H200, of {tried} candidates, the fastest took {median(ratios):.3f} of its first time when "
+        f"In {number} on an H200, of {tried} candidates, the fastest took {median(ratios):.3f} of its first time when "
         f"it was run again, in the median, from {min(ratios):.3f} to {max(ratios):.3f}."
     )
 
