@@ -36,6 +36,8 @@ MMA_K = 16  # taps of a wgmma
 WGMMA = 2048 * 0.86  # multiply-adds in a cycle of a multiprocessor, of those that tensor cores could do at most
 THREE_CONSUMERS, LARGE = 192, 128  # pixels and least filters of a tile of one term that three warpgroups multiply ...
 THIRDS = 1.04  # ... and how much longer it takes for that
+FEW_TAPS, SPARSE = 32, 3.2  # taps of a run that leave stages nearly empty, and how much longer their tiles take
+UNEVEN = 2.5  # the same of a single warpgroup whose stages have two numbers of steps: it waits between them
 TF32 = WGMMA / 2  # the same of tf32
 FROM_CACHE = 46.0  # bytes in a cycle that each multiprocessor gets from the L2 cache where all of them load
 SMALL_FROM_CACHE = 60.0  # the same for tiles of a single warpgroup
@@ -49,6 +51,7 @@ USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an
 SLICES = 1.0  # microseconds of the sums of slices, besides those of each
 CUDA_CORES = 105.0  # multiply-adds in a cycle of a multiprocessor, of igemm
 IGEMM_TILE = 128 * 64  # outputs of its block
+IGEMM_TAPS = 22  # taps in the time that it takes besides them
 FEW_TAP = 0.15  # microseconds that a block takes for a tap
 FEW, FEW_HALF = 27.0, 70.0  # the same of direct-few and of direct-few-half
 DIRECT = 8.0  # the same of direct-any
@@ -119,8 +122,14 @@ class Tiled:
         loads = ceil(taps / STAGE_TAPS) * stage_bytes / from_cache(p, tiles)
         steps = full * (STAGE_TAPS // MMA_K) + ceil(rest / MMA_K)
         products = steps * MMA_K * pixels * filters * self.products / WGMMA
-        thirds = THIRDS if self.terms == 1 and pixels == THREE_CONSUMERS and filters >= LARGE else 1
-        product = sliced(p, tiles, thirds * count * max(loads, products) / CLOCK, self.value)
+        slower = 1.0
+        if self.terms == 1 and pixels == THREE_CONSUMERS and filters >= LARGE:
+            slower = THIRDS
+        if self.prepares and taps < FEW_TAPS:
+            slower = SPARSE
+        if pixels == SMALLEST_TILE and full and 0 < rest <= STAGE_TAPS - MMA_K:
+            slower = UNEVEN
+        product = sliced(p, tiles, slower * count * max(loads, products) / CLOCK, self.value)
         written = outputs(p) * self.value
         before = float(inputs(p) * (self.value + 2 * self.terms)) if self.prepares else 0.0
         before *= BLOCKED if side(conv, self.gathers) > 1 else 1
@@ -217,8 +226,8 @@ def on_cuda_cores(rate: float, *, streams: bool = False) -> Callable[[Problem], 
     def found(p: Problem) -> float:
         blocks = outputs(p) / IGEMM_TILE  # a multiprocessor has its rate with two
         busy = p.device.multiprocessors if streams else min(p.device.multiprocessors, max(0.5, blocks / 2))
-        products = p.conv.macs(p.N) / (rate * busy * CLOCK)
-        return max(products, moved(p, 4 * (inputs(p) + outputs(p)))) + (STREAM_K if streams else 2 * TILE)
+        products = p.conv.macs(p.N) / (rate * busy * CLOCK) * (1 + IGEMM_TAPS / p.conv.K)
+        return max(products, moved(p, 4 * (inputs(p) + outputs(p)))) + (STREAM_K if streams else 4 * TILE)
 
     return found
 
