@@ -79,3 +79,19 @@ def test_no_rung_with_a_thread_for_each_output_has_long_sums():
     conv = WORKLOADS["convnet-benchmarks"].layer(64)
     half, slices = (best(RUNGS[name], conv, 1, H200) for name in ("direct-any-half", "wgmma-half-split-k"))
     assert half and slices and half[0] > 50 > slices[0]
+
+
+def test_tiles_of_a_single_warpgroup_are_for_few_outputs_and_even_stages():
+    layers = WORKLOADS["convnet-benchmarks"]
+    sizes = [
+        best(RUNGS["wgmma-half-split-k"], layers.layer(number), N, H200)[1].constants["TILE_PIXELS"]
+        for number, N in ((39, 1), (53, 32), (39, 512))  # 512, 528 and 512 channels
+    ]
+    assert sizes[0] == 64 < min(sizes[1:])
+
+
+def test_nearly_empty_stages_take_longer_than_cuda_cores():
+    conv = WORKLOADS["vgg16"].layer(1)
+    for N in (1, 32, 128):
+        few, blocked = (best(RUNGS[name], conv, N, H200) for name in ("direct-few-half", "wgmma-half-blocked"))
+        assert few and blocked and few[0] < blocked[0]
