@@ -27,6 +27,26 @@ struct Binary16 {
 };
 #endif
 
+// The two conversions of one value without what a compiler puts before them: instructions that clear the rest of the
+// register, for which a chain of multiply-adds would wait.
+#if defined(__F16C__) && defined(__FLT16_MAX__)
+inline float widened(Binary16 value)
+{
+    float wide;
+    asm("vcvtph2ps %1, %0" : "=x"(wide) : "x"(value));
+    return wide;
+}
+inline Binary16 narrowed(float value)
+{
+    Binary16 nearest;
+    asm("vcvtps2ph $0, %1, %0" : "=x"(nearest) : "x"(value));
+    return nearest;
+}
+#else
+inline float widened(Binary16 value) { return float(value); }
+inline Binary16 narrowed(float value) { return Binary16(value); }
+#endif
+
 inline float widen(unsigned short bits)
 {
     Binary16 value;
@@ -56,6 +76,7 @@ struct alignas(2) __half {
     host_cuda::Binary16 stored;
 
     __half() = default;
+    __half(host_cuda::Binary16 value) : stored(value) {}
     __half(float value) : stored(host_cuda::Binary16(value)) {}
     __half(double value) : stored(host_cuda::narrow(value)) {}
     __half(int value) : __half(double(value)) {}
@@ -116,11 +137,11 @@ inline __half __hfma(__half a, __half b, __half c)
 {
     constexpr unsigned lacking = 0x1fff, tie = 0x1000;
     constexpr float smallest_normal = 0x1p-14f;
-    const float sum = float(a) * float(b) + float(c);
+    const float sum = float(a) * float(b) + host_cuda::widened(c.stored);
     unsigned bits;
     memcpy(&bits, &sum, sizeof bits);
     const bool enough = fabsf(sum) >= smallest_normal, zero = sum == 0;
-    if (((bits & lacking) != tie) & (enough | zero)) return sum;  // bitwise: zeros come and go, no branch for them
+    if (((bits & lacking) != tie) & (enough | zero)) return host_cuda::narrowed(sum);  // bitwise: zeros come and go, no branch for them
     return __hfma_near_tie(a, b, c);
 }
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
