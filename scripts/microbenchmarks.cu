@@ -90,6 +90,29 @@ RATE(popc, TWO("popc.b32 %0, %0;"))
 RATE(half_to_float, asm volatile("{.reg .b16 h, l; mov.b32 {l, h}, %0; cvt.f32.f16 %0, l;}" : "+r"(r[c])))
 RATE(pack_half, TWO("cvt.rn.f16x2.f32 %0, %0, %1;"))
 
+// Of 64 bits: LEA and LEA.HI.X, IADD3 and IADD3.X.
+#define WIDE(name, body)                                  \
+    KERNEL(rate_##name)                                   \
+    {                                                     \
+        unsigned long long r[CHAINS], base = data[threadIdx.x]; \
+        unsigned a = data[threadIdx.x], b = data[1];      \
+        for (int c = 0; c < CHAINS; c++)                  \
+            r[c] = data[threadIdx.x + c];                 \
+        const Stopwatch watch(clocks);                    \
+        for (int s = 0; s < steps; s++)                   \
+            _Pragma("unroll") for (int u = 0; u < UNROLL; u++) _Pragma("unroll") for (int c = 0; c < CHAINS; c++) body; \
+        watch.stop();                                     \
+        unsigned long long sum = a + b;                   \
+        for (int c = 0; c < CHAINS; c++)                  \
+            sum += r[c];                                  \
+        if (sum == 12345)                                 \
+            data[0] = unsigned(sum);                      \
+    }
+WIDE(lea_wide, asm volatile("{.reg .b64 t; shl.b64 t, %0, 2; add.u64 %0, t, %1;}" : "+l"(r[c]) : "l"(base)))
+WIDE(add_wide, asm volatile("add.u64 %0, %0, %1;" : "+l"(r[c]) : "l"(base)))
+RATE(iadd3, asm volatile("{.reg .b32 t; add.u32 t, %1, %2; add.u32 %0, t, %0;}" : "+r"(r[c]) : "r"(a), "r"(b)))
+RATE(isetp, asm volatile("{.reg .pred p; setp.lt.u32 p, %1, %0; selp.b32 %0, %0, %2, p;}" : "+r"(r[c]) : "r"(a), "r"(b)))
+
 LATENCY(ffma, asm volatile("fma.rn.f32 %0, %1, %1, %0;" : "+r"(r) : "r"(a)))
 LATENCY(imad, asm volatile("mad.lo.s32 %0, %1, %1, %0;" : "+r"(r) : "r"(a)))
 LATENCY(lop3, asm volatile("lop3.b32 %0, %1, %1, %0, 0x96;" : "+r"(r) : "r"(a)))
