@@ -355,3 +355,56 @@ def test_a_number_without_a_record_is_noticed(tmp_path: Path, monkeypatch: pytes
 def test_the_table_of_counters_is_what_the_records_say() -> None:
     fresh = "\n".join(comparison(ROOT / "results" / "h200-profile.jsonl", ROOT / "results" / "host" / "profile.jsonl"))
     assert f"{fresh}\n<!-- comparison: end -->" in (ROOT / "docs" / "profile.md").read_text(), "scripts/profile_page.py"
+
+
+def over(predicted: dict[int, float], rung: str) -> list[float]:
+    """Measured over predicted times of a rung, layer by layer."""
+    return [ms(rung, layer, FRONTIER) / time for layer, time in predicted.items()]
+
+
+def images_at_2048() -> float:
+    """An image's time at N=2048 over one's at N=128, wgmma-window-scaled on layer 1."""
+    many, few = (ms("wgmma-window-scaled", 1, SCALING, N=N, transfer="pinned") / N for N in (2048, BATCH))
+    return many / few
+
+
+def beyond_half() -> float:
+    """What wgmma-scaled takes longer than wgmma-half, with layer 1 blocked, over what was predicted."""
+    scaled = [ms("wgmma-scaled", layer, FRONTIER) for layer in range(1, 6)]
+    half = [ms("wgmma-half-blocked", 1, FRONTIER), *(ms("wgmma-half", layer, FRONTIER) for layer in range(2, 6))]
+    return (sum(scaled) - sum(half)) / 0.12
+
+
+FRONTIER, SCALING = "h200-frontier.jsonl", "h200-frontier-scaling.jsonl"
+ROUGHLY: dict[str, tuple[float, float, Callable[[], list[float]]]] = {  # in docs/frontier.md, and what that allows
+    "As predicted within a sixth on each layer ([rung-wgmma-half]": (
+        *(5 / 6, 7 / 6),
+        lambda: over({2: 0.16, 3: 0.05, 4: 0.075, 5: 0.06}, "wgmma-half"),
+    ),
+    "Nearly twice the prediction's time ([rung-wgmma-half-blocked]": (
+        *(1.7, 2),
+        lambda: over({1: 0.075}, "wgmma-half-blocked"),
+    ),
+    "longer than wgmma-half is half as much again as predicted": (1.4, 1.6, lambda: [beyond_half()]),
+    "*Measured.* Within a tenth of the prediction. On layers 2 to 5": (
+        *(0.9, 1.1),
+        lambda: [sum(ms("wgmma-split", layer, FRONTIER) for layer in range(1, 6)) / 1.35],
+    ),
+    "In fp16 within a tenth of the prediction, longer": (0.9, 1.1, lambda: over({1: 0.08}, "wgmma-window-half")),
+    "Within a fifth of the prediction ([rung-wgmma-split-resident]": (
+        *(0.8, 1.2),
+        lambda: over({1: 0.16}, "wgmma-split-resident"),
+    ),
+    "within a tenth of the prediction ([rung-wgmma-winograd]": (
+        *(0.9, 1.1),
+        lambda: over({2: 0.33, 3: 0.136, 4: 0.19, 5: 0.141}, "wgmma-winograd"),
+    ),
+    "Predicted was N=128's time an image, and so it came out": (0.95, 1.05, lambda: [images_at_2048()]),
+}
+
+
+@pytest.mark.parametrize("words", ROUGHLY)
+def test_what_became_of_predictions_is_said_as_it_was(words: str) -> None:
+    least, most, ratios = ROUGHLY[words]
+    assert words in "\n".join(paragraphs("docs/frontier.md"))
+    assert all(least <= ratio <= most for ratio in ratios()), ratios()
