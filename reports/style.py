@@ -79,8 +79,9 @@ def canvas(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tu
 
 def settle(figure: Figure) -> None:
     """Lays the figure out once, so that every file it is written to has the same layout at no further cost."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+    figure.set_layout_engine(None)  # with "none" in its place each file would be drawn once more, for nothing
 
 
 def svg_text(figure: Figure, key: str, identifier: str | None = None) -> str:

@@ -86,7 +86,7 @@ def table(
     ]
     files = dict.fromkeys(point_file(found, winner) for winner in every)
     peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
-    keys = [*(each["device"] for each in reasons.profiles), *(winner.point.record["device"] for winner in every)]
+    keys = [*(each.get("device") for each in reasons.profiles), *(winner.point.record["device"] for winner in every)]
     where = "on the same card" if len({measurements.cards.get(key) for key in keys}) == 1 else "on other cards, too"
     beside = f" Beside them {', '.join(peers)}, of the same run, arrays and types." if peers else ""
     caption = (
