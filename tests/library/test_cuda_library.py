@@ -157,12 +157,13 @@ def test_work_is_on_torchs_stream(torch, pair):
     y = alexconv.conv2d(x, w, padding=1)
     expected = torch.nn.functional.conv2d(2 * x, w, padding=1)
     layer = alexconv.Conv2d(w, padding=1)
+    layer(x)  # its filters are prepared
     torch.cuda.synchronize()
     streams = [torch.cuda.Stream() for _ in range(3)]
     outputs = []
     for stream in streams * 4:
         with torch.cuda.stream(stream):
-            torch.cuda._sleep(100_000_000)
+            torch.cuda._sleep(400_000_000)
             doubled = x * 2  # still to be computed when the call returns
             outputs.append((layer(doubled), alexconv.conv2d(doubled, w, padding=1)))
             assert not stream.query()
