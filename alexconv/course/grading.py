@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from alexconv.checking.hazards import BUILD
-from alexconv.checking.kinds import ORDERS
+from alexconv.checking.kinds import ORDERS, WATCHED_IMAGES
 from alexconv.course import sandbox
 from alexconv.course.assignment import FILE, LETTERS, SOURCE_BYTES, Assignment, Shape
 from alexconv.course.data import INTEGERS, UNIFORM, fault, inputs
@@ -31,7 +31,6 @@ from alexconv.shapes import Conv
 
 CHECKS = {"addresses": "asan", "races": "trace", "async": BUILD}  # kind of check: build of the host executor
 BUILDS = ("fast", *CHECKS.values())
-HAZARD_IMAGES = 3  # of alexconv.checking.kinds
 MOST_LINES = 5  # of feedback for a check
 LINE_LENGTH = 300
 HEADER_BYTES = 1 << 12  # of a run's line before its outputs
@@ -129,7 +128,7 @@ class Grader:
         """What the launch code does for every shape and number of images that a check may take."""
         asked = self.probes()
         for shape in self.assignment.shapes:
-            asked += [(shape.conv, images) for images in range(1, max(shape.images, HAZARD_IMAGES) + 1)]
+            asked += [(shape.conv, images) for images in range(1, max(shape.images, WATCHED_IMAGES) + 1)]
         return self.ask(source, asked)
 
     @staticmethod
