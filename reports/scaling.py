@@ -174,15 +174,16 @@ def memory(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
         arrays = point["N"] * (prod(conv.x_shape(1)) + prod(conv.y_shape(1))) * FULL / GIGA
         blocks = max(part["blocks"] for part in parts)
         peak = max(part["peak_bytes"] for part in parts) / GIGA
-        row = (point["layer"], point["N"], f"`{point['rung']}`", point["transfer"], batch.shards)
+        of_layer = point["workload"], point["layer"], point["N"]
+        row = (*of_layer, f"`{point['rung']}`", point["transfer"], batch.shards)
         block = parts[0]["block_bytes"] / GIGA
         rows.append((*row, arrays, block, blocks, peak, *(batch.ms(figure) for figure in FIGURES), batch.rate("total")))
     return rows
 
 
 MEMORY_COLUMNS = (
-    *("layer", "N", "rung", "transfer", "GPUs", "input and output, GB", "a block at most, GB", "blocks a GPU"),
-    *("most memory of a worker, GB", "kernel, ms", "host to host, ms", "host-to-host images/s a GPU"),
+    *("workload", "layer", "N", "rung", "transfer", "GPUs", "input and output, GB", "a block at most, GB"),
+    *("blocks a GPU", "most memory of a worker, GB", "kernel, ms", "host to host, ms", "host-to-host images/s a GPU"),
 )
 
 
