@@ -61,7 +61,7 @@ report: $(READY)
 	$(BIN)/python scripts/trust_tables.py
 	$(BIN)/python -m alexconv.reports.book results docs/book docs/report/book
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
-	$(BIN)/python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md
+	$(BIN)/python -m alexconv.reports.commands results/h200-main-job.jsonl docs/commands.md
 	$(BIN)/python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md
 	$(BIN)/python -m alexconv.reports.library results/library/*.jsonl docs/library.md
 	$(BIN)/python -m alexconv.reports.networks results/networks/*.jsonl docs/networks.md

@@ -33,7 +33,7 @@ STYLES = Path(__file__).parent / "templates" / "book.css"
 LAYER, FIRST_LAYER, N = 3, 1, 128
 COLUMNS = 120  # of the Markdown
 CLOSE = 1.5  # ratios below have a third digit
-TIMES, PEERS = "study/h200.jsonl", "h200-frontier.jsonl"
+TIMES, PEERS = "h200-main-job.jsonl", "h200-frontier.jsonl"
 PREDICTED, COUNTERS, CEILINGS = "predicted/h200.jsonl", "book/h200-profile.jsonl", "h200-ceilings.jsonl"
 CUDNN = {  # by error class, the layouts that cuDNN is timed in
     "fp32": ("torch-nchw-fp32", "torch-nhwc-fp32"),

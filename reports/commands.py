@@ -1,6 +1,6 @@
 """The main job's wall time on docs/commands.md, from the record file of that run.
 
-python -m alexconv.reports.commands results/study/h200.jsonl docs/commands.md [--check]
+python -m alexconv.reports.commands results/h200-main-job.jsonl docs/commands.md [--check]
 """
 
 import sys

@@ -19,7 +19,7 @@ from alexconv.prediction import accuracy, cubins, disassembly
 from alexconv.records.store import Record, read
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-FILES = ("h200-alexnet", "h200-lenet-on-alexnet", "h200-frontier", "h200-lenet-2019", "h200-tune")
+FILES = ("h200-alexnet", "h200-main-job", "h200-frontier", "h200-lenet-2019", "h200-tune")
 TARGET = CHECKOUT / "tests" / "prediction" / "machine_code.json.xz"
 ARCH = "90a"
 CONTROL_SHIFT = 41  # bits of an instruction's second word that are no timing
