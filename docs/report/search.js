@@ -130,6 +130,11 @@ searchable([
 "everything else"
 ],
 [
+"The ladder's times without a GPU",
+"predicted.html",
+"everything else"
+],
+[
 "History over commits and cards",
 "history.html",
 "everything else"
@@ -1100,6 +1105,11 @@ searchable([
 "table, The LeNet-style study ece408-2018"
 ],
 [
+"ece408-2018: counters of the rungs that stand for its variants",
+"ece408-2018.html#ece408-2018-counters",
+"table, The LeNet-style study ece408-2018"
+],
+[
 "ece408-2019: op times as the study prints them",
 "ece408-2019.html#ece408-2019-by-batch",
 "table, The LeNet-style study ece408-2019"
@@ -1130,6 +1140,11 @@ searchable([
 "table, The LeNet-style study ece408-2019"
 ],
 [
+"ece408-2019: counters of the rungs that stand for its variants",
+"ece408-2019.html#ece408-2019-counters",
+"table, The LeNet-style study ece408-2019"
+],
+[
 "ece408-2023: op times as the study prints them",
 "ece408-2023.html#ece408-2023-by-batch",
 "table, The LeNet-style study ece408-2023"
@@ -1155,6 +1170,11 @@ searchable([
 "table, The LeNet-style study ece408-2023"
 ],
 [
+"ece408-2023: counters of the rungs that stand for its variants",
+"ece408-2023.html#ece408-2023-counters",
+"table, The LeNet-style study ece408-2023"
+],
+[
 "ece408-2024: op times as the study prints them",
 "ece408-2024.html#ece408-2024-by-batch",
 "table, The LeNet-style study ece408-2024"
@@ -1177,6 +1197,11 @@ searchable([
 [
 "ece408-2024: gain of each variant over baseline (×)",
 "ece408-2024.html#ece408-2024-gains",
+"table, The LeNet-style study ece408-2024"
+],
+[
+"ece408-2024: counters of the rungs that stand for its variants",
+"ece408-2024.html#ece408-2024-counters",
 "table, The LeNet-style study ece408-2024"
 ],
 [
@@ -1270,7 +1295,17 @@ searchable([
 "table, Launches and memory"
 ],
 [
-"alexnet: the same points in 10 runs, N=128",
+"alexnet: predicted over measured times, N=128",
+"predicted.html#predicted-times",
+"figure, The ladder's times without a GPU"
+],
+[
+"alexnet: predicted times, all rungs",
+"predicted.html#predicted",
+"table, The ladder's times without a GPU"
+],
+[
+"alexnet: the same points in 11 runs, N=128",
 "history.html#history-figure",
 "figure, History over commits and cards"
 ],
@@ -1406,6 +1441,26 @@ searchable([
 ],
 [
 "Default constants",
+"rung-direct-any.html#direct-any-times",
+"table, direct-any"
+],
+[
+"Launches",
+"rung-direct-any.html#direct-any-launches",
+"table, direct-any"
+],
+[
+"Default constants",
+"rung-direct-any-half.html#direct-any-half-times",
+"table, direct-any-half"
+],
+[
+"Launches",
+"rung-direct-any-half.html#direct-any-half-launches",
+"table, direct-any-half"
+],
+[
+"Default constants",
 "rung-channels.html#channels-times",
 "table, channels"
 ],
@@ -1535,6 +1590,11 @@ searchable([
 "table, tiled-constant"
 ],
 [
+"Each kernel",
+"rung-tiled-constant.html#tiled-constant-counters",
+"table, tiled-constant"
+],
+[
 "Default constants",
 "rung-tiled-channels-atomic.html#tiled-channels-atomic-times",
 "table, tiled-channels-atomic"
@@ -1650,6 +1710,11 @@ searchable([
 "table, shared-core-tile-constant"
 ],
 [
+"Each kernel",
+"rung-shared-core-tile-constant.html#shared-core-tile-constant-counters",
+"table, shared-core-tile-constant"
+],
+[
 "Launches",
 "rung-shared-core-tile-constant.html#shared-core-tile-constant-launches",
 "table, shared-core-tile-constant"
@@ -1682,6 +1747,11 @@ searchable([
 [
 "Other constants and transfers",
 "rung-unroll-matmul-constant.html#unroll-matmul-constant-others",
+"table, unroll-matmul-constant"
+],
+[
+"Each kernel",
+"rung-unroll-matmul-constant.html#unroll-matmul-constant-counters",
 "table, unroll-matmul-constant"
 ],
 [
@@ -1973,5 +2043,35 @@ searchable([
 "Launches",
 "rung-wgmma-winograd.html#wgmma-winograd-launches",
 "table, wgmma-winograd"
+],
+[
+"Default constants",
+"rung-wgmma-half-split-k.html#wgmma-half-split-k-times",
+"table, wgmma-half-split-k"
+],
+[
+"Launches",
+"rung-wgmma-half-split-k.html#wgmma-half-split-k-launches",
+"table, wgmma-half-split-k"
+],
+[
+"Default constants",
+"rung-wgmma-floats.html#wgmma-floats-times",
+"table, wgmma-floats"
+],
+[
+"Launches",
+"rung-wgmma-floats.html#wgmma-floats-launches",
+"table, wgmma-floats"
+],
+[
+"Default constants",
+"rung-wgmma-floats-split.html#wgmma-floats-split-times",
+"table, wgmma-floats-split"
+],
+[
+"Launches",
+"rung-wgmma-floats-split.html#wgmma-floats-split-launches",
+"table, wgmma-floats-split"
 ]
 ]);

@@ -1,5 +1,5 @@
 "use strict";
-const MOST_ROWS = 100, STRIP = 120, HIGH = 16, WIDE = 0.06, SVG = "http://www.w3.org/2000/svg";
+const MOST_ROWS = 64, STRIP = 120, HIGH = 16, WIDE = 0.06, SVG = "http://www.w3.org/2000/svg";
 
 // ---- Tables.  A long one's rows lie in a script element as JSON until it is opened; rows beyond MOST_ROWS come on demand.
 
@@ -109,7 +109,7 @@ function labelled(bar, name, kind) {
 
 function strip(at, data) {
   const [median, low, high, ...samples] = data.split(" ").map(Number);
-  at.className = "s";
+  at.classList.add("s");
   if (!samples.length) return at;
   const place = x => Math.max(0, Math.min(STRIP, STRIP * (0.5 + (x / median - 1) / (2 * WIDE)))).toFixed(1);
   const svg = document.createElementNS(SVG, "svg");
