@@ -3,15 +3,16 @@
 #
 # STAGES (formerly PARTS) names some of the stages, or parts of them:
 #
-#   part-1   7 files, about 340 s   the AlexNet study, the main job, ceilings
+#   part-1   7 files, 422 s         the AlexNet study, the main job, ceilings
 #   part-2   8 files, about 135 s   the LeNet-style studies
 #   part-3   8 files, about 395 s   the frontier beside cuDNN
-#   part-4   7 files, about 230 s   counters
+#   part-4   7 files, about 240 s   counters, 74 s of it LeNet's layers
 #   part-5   4 files, about 100 s   networks, a course's kernel, accuracy, microbenchmarks
 #   library  4 files, about 480 s   Conv2d in graphs beside torch's cuDNN
 #
-# The first five are the default: about 20 minutes on an H200 with 16 cores, by what earlier records took.  The library's
-# files would make it 28, so they are asked for by name.  Each stage says what it took.
+# The first five are the default: about 21 minutes on an H200 with 16 cores; "about" is by what earlier records took, the
+# rest was measured with empty caches.  The library's files would make it 29, so they are asked for by name.  Each stage
+# says what it took.
 #
 # Each can be given again: points resume where they stopped, and a file that is made as a whole is kept once it is
 # finished (a file .FILE.unfinished says that it is not; remove a file to make it anew).  In an empty FOLDER, all points
