@@ -83,7 +83,7 @@ class _Build:
     @property
     def reports_lines(self) -> bool:
         """Whether line numbers of the sources reach the user."""
-        return "-g" in self.flags
+        return any(flag.startswith("-g") for flag in self.flags)
 
 
 # nvcc fuses multiply-adds too (--fmad=true) and knows neither errno nor traps in its functions.
@@ -96,13 +96,13 @@ _FLAGS = (
 BUILDS = {
     "fast": _Build(("-O2",), (), 64 * 1024, one_worker=False),
     "asan": _Build(
-        ("-O1", "-g", "-fno-omit-frame-pointer", "-DHOST_CUDA_ASAN"),
+        ("-O1", "-g1", "-fno-omit-frame-pointer", "-DHOST_CUDA_ASAN"),
         ("-fsanitize=address", "-fsanitize-recover=address"),
         256 * 1024,  # every local array stands between red zones
         preloads=True,
     ),
     "trace": _Build(
-        ("-O2", "-g", "-DHOST_CUDA_TRACE"),
+        ("-O2", "-g1", "-DHOST_CUDA_TRACE"),
         (
             "-Wp,-fsanitize=thread",  # for the compiler only: the linker would add a library that hostcuda/trace.cpp is
             *("-fsanitize-coverage=trace-pc", "-Wno-tsan"),
@@ -115,7 +115,7 @@ BUILDS = {
         needs_gcc=True,
     ),
     "hazards": _Build(
-        ("-O2", "-g", "-DHOST_CUDA_HAZARDS"),
+        ("-O2", "-g1", "-DHOST_CUDA_HAZARDS"),
         # As above, but for what the replay needs.
         ("-Wp,-fsanitize=thread", "-Wno-tsan", "-O1", "-finline-small-functions", "-fno-tree-sra", "-fno-ipa-sra"),
         256 * 1024,
