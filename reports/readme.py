@@ -87,8 +87,21 @@ def headline(data: Measurements, found: Frontier) -> str:
             "are prepared beforehand, in a time of its own, and copies between host and device are not included.",
             "",
             *markdown_table(columns, rows),
+            "",
+            f"Speed: over cuDNN on arrays of the same layout{over_the_other_layout(source)}.",
         ]
     )
+
+
+def over_the_other_layout(source: Source) -> str:
+    """Our speed over cuDNN's other layout where that is the faster one, in words."""
+    words = []
+    for contract in CONTRACTS:
+        ms, peer = source.sum_of(contract, MANY), source.named_sum(contract.peer, MANY)
+        other = other_layout(source, contract)
+        if ms and peer and other and other < peer:
+            words.append(f"{other / ms:.1f}× in {contract.name}")
+    return f"; over its other layout, where that is faster, {', '.join(words)}" if words else ""
 
 
 def other_layout(source: Source, contract: Contract) -> float | None:

@@ -488,6 +488,10 @@ def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
         found += zip(row["error, ours / cuDNN's"].split(" / "), errors, strict=True)
         for printed, value in found:
             yield Claim("README.md", f"{name}: {printed}", printed, value)
+        said = re.search(rf"over its other layout, where that is faster, .*?([\d.]+)× in {name}\b", text)
+        assert bool(said) == (other < their_hot), f"whether cuDNN's other layout is faster in {name}"
+        if said:
+            yield Claim("README.md", f"{name}: over the other layout", said[1], other / hot)
 
 
 def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
