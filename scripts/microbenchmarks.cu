@@ -401,6 +401,16 @@ KERNEL(placement)
     }
 }
 
+// Uses the sums of chains, so that the compiler leaves them in.
+__device__ __forceinline__ void keep(const float (&r)[CHAINS], unsigned* data)
+{
+    float sum = 0;
+    for (int u = 0; u < CHAINS; u++)
+        sum += r[u];
+    if (sum == 1)
+        data[0] = 1;
+}
+
 // Issue order: warps of one scheduler compete with independent FFMAs, each `steps` of them; who ends when tells.
 KERNEL(issue_order)
 {
@@ -411,11 +421,7 @@ KERNEL(issue_order)
         for (int u = 0; u < CHAINS; u++)
             asm volatile("fma.rn.f32 %0, %1, %1, %0;" : "+f"(r[u]) : "f"(a));
     watch.stop();
-    float sum = 0;
-    for (int u = 0; u < CHAINS; u++)
-        sum += r[u];
-    if (sum == 1)
-        data[0] = 1;
+    keep(r, data);
 }
 
 // The same where every fourth instruction waits for a load from shared memory.
@@ -434,16 +440,12 @@ KERNEL(issue_order_lds)
             asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(r[u]) : "f"(a), "f"(v));
     }
     watch.stop();
-    float sum = 0;
-    for (int u = 0; u < CHAINS; u++)
-        sum += r[u];
-    if (sum == 1)
-        data[0] = 1;
+    keep(r, data);
 }
 
-// Straight-line code of LENGTH instructions in a loop: what instruction fetch can keep up with.
-#define STRAIGHT(length)                                                                       \
-    KERNEL(straight_##length)                                                                  \
+// `length` independent FFMAs in a row and the loop's branch.
+#define UNROLLED(name, length)                                                                 \
+    KERNEL(name##_##length)                                                                    \
     {                                                                                          \
         float r[CHAINS] = {}, a = __uint_as_float(data[0]);                                    \
         const Stopwatch watch(clocks);                                                         \
@@ -451,44 +453,27 @@ KERNEL(issue_order_lds)
             _Pragma("unroll") for (int u = 0; u < length; u++)                                 \
                 asm volatile("fma.rn.f32 %0, %1, %1, %0;" : "+f"(r[u % CHAINS]) : "f"(a));     \
         watch.stop();                                                                          \
-        float sum = 0;                                                                         \
-        for (int u = 0; u < CHAINS; u++)                                                       \
-            sum += r[u];                                                                       \
-        if (sum == 1)                                                                          \
-            data[0] = 1;                                                                       \
+        keep(r, data);                                                                         \
     }
-STRAIGHT(256)
-STRAIGHT(512)
-STRAIGHT(1024)
-STRAIGHT(2048)
-STRAIGHT(4096)
-STRAIGHT(8192)
-STRAIGHT(16384)
 
-// Short loops, `length` instructions and their branch: what fetching after a taken branch costs.
-#define LOOP(length)                                                                           \
-    KERNEL(loop_##length)                                                                      \
-    {                                                                                          \
-        float r[CHAINS] = {}, a = __uint_as_float(data[0]);                                    \
-        const Stopwatch watch(clocks);                                                         \
-        _Pragma("unroll 1") for (int s = 0; s < steps; s++)                                   \
-            _Pragma("unroll") for (int u = 0; u < length; u++)                                 \
-                asm volatile("fma.rn.f32 %0, %1, %1, %0;" : "+f"(r[u % CHAINS]) : "f"(a));     \
-        watch.stop();                                                                          \
-        float sum = 0;                                                                         \
-        for (int u = 0; u < CHAINS; u++)                                                       \
-            sum += r[u];                                                                       \
-        if (sum == 1)                                                                          \
-            data[0] = 1;                                                                       \
-    }
-LOOP(1)
-LOOP(2)
-LOOP(4)
-LOOP(6)
-LOOP(8)
-LOOP(12)
-LOOP(16)
-LOOP(32)
+// Straight-line code: what instruction fetch can keep up with.
+UNROLLED(straight, 256)
+UNROLLED(straight, 512)
+UNROLLED(straight, 1024)
+UNROLLED(straight, 2048)
+UNROLLED(straight, 4096)
+UNROLLED(straight, 8192)
+UNROLLED(straight, 16384)
+
+// Short loops: what fetching after a taken branch costs.
+UNROLLED(loop, 1)
+UNROLLED(loop, 2)
+UNROLLED(loop, 4)
+UNROLLED(loop, 6)
+UNROLLED(loop, 8)
+UNROLLED(loop, 12)
+UNROLLED(loop, 16)
+UNROLLED(loop, 32)
 
 // Tensor cores, products of a warp; `chains` independent accumulators.
 using Product = void(float (&)[4], const unsigned (&)[4], const unsigned (&)[2]);
