@@ -1,5 +1,7 @@
 """The host executor: CUDA's features, limits and errors on the CPU, its compiled-library cache, AddressSanitizer."""
 
+import ctypes
+import errno
 import json
 import os
 import signal
@@ -8,13 +10,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
-from alexconv.errors import CompileError, LaunchError, MissingTool
+from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.host.apart import end_of
+from alexconv.executors.host.memory import GuardedBuffer
 from alexconv.executors.host.runtime import MAX_STATIC_SHARED, HostRuntime, asan_environment
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
@@ -741,3 +745,16 @@ def test_a_launch_that_does_not_start_is_tried_again_or_an_error(faults, tmp_pat
     else:
         faults.launch("copy", ONE, (64, 1, 1), 0, [x, y])
         assert result.tolist() == list(range(64))
+
+
+def test_a_system_without_shared_segments_is_named(monkeypatch):
+    class Refusing:
+        shmat = SimpleNamespace()
+
+        def shmget(self, *_: object) -> int:
+            ctypes.set_errno(errno.ENOSPC)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing())
+    with pytest.raises(OutOfMemory, match=r"no System V shared memory for an array \(No space left on device\)"):
+        GuardedBuffer(64)

@@ -1,7 +1,9 @@
 """Memory that kernels on the CPU work on."""
 
 import ctypes
+import errno
 import mmap
+import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ CANARY = 0xA5
 
 _NO_ACCESS, _READ, _READ_WRITE = 0, 1, 3  # PROT_ of mprotect
 _IPC_PRIVATE, _IPC_RMID, _OWN = 0, 0, 0o600  # of shmget and shmctl
+_REFUSED = errno.ENOSPC, errno.EACCES, errno.EPERM, errno.ENOSYS  # of shmget, whatever the size
 
 
 class HostBuffer:
@@ -120,9 +123,13 @@ def _shared(nbytes: int) -> tuple[int, int, ctypes.Array[ctypes.c_uint8]]:
 
     It lasts until no process has it attached: Linux attaches those that are marked to be removed.
     """
-    libc = ctypes.CDLL(None)
+    libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
+    ctypes.set_errno(0)
     segment = libc.shmget(_IPC_PRIVATE, ctypes.c_size_t(nbytes), _OWN) if 0 <= nbytes < 1 << 63 else -1
+    if segment < 0 and ctypes.get_errno() in _REFUSED:
+        problem = os.strerror(ctypes.get_errno())
+        raise OutOfMemory(f"the system has no System V shared memory for an array ({problem}): see ipcs -lm")
     if segment < 0:
         raise no_memory(nbytes)
     address = libc.shmat(segment, None, 0)
