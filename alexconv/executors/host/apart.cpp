@@ -80,14 +80,14 @@ int main(int, char** words)
         char name[512];
         unsigned long address, guard, bytes;
         int segment, writable;
-        const char* const words = line.c_str();
-        if (std::sscanf(words, "array %d %lu %lu %lu %d", &segment, &address, &guard, &bytes, &writable) == 5) {
+        const char* const told = line.c_str();
+        if (std::sscanf(told, "array %d %lu %lu %lu %d", &segment, &address, &guard, &bytes, &writable) == 5) {
             if (!attach(segment, address, guard, bytes, writable)) return OCCUPIED;
-        } else if (std::sscanf(words, "fault %lu", &address) == 1)
+        } else if (std::sscanf(told, "fault %lu", &address) == 1)
             shared = reinterpret_cast<Fault*>(address);
-        else if (std::sscanf(words, "constant %511s %lu %lu", name, &address, &bytes) == 3)
+        else if (std::sscanf(told, "constant %511s %lu %lu", name, &address, &bytes) == 3)
             constants.push_back({name, reinterpret_cast<void*>(address), bytes});
-        else if (std::sscanf(words, "launch %511s %lu", name, &address) == 2)
+        else if (std::sscanf(told, "launch %511s %lu", name, &address) == 2)
             launches.push_back({name, reinterpret_cast<void*>(address), 0});
     }
     shmdt(job);

@@ -141,7 +141,8 @@ inline __half __hfma(__half a, __half b, __half c)
     unsigned bits;
     memcpy(&bits, &sum, sizeof bits);
     const bool enough = fabsf(sum) >= smallest_normal, zero = sum == 0;
-    if (((bits & lacking) != tie) & (enough | zero)) return host_cuda::narrowed(sum);  // bitwise: zeros come and go, no branch for them
+    // Bitwise: zeros come and go, and have no branch.
+    if (((bits & lacking) != tie) & (enough | zero)) return host_cuda::narrowed(sum);
     return __hfma_near_tie(a, b, c);
 }
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
