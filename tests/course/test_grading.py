@@ -250,8 +250,7 @@ def graded(tmp_path_factory):
         pytest.skip("the system gives no user namespaces")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(submissions, "kinds", few)
-        limits = replace(submissions.LIMITS, seconds=40.0)
-        yield submissions.graded(4, tmp_path_factory.mktemp("course"), limits=limits)
+        yield submissions.graded(4, tmp_path_factory.mktemp("course"), limits=submissions.LIMITS)
 
 
 def few(secret, others, port):
