@@ -12,7 +12,7 @@ At the end inputs, filters and what was prepared from them must be as they were,
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Protocol
 
 import numpy as np
@@ -56,7 +56,7 @@ class Audit:
     watched: Watched
     images: int
     exact: bool = True
-    random: SystemRandom = field(default_factory=SystemRandom)
+    random: Random = field(default_factory=SystemRandom)
     samples: int = 0
     differing: int = 0
     suspects: list[Suspect] = field(default_factory=list)
