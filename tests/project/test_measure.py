@@ -24,7 +24,7 @@ def test_without_a_name_it_says_how_it_is_used():
 def test_an_unknown_stage_is_refused_before_anything_is_measured(tmp_path):
     done = measure("gpu", str(tmp_path), stages="ceilings nothing", python="false")
     assert done.returncode == 2
-    assert done.stderr.startswith("there is no stage nothing: ceilings study")
+    assert done.stderr.startswith("there is no stage nothing: main_job references ceilings")
     assert "measured" not in done.stderr
 
 
@@ -37,9 +37,10 @@ def test_a_failure_shows_in_the_status_after_the_rest(tmp_path, python, status, 
 
 
 def recorder(folder):
-    """A stand-in for Python that notes its arguments and makes the file that they name last."""
+    """A stand-in for Python that notes its arguments and makes the record file that they name last."""
     script = folder / "python"
-    script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\nfor last; do :; done\necho 1 > "$last"\n')
+    makes = 'case "$last" in *.jsonl) echo 1 > "$last";; esac'
+    script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\nfor last; do :; done\n{makes}\n')
     script.chmod(0o755)
     return str(script)
 
@@ -90,8 +91,17 @@ def test_the_library_is_made_by_name_and_each_stage_says_what_it_took(tmp_path):
     files = sorted(path.name for path in (tmp_path / "out" / "library").iterdir())
     assert files == ["gpu-calls.jsonl", "gpu-fp16.jsonl", "gpu-fp32.jsonl", "gpu-tf32.jsonl"]
     assert re.findall(r"^(\w+): \d+ s$", done.stdout, re.MULTILINE) == [
-        f"library_{part}" for part in ("calls", "fp32", "tf32", "fp16")
+        *(f"library_{part}" for part in ("calls", "fp32", "tf32", "fp16")),
+        "networks",
+        "plans",
     ]
+
+
+def test_references_are_made_without_records(tmp_path):
+    done = measure("gpu", str(tmp_path / "out"), stages="references", python=recorder(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert all(call.startswith("-m alexconv.reference --workload ") for call in calls(tmp_path))
+    assert not list((tmp_path / "out").rglob("*.jsonl"))
 
 
 def test_points_are_asked_for_again_and_resume(tmp_path):
