@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache as once
@@ -11,10 +12,15 @@ from pathlib import Path
 # it, and then turn in circles for a while.  NumPy reads this when it is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Tests start hundreds of commands: where bytecode is not kept, each compiles the whole package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 import pytest
 from ladders import ladder_with
 
 from alexconv.paths import CACHE_VARIABLE
+
+sys.dont_write_bytecode = False
 
 
 @once
