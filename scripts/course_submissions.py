@@ -9,6 +9,7 @@ which shows as lost points.  Files outside, other submissions' grades and proces
 """
 
 import argparse
+import ctypes
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 from alexconv import grade
 from alexconv.course import assignment, sandbox
@@ -38,6 +39,8 @@ ALL, NONE = 85.0, 0.0  # points without op time
 LIMITS = Limits(seconds=120.0, cpu_seconds=20, memory=1 << 30, processes=64, file=64 << 20, folder=192 << 20)
 SEED = 408
 MOST_FEEDBACK = 3000  # letters of a row
+LINGER_SECONDS = 60.0  # for which the system may need to end what was killed
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 SYSTEM = """#include <arpa/inet.h>
 #include <dirent.h>
@@ -337,20 +340,53 @@ def listening() -> Iterator[tuple[int, list[str]]]:
 
 
 def state_of(folders: Sequence[Path]) -> str:
-    """A digest of names, kinds and contents of all that is in folders."""
+    """A digest of names, kinds and contents of all that is in folders, but for what Python compiles of its own."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*")):
+            if "__pycache__" in path.parts:
+                continue
             digest.update(f"{path} {path.lstat().st_mode}".encode(errors="replace"))
             if path.is_file() and not path.is_symlink():
                 digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
+@contextmanager
+def keeping_orphans() -> Iterator[None]:
+    """Processes whose parents end become this one's children, however far down they were started."""
+    before = ctypes.c_int()
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+
+
 def processes() -> set[str]:
-    """Command lines of workers and of what they have started."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return {line for line in listed.splitlines() if "alexconv.course" in line or "jail.py" in line}
+    """Process numbers and command lines of this process's descendants: workers, and what they have started."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,stat,args"], capture_output=True, text=True, check=True).stdout
+    children: dict[str, list[list[str]]] = {}
+    for line in listed.splitlines()[1:]:
+        words = line.split(None, 3)
+        children.setdefault(words[1], []).append(words)
+    found, todo = set(), [str(os.getpid())]
+    while todo:
+        for pid, _, state, *command in children.get(todo.pop(), ()):
+            todo.append(pid)
+            if not state.startswith("Z") and not command[0].startswith("ps "):
+                found.add(f"{pid} {command[0]}")
+    return found
+
+
+def left_behind(running: set[str]) -> set[str]:
+    """Processes that do not end, besides those that ran before; one that was killed may take its time."""
+    end = monotonic() + LINGER_SECONDS
+    while (left := processes() - running) and monotonic() < end:
+        sleep(0.1)
+    return left
 
 
 def graded(
@@ -364,7 +400,7 @@ def graded(
     given, secret = folder / "submissions", home / assignment.GRADER / assignment.CONFIG
     given.mkdir()
     os.environ["SECRET_OF_THE_GRADER"] = "1"
-    with listening() as (port, heard):
+    with listening() as (port, heard), keeping_orphans():
         chosen = [kind for kind in kinds(secret, given, port) if not every or kind.name in every]
         expected = write_submissions(given, count, chosen) | write_oddities(given, secret)
         watched = (home, given, CHECKOUT / "kernels", CHECKOUT / "alexconv" / "course")
@@ -373,7 +409,7 @@ def graded(
             [str(home), str(given), "-o", str(folder / "scores"), "--backend", "host", "--jobs", str(jobs)]
         )
         seconds = monotonic() - start
-    left = processes() - running
+        left = left_behind(running)
     unexpected = [f"exit status {status}"] * (status != 0)
     unexpected += ["files have changed"] * (state_of(watched) != before)
     unexpected += [f"left behind: {line}" for line in left]

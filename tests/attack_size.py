@@ -6,6 +6,7 @@ other, and keeps the counts in the file that ALEXCONV_ATTACK_RECORD names, of wh
 
 import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ RECORD = os.environ.get("ALEXCONV_ATTACK_RECORD")
 def shares(each: int = 1) -> pytest.MarkDecorator:
     """Has a test run once in the suite; else ``each`` times for what is one time the suite's, numbered by ``share``."""
     return pytest.mark.parametrize("share", range(1 if FACTOR <= 1 else round(each * FACTOR)))
+
+
+def drawing(share: int) -> random.Random:
+    """What a share draws from: the same each time in the suite; in ``make attack`` new, with its seed in the output."""
+    seed = share if FACTOR <= 1 else random.SystemRandom().getrandbits(32)
+    print(f"drawn from seed {seed}")
+    return random.Random(seed)
 
 
 def keep(what: str, tried: int, bad: str, count: int = 0) -> None:

@@ -25,6 +25,8 @@ from alexconv.course.sandbox import Ended
 from alexconv.course.screen import problems
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.runtime import missing_environment
+from alexconv.files import locked
+from alexconv.messages import print_to_stderr
 from alexconv.own.wrapping import PROBE, understood
 from alexconv.paths import CACHE_VARIABLE, cache_dir
 from alexconv.shapes import Conv
@@ -322,6 +324,7 @@ def environment() -> dict[str, str]:
 def prepare() -> Path:
     """Compiles what all submissions need of the host executor; returns its folder, which sandboxes may read.
 
+    One process at a time: what another one has prepared is never replaced by files that its sandboxes may not read yet.
     Raises MissingTool.
     """
     folder = cache_dir("sandbox")
@@ -333,10 +336,11 @@ def prepare() -> Path:
         if done.returncode:
             raise MissingTool((done.stderr.strip().splitlines() or [f"{build}: status {done.returncode}"])[-1])
 
-    with ThreadPoolExecutor(len(BUILDS)) as pool:
-        list(pool.map(one, BUILDS))
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(path.stat().st_mode | stat.S_IRGRP | stat.S_IROTH | (stat.S_IXOTH if path.is_dir() else 0))
+    with locked(folder, print_to_stderr):
+        with ThreadPoolExecutor(len(BUILDS)) as pool:
+            list(pool.map(one, BUILDS))
+        for path in [folder, *folder.rglob("*")]:
+            path.chmod(path.stat().st_mode | stat.S_IRGRP | stat.S_IROTH | (stat.S_IXOTH if path.is_dir() else 0))
     return folder
 
 

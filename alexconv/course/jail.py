@@ -144,6 +144,7 @@ def start(spec: Spec, as_nobody: bool) -> int:
             os.setsid()
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             if as_nobody:
                 os.setgroups([])
                 os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -214,18 +215,23 @@ def isolated(spec: Spec) -> int:
     child = os.fork()
     if not child:
         with guarded():
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.close(tell_map)  # so that the parent's end, whenever it comes, ends the wait for it
+            os.close(wait_new)
             mapped(as_root, tell_new, wait_map)
-            for end in (wait_map, tell_map, wait_new, tell_new):
-                os.close(end)
+            os.close(wait_map)
+            os.close(tell_new)
             os._exit(reap(first_process(spec, as_root)))
-    ends_on_request(child)
+    requested = ends_on_request(child)
     os.close(tell_new)
     if as_root and os.read(wait_new, 1):
-        for name in ("uid_map", "gid_map"):
-            with open(f"/proc/{child}/{name}", "w") as file:
-                file.write(f"0 0 1\n{NOBODY} {NOBODY} 1\n")
-        os.write(tell_map, b"!")
+        try:
+            for name in ("uid_map", "gid_map"):
+                with open(f"/proc/{child}/{name}", "w") as file:
+                    file.write(f"0 0 1\n{NOBODY} {NOBODY} 1\n")
+            os.write(tell_map, b"!")
+        except OSError:
+            if not requested:
+                raise
     status = reap(child)
     with suppress(ChildProcessError):
         while True:
@@ -233,14 +239,18 @@ def isolated(spec: Spec) -> int:
     return status
 
 
-def ends_on_request(child: int) -> None:
-    """SIGTERM kills the child."""
+def ends_on_request(child: int) -> list[int]:
+    """SIGTERM, which waits until now, kills the child; the list has it then."""
+    killed: list[int] = []
 
     def kill(*_: object) -> None:
+        killed.append(child)
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, kill)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    return killed
 
 
 def tasks_of(user: int) -> int:
@@ -269,7 +279,6 @@ def descendants() -> list[int]:
 
 def apart(spec: Spec) -> int:
     """Runs the command in a session of its own, and kills whatever it has started when it ends."""
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     child = start({**spec, "processes": spec["processes"] + tasks_of(os.getuid())}, False)
     ends_on_request(child)
     status = reap(child)
@@ -285,7 +294,9 @@ def apart(spec: Spec) -> int:
 def confine() -> int:
     """Runs what SPEC says; returns the exit status."""
     spec = json.loads(sys.argv[1])
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a child that it can kill
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         return isolated(spec) if spec["isolated"] else apart(spec)
     except OSError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attack_size import keep, shares
+from attack_size import drawing, keep, shares
 from report_records import record
 
 from alexconv.compiling.compiled import compiled
@@ -37,8 +37,8 @@ def started(module: str, *arguments: object, errors: Path, **environment: str) -
         )
 
 
-def killed_after(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether it was killed before its own end."""
+def killed_after(process: subprocess.Popen[bytes], seconds: float | None) -> bool:
+    """Whether it was killed before its own end; without a number of seconds it is left to it."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -54,7 +54,7 @@ def points_of(path: Path) -> set[tuple[int, str]]:
 
 @shares()
 def test_a_run_that_is_killed_at_any_moment_loses_nothing_that_it_told(share: int, tmp_path: Path) -> None:
-    draw, kills, lost = random.Random(), 0, 0
+    draw, kills, lost = drawing(share), 0, 0
     for number in range(2):
         out, errors = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.err"
         told: set[tuple[int, str]] = set()
@@ -72,7 +72,7 @@ def test_a_run_that_is_killed_at_any_moment_loses_nothing_that_it_told(share: in
 
 @shares(2)
 def test_a_reference_that_is_killed_at_any_moment_is_right_afterwards(share: int, tmp_path: Path, cache: Path) -> None:
-    draw, kills, wrong = random.Random(), 0, 0
+    draw, kills, wrong = drawing(share), 0, 0
     arguments = ["--workload", "lenet-86-k7", "--layers", "1", "--N", "400"]
     for number in range(2):
         process = started("reference", *arguments, errors=tmp_path / "errors", **{CACHE_VARIABLE: str(cache)})
@@ -102,13 +102,13 @@ def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
     share: int, tmp_path: Path, cache: Path
 ) -> None:
     """What stood in the file stays there, what the cache holds is the best so far, and the search ends as it would."""
-    draw, kills, lost = random.Random(), 0, 0
+    draw, kills, lost = drawing(share), 0, 0
     script = TUNE.format(tests=str(TESTS), tuning=str(TESTS / "tuning"))
     chosen = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "1", "--rungs", "tiled", "--constants", "TILE"]
     environment = {**os.environ, CACHE_VARIABLE: str(cache)}
     out, known = tmp_path / "records.jsonl", 0
     command = [sys.executable, "-c", script, *chosen, "--out", str(out), "--resume"]
-    for delay in (draw.uniform(1.5, 6.0), 120.0):
+    for delay in (draw.uniform(1.5, 6.0), None):
         with (tmp_path / "errors").open("wb") as errors:
             search = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment, cwd=tmp_path)
         kills += killed_after(search, delay)
@@ -130,7 +130,7 @@ def several(tmp_path: Path, count: int) -> None:
         started("run", *QUICK, "--rungs", names[i % len(names)], "--out", out, errors=tmp_path / f"{i}.err")
         for i in range(count)
     ]
-    assert [process.wait(120) for process in processes] == [0] * count
+    assert [process.wait() for process in processes] == [0] * count
     found = read([out])
     assert (found.unreadable, len(found.points)) == ([], 2 * count)
     assert {each["status"] for each in found.points} == {"ok"}
@@ -155,7 +155,7 @@ def damaged(whole: bytes, draw: random.Random) -> bytes:
 
 @shares()
 def test_a_damaged_library_or_cubin_is_never_used(share: int, tmp_path: Path) -> None:
-    content, draw, used = random.Random(1).randbytes(5000), random.Random(), 0
+    content, draw, used = random.Random(1).randbytes(5000), drawing(share), 0
     path = tmp_path / "kernel.cubin"
     compiled(path, lambda target: target.write_bytes(content))
     whole = path.read_bytes()
@@ -173,7 +173,7 @@ def test_a_damaged_reference_never_gives_other_outputs(share: int, cache: Path) 
     def reference() -> np.ndarray:
         return ensure("test", 1, SMALL, 2, say=lines.append).read(0, 2)
 
-    expected, draw, wrong = reference(), random.Random(), 0
+    expected, draw, wrong = reference(), drawing(share), 0
     (file,) = cache.glob("reference/*/*.h5")
     whole = file.read_bytes()
     for _ in range(tries := 60):
@@ -193,7 +193,7 @@ def test_a_damaged_record_file_never_has_another_record(share: int, tmp_path: Pa
     file.header("host", {"cpu": "a CPU"})
     whole = path.read_bytes()
     points = [json.dumps(each, sort_keys=True) for each in read([path]).points]
-    draw, wrong = random.Random(), 0
+    draw, wrong = drawing(share), 0
     for _ in range(tries := 300):
         path.write_bytes(damaged(whole, draw))
         found = read([path])
@@ -223,7 +223,7 @@ def test_a_missing_part_is_one_line_or_none(
     errors = tmp_path / "errors"
     quiet = [word for word in QUICK if word != "--verbose"]
     run = started("run", *quiet, "--rungs", "direct", "--out", tmp_path / "r.jsonl", errors=errors, **away)
-    ended = run.wait(120)
+    ended = run.wait()
     text = errors.read_text()
     assert "Traceback" not in text
     assert says in text

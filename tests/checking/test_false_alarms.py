@@ -1,10 +1,9 @@
 """The check for async hazards has no report on the ladder's rungs, whatever their shape and constants."""
 
-import random
 from dataclasses import replace
 
 import numpy as np
-from attack_size import keep, shares
+from attack_size import drawing, keep, shares
 from compilers import needs_gcc
 
 from alexconv.checking.hazards import BUILD, MOMENTS, watch_rung
@@ -47,7 +46,7 @@ def drawn(draw):
 @needs_gcc
 @shares(5)
 def test_no_shape_and_no_constants_of_an_async_rung_give_a_false_alarm(share):
-    draw, runtime = random.Random(), HostRuntime(build=BUILD)
+    draw, runtime = drawing(share), HostRuntime(build=BUILD)
     bound, N = drawn(draw)
     rung, conv = bound.rung, bound.conv
     x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=2)

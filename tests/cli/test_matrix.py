@@ -206,7 +206,8 @@ def test_progress_on_a_terminal_is_one_line_with_the_time_left(monkeypatch):
     monkeypatch.setattr("alexconv.cli.display.console", lambda stderr: wide)
     with Progress(2) as progress:
         progress.start("alexnet layer 2 N=128 direct-filter-one-thread [COALESCED=0] managed-prefetch")
-        sleep(0.5)  # the line is drawn ten times a second
+        while "alexnet layer 2" not in wide.file.getvalue():  # the line is drawn ten times a second
+            sleep(0.01)
         progress.finish(made_up(1))
         progress.finish(made_up(2, status="wrong", reason="far off"))
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", wide.file.getvalue())

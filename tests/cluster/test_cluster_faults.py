@@ -1,9 +1,9 @@
 """A cluster that others started: encrypted, of several kinds of workers, and with a scheduler that ends."""
 
+import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -60,25 +60,20 @@ def worker(address: str, name: str, **environment: str):
 
 
 @contextmanager
-def scheduler(protocol: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    words = ["--host", "127.0.0.1", "--port", port, "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
-    with started("distributed.cli.dask_scheduler", *words, "--protocol", protocol, **environment) as process:
-        until(lambda: listens(port))
-        yield process, f"{protocol}://127.0.0.1:{port}"
+def scheduler(folder: Path, protocol: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A scheduler at a port that the system chooses, and its address, which it writes to a file."""
+    told = folder / "scheduler.json"
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    words += ["--protocol", protocol, "--scheduler-file", str(told)]
+    with started("distributed.cli.dask_scheduler", *words, **environment) as process:
+        until(lambda: told.exists() and told.read_text().endswith("\n}"), process)
+        yield process, json.loads(told.read_text())["address"]
 
 
-def listens(port: str) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", int(port))) == 0
-
-
-def until(holds: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def until(holds: Callable[[], bool], process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    """Returns when something holds; fails if a process that brings it about has ended."""
     while not holds():
-        assert time.monotonic() < deadline
+        assert process.poll() is None
         time.sleep(0.05)
 
 
@@ -96,15 +91,15 @@ def test_an_encrypted_cluster_runs_and_a_lost_scheduler_is_one_line(tmp_path, mo
     monkeypatch.setattr("alexconv.cluster.connection.ANSWER_S", 2)
     out = tmp_path / "records.jsonl"
     with ExitStack() as stack:
-        process, address = stack.enter_context(scheduler("tls", **TLS))
+        process, address = stack.enter_context(scheduler(tmp_path, "tls", **TLS))
         stack.enter_context(worker(address, "encrypted", **TLS))
         assert run.main([*SMALL, "--cluster", address, "--out", str(out)]) == 1, "without a certificate"
         assert "no scheduler answers" in capsys.readouterr().err
         command = [*STUDY, "--seed", "3", "--cluster", address, "--out", str(out)]
         lost = run_in_a_process(*command, **TLS)
-        until(lambda: out.exists() and len(points_of(out)) >= 2)
+        until(lambda: out.exists() and len(points_of(out)) >= 2, lost)
         process.send_signal(signal.SIGKILL)
-        _, errors = lost.communicate(timeout=60)
+        _, errors = lost.communicate()
     assert lost.returncode == 1
     assert [line for line in errors.splitlines() if "the scheduler no longer answers" in line] == [
         "error: the scheduler no longer answers: the same command with --resume goes on where this one ends"
@@ -126,10 +121,10 @@ def test_workers_of_another_version_are_left_out_or_recorded_apart(tmp_path, cap
     with (copy / "kernels" / "single" / "direct.cu").open("a") as file:
         file.write("// another version\n")
     with ExitStack() as stack:
-        _, address = stack.enter_context(scheduler("tcp"))
+        process, address = stack.enter_context(scheduler(tmp_path, "tcp"))
         for name, environment in (("one", {}), ("two", {}), ("other", {"PYTHONPATH": str(copy)})):
             stack.enter_context(worker(address, name, **environment))
-        until(lambda: workers_of(address) == 3)
+        until(lambda: workers_of(address) == 3, process)
         for mixed in ("refuse", "apart"):
             words = [*SMALL, "--cluster", address, "--mixed", mixed, "--out", str(tmp_path / f"{mixed}.jsonl")]
             assert run.main(words) == 0

@@ -12,10 +12,10 @@ from alexconv.course import sandbox
 from alexconv.course.sandbox import NAMESPACES, SESSION, Limits
 from alexconv.errors import MissingTool
 
-LIMITS = Limits(seconds=20.0, memory=256 << 20, processes=20, folder=8 << 20, file=4 << 20, answer=1 << 16)
+LIMITS = Limits(seconds=120.0, memory=256 << 20, processes=20, folder=8 << 20, file=4 << 20, answer=1 << 16)
 KINDS = pytest.mark.parametrize("kind", [NAMESPACES, SESSION])
 MARK = f"alexconv_sandbox_test_{os.getpid()}"  # in command lines, to find what is left by this process's tests
-LINGER_SECONDS = 5.0  # for which the system may need to end what was killed
+LINGER_SECONDS = 60.0  # for which the system may need to end what was killed
 
 
 def ran(code, kind=NAMESPACES, limits=LIMITS, given=b"", hidden=()):
@@ -114,10 +114,15 @@ print(libc.mount(b"x", b"/usr", b"tmpfs", 0, 0), libc.ptrace(16, 1, 0, 0))
 
 @KINDS
 def test_time_is_limited(kind):
-    start = time.monotonic()
-    ended = ran("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", kind, Limits(seconds=0.7))
+    ended = ran("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(10000)", kind, Limits(seconds=0.7))
     assert "no answer after 0.7 s" in str(ended.stopped)
-    assert time.monotonic() - start < 30
+    assert not left()
+
+
+@KINDS
+def test_a_sandbox_that_is_ended_while_it_is_made_leaves_nothing(kind):
+    for milliseconds in range(0, 60, 4):
+        assert ran("time.sleep(10000)", kind, Limits(seconds=milliseconds / 1000)).stopped
     assert not left()
 
 
@@ -129,7 +134,7 @@ for _ in range(3):
         os.setsid()
         if os.fork() == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            time.sleep(60)
+            time.sleep(10000)
         os._exit(0)
 """
     assert ran(code, kind).status == 0
@@ -142,8 +147,8 @@ def test_memory_of_all_processes_together_is_limited(kind):
 for _ in range(4):
     if os.fork() == 0:
         x = b"x" * (100 << 20)
-        time.sleep(60)
-time.sleep(60)
+        time.sleep(10000)
+time.sleep(10000)
 """
     assert "more than 256 MiB of memory" in str(ran(code, kind).stopped)
     assert not left()
@@ -156,7 +161,7 @@ try:
     while n < 100:
         n += 1
         if os.fork() == 0:
-            time.sleep(60)
+            time.sleep(10000)
 except OSError:
     print(n)
 """
@@ -196,7 +201,8 @@ print("on")
     assert ran(code).answer.strip() == b"on"
 
 
-def test_a_command_that_stops_its_watch_ends_in_time():
+def test_a_command_that_stops_its_watch_ends_in_time(monkeypatch):
+    monkeypatch.setattr(sandbox, "GRACE_SECONDS", 200.0)
     start = time.monotonic()
     assert ran("os.kill(os.getppid(), signal.SIGSTOP)", SESSION, Limits(seconds=0.7)).stopped
     assert time.monotonic() - start < sandbox.GRACE_SECONDS

@@ -377,20 +377,22 @@ def test_an_interrupt_stops_an_endless_kernel(waiting, interruptible):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt_once_it_runs).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Thread(target=interrupt_once_it_runs, daemon=True).start()
         waiting.launch("endless", ONE, (64, 1, 1), 0, [y])
 
 
 def test_an_interrupt_that_another_thread_gets_ends_a_launch_too(interruptible):
-    child = subprocess.Popen(["sleep", "60"])
+    child, waits = subprocess.Popen(["sleep", "10000"]), threading.get_ident()
 
     def interrupt():
-        time.sleep(0.1)
+        while sys._current_frames()[waits].f_code is not end_of.__code__:
+            time.sleep(0.01)
+        time.sleep(0.1)  # so that it waits in the system by then
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Thread(target=interrupt, daemon=True).start()
         end_of(child.pid)
     child.kill()
     child.wait()

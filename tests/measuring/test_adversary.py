@@ -1,6 +1,7 @@
 """The search for the worst data: what it tries, that rungs withstand it, and that it finds a planted weakness."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_trials_are_finite_values_of_their_type(seed, dtype, changes):
 
 
 def found(run, precision="fp32", trials=200, dtype=FLOAT):
-    return adversary.search(CONV, 2, PRECISIONS[precision], dtype, run, trials, 60.0)
+    return adversary.search(CONV, 2, PRECISIONS[precision], dtype, run, trials, inf)
 
 
 def test_rounding_the_exact_result_withstands_the_search():
@@ -82,5 +83,5 @@ def test_rungs_withstand_the_search(name):
     def run(x, w):
         return run_once(executor, x, w, cut).astype(np.float32)
 
-    result = adversary.search(CONV, 2, PRECISIONS[rung.precision], dtype, run, 20, 20.0)
+    result = adversary.search(CONV, 2, PRECISIONS[rung.precision], dtype, run, 20, inf)
     assert 0 < result.ratio <= 1, replace(result, trial=None)
