@@ -5,13 +5,13 @@ has an entry point of the group ``alexconv.rungs`` that is such a sequence, with
 """
 
 import argparse
-import importlib.util
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from alexconv.errors import UsageError
@@ -70,12 +70,11 @@ def rungs_of(folder: Path) -> list[Rung]:
     file = folder / ENTRY_FILE
     if not file.is_file():
         raise UsageError(f"{folder} has no {ENTRY_FILE}; `alexconv new` writes one")
-    spec = importlib.util.spec_from_file_location(f"alexconv_ladder_{abs(hash(file.resolve()))}", file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
+    module = ModuleType(f"alexconv_ladder_{abs(hash(file.resolve()))}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:  # no import, which would leave bytecode in the folder, and take it for a file changed in the same second
+        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
         found = list(module.RUNGS)
     except Exception as error:
         raise UsageError(f"{_line(error, file)}: {type(error).__name__}: {error}") from None
