@@ -100,18 +100,34 @@ def test_data_are_an_axis_of_a_run(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+STAYS_AFTER = 2  # points
+STAYS = f"""
+import sys, time
+from alexconv import run
+from alexconv.measuring.runner import Runner
+recorded, done = Runner.record, []
+def record(self, point):
+    if len(done) == {STAYS_AFTER}:
+        time.sleep(10000)
+    done.append(point)
+    return recorded(self, point)
+Runner.record = record
+sys.exit(run.main(sys.argv[1:]))
+"""
+
+
 def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
     out = tmp_path / "r.jsonl"
     arguments = ["--layers", "3", "--rungs", "single,multi", *QUICK[4:], "--out", str(out)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "alexconv.run", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", STAYS, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    while process.poll() is None and (not out.exists() or out.read_bytes().count(b'"point"') < 4):
+    while process.poll() is None and (not out.exists() or len(read([out]).points) < STAYS_AFTER):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
     before = read([out]).points
-    assert before
+    assert len(before) == STAYS_AFTER
     assert not ends(out)
     done = run(*arguments, "--resume")
     assert done.returncode == 0, done.stderr
@@ -285,19 +301,32 @@ def test_a_kernel_without_end_is_recorded_and_the_rest_runs_on_resume(tmp_path):
         assert statuses(out)[2:] == [("direct-register", "timeout"), ("channels", "ok")]
 
 
+# A command in which any limit that runs would end while the reference is computed.
 SLOW_REFERENCE = """
-import sys, time
+import sys
+import limits
 from alexconv import run
+from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import runner
-computed = runner.ensure
-runner.ensure = lambda *arguments: time.sleep(3) or computed(*arguments)
-sys.exit(run.main(sys.argv[1:]))
+computed, opened, limited = runner.ensure, HostExecutor.open, []
+def ensure(*arguments):
+    limits.end()
+    return computed(*arguments)
+def open(self, *arguments):
+    limited.append(len(limits.running))
+    return opened(self, *arguments)
+runner.ensure, HostExecutor.open = ensure, open
+limits.by_hand()
+status = run.main(sys.argv[1:])
+assert limited and set(limited) == {1}, "kernels run under the limit"
+sys.exit(status)
 """
 
 
 def test_the_time_limit_is_not_for_the_cpus_part(tmp_path):
     command = [sys.executable, "-c", SLOW_REFERENCE, *QUICK, "--time-limit", "2", "--out", str(tmp_path / "r.jsonl")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
