@@ -37,7 +37,7 @@ def cache_dir(part: str) -> Path:
     try:
         for each in (root, folder):
             if not each.is_dir():
-                each.mkdir(parents=True, exist_ok=True)
+                each.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)  # never open, for another process may look
                 each.chmod(stat.S_IRWXU)
         reason = exposed(root, shared=True) or exposed(folder)
     except OSError as error:

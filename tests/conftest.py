@@ -16,11 +16,25 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from ladders import ladder_with
 
 from alexconv.paths import CACHE_VARIABLE
 
 sys.dont_write_bytecode = False
+
+# What a terminal is like counts only where a test says so.
+for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)
+
+# Examples follow from the test alone: not from chance, from earlier runs, from how long they take, or from constants in
+# the modules that tests before have imported.
+settings.register_profile(
+    "suite", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")
+providers._get_local_constants = lambda: providers._local_constants
 
 
 @once
@@ -52,6 +66,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def shared_cache(pytestconfig: pytest.Config) -> Iterator[Path]:
     """Keeps the user's own cache out of the tests, yet references and compiled kernels from one run to the next."""
     folder = pytestconfig.cache.mkdir("alexconv")
+    folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CACHE_VARIABLE, str(folder))
         yield folder

@@ -6,7 +6,7 @@ CUDA_VISIBLE_DEVICES.  What this host starts listens on the loopback interface a
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from alexconv.machine import cores
 
 LOCAL = "local"
 LOOPBACK = "127.0.0.1"
-ANSWER_S = 15.0  # in which a scheduler has to answer
+ANSWER_S = 30.0  # in which a scheduler has to answer
+CLOSE_S = 10.0  # in which a client takes its leave; on a busy host it may not
 MOST_ON_CPU = 4  # workers that run kernels on the CPU, unless the user says how many
 
 
@@ -73,7 +74,8 @@ def client_of(distributed: Any, address: Any = None, **options: Any) -> Iterator
     try:
         yield client
     finally:
-        client.close(timeout=2)
+        with suppress(TimeoutError):  # all results are here by then
+            client.close(timeout=CLOSE_S)
 
 
 @contextmanager

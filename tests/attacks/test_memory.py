@@ -89,8 +89,9 @@ from alexconv.kernels.ladder import RUNGS
 from alexconv.planning.planner import MEBIBYTE, plan_on
 from alexconv.shapes import WORKLOADS
 
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096
+def resident():  # counted page by page: the numbers of statm lag behind by some pages for each core
+    (line,) = [line for line in open("/proc/self/smaps_rollup") if line.startswith("Rss:")]
+    return int(line.split()[1]) * 1024
 
 rung, conv, budget = RUNGS[sys.argv[1]], WORKLOADS["alexnet"].layer(1), int(sys.argv[2]) * MEBIBYTE
 executor = HostExecutor()

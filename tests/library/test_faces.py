@@ -9,8 +9,6 @@ from alexconv.library.terms import explicit_padding, padding_of, terms_of
 from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 
-RANDOM = np.random.default_rng(5)
-
 
 def arange(*shape):
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
@@ -95,7 +93,8 @@ def test_torchs_module_cases(name, precision):
     options = {"bias": True, "groups": 1, **options}
     dtype = {"fp32": "f4", "fp16": "f2"}[precision]
     sizes = shape, (M, C // options["groups"], *filters), (M,)
-    x, w, bias = (RANDOM.uniform(-1, 1, size).astype(dtype) for size in sizes)
+    random = np.random.default_rng(5)
+    x, w, bias = (random.uniform(-1, 1, size).astype(dtype) for size in sizes)
     bias = bias if options.pop("bias") else None
     y = alexconv.conv2d(x, w, **options, precision=precision, bias=bias, backend="host")
     terms = terms_of(*(options.get(key, value) for key, value in (("stride", 1), ("padding", 0))), precision, "nchw",
@@ -126,7 +125,8 @@ def test_random_layers_with_every_feature_on_the_host(number):
 
 
 def test_one_axis_is_one_row():
-    x, w = RANDOM.uniform(-1, 1, (2, 3, 11)).astype("f4"), RANDOM.uniform(-1, 1, (4, 3, 3)).astype("f4")
+    random = np.random.default_rng(5)
+    x, w = random.uniform(-1, 1, (2, 3, 11)).astype("f4"), random.uniform(-1, 1, (4, 3, 3)).astype("f4")
     y = alexconv.onnx_conv(x, w, strides=[2], pads=[1, 2], dilations=[2], backend="host")
     assert_right(y[:, :, None], x[:, :, None], w[:, :, None], stride=(1, 2), padding=(0, 0, 1, 2), dilation=(1, 2))
 

@@ -18,7 +18,6 @@ from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 
 SHAPES = 25
-RANDOM = np.random.default_rng(0)
 
 
 def random_case(generator, largest=12):
@@ -61,7 +60,8 @@ def test_random_shapes_on_the_host(number):
 
 
 def case(shape=(2, 3, 7, 6), filters=(4, 3, 3, 2), dtype=np.float32):
-    return RANDOM.uniform(-1, 1, shape).astype(dtype), RANDOM.uniform(-1, 1, filters).astype(dtype)
+    random = np.random.default_rng(0)
+    return random.uniform(-1, 1, shape).astype(dtype), random.uniform(-1, 1, filters).astype(dtype)
 
 
 def test_any_strides_will_do_and_out_is_returned():
