@@ -24,7 +24,6 @@ from alexconv.reports.measurements import (
 from alexconv.reports.published import Figure, Series
 from alexconv.reports.why import COUNTERS, counter_row, longest_stall
 
-PREFIX = "lenet"
 FIGURES = {"op_time": "kernel", "layer_time_with_memcpy": "total"}  # of ours, by the study's quantity
 SUM = "total_op_time"  # of both layers, as a sweep has it
 BASELINES = ("tiled-grid-baseline", "baseline")

@@ -22,7 +22,6 @@ TIMES = (
     *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "gain over the parent", "TFLOP/s", "% of roofline"),
     *("cuDNN, ms", "speed, cuDNN = 1", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
 )
-HEADING = re.compile(r"\A((?://[^\n]*\n)+)")
 TECHNIQUE = re.compile(r"// Technique:(.*?)\n//\s*(?:\n|[A-Z][a-z ]+:)", re.DOTALL)
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-_SYMBOL_TABLE, _NO_BITS, _RELOCATIONS = 2, 8, 4  # section types of ELF
+_SYMBOL_TABLE, _NO_BITS = 2, 8  # section types of ELF
 _HEADER, _SECTION, _SYMBOL, _RELOCATION = "<16xHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"
 _OF_A_SYMBOL = {0x11, 0x12, 0x23, 0x2F}  # attributes of .nv.info: frame, least and most stack, registers
 _WITH_VALUES = 4  # the format of an attribute that gives its own size

@@ -132,14 +132,6 @@ class Loaded:
         return self.plan.bound
 
     @cached_property
-    def prepared_sizes(self) -> dict[str, int]:
-        """Bytes of the arrays that the rung's filters become, and of the filters if it needs them as they are."""
-        rung, sizes = self.bound.rung, self.bound.prepared_bytes()
-        if rung.constant_symbol or any("w" in launch.args for launch in rung.launches):
-            sizes["w"] = self.bound.filter_bytes()
-        return sizes
-
-    @cached_property
     def scratch(self) -> tuple[dict[str, int], dict[str, int]]:
         """Bytes of the arrays that other calls may overwrite, and of those that they may not."""
         in_place = {"x": self.key.x_in_place, "y": self.key.y_in_place}

@@ -31,15 +31,7 @@ def first_fault(record: Record, checks: Callable[[Record], Mapping[str, bool]]) 
     """The first check that fails; one that cannot be made has failed, and all after it."""
     try:
         return next((name for name, passed in checks(record).items() if not passed), None)
-    except (
-        AlexconvError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except _ERRORS as error:
         return f"{type(error).__name__}: {str(error)[:80]}"
 
 
