@@ -1,9 +1,10 @@
-"""Classification accuracy under every rung: a trained network's convolutions are run by each, on held-out images.
+"""Classification accuracy of a trained network under every rung.
 
 python -m alexconv.accuracy --rungs all --images 360
 
-An fp32 rung must predict what the CPU reference predicts, image for image; changes under lower precision are reported.
-ReLU, pooling and the fully connected layer always run in NumPy, so only the convolutions differ.
+Each rung runs the network's convolutions on held-out images.  An fp32 rung must predict what the CPU reference
+predicts, image for image; changes under lower precision are reported.  ReLU, pooling and the fully connected layer
+always run in NumPy, so only the convolutions differ.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from alexconv.cli import display
+from alexconv.cli.point_options import add_rungs
 from alexconv.digits.network import HELD_OUT, WORKLOAD, Convolve, Floats, Labels, Network, held_out, on_cpu, trained
 from alexconv.errors import CompileError, LaunchError, OutOfMemory, UsageError
 from alexconv.executors import backends, choose_executor
@@ -170,10 +172,10 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
-    add("--images", type=int, default=HELD_OUT, help=f"held-out images (default, and most: {HELD_OUT})")
+    add_rungs(options)
+    add("--images", type=int, default=HELD_OUT, help=f"held-out images, 1 to {HELD_OUT} (default: {HELD_OUT})")
     add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host executor")
-    add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
+    add("--device", type=natural, default=0, help="CUDA device ordinal (default: 0)")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
     add_own(options)
     return options

@@ -1,6 +1,8 @@
-"""Writes a course's assignment: a handout for students, and a grader's file with what they do not know.
+"""Writes a course assignment: a handout, and a grader's file.
 
 alexconv assignment hw3 --study ece408-2019
+
+The grader's file has what students do not know: hidden shapes, seed, points, limits.
 """
 
 import argparse
@@ -22,16 +24,16 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("folder", type=Path, help="what to write; its name is the assignment's")
-    add("--study", default=STUDY, help=f"layers and op times: {', '.join(STUDY_WORKLOADS)} (default: {STUDY})")
+    add("folder", type=Path, help="the new folder; its name is the assignment's")
+    add("--study", default=STUDY, help=f"layers and op times of {', '.join(STUDY_WORKLOADS)} (default: {STUDY})")
     add("--N", type=natural, help="images of the timed batch (default: the study's largest, up to 10000)")
     add(
         "--scale",
         type=positive,
         default=1.0,
-        help="of the study's op times, for another GPU (default: 1)",
+        help="factor for the study's op times on another GPU (default: 1)",
     )
-    add("--seed", type=natural, help="of hidden shapes and data (default: one that nobody knows)")
+    add("--seed", type=natural, help="seed of hidden shapes and data (default: a random one)")
     return options
 
 

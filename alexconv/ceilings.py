@@ -1,6 +1,6 @@
-"""A GPU's measured peak rates: the ceilings of the roofline.
+"""Measures a GPU's peak rates: the ceilings of the roofline.
 
-    python -m alexconv.ceilings --out FILE
+python -m alexconv.ceilings --out FILE
 
 Copies within the device count bytes read and written; those between page-locked host memory and device count once.
 A multiply-add is two operations.  ``fp32`` and ``half`` are the CUDA cores' rates, ``fp16`` and ``tf32`` those of dense
@@ -142,8 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and records the ceilings; returns the exit status."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     out = Path("study/records.jsonl")
-    options.add_argument("--out", type=Path, default=out, metavar="FILE", help="record file, appended to")
-    options.add_argument("--device", type=natural, default=0, help="number of the GPU (default: 0)")
+    options.add_argument(
+        "--out", type=Path, default=out, metavar="FILE", help=f"record file, appended to (default: {out})"
+    )
+    options.add_argument("--device", type=natural, default=0, help="CUDA device ordinal (default: 0)")
     chosen = options.parse_args(arguments)
     executor = CudaExecutor(chosen.device)
     tensor = tensor_rates(executor)

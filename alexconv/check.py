@@ -1,4 +1,4 @@
-"""Checks kernels without a GPU: outputs, integers, hard data, addresses, races and async hazards, a verdict each.
+"""Checks kernels without a GPU: outputs, addresses, races, async hazards.
 
 alexconv check igemm-async
 """
@@ -48,10 +48,12 @@ def parser() -> argparse.ArgumentParser:
         "rungs",
         nargs="+",
         metavar="RUNG|FOLDER|FILE",
-        help="rungs by name, a folder with a ladder.py, or a CUDA file with a course's function",
+        help="rungs by name, a folder with a ladder.py, or a CUDA file (docs/own-kernels.md)",
     )
     options.add_argument("--kinds", default=",".join(KINDS), help=f"which checks: {', '.join(KINDS)} (default: all)")
-    options.add_argument("--seconds", type=positive, default=SECONDS, help=f"for one check (default: {SECONDS:g})")
+    options.add_argument(
+        "--seconds", type=positive, default=SECONDS, help=f"time limit of each check (default: {SECONDS:g})"
+    )
     options.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
     add_own(options)
     return options

@@ -1,17 +1,17 @@
-"""What became faster or slower from one record file to another.
+"""Compares two record files: which points became faster or slower.
 
 python -m alexconv.compare A B
 
-For every point that both files hold, B's median time over A's, with the bootstrap's interval of 95 %.  The verdict
-needs both significance and size:
+For each point in both files, B's median time over A's, with a 95 % bootstrap
+confidence interval.  A verdict needs significance and size:
 
-FASTER, SLOWER   the interval excludes 1, and the medians differ by at least the margin
+FASTER, SLOWER   the interval excludes 1, and the medians differ by the margin
 SAME             the whole interval lies within the margin
-UNCLEAR          anything else: a wide interval, too few samples for one (runs with longer --seconds take more), or
-                 clocks that dropped
+UNCLEAR          anything else: a wide interval, too few samples (a longer
+                 --seconds takes more), or throttled clocks
 
-The margin, 3 % unless told otherwise, stands for what the samples of one run cannot show: that two runs of the same
-program on the same GPU differ.
+The margin stands for run-to-run variation, which the samples of one run do not
+show: two runs of the same program on the same GPU differ.
 """
 
 import argparse
@@ -115,12 +115,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=program("alexconv.compare"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("before", type=Path, metavar="A")
-    parser.add_argument("after", type=Path, metavar="B")
-    parser.add_argument("--figure", default="kernel", choices=FIGURES, help="the time to compare (kernel)")
-    parser.add_argument("--margin", type=positive, default=MARGIN, help=f"least relative change that counts ({MARGIN})")
+    parser.add_argument("before", type=Path, metavar="A", help="record file to compare with")
+    parser.add_argument("after", type=Path, metavar="B", help="record file to judge")
+    parser.add_argument(
+        "--figure",
+        default="kernel",
+        choices=FIGURES,
+        metavar="FIGURE",
+        help=f"time to compare: {', '.join(FIGURES)} (default: kernel)",
+    )
+    parser.add_argument(
+        "--margin", type=positive, default=MARGIN, help=f"smallest relative change that counts (default: {MARGIN})"
+    )
     parser.add_argument("--fail-on-slower", action="store_true", help="exit status 1 if any point is SLOWER")
-    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="write both files side by side as a site, too")
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="also write a site with both files side by side")
     add_own(parser)
     options = parser.parse_args(arguments)
     before, after = read([options.before]), read([options.after])

@@ -1,4 +1,4 @@
-"""Grades a course's submissions: each in a sandbox, on the CPU for correctness and hazards, on a GPU for op time.
+"""Grades submissions in a sandbox: correctness, hazards, op time.
 
 alexconv grade hw3 submissions -o scores
 """
@@ -25,11 +25,27 @@ def parser() -> argparse.ArgumentParser:
     add = options.add_argument
     add("assignment", type=Path, help="a folder that alexconv assignment has written")
     add("submissions", type=Path, help="a folder with files NAME.cu, or folders NAME with conv.cu")
-    add("-o", "--out", type=Path, required=True, metavar="FOLDER", help="for scores.csv, scores.html and feedback/")
-    add("--backend", default="auto", choices=("auto", "cuda", "host"), help="host: no op times (default: a GPU if any)")
-    add("--jobs", type=natural, default=0, help="submissions at a time (default: as many as there are cores)")
-    add("--only", action="append", metavar="NAME", help="this submission alone; repeatable")
-    add("--weak-sandbox", action="store_true", help="go on where the system gives no namespaces: read docs/course.md")
+    add(
+        "-o",
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder for scores.csv, scores.html and feedback/",
+    )
+    add(
+        "--backend",
+        default="auto",
+        choices=("auto", "cuda", "host"),
+        help="host: without op times (default: auto, the GPU if there is one)",
+    )
+    add("--jobs", type=natural, default=0, help="submissions graded at a time (default: number of cores)")
+    add("--only", action="append", metavar="NAME", help="grade only this submission; repeatable")
+    add(
+        "--weak-sandbox",
+        action="store_true",
+        help="grade even where the system has no user namespaces (docs/course.md says the risk)",
+    )
     return options
 
 

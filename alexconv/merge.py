@@ -1,4 +1,4 @@
-"""Joins record files, as the shards of a job array write them, into one.
+"""Joins record files into one, such as those of a job array.
 
 python -m alexconv.merge study/part-*.jsonl --out study/records.jsonl
 """
@@ -17,8 +17,10 @@ MODULE = "alexconv.merge"
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
-    options.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files, in order")
-    options.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the file to be made")
+    options.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="record files; of a point in several the last counts"
+    )
+    options.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a file that does not exist yet")
     return options
 
 

@@ -1,4 +1,4 @@
-"""Lines for the user that belong to no command's output: notes and errors, on standard error."""
+"""What commands say in words: counted nouns, and notes and errors on standard error."""
 
 import sys
 from collections.abc import Callable
@@ -6,6 +6,11 @@ from collections.abc import Callable
 from alexconv.errors import AlexconvError
 
 Say = Callable[[str], None]
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 point``, ``2 points``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def print_to_stderr(line: str) -> None:

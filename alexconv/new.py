@@ -1,6 +1,8 @@
-"""Writes a folder with a kernel of your own, made like a rung of the ladder: a .cu file, its entry and a README.
+"""Writes a folder with a kernel of your own, modelled on a rung.
 
 alexconv new my_conv --like direct-register
+
+The folder has a .cu file, its ladder entry and a README.
 """
 
 import argparse
@@ -67,8 +69,8 @@ compiled; only the number of images comes at run time.  Headers of the ladder ar
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
-    options.add_argument("folder", type=Path, help="what to write; its name is the rung's")
-    options.add_argument("--like", default=LIKE, metavar="RUNG", help=f"the rung to begin with (default: {LIKE})")
+    options.add_argument("folder", type=Path, help="the new folder; its name is the rung's")
+    options.add_argument("--like", default=LIKE, metavar="RUNG", help=f"the rung to start from (default: {LIKE})")
     add_own(options)
     return options
 

@@ -14,7 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, ParamSpec, TextIO, cast
 
-from alexconv.errors import AlexconvError
+from alexconv.errors import AlexconvError, UsageError
 from alexconv.messages import print_error
 
 Arguments = ParamSpec("Arguments")
@@ -63,6 +63,12 @@ def comma_separated(text: str) -> str:
 def given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]) -> list[str]:
     """Those of the options that have another value than their default, as they are typed."""
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != parser.get_default(name)]
+
+
+def refuse_given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str], why: str) -> None:
+    """Raises UsageError if any of the options was given; ``why`` ends its text."""
+    if found := given(options, parser, names):
+        raise UsageError(f"{', '.join(found)}: {why}")
 
 
 def program(module: str) -> str:

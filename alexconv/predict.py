@@ -1,12 +1,12 @@
-"""The time of kernels on a GPU that need not be there, predicted from their machine code.
+"""Predicts kernel times from machine code, without a GPU.
 
 python -m alexconv.predict --gpu h200 --layers 1-5 --N 128 --rungs all
 python -m alexconv.predict --rungs igemm --layers 2 --N 128 --set BK=8,16 --lines
 python -m alexconv.predict --compare results/h200-alexnet.jsonl
 
-A rung's file is compiled by nvcc and disassembled by nvdisasm; a model of one multiprocessor runs some blocks of it,
-and waves of blocks, L2 and device memory are put around that.  Neither GPU nor driver is needed.  What the model is,
-how well it does and where it fails: docs/predict.md.
+nvcc compiles a rung's file and nvdisasm disassembles it; a model of one multiprocessor simulates some of its blocks,
+and waves of blocks, L2 and device memory are modelled around it.  Neither GPU nor driver is needed.  The model, its
+errors and its limits: docs/predict.md.
 
 Every point becomes a record of type ``prediction`` in the file of ``--out``: ``ms`` with ``band_ms``, and for each
 launch its time, the unit that limits it, the utilisation of all units and ``metrics``, counters under the names of
@@ -24,29 +24,21 @@ from pathlib import Path
 from rich.progress import track
 
 from alexconv.cli import display
+from alexconv.cli.point_options import add_constants, add_layers, add_rungs, points_of
 from alexconv.cli.prediction_tables import show_lines, show_predictions
 from alexconv.errors import UsageError
-from alexconv.options import comma_separated, command_line, exits_cleanly, program
+from alexconv.messages import plural
+from alexconv.options import command_line, exits_cleanly, program
 from alexconv.own.folders import add_own
-from alexconv.planning.points import (
-    Point,
-    choose_rungs,
-    choose_transfers,
-    expand,
-    parse_batches,
-    parse_constants,
-    parse_layers,
-    refuse_unused,
-    workload_named,
-)
+from alexconv.planning.points import parse_constants
 from alexconv.prediction import accuracy, gpu, predictions
 from alexconv.prediction.predictions import KernelCache, predict_points
 from alexconv.records import environment
 from alexconv.records.store import RecordFile, read
-from alexconv.shapes import WORKLOADS
 
 MODULE = "alexconv.predict"
 DEFAULT_OUT = Path("study/predictions.jsonl")
+USUAL_BATCH = 128
 FILE_WIDTH = 160  # columns, where no terminal says how many there are
 
 
@@ -55,14 +47,18 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
     add("--gpu", default="h200", help=f"the GPU: {', '.join(gpu.names())} (default: h200)")
-    add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
-    add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
-    add("--N", type=comma_separated, default="128", help="batch sizes, as in 1,32,128 (default: 128)")
-    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
-    add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
+    add_layers(options, USUAL_BATCH)
+    add_rungs(options)
+    add_constants(options)
     add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
-    add("--compare", nargs="+", type=Path, metavar="RECORDS", help="how far predictions are from measured records")
+    add(
+        "--compare",
+        nargs="+",
+        type=Path,
+        metavar="RECORDS",
+        help="predict the points of measured records and print the errors",
+    )
     add_own(options)
     return options
 
@@ -81,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points = (
         [accuracy.as_point(accuracy.planned_point(record)) for record in accuracy.measured_points(measured).values()]
         if measured
-        else points_asked_for(options, chosen)
+        else points_of(options, USUAL_BATCH, chosen.device, constants=parse_constants(options.set))
     )
     file = RecordFile(options.out)
     known = accuracy.predictions_in(file.previous) if measured else {}
@@ -106,24 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(accuracy.table(compared)))
         good, sets = accuracy.picks(compared)
         print(f"\nconstants: the fastest or one within 2 % of it is picked in {good} of {sets} sets of three and more")
-    console.print(f"{len(found)} points predicted; records: {options.out}", soft_wrap=True)
+    console.print(f"{plural(len(found), 'point')} predicted; records: {options.out}", soft_wrap=True)
     return 1 if found and all(prediction.reason for prediction in found) else 0
-
-
-def points_asked_for(options: argparse.Namespace, chosen: gpu.Gpu) -> list[Point]:
-    """The points of a command line; raises UsageError."""
-    workload, constants = workload_named(options.workload), parse_constants(options.set)
-    points = expand(
-        workload.name,
-        parse_layers(options.layers, workload),
-        parse_batches(options.N),
-        choose_rungs(options.rungs),
-        choose_transfers(accuracy.TRANSFER),
-        constants,
-        device=chosen.device,
-    )
-    refuse_unused(constants, points)
-    return points
 
 
 if __name__ == "__main__":

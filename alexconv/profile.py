@@ -1,4 +1,4 @@
-"""What the kernels do to the machine: Nsight Compute's counters on a GPU, a trace of memory accesses on the CPU.
+"""Counters of kernels: Nsight Compute's, or those of a trace on the CPU.
 
 python -m alexconv.profile --rungs all --layers 2 --N 128
 python -m alexconv.profile --backend host --rungs tiled --layers 2 --lines
@@ -23,36 +23,20 @@ from pathlib import Path
 from rich.progress import track
 
 from alexconv.cli import display
+from alexconv.cli.point_options import add_constants, add_layers, add_rungs, points_of
 from alexconv.cli.profile_tables import comparison, show
 from alexconv.errors import UsageError
 from alexconv.executors import backends, choose_executor
-from alexconv.kernels.problem import H200, Device
 from alexconv.measuring.ahead import compile_all
 from alexconv.measuring.runner import Runner, Settings
-from alexconv.options import (
-    comma_separated,
-    command_line,
-    exits_cleanly,
-    natural,
-    program,
-)
+from alexconv.messages import plural
+from alexconv.options import command_line, exits_cleanly, natural, program
 from alexconv.own.folders import add_own
-from alexconv.planning.points import (
-    Point,
-    choose_rungs,
-    choose_transfers,
-    expand,
-    parse_batches,
-    parse_constants,
-    parse_layers,
-    refuse_unused,
-    workload_named,
-)
+from alexconv.planning.points import parse_constants
 from alexconv.profiling.gpu import cuda_profiles, launch_once
 from alexconv.profiling.host import host_profiles
 from alexconv.records import environment
 from alexconv.records.store import RecordFile
-from alexconv.shapes import WORKLOADS
 
 MODULE = "alexconv.profile"
 DEFAULT_OUT = Path("study/profile.jsonl")
@@ -64,19 +48,27 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
-    add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
-    add("--N", type=comma_separated, help="batch sizes, as in 1,32,128 (default: 128 on a GPU, 1 on the host)")
-    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
-    add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
+    add_layers(options)
+    add_rungs(options)
+    add_constants(options)
     add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host trace")
-    add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
+    add("--device", type=natural, default=0, help="CUDA device ordinal (default: 0)")
     add(
-        "--blocks", type=int, default=DEFAULT_BLOCKS, metavar="K", help="host: blocks traced, evenly from first to last"
+        "--blocks",
+        type=int,
+        default=DEFAULT_BLOCKS,
+        metavar="K",
+        help=f"host: blocks traced, spread over the grid (default: {DEFAULT_BLOCKS})",
     )
     add("--lines", action="store_true", help="host: show each source line's accesses")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
-    add("--compare", nargs=2, type=Path, metavar=("GPU", "HOST"), help="two record files side by side, in Markdown")
+    add(
+        "--compare",
+        nargs=2,
+        type=Path,
+        metavar=("GPU", "HOST"),
+        help="print counters of two record files side by side, in Markdown",
+    )
     add("--child", type=Path, help=argparse.SUPPRESS)  # what Nsight Compute runs; FILE gets the kernels' order
     add_own(options)
     return options
@@ -92,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.blocks < 1:
         raise UsageError(f"--blocks is 1 or more, not {options.blocks}")
     executor = choose_executor(options.backend, options.device, "trace")
-    points = points_asked_for(options, executor.usual_batch, executor.device)
+    points = points_of(options, executor.usual_batch, executor.device, constants=parse_constants(options.set))
     runner = Runner(executor, points, Settings(baseline=False))
     if options.child:
         options.child.write_text(json.dumps(launch_once(runner, points)))
@@ -113,24 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for profile in profiles:
         file.header("profile", {**profile.record(), **headers})
     show(console, profiles, lines=options.lines)
-    console.print(f"{len(profiles)} kernels; records: {options.out}", soft_wrap=True)
+    console.print(f"{plural(len(profiles), 'kernel')}; records: {options.out}", soft_wrap=True)
     return 1 if any(profile.trace and profile.trace.races for profile in profiles) else 0
-
-
-def points_asked_for(options: argparse.Namespace, usual_batch: int, device: Device = H200) -> list[Point]:
-    """The points of a command line; raises UsageError."""
-    workload, constants = workload_named(options.workload), parse_constants(options.set)
-    points = expand(
-        workload.name,
-        parse_layers(options.layers, workload),
-        parse_batches(options.N or str(usual_batch)),
-        choose_rungs(options.rungs),
-        choose_transfers("pageable"),
-        constants,
-        device=device,
-    )
-    refuse_unused(constants, points)
-    return points
 
 
 if __name__ == "__main__":

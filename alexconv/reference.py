@@ -38,11 +38,19 @@ class _Outcome:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program("alexconv.reference"), description=__doc__)
-    parser.add_argument("--layers", default=ALL_LAYERS, help="like 1-5, 1,3 or all (default)")
-    parser.add_argument("--N", default="128", help="images; of several batch sizes the largest counts (default 128)")
-    parser.add_argument("--workload", default=next(iter(WORKLOADS)), help=", ".join(WORKLOADS))
-    parser.add_argument("--seed", type=int, default=0, help="seed of the inputs (default 0)")
-    parser.add_argument("--cluster", metavar="WHERE", help="blocks of images over Dask workers, as in alexconv.run")
+    parser.add_argument(
+        "--layers", default=ALL_LAYERS, metavar="LIST", help="layers, such as 1-5 or 1,3 (default: all)"
+    )
+    parser.add_argument(
+        "--N", default="128", metavar="LIST", help="images; of several batch sizes the largest (default: 128)"
+    )
+    parser.add_argument(
+        "--workload", default="alexnet", metavar="NAME", help=f"{', '.join(WORKLOADS)} (default: alexnet)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
+    parser.add_argument(
+        "--cluster", metavar="WHERE", help="compute blocks of images on Dask workers, as in alexconv run"
+    )
     parser.add_argument("--check", action="store_true", help="read every output back and verify its checksum")
     return parser
 

@@ -1,4 +1,4 @@
-"""The main job: run rungs over layers and batch sizes, verify, time, tabulate and record.
+"""Verifies, times and records rungs over layers and batch sizes.
 
 python -m alexconv.run --layers 1-5 --N 128
 """
@@ -18,6 +18,7 @@ from rich.console import Console
 from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, batch_line, counted, listing, next_steps, outcome, plan_table, result_tables
+from alexconv.cli.point_options import add_layers
 from alexconv.cli.prediction_tables import show_predictions
 from alexconv.cluster import worker as remote
 from alexconv.cluster.connection import ClusterLost, connected
@@ -37,6 +38,7 @@ from alexconv.measuring.jobs import Job, kept_records, run_jobs
 from alexconv.measuring.peers import PEERS
 from alexconv.measuring.runner import SECONDS
 from alexconv.measuring.shards import BLOCK_BYTES, LocalBatches
+from alexconv.messages import plural
 from alexconv.options import (
     PRECISION_NOTE,
     comma_separated,
@@ -47,6 +49,7 @@ from alexconv.options import (
     natural,
     positive,
     program,
+    refuse_given,
 )
 from alexconv.own.folders import add_own
 from alexconv.planning.checks import PRECISIONS
@@ -57,105 +60,133 @@ from alexconv.prediction.predictions import TYPE as PREDICTION
 from alexconv.prediction.predictions import KernelCache, predict_points
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
-from alexconv.shapes import WORKLOADS
 from alexconv.tuning.asked import asked_for, settings_of
 
 MODULE = "alexconv.run"
 DEFAULT_OUT = Path("study/records.jsonl")
-OF_NO_CLUSTER = ("shard", "device", "host_build", "ladder", "kernel", "predict")
-OF_NO_SHARDS = ("shard", "peers", "together", "mix", "predict", "exclusive", "mixed", "json", "dry_run")
-OF_A_CLUSTER = ("exclusive", "mixed", "host_memory")
-OF_NO_STUDY = ("workload", "layers", "rungs", "transfer", "precision", "data", "set", "tuned", "mix")
+NOT_WITH_CLUSTER = ("shard", "device", "host_build", "ladder", "kernel", "predict")
+NOT_WITH_SHARDS = ("shard", "peers", "together", "mix", "predict", "exclusive", "mixed", "json", "dry_run")
+ONLY_WITH_CLUSTER = ("exclusive", "mixed", "host_memory")
+NOT_WITH_STUDY = ("workload", "layers", "rungs", "transfer", "precision", "data", "set", "tuned", "mix")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
-    add = options.add_argument
-    add("--study", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
-    add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
-    add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
-    add(
-        "--N",
-        type=comma_separated,
-        help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128 on a GPU, 1 on the host)",
+    options = argparse.ArgumentParser(
+        prog=program(MODULE),
+        usage="%(prog)s [--layers LIST] [--N LIST] [--rungs LIST] [options]",
+        description=__doc__.splitlines()[0] if __doc__ else "",
     )
+    options.add_argument("--version", action="version", version=f"alexconv {__version__}")
+    add_choice(options.add_argument_group("what to run"))
+    add_measuring(options.add_argument_group("how it is run and timed"))
+    add_output(options.add_argument_group("output"))
+    add_cluster(options.add_argument_group("several GPUs (docs/cluster.md)"))
+    add_own(options)
+    return options
+
+
+def add_choice(group: argparse._ArgumentGroup) -> None:
+    """Adds the options that choose points."""
+    add = group.add_argument
+    add_layers(group)
     add(
         "--rungs",
         type=comma_separated,
-        help="rungs by name, study abbreviation or family; auto, or auto:4 for four contenders (default: all, with "
-        "--mix none)",
+        metavar="LIST",
+        help="rungs by name, study abbreviation or family; auto is the fastest known rung of each class, auto:4 the "
+        "four likeliest (default: all; none with --mix)",
+    )
+    add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
+    add("--tuned", action="store_true", help="use the constants that alexconv tune has found on this device")
+    add(
+        "--precision",
+        type=comma_separated,
+        metavar="LIST",
+        help=f"only rungs of these error classes: {', '.join(PRECISIONS)} {PRECISION_NOTE} (default: all)",
     )
     add(
         "--transfer",
         default="pageable",
-        help=f"ways to move arrays: {', '.join(TRANSFERS)}, streamed:8, or all (default: pageable)",
-    )
-    add(
-        "--precision",
-        type=comma_separated,
-        help=f"only rungs of these error classes: {', '.join(PRECISIONS)} {PRECISION_NOTE} (default: all)",
+        metavar="LIST",
+        help="ways to move arrays between host and device: "
+        f"{', '.join(TRANSFERS)}, streamed:8 (eight streams), or all (default: pageable)",
     )
     add(
         "--data",
         type=comma_separated,
         default=UNIFORM,
+        metavar="LIST",
         help=f"inputs and filters: {', '.join(DATA_SETS)}, or all (default: {UNIFORM})",
     )
-    add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
-    add("--tuned", action="store_true", help="use the constants that alexconv.tune has found on this device")
-    add("--peers", choices=tuple(PEERS), help="time cuDNN too, as torch calls it and cuBLAS, or each of its plans")
+    add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
+    add("--study", metavar="NAME", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
+    add(
+        "--peers",
+        choices=tuple(PEERS),
+        help="also time cuDNN: torch is cuDNN and cuBLAS through PyTorch, cudnn every execution plan of cuDNN's own",
+    )
     add(
         "--together",
         "--sequence",
         action="store_true",
-        help="all layers of a rung as one sequence: a CUDA graph, or a pipeline under streamed:8",
+        help="also all layers of each rung in one CUDA graph, or with --transfer streamed:8 in one pipeline",
     )
     add(
         "--mix",
         type=comma_separated,
         metavar="1=RUNG,2=RUNG:NAME=V",
-        help="one rung per layer, with constants, as one graph",
+        help="a rung for each layer, with its constants, in one CUDA graph",
     )
+
+
+def add_measuring(group: argparse._ArgumentGroup) -> None:
+    """Adds the options of executors, checks and samples."""
+    add = group.add_argument
     add("--backend", default="auto", choices=backends(), help="auto: the GPU if there is one, else the host executor")
-    add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
-    add("--memory-budget", type=size, metavar="SIZE", help="device memory for a point, as in 64MiB or 8GB")
-    add("--seconds", type=duration, default=SECONDS, help=f"time for the samples of a figure (default: {SECONDS})")
+    add("--device", type=natural, default=0, metavar="NUMBER", help="CUDA device ordinal (default: 0)")
+    add("--host-build", default=HOST_BUILDS[0], choices=HOST_BUILDS, help="host: asan is AddressSanitizer")
+    add(
+        "--host-order",
+        type=natural,
+        default=0,
+        metavar="K",
+        help="host: order of a block's threads; 0 forward, 1 reverse, any other a random seed (default: 0)",
+    )
+    add(
+        "--memory-budget",
+        type=size,
+        metavar="SIZE",
+        help="device memory for a point, such as 64MiB or 8GB; a batch that exceeds it is cut into pieces "
+        "(default: what is free)",
+    )
+    add(
+        "--seconds",
+        type=duration,
+        default=SECONDS,
+        help=f"sampling time for each figure: kernel, copies, total (default: {SECONDS})",
+    )
     add(
         "--sustained",
         type=duration,
         default=0.0,
         metavar="SECONDS",
-        help="time kernels once more, in a row, after so long under load",
+        help="time kernels again, back to back, after this long under load (default: 0, not at all)",
     )
     add(
         "--time-limit",
         type=positive,
         metavar="SECONDS",
-        help="per point; a longer one counts as endless (default: 600 on a GPU, none on the host)",
+        help="a point that takes longer is recorded as a timeout (default: 600 on a GPU, none on the host)",
     )
-    add("--seed", type=int, default=0, help="seed of inputs and filters (default: 0)")
-    add("--host-build", default=HOST_BUILDS[0], choices=HOST_BUILDS, help="on the host: asan finds bad addresses")
-    add("--host-order", type=natural, default=0, metavar="K", help="on the host: order of a block's threads (0 1 2...)")
-    add("--cluster", metavar="WHERE", help="run on Dask workers: local, local:4, a scheduler's address, or its file")
-    add("--exclusive", action="store_true", help="with --cluster: one point at a time on a host")
-    add(
-        "--mixed",
-        default=REFUSE,
-        choices=MIXED,
-        help="with --cluster: workers of another GPU, driver, toolkit or code version (default: refuse)",
-    )
-    add(
-        "--shards", type=comma_separated, metavar="K,...", help="each batch as K shards, on as many GPUs of the cluster"
-    )
-    add(
-        "--host-memory",
-        type=size,
-        default=BLOCK_BYTES,
-        metavar="SIZE",
-        help="with --shards: input and output that a worker holds at a time (default: 8GiB)",
-    )
-    add("--shard", metavar="I/N", help="the I-th of N parts of the points, as for a job array")
+    add("--verify-only", action="store_true", help="check outputs without timing, for example under a sanitizer")
+    add("--no-baseline", action="store_true", help="do not time the CPU; the table has no speedups then")
+    add("--predict", action="store_true", help="also predict each point's time from machine code (docs/predict.md)")
+
+
+def add_output(group: argparse._ArgumentGroup) -> None:
+    """Adds the options of records and tables."""
+    add = group.add_argument
     add(
         "--out",
         type=Path,
@@ -163,17 +194,38 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"record file, appended to (default: {DEFAULT_OUT})",
     )
-    add("--resume", action="store_true", help="run only what FILE lacks, failed or not, or what has changed since")
-    add("--predict", action="store_true", help="predict each point's time on the reference GPU too, from machine code")
-    add("--verify-only", action="store_true", help="check outputs without timing, as under a sanitizer")
-    add("--no-baseline", action="store_true", help="do not time the CPU: no speedups")
+    add(
+        "--resume",
+        action="store_true",
+        help="run only points that FILE lacks, or whose code or GPU has changed",
+    )
     add("--list", action="store_true", help="list the rungs and stop")
-    add("--dry-run", action="store_true", help="show what would run, in how many pieces, and stop")
+    add("--dry-run", action="store_true", help="show points, pieces, memory and launches, and stop")
     add("--verbose", action="store_true", help="a line for each finished point, and a table with a row for each point")
     add("--json", action="store_true", help="finished records (or the list) as JSON on standard output")
-    add("--version", action="version", version=f"alexconv {__version__}")
-    add_own(options)
-    return options
+
+
+def add_cluster(group: argparse._ArgumentGroup) -> None:
+    """Adds the options of clusters, shards and job arrays."""
+    add = group.add_argument
+    add("--cluster", metavar="WHERE", help="run on Dask workers: local, local:4, a scheduler's address, or its file")
+    add("--exclusive", action="store_true", help="with --cluster: one point at a time on each host")
+    add(
+        "--mixed",
+        default=REFUSE,
+        choices=MIXED,
+        help="with --cluster, workers of another GPU model, driver, toolkit or code version: refuse them, or keep "
+        "their records in files of their own (default: refuse)",
+    )
+    add("--shards", type=comma_separated, metavar="K,...", help="split each batch over K GPUs")
+    add(
+        "--host-memory",
+        type=size,
+        default=BLOCK_BYTES,
+        metavar="SIZE",
+        help="with --shards: inputs and outputs that a worker holds at a time (default: 8GiB)",
+    )
+    add("--shard", metavar="I/N", help="run the I-th of N parts of the points: one task of a job array")
 
 
 def size(text: str) -> int:
@@ -219,7 +271,7 @@ def conclude(
             say.print(f"{point.label()}: {outcome(record)}", soft_wrap=True, markup=False)
     for line in next_steps(options.out, measures=measures, verbose=options.verbose):
         say.print(line, soft_wrap=True, markup=False)
-    say.print(f"{len(done)} points: {counted(done)}")
+    say.print(f"{plural(len(done), 'point')}: {counted(done)}")
     say.print(f"records: {options.out}", soft_wrap=True)
     if options.json:
         sys.stdout.writelines(json.dumps(record) + "\n" for record in done)
@@ -238,14 +290,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         listing(say, as_json=options.json)
         return 0
-    if options.study is not None and (beside := given(options, parser(), OF_NO_STUDY)):
-        raise UsageError(f"{', '.join(beside)}: not with --study, which says what is run")
+    if options.study is not None:
+        refuse_given(options, parser(), NOT_WITH_STUDY, "not with --study, which says what is run")
     if options.shards:
         return in_shards(say, options, arguments)
     if options.cluster:
         return on_cluster(say, options, arguments)
-    if beside := given(options, parser(), OF_A_CLUSTER):
-        raise UsageError(f"{', '.join(beside)}: only with --cluster")
+    refuse_given(options, parser(), ONLY_WITH_CLUSTER, "only with --cluster")
     backend = backend_of(options)
     executor = choose_executor(backend, options.device, options.host_build, options.host_order)
     say.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
@@ -305,8 +356,7 @@ def jobs_of_shard(say: Console, options: argparse.Namespace, jobs: list[Job]) ->
 
 def in_shards(say: Console, options: argparse.Namespace, arguments: Sequence[str] | None) -> int:
     """Runs each batch in shards, here or on the workers of a cluster; returns the exit status."""
-    if beside := given(options, parser(), OF_NO_SHARDS):
-        raise UsageError(f"{', '.join(beside)}: not with --shards")
+    refuse_given(options, parser(), NOT_WITH_SHARDS, "not with --shards")
     counts, block_bytes = parse_batches(options.shards), options.host_memory
     if options.cluster:
         request = request_of(options, arguments)
@@ -366,8 +416,7 @@ def planned(options: argparse.Namespace) -> dict[str, object]:
 
 def request_of(options: argparse.Namespace, arguments: Sequence[str] | None) -> Request:
     """What the options ask of every worker; raises UsageError for what no worker can do."""
-    if beside := given(options, parser(), OF_NO_CLUSTER):
-        raise UsageError(f"{', '.join(beside)}: not with --cluster")
+    refuse_given(options, parser(), NOT_WITH_CLUSTER, "not with --cluster")
     return Request(
         topic=f"alexconv-{uuid4().hex}",
         command=command_line(MODULE, arguments),

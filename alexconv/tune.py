@@ -1,4 +1,4 @@
-"""Searches the constants of rungs for the fastest kernels, per layer and batch size, and keeps the best.
+"""Searches the constants of rungs for the fastest kernels.
 
 python -m alexconv.tune --workload lenet-70-k5 --layers 1-2 --N 1000 --rungs tiled,fused-unroll-matmul --trials 50
 
@@ -29,6 +29,7 @@ from uuid import uuid4
 
 from alexconv.cli import display
 from alexconv.cli.display import Progress
+from alexconv.cli.point_options import add_layers, add_rungs, points_of
 from alexconv.cli.tuning_tables import rungs_table, show_searches
 from alexconv.cluster.connection import connected
 from alexconv.cluster.pool import Pool
@@ -47,36 +48,25 @@ from alexconv.options import (
     command_line,
     duration,
     exits_cleanly,
-    given,
     natural,
     positive,
     program,
+    refuse_given,
 )
 from alexconv.own.folders import add_own
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.points import (
-    Point,
-    choose_rungs,
-    choose_transfers,
-    expand,
-    parse_batches,
-    parse_constants,
-    parse_layers,
-    parse_precisions,
-    refuse_unused,
-    workload_named,
-)
+from alexconv.planning.points import Point, parse_constants, parse_precisions, refuse_unused
 from alexconv.prediction import gpu
 from alexconv.prediction.predictions import KernelCache, predict_points
 from alexconv.records.store import RecordFile
-from alexconv.shapes import WORKLOADS
 from alexconv.tuning.candidates import Comparison, Session, compare_rungs, search_constants
 from alexconv.tuning.search import Axes, Search, axes
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
 MODULE = "alexconv.tune"
-OF_NO_CLUSTER = ("predict", "device", "ladder", "kernel")
-OF_A_SEARCH = ("constants", "set", "trials", "predict")
+USUAL_BATCH = 128
+NOT_WITH_CLUSTER = ("predict", "device", "ladder", "kernel")
+NOT_WITH_AUTO = ("constants", "set", "trials", "predict")
 PRUNED = 0.25  # beyond the fastest predicted time: twice the model's band
 
 
@@ -84,13 +74,9 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("--workload", default="alexnet", help=f"the network: {', '.join(WORKLOADS)} (default: alexnet)")
-    add("--layers", default="all", help="layers, as in 1-5 or 1,3 (default: all)")
-    add("--N", default="128", help="batch sizes, as in 1,32,128 or 256:2048:x2 (default: 128)")
-    add("--rungs", default="all", help="rungs by name, study abbreviation or family (default: all)")
-    add(
-        "--auto", action="store_true", help="compare rungs instead of constants, and keep the fastest of each precision"
-    )
+    add_layers(options, USUAL_BATCH)
+    add_rungs(options)
+    add("--auto", action="store_true", help="compare rungs, not constants, and keep the fastest of each precision")
     add(
         "--precision",
         type=comma_separated,
@@ -99,37 +85,34 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--constants",
         type=comma_separated,
-        help="the constants to search, as in TILE,UNROLL (default: all that the rung has)",
+        metavar="NAMES",
+        help="constants to search, such as TILE,UNROLL (default: all of the rung's)",
     )
     add("--set", action="append", default=[], metavar="NAME=V1,V2", help="the values to try for a constant; repeatable")
     add("--trials", type=int, default=50, help="candidates besides the default, per rung, layer and N (default: 50)")
     add("--predict", action="store_true", help=f"run only what is predicted within {PRUNED:.0%}% of the fastest")
-    add("--backend", default="auto", choices=backends(), help="as in alexconv.run; only a GPU has times to compare")
-    add("--device", type=natural, default=0, help="number of the GPU (default: 0)")
-    add("--seconds", type=duration, default=0.1, help="time for the samples of one figure (default: 0.1)")
+    add("--backend", default="auto", choices=backends(), help="as in alexconv run; only a GPU has times to compare")
+    add("--device", type=natural, default=0, help="CUDA device ordinal (default: 0)")
+    add("--seconds", type=duration, default=0.1, help="sampling time for each figure (default: 0.1)")
     limit = TIME_LIMIT
-    add("--time-limit", type=positive, default=limit, metavar="SECONDS", help=f"for a point (default: {limit:g})")
+    add(
+        "--time-limit",
+        type=positive,
+        default=limit,
+        metavar="SECONDS",
+        help=f"a point that takes longer is a timeout (default: {limit:g})",
+    )
     add("--seed", type=natural, default=0, help="seed of inputs, filters and the search (default: 0)")
-    add("--cluster", metavar="WHERE", help="search on Dask workers, as in alexconv.run, each search on one of them")
+    add("--cluster", metavar="WHERE", help="search on Dask workers, as in alexconv run, each search on one of them")
     add("--out", type=Path, default=DEFAULT_OUT, metavar="FILE", help=f"record file (default: {DEFAULT_OUT})")
-    add("--resume", action="store_true", help="take the candidates that FILE has from there, if nothing changed since")
+    add("--resume", action="store_true", help="do not run candidates that FILE has, unless something changed since")
     add_own(options)
     return options
 
 
 def default_points(options: argparse.Namespace, device: Device, precisions: Sequence[str] = ()) -> list[Point]:
     """The rungs asked for at each layer and batch size, with their default constants; raises UsageError."""
-    workload = workload_named(options.workload)
-    return expand(
-        workload.name,
-        parse_layers(options.layers, workload),
-        parse_batches(options.N),
-        [(rung, None) for rung, _ in choose_rungs(options.rungs)],
-        choose_transfers("pageable"),
-        {},
-        precisions,
-        device=device,
-    )
+    return points_of(options, USUAL_BATCH, device, constants={}, precisions=precisions)
 
 
 def asked_for(options: argparse.Namespace, device: Device = H200) -> list[tuple[Point, Axes]]:
@@ -189,8 +172,7 @@ def precisions_of(options: argparse.Namespace) -> list[str]:
 
 def on_cluster(options: argparse.Namespace, command: str) -> tuple[list[Comparison], list[Search]]:
     """Compares or searches, each on one of a cluster's workers.  Raises UsageError, MissingTool and ClusterLost."""
-    if beside := given(options, parser(), OF_NO_CLUSTER):
-        raise UsageError(f"{', '.join(beside)}: not with --cluster")
+    refuse_given(options, parser(), NOT_WITH_CLUSTER, "not with --cluster")
     request = Request(
         f"alexconv-{uuid4().hex}", command, options.backend, settings=settings(options), time_limit=options.time_limit
     )
@@ -224,8 +206,8 @@ def session(options: argparse.Namespace, command: str) -> Session:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line and tunes; returns the exit status, 1 where nothing of a rung was right."""
     options = parser().parse_args(arguments)
-    if options.auto and (beside := given(options, parser(), OF_A_SEARCH)):
-        raise UsageError(f"{', '.join(beside)}: not with --auto, which compares rungs and not constants")
+    if options.auto:
+        refuse_given(options, parser(), NOT_WITH_AUTO, "not with --auto, which compares rungs and not constants")
     if options.precision and not options.auto:
         raise UsageError("--precision is for --auto, which compares rungs; a search is of those that --rungs names")
     command, console = command_line(MODULE, arguments), display.console()

@@ -1,4 +1,4 @@
-"""Tables, figures and a site from record files."""
+"""Writes tables, figures and a site from record files."""
 
 import argparse
 import sys

@@ -20,7 +20,8 @@ from alexconv.kernels.rung import Rung
 
 ENTRY_FILE = "ladder.py"
 GROUP = "alexconv.rungs"
-SIGNATURE = "ece408"  # a course's, for --kernel
+SIGNATURE = "ece408"
+SIGNATURES = {SIGNATURE: "conv_forward(y, x, w, B, M, C, H, W, K, S)"}  # of courses, for --kernel
 
 
 class AddLadder(argparse.Action):
@@ -54,13 +55,14 @@ class AddKernel(AddLadder):
 
 def add_own(options: argparse.ArgumentParser) -> None:
     """Gives a command the options for rungs of the user's own, and the rungs that installed packages bring."""
-    add = options.add_argument
-    add("--ladder", action=AddLadder, metavar="FOLDER", help="rungs of your own beside the others; repeatable")
-    add("--kernel", action=AddKernel, metavar="FILE", help="a CUDA file with a course's function; repeatable")
+    add = options.add_argument_group("rungs of your own (docs/own-kernels.md)").add_argument
+    add("--ladder", action=AddLadder, metavar="FOLDER", help="a folder with a ladder.py; repeatable")
+    add("--kernel", action=AddKernel, metavar="FILE", help="a CUDA file with a host function that launches; repeatable")
     add(
         "--signature",
         default=SIGNATURE,
-        help="of the files after it; ece408: conv_forward(y, x, w, B, M, C, H, W, K, S)",
+        choices=SIGNATURES,
+        help=f"that function, in the --kernel files after this option; {SIGNATURE}: {SIGNATURES[SIGNATURE]}",
     )
     register_installed()
 

@@ -14,6 +14,7 @@ from compilers import needs_gcc
 
 from alexconv import profile
 from alexconv.cli import profile_tables
+from alexconv.cli.point_options import points_of
 from alexconv.compiling.toolchain import CXX_VARIABLE
 from alexconv.errors import LaunchError, MissingTool, UsageError
 from alexconv.executors.cuda.buffers import CopiedBuffers
@@ -25,6 +26,7 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200, Problem
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.layouts import from_study
+from alexconv.planning.points import parse_constants
 from alexconv.profiling import gpu, host, ncu
 from alexconv.profiling.trace import spread_blocks, trace_launch
 from alexconv.records.store import identity, read
@@ -286,7 +288,7 @@ def test_a_missing_ncu_is_said(tmp_path, monkeypatch):
 def counted(tmp_path, monkeypatch, entries):
     """The profiles of a rung whose launches a stand-in for Nsight Compute's child lists so."""
     options = profile.parser().parse_args(["--rungs", "unroll-matmul", "--layers", "2"])
-    (point,) = points = profile.points_asked_for(options, 128)
+    (point,) = points = points_of(options, 128, constants={})
     kernels = [{"point": identity(point.axes()), "entry": entry, "images": 128} for entry in entries]
     launched = tmp_path / "launched"
     launched.write_text(json.dumps({"kernels": kernels, "problems": ["direct: out of memory"]}))
@@ -337,7 +339,7 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(ncu, "INSTALLED", ())
     options = profile.parser().parse_args(["--rungs", "tiled", "--layers", "2", "--N", "128"])
-    points = profile.points_asked_for(options, 128)
+    points = points_of(options, 128, constants={})
     runner = Runner(Compiled(), points, Settings())
     (found,) = gpu.cuda_profiles(runner, points, [])
     assert "install NVIDIA Nsight Compute" in capsys.readouterr().err
@@ -349,7 +351,8 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
 @pytest.mark.parametrize("source", ["driver", "host"])
 def test_images_are_those_that_one_turn_of_the_launches_takes(monkeypatch, source):
     command = ["--rungs", "wgmma-window-scaled", "--layers", "1", "--N", "128", "--set", "MICRO_BATCH=64"]
-    points = profile.points_asked_for(profile.parser().parse_args(command), 128)
+    options = profile.parser().parse_args(command)
+    points = points_of(options, 128, constants=parse_constants(options.set))
     runner = Runner(Compiled(), points, Settings())
     monkeypatch.setattr(host, "trace_point", lambda *given: [("window", None)])
     monkeypatch.setattr(host, "trace_metrics", lambda found: {})
@@ -400,7 +403,7 @@ class Launching(CudaExecutor):
 @pytest.mark.parametrize("rung", ["tiled", "mma-half"])
 def test_nsight_compute_sees_kernels_run_on_the_layers_images_in_the_rungs_layout(rung):
     options = profile.parser().parse_args(["--rungs", rung, "--layers", "5", "--N", "2"])
-    points = profile.points_asked_for(options, 128)
+    points = points_of(options, 128, constants={})
     executor = Launching()
     runner = Runner(executor, points, Settings())
     launched = gpu.launch_once(runner, points)

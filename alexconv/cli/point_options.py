@@ -1,0 +1,79 @@
+"""The options that choose points, as the commands share them."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from alexconv.kernels.problem import H200, Device
+from alexconv.options import comma_separated
+from alexconv.planning.points import (
+    Point,
+    choose_rungs,
+    expand,
+    parse_batches,
+    parse_layers,
+    refuse_unused,
+    workload_named,
+)
+from alexconv.planning.transfers import TRANSFERS
+from alexconv.shapes import WORKLOADS
+
+BY_BACKEND = "128 on a GPU, 1 on the host"  # the default of --N where the executor decides
+
+
+def add_layers(options: argparse._ActionsContainer, N: int | None = None) -> None:
+    """Adds --workload, --layers and --N; without ``N`` the executor's usual batch is the default."""
+    add = options.add_argument
+    add("--workload", default="alexnet", metavar="NAME", help=f"{', '.join(WORKLOADS)} (default: alexnet)")
+    add("--layers", default="all", metavar="LIST", help="layers, such as 1-5 or 1,3 (default: all)")
+    add(
+        "--N",
+        type=comma_separated,
+        default=None if N is None else str(N),
+        metavar="LIST",
+        help=f"batch sizes in images, such as 1,32,128 or 256:2048:x2 (default: {BY_BACKEND if N is None else N})",
+    )
+
+
+def add_rungs(options: argparse._ActionsContainer) -> None:
+    """Adds --rungs."""
+    options.add_argument(
+        "--rungs", default="all", metavar="LIST", help="rungs by name, study abbreviation or family (default: all)"
+    )
+
+
+def add_constants(options: argparse._ActionsContainer) -> None:
+    """Adds --set."""
+    options.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=V1,V2",
+        help="values of a rung's constant, instead of its default; repeatable",
+    )
+
+
+def points_of(
+    options: argparse.Namespace,
+    usual_batch: int,
+    device: Device = H200,
+    *,
+    constants: Mapping[str, Sequence[int]],
+    precisions: Sequence[str] = (),
+) -> list[Point]:
+    """The points that --workload, --layers, --N and --rungs choose, with pageable transfers; raises UsageError.
+
+    ``constants`` replace the rungs' defaults for ``device``; each has to be a constant of some rung that is chosen.
+    """
+    workload = workload_named(options.workload)
+    points = expand(
+        workload.name,
+        parse_layers(options.layers, workload),
+        parse_batches(options.N or str(usual_batch)),
+        [(rung, None) for rung, _ in choose_rungs(options.rungs)],
+        [TRANSFERS["pageable"]],
+        constants,
+        precisions,
+        device=device,
+    )
+    refuse_unused(constants, points)
+    return points
