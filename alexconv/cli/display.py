@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
+from textwrap import wrap
 from time import monotonic
 from typing import Any
 
@@ -29,6 +31,7 @@ from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
 BAR_WIDTH = 20  # columns
+LIST_INDENTS = {"initial_indent": "  ", "subsequent_indent": "      "}
 SECONDS_A_LINE = 10.0  # of progress, where there is no bar
 
 
@@ -54,8 +57,9 @@ class Position(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """The text beside the bar."""
-        left = "-:--:--" if task.time_remaining is None else str(timedelta(seconds=round(task.time_remaining)))
-        text = f"{task.completed:.0f}/{task.total or 0:.0f}  {left} left  {task.description}"
+        known = task.time_remaining is not None
+        left = f"{timedelta(seconds=round(task.time_remaining or 0))} left  " if known else ""
+        text = f"{task.completed:.0f}/{task.total or 0:.0f}  {left}{task.description}"
         return Text(text, no_wrap=True, overflow="ellipsis")
 
     def get_table_column(self) -> Column:
@@ -148,7 +152,7 @@ def batch_line(point: Point, record: Record) -> str:
 
 
 def listing(console: Console, *, as_json: bool) -> None:
-    """All rungs: a table for people, an array on standard output for programs."""
+    """All rungs: by family for people, as an array on standard output for programs."""
     if as_json:
         fields = ("name", "alias", "family", "parent", "precision", "idea", "file", "gpu_only")
         rungs = [{name: getattr(rung, name) for name in fields} for rung in LADDER]
@@ -157,11 +161,16 @@ def listing(console: Console, *, as_json: bool) -> None:
         json.dump(rungs, sys.stdout, indent=1)
         print()
         return
-    table = Table("rung", "alias", "family", "precision", "constants", "idea")
-    for rung in LADDER:
-        constants = " ".join(constant.name for constant in rung.constants)
-        table.add_row(rung.name, rung.alias, rung.family, rung.precision, constants, rung.idea)
-    console.print(table)
+    for family, rungs_of_family in groupby(LADDER, lambda rung: rung.family):
+        console.print(Text(family, "bold cyan"))
+        for rung in rungs_of_family:
+            constants = ", ".join(constant.name for constant in rung.constants)
+            text = f"{rung.name} ({rung.alias}, {rung.precision}): {rung.idea}" + (
+                f"; {constants}" if constants else ""
+            )
+            for line in wrap(text, console.width - 1, **LIST_INDENTS, break_on_hyphens=False):
+                console.print(line, soft_wrap=True, markup=False)
+    console.print("Each: name (alias, precision class): idea; constants for --set.", soft_wrap=True)
 
 
 def plan_table(console: Console, runner: Runner, points: Sequence[Point]) -> None:
@@ -195,10 +204,11 @@ def counted(records: Iterable[Record]) -> str:
 def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
     """What the results are of, and what to do with them."""
     if not measures:
-        yield "Run on the CPU by the host executor: the outputs are verified, and there are no GPU times."
+        yield "Outputs were verified on the CPU by the host executor: there are no GPU times."
         yield "GPU times: run the same command on a machine with an NVIDIA GPU, its driver and nvcc."
-    more = "" if verbose else "  Each point: --verbose."
-    yield f"Report: python -m alexconv.reports {out} -o {out.parent / 'report'}.{more}"
+    yield f"Report: python -m alexconv.reports {out} -o {out.parent / 'report'}"
+    if not verbose:
+        yield "Each point in a row of its own: --verbose"
 
 
 def result_tables(console: Console, records: Sequence[Record]) -> None:

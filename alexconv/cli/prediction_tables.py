@@ -20,11 +20,12 @@ def show_predictions(console: Console, found: Iterable[PointPrediction]) -> None
             console.print(f"{label}: refused: {escape(prediction.reason)}", soft_wrap=True)
             continue
         low, high = prediction.band()
-        title = (
-            f"{label} on {prediction.gpu.name}, predicted: {prediction.milliseconds:.4g} ms ({low:.4g} to {high:.4g})"
+        console.print(
+            f"{label} on {prediction.gpu.name}, predicted: {prediction.milliseconds:.4g} ms ({low:.4g} to {high:.4g})",
+            soft_wrap=True,
         )
         columns = ("ms", "limit", "utilisation %", "occupancy %", "waves")
-        table = Table(Column("kernel", no_wrap=True), *columns, title=title)
+        table = Table(Column("kernel", no_wrap=True), *columns)
         for launch in prediction.launches:
             busy = sorted(launch.utilisation.items(), key=lambda item: -item[1])
             table.add_row(

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -39,10 +40,14 @@ SHOWN = {
     },
     "host": {
         "active_lanes": "lanes",
-        **{name: name.replace("_", " ") for name in COMPARED},
-        "global_load_efficiency": "load efficiency %",
+        **dict(zip(COMPARED, ("gld sectors", "gst sectors", "lds waves", "sts waves"), strict=True)),
+        "global_load_efficiency": "gld eff. %",
         "races": "races",
     },
+}
+CAPTIONS = {
+    "host": "per request of a warp: sectors of global loads (gld) and stores (gst), "
+    "wavefronts of shared loads (lds) and stores (sts)"
 }
 
 
@@ -64,7 +69,8 @@ def show(console: Console, profiles: Sequence[Profile], *, lines: bool) -> None:
 def profile_table(title: str, source: str, profiles: Iterable[Profile]) -> Table:
     """A row per kernel, a column per figure that the source has."""
     shown = SHOWN[source]
-    table = Table(Column("rung", no_wrap=True), Column("kernel", no_wrap=True), *shown.values(), title=title)
+    names = Column("rung", no_wrap=True), Column("kernel", no_wrap=True)
+    table = Table(*names, *shown.values(), title=title, box=SIMPLE_HEAD, caption=CAPTIONS.get(source))
     for profile in profiles:
         point = profile.point
         label = rung_label(point.rung, point.constants, point.conv).replace("[", r"\[")

@@ -1,8 +1,9 @@
 """Points: what is to be run, from what the user asked for."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from itertools import product
 from typing import Any
 
@@ -199,8 +200,11 @@ def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
         elif (name := ALIASES.get(word) or FORMER_NAMES.get(word, word)) in RUNGS:
             found = [(RUNGS[name], None)]
         else:
-            known = ", ".join(["all", *sorted(families), *RUNGS, *ALIASES, *TRANSFER_ALIASES])
-            raise UsageError(f"unknown rung {word!r}: choose from {known}")
+            near = get_close_matches(word, ["all", *families, *RUNGS, *ALIASES, *TRANSFER_ALIASES])
+            guess = f"; is it {' or '.join(near)}?" if near else ""
+            raise UsageError(
+                f"unknown rung {word!r}{guess} alexconv run --list has all; families are {', '.join(sorted(families))}"
+            )
         chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in found}
     return list(chosen.values())
 
@@ -248,7 +252,7 @@ def expand(
     batches: Sequence[int],
     rungs: Sequence[tuple[Rung, str | None]],
     transfers: Sequence[Transfer],
-    constants: dict[str, list[int]],
+    constants: Mapping[str, Sequence[int]],
     precisions: Sequence[str] = (),
     tuned: TunedConstants | None = None,
     device: Device = H200,

@@ -50,8 +50,8 @@ def import_driver() -> Any:
         import pycuda.driver as driver
     except ImportError as error:
         raise MissingTool(
-            "the CUDA backend needs PyCUDA and an NVIDIA driver: pip install 'alexconv[gpu]', or use "
-            f"--backend host ({error})"
+            f"PyCUDA does not load ({error}): pip install 'alexconv[gpu]' on a machine with an NVIDIA driver, "
+            "or use --backend host"
         ) from None
     try:
         driver.init()

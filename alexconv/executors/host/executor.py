@@ -40,8 +40,8 @@ class HostExecutor:
 
     def describe(self) -> str:
         """What runs the kernels, and why not a GPU."""
-        text = f"CUDA kernels compiled for and run on the CPU ({cpu_model()}); correctness only, no GPU times"
-        return f"{text}.  No GPU is used because {self._because}" if self._because else text
+        text = f"kernels run on the CPU ({cpu_model()}): outputs are verified, there are no GPU times"
+        return f"{text}.  No GPU is used: {self._because}" if self._because else text
 
     def header(self) -> Record:
         """The compiler and how the kernels are built and run."""
