@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from alexconv.executors import choose_executor
-from alexconv.executors.cuda import buffers
+from alexconv.executors.cuda import buffers, timing
 from alexconv.executors.sampling import repeat
 from alexconv.measuring.runner import Runner, Settings, Skip
 from alexconv.planning.points import choose_rungs, choose_transfers, expand
@@ -43,7 +43,7 @@ class Unaudited:
 
 def unaudited(executor: Any, pieces: Any, seconds: float, audit: object = None) -> Any:
     """As time_on_device, without audit and second clock."""
-    return repeat(buffers.rested(partial(buffers.time_once, executor, pieces, None, [])), seconds)
+    return repeat(timing.rested(partial(timing.time_once, executor, pieces, None, [])), seconds)
 
 
 def without_audit() -> Any:

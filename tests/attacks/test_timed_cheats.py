@@ -10,8 +10,8 @@ from attacks import cases, shows
 
 from alexconv.errors import Untrusted
 from alexconv.executors.cuda.audit import Audit
-from alexconv.executors.cuda.buffers import clocks_agree, time_on_device, time_once
 from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.executors.cuda.timing import clocks_agree, time_on_device, time_once
 from alexconv.executors.sampling import FEWEST_SAMPLES
 from alexconv.measuring import runner
 from alexconv.measuring.runner import refuse_impossible
@@ -228,7 +228,7 @@ REFUSED: dict[str, Launch] = {
 @pytest.fixture(autouse=True)
 def host_of_any_speed(monkeypatch):
     """No rests, and as many samples as a host takes that nothing slows down."""
-    monkeypatch.setattr("alexconv.executors.cuda.buffers.sleep", lambda seconds: None)
+    monkeypatch.setattr("alexconv.executors.cuda.timing.sleep", lambda seconds: None)
     monkeypatch.setattr("alexconv.executors.sampling.perf_counter", lambda: 0.0)
 
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from alexconv.executors.cuda import buffers
-from alexconv.executors.cuda.buffers import FLUSHED_PIECES, WARM_MS, rested, time_on_device, time_once
+from alexconv.executors.cuda import timing
 from alexconv.executors.cuda.executor import CudaExecutor
+from alexconv.executors.cuda.timing import FLUSHED_PIECES, WARM_MS, rested, time_on_device, time_once
 
 TICK = 0.01
 
@@ -55,8 +55,8 @@ class Gpu:
 def rests(monkeypatch):
     """The seconds of every rest, on a clock that moves by 10 ms each time it is read."""
     now, found = [0.0], []
-    monkeypatch.setattr(buffers, "perf_counter", lambda: now.append(now[-1] + TICK) or now[-1])
-    monkeypatch.setattr(buffers, "sleep", found.append)
+    monkeypatch.setattr(timing, "perf_counter", lambda: now.append(now[-1] + TICK) or now[-1])
+    monkeypatch.setattr(timing, "sleep", found.append)
     return found
 
 
@@ -78,7 +78,7 @@ def test_the_device_rests_between_samples_for_as_long_as_one_took(rests):
 
 
 def test_no_rest_is_longer_than_the_longest(rests, monkeypatch):
-    monkeypatch.setattr(buffers, "MOST_REST", TICK / 2)
+    monkeypatch.setattr(timing, "MOST_REST", TICK / 2)
     gpu = Gpu()
     time_on_device(gpu, [gpu.run], 1.0)
     assert rests == [TICK / 2] * 9

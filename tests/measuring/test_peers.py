@@ -15,7 +15,7 @@ from report_records import record, write
 from alexconv import compare, run
 from alexconv.cpu_reference.reference import reference
 from alexconv.errors import MissingTool, UsageError
-from alexconv.executors.cuda.buffers import CLOCK_MS, SUSTAINED_SAMPLES, time_on_device, time_sustained
+from alexconv.executors.cuda.timing import CLOCK_MS, SUSTAINED_SAMPLES, time_on_device, time_sustained
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import torch_peers
 from alexconv.measuring.jobs import Job, with_peers

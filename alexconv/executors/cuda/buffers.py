@@ -1,26 +1,17 @@
-"""A planned rung's arrays on a GPU, one class for each way in which they move: copied, streamed, managed.
-
-Times are taken with events on an explicit stream.  Before a timed region a large buffer is cleared on the same stream:
-that empties the L2 cache, and keeps the device busy until the host has enqueued the whole region, so launch overhead is
-excluded.  The region is two runs of the kernels: the first is *cold*, the second *hot*.
-
-Nothing of that trusts a kernel: see audit.py.  Whatever is timed, the device must rest once the last event has come,
-and the host's clock must agree with the events.
-"""
+"""A planned rung's arrays on a GPU, one class for each way they move: copied, streamed, managed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import pairwise
-from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alexconv.errors import LaunchError, Untrusted
+from alexconv.errors import LaunchError
 from alexconv.executors.cuda.audit import Audit
 from alexconv.executors.cuda.bindings import answer, require_bindings
+from alexconv.executors.cuda.timing import time_on_device
 from alexconv.executors.cuda.watched import WatchedArrays
 from alexconv.executors.interface import NAN_BYTE, Suspect, Values, fill_with_nan
 from alexconv.executors.sampling import Samples, repeat
@@ -33,21 +24,12 @@ if TYPE_CHECKING:
     from alexconv.executors.cuda.executor import CudaExecutor
     from alexconv.executors.cuda.program import CudaProgram
 
-FLUSHED_PIECES = 16  # of a batch in many pieces only the first are timed after a flush, because each flush takes time
-LATE_MS, LATE_SHARE = 0.2, 0.1  # for which a device may seem to work on: so much, and so much of a run
-CLOCK_MS, MOST_RUNS = 5.0, 200  # the second clock is read over so long, and so many runs
-MOST_REST = 0.05  # seconds between samples: longer than a device's control of its power looks back
-WARM_MS = 2.0  # of runs before the clock under their load is read
-SUSTAINED_SAMPLES, SUSTAINED_MS = 20, 2.0  # of runs in a row, and how long each should take
-CLOCKS_DIFFER, LAUNCH_MS = 2.0, 0.1  # by which factor, and what the host may take for launching a piece
-TIMES_AGAIN, AGAIN_SECONDS = 2, 0.1  # for samples that are in doubt
-EVENTS_MS = 0.005  # what two events may add to a piece: on some hosts nearly as much
 GUARD_BYTES, CANARY = 4096, 0xA5  # before and after each array, and what is in them
 PAGE = 4096  # bytes; the host's pages, by which unified memory moves
 
 
 def guards(allocation: int, nbytes: int) -> tuple[int, int]:
-    """Addresses of the guard zones of an array of so many bytes."""
+    """Addresses of the guard zones before and after an array of ``nbytes`` bytes."""
     return allocation, allocation + GUARD_BYTES + nbytes
 
 
@@ -56,126 +38,6 @@ def page_locked(driver: Any, values: Values) -> Values:
     locked: Values = driver.pagelocked_empty(values.shape, values.dtype)
     np.copyto(locked, values)
     return locked
-
-
-def time_once(
-    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], audit: Audit | None, late: list[float]
-) -> dict[str, float]:
-    """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the executor's stream, summed over pieces.
-
-    Before each piece the L2 cache is flushed, which also gives the host time to enqueue what follows: the piece's first
-    run is cold, its second hot.  ``late`` gets the milliseconds for which the device went on after the last event.
-    """
-    if audit:
-        audit.before_sample()
-    executor.forget_kept_lines()
-    marks = []
-    for number, enqueue in enumerate(pieces):
-        if number < FLUSHED_PIECES:
-            executor.flush()
-        start = executor.mark(executor.stream)
-        enqueue()
-        cold = between = executor.mark(executor.stream)
-        if audit:
-            audit.between()
-            between = executor.mark(executor.stream)
-        enqueue()
-        marks.append((start, cold, between, executor.mark(executor.stream)))
-    executor.stream.synchronize()
-    ended = executor.host_ms()
-    executor.wait()
-    late.append(executor.host_ms() - ended)
-    if audit:
-        audit.after_sample()
-    return {
-        "kernel": sum(float(end.time_since(between)) for _, _, between, end in marks),
-        "kernel_cold": sum(float(cold.time_since(start)) for start, cold, _, _ in marks),
-    }
-
-
-def rested(once: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float]]:
-    """What takes a sample, from the second on after a rest of the device, as long as the last took, MOST_REST at most.
-
-    A kernel of milliseconds, again and again, would meet the power limit, which a short one between the host's pauses
-    does not.
-    """
-    took = 0.0
-
-    def again() -> dict[str, float]:
-        nonlocal took
-        if took:
-            sleep(min(took, MOST_REST))
-        begin = perf_counter()
-        found = once()
-        took = perf_counter() - begin
-        return found
-
-    return again
-
-
-def time_on_device(
-    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float, audit: Audit | None = None
-) -> Samples:
-    """Hot and cold samples, ms, of what the pieces of a batch enqueue, for about ``seconds``.
-
-    Samples that are in doubt are taken anew, and for AGAIN_SECONDS at least: a few may have been disturbed.  Raises
-    Untrusted where the device works on after the last event, or the host's clock disagrees with the events, each time.
-    """
-    for least_seconds in (0.0, *(AGAIN_SECONDS,) * TIMES_AGAIN):
-        late: list[float] = []
-        samples = repeat(rested(partial(time_once, executor, pieces, audit, late)), max(seconds, least_seconds))
-        hot, after_end = median(samples["kernel"]), median(late)
-        if after_end > LATE_MS + LATE_SHARE * hot:
-            doubt = f"the device worked for {after_end:.3f} ms after the end of what was timed"
-            continue
-        on_host = host_ms(executor, pieces, hot)
-        if clocks_agree(hot, on_host, len(pieces)):
-            return samples
-        doubt = f"a run takes {hot:.4f} ms by the device's events, {on_host:.4f} ms by the host's clock"
-    raise Untrusted(doubt)
-
-
-def clocks_agree(by_events: float, on_host: float, pieces: int) -> bool:
-    """Whether two times of a run in ms, of so many pieces, are of the same work."""
-    least = (by_events - EVENTS_MS * pieces) / CLOCKS_DIFFER
-    return least <= on_host <= CLOCKS_DIFFER * by_events + LAUNCH_MS * pieces
-
-
-def runs_in(ms: float, expected: float) -> int:
-    """How many runs, of which each should take so many ms, fill a time."""
-    return max(1, min(MOST_RUNS, round(ms / expected)))
-
-
-def host_ms(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], expected: float) -> float:
-    """Milliseconds of a run by the host's clock, of as many in a row as should take CLOCK_MS."""
-    runs = runs_in(CLOCK_MS, expected)
-    executor.wait()
-    begin = executor.host_ms()
-    for _ in range(runs):
-        for enqueue in pieces:
-            enqueue()
-    executor.wait()
-    return (executor.host_ms() - begin) / runs
-
-
-def time_sustained(
-    executor: "CudaExecutor", pieces: Sequence[Callable[[], object]], seconds: float, expected: float
-) -> tuple[list[float], Record]:
-    """Samples, ms, of runs in a row with nothing between them, after ``seconds`` of such runs, each expected to take so
-    many ms; and the device's health under this load.
-    """
-    runs, marks = runs_in(SUSTAINED_MS, expected), []
-    before = max(1, round(1e3 * seconds / (runs * expected)))
-    for sample in range(before + SUSTAINED_SAMPLES):
-        if sample >= before:
-            marks.append(executor.mark(executor.stream))
-        for _ in range(runs):
-            for enqueue in pieces:
-                enqueue()
-    marks.append(executor.mark(executor.stream))
-    health = executor.health()
-    executor.stream.synchronize()
-    return [float(end.time_since(start)) / runs for start, end in pairwise(marks)], health
 
 
 class CudaBuffers:

@@ -15,20 +15,12 @@ from typing import Any, ClassVar, SupportsInt
 from alexconv.compiling import nvcc
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory
 from alexconv.executors.cuda.bindings import PDL_SINCE, answer, import_bindings
-from alexconv.executors.cuda.buffers import (
-    WARM_MS,
-    CopiedBuffers,
-    ManagedBuffers,
-    Pipeline,
-    StreamedBuffers,
-    runs_in,
-    time_on_device,
-    time_sustained,
-)
+from alexconv.executors.cuda.buffers import CopiedBuffers, ManagedBuffers, Pipeline, StreamedBuffers
 from alexconv.executors.cuda.context import PrimaryContext
 from alexconv.executors.cuda.graphs import Graph
 from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
 from alexconv.executors.cuda.program import CudaProgram
+from alexconv.executors.cuda.timing import WARM_MS, runs_in, time_on_device, time_sustained
 from alexconv.executors.cuda.watched import AuditKernels
 from alexconv.executors.interface import TIME_LIMIT, Buffers, Values
 from alexconv.executors.sampling import Samples

@@ -1,0 +1,155 @@
+"""How kernels are timed on a GPU: events on an explicit stream, checked against the host's clock.
+
+Before a timed region a large buffer is cleared on the same stream: that flushes the L2 cache, and keeps the device busy
+until the host has enqueued the whole region, so launch overhead is excluded.  The region is two runs of the kernels:
+the first is *cold*, the second *hot*.
+
+No kernel is trusted: see audit.py.  Whatever is timed, the device must be idle once the last event has come, and the
+host's clock must agree with the events.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING
+
+from alexconv.errors import Untrusted
+from alexconv.executors.cuda.audit import Audit
+from alexconv.executors.sampling import Samples, repeat
+from alexconv.records.store import Record
+
+if TYPE_CHECKING:
+    from alexconv.executors.cuda.executor import CudaExecutor
+
+FLUSHED_PIECES = 16  # of a batch in many pieces, those timed after a flush: each flush takes time
+LATE_MS, LATE_SHARE = 0.2, 0.1  # how long the device may stay busy after the last event: ms, and share of a run
+CLOCK_MS, MOST_RUNS = 5.0, 200  # time and most runs for a reading of the host's clock
+CLOCKS_DIFFER, LAUNCH_MS = 2.0, 0.1  # factor between both clocks, and the host's time to launch a piece
+EVENTS_MS = 0.005  # what two events may add to a piece: on some hosts nearly as much
+TIMES_AGAIN, AGAIN_SECONDS = 2, 0.1  # for samples in doubt
+MOST_REST = 0.05  # seconds between samples: longer than the window of a device's power control
+WARM_MS = 2.0  # runs before the clock under their load is read
+SUSTAINED_SAMPLES, SUSTAINED_MS = 20, 2.0  # of runs back to back, and how long each should take
+
+
+def time_once(
+    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], audit: Audit | None, late: list[float]
+) -> dict[str, float]:
+    """Milliseconds, cold and hot, of what the pieces of a batch enqueue on the executor's stream, summed over pieces.
+
+    Before each piece the L2 cache is flushed, which also gives the host time to enqueue what follows: the piece's first
+    run is cold, its second hot.  ``late`` gets the milliseconds for which the device stayed busy after the last event.
+    """
+    if audit:
+        audit.before_sample()
+    executor.forget_kept_lines()
+    marks = []
+    for number, enqueue in enumerate(pieces):
+        if number < FLUSHED_PIECES:
+            executor.flush()
+        start = executor.mark(executor.stream)
+        enqueue()
+        cold = between = executor.mark(executor.stream)
+        if audit:
+            audit.between()
+            between = executor.mark(executor.stream)
+        enqueue()
+        marks.append((start, cold, between, executor.mark(executor.stream)))
+    executor.stream.synchronize()
+    ended = executor.host_ms()
+    executor.wait()
+    late.append(executor.host_ms() - ended)
+    if audit:
+        audit.after_sample()
+    return {
+        "kernel": sum(float(end.time_since(between)) for _, _, between, end in marks),
+        "kernel_cold": sum(float(cold.time_since(start)) for start, cold, _, _ in marks),
+    }
+
+
+def rested(once: Callable[[], dict[str, float]]) -> Callable[[], dict[str, float]]:
+    """Takes samples with a rest before each but the first: as long as the last sample took, at most MOST_REST.
+
+    Kernels of milliseconds back to back would run into the power limit, which short ones between the host's pauses
+    never reach.
+    """
+    took = 0.0
+
+    def again() -> dict[str, float]:
+        nonlocal took
+        if took:
+            sleep(min(took, MOST_REST))
+        begin = perf_counter()
+        found = once()
+        took = perf_counter() - begin
+        return found
+
+    return again
+
+
+def time_on_device(
+    executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], seconds: float, audit: Audit | None = None
+) -> Samples:
+    """Hot and cold samples in ms of what the pieces of a batch enqueue, taken for about ``seconds``.
+
+    Samples in doubt are taken again, for at least AGAIN_SECONDS.  Raises Untrusted if each time the device stays busy
+    after the last event, or the host's clock disagrees with the events.
+    """
+    for least_seconds in (0.0, *(AGAIN_SECONDS,) * TIMES_AGAIN):
+        late: list[float] = []
+        samples = repeat(rested(partial(time_once, executor, pieces, audit, late)), max(seconds, least_seconds))
+        hot, after_end = median(samples["kernel"]), median(late)
+        if after_end > LATE_MS + LATE_SHARE * hot:
+            doubt = f"the device worked for {after_end:.3f} ms after the end of what was timed"
+            continue
+        on_host = host_ms(executor, pieces, hot)
+        if clocks_agree(hot, on_host, len(pieces)):
+            return samples
+        doubt = f"a run takes {hot:.4f} ms by the device's events, {on_host:.4f} ms by the host's clock"
+    raise Untrusted(doubt)
+
+
+def clocks_agree(by_events: float, on_host: float, pieces: int) -> bool:
+    """Whether two times in ms of a run of ``pieces`` pieces can be of the same work."""
+    least = (by_events - EVENTS_MS * pieces) / CLOCKS_DIFFER
+    return least <= on_host <= CLOCKS_DIFFER * by_events + LAUNCH_MS * pieces
+
+
+def runs_in(ms: float, expected: float) -> int:
+    """How many runs of ``expected`` ms fill ``ms`` ms."""
+    return max(1, min(MOST_RUNS, round(ms / expected)))
+
+
+def host_ms(executor: "CudaExecutor", pieces: Sequence[Callable[[], None]], expected: float) -> float:
+    """Milliseconds of a run by the host's clock, averaged over about CLOCK_MS."""
+    runs = runs_in(CLOCK_MS, expected)
+    executor.wait()
+    begin = executor.host_ms()
+    for _ in range(runs):
+        for enqueue in pieces:
+            enqueue()
+    executor.wait()
+    return (executor.host_ms() - begin) / runs
+
+
+def time_sustained(
+    executor: "CudaExecutor", pieces: Sequence[Callable[[], object]], seconds: float, expected: float
+) -> tuple[list[float], Record]:
+    """Samples in ms of runs back to back, after ``seconds`` of such runs, and the device's health under this load.
+
+    ``expected`` is the time of one run in ms.
+    """
+    runs, marks = runs_in(SUSTAINED_MS, expected), []
+    before = max(1, round(1e3 * seconds / (runs * expected)))
+    for sample in range(before + SUSTAINED_SAMPLES):
+        if sample >= before:
+            marks.append(executor.mark(executor.stream))
+        for _ in range(runs):
+            for enqueue in pieces:
+                enqueue()
+    marks.append(executor.mark(executor.stream))
+    health = executor.health()
+    executor.stream.synchronize()
+    return [float(end.time_since(start)) / runs for start, end in pairwise(marks)], health
