@@ -2,13 +2,13 @@
 
 
 class AlexconvError(Exception):
-    """Something the run cannot go on without failed; the command exits with ``exit_status``."""
+    """A failure that ends the command with ``exit_status``."""
 
     exit_status = 1
 
 
 class UsageError(AlexconvError):
-    """The request itself makes no sense: unknown name, bad number, unwritable folder."""
+    """A bad request: unknown name, bad number, unwritable folder."""
 
     exit_status = 2
 
@@ -26,8 +26,8 @@ class LaunchError(AlexconvError):
 
 
 class OutOfMemory(AlexconvError):
-    """An allocation failed although the planner had counted on it."""
+    """An allocation failed that the planner had found to fit."""
 
 
 class Untrusted(AlexconvError):
-    """What was timed is not what was checked, or its time is none that the hardware can reach."""
+    """The timed launches did not compute what was checked, or took less time than the hardware can."""

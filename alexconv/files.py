@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, checksums in them, and folders that one process at a time changes."""
+"""Atomic file replacement, JSON files with checksums, and folder locks."""
 
 import errno
 import json
@@ -30,7 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; when the block ends well its file is flushed to disk and becomes ``path``.
 
     When the block raises, ``path`` stays as it was.  A killed process leaves a file with TEMPORARY_SUFFIX, which a
-    later call in the folder removes.  Raises UsageError when the disk takes no more, or something else is in the place.
+    later call in the folder removes.  Raises UsageError when the disk is full or ``path`` is a folder.
     """
     remove_left(path.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
@@ -58,7 +58,7 @@ def remove_left(folder: Path, after: float = LEFT_AFTER) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or whatever else is in its place."""
+    """Removes a file, or a folder in its place."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -66,7 +66,7 @@ def remove(path: Path) -> None:
 
 
 def contents(path: Path) -> bytes | None:
-    """The bytes of a file, None if there is none; raises ValueError for what is no file or cannot be read."""
+    """The bytes of a file, None if it does not exist; raises ValueError if it is not a regular file or unreadable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def contents(path: Path) -> bytes | None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes JSON with its checksum; raises UsageError when the disk takes no more."""
+    """Writes JSON with its checksum; raises UsageError when the disk is full."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps({CHECKSUM: _checksum(content), **content}, indent=1))
 
@@ -110,7 +110,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 @contextmanager
 def locked(folder: Path, say: Say) -> Iterator[None]:
-    """Hold the lock of a folder; ``say`` hears of it when another process must be waited for.
+    """Holds the lock of a folder; ``say`` gets a line if another process has it.
 
     The system frees a killed process's lock.  Raises UsageError when the folder cannot be locked.
     """

@@ -1,4 +1,4 @@
-"""What the CPU figures depend on: the machine's name, its processor, its cores and its BLAS; this process's age."""
+"""Facts about this machine that CPU times depend on, and about this process."""
 
 import os
 import platform

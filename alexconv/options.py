@@ -1,4 +1,4 @@
-"""What the commands share: options as text, the command line, errors as one line and an exit status."""
+"""What the commands share: argparse types, the command line, errors as one line and an exit status."""
 
 import argparse
 import errno
@@ -27,19 +27,19 @@ _OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EI
 
 
 def natural(text: str) -> int:
-    """A whole number from 0; as those below, an argparse type, whose error becomes argparse's own message."""
+    """An argparse type: a whole number from 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"a whole number from 0, not {text!r}")
     return int(text)
 
 
 def duration(text: str) -> float:
-    """Seconds, 0 or more."""
+    """An argparse type: seconds, 0 or more."""
     return _number(text, lambda value: value >= 0, "seconds are a number from 0")
 
 
 def positive(text: str) -> float:
-    """A number above 0."""
+    """An argparse type: a number above 0."""
     return _number(text, lambda value: value > 0, "a number above 0")
 
 
@@ -54,14 +54,14 @@ def _number(text: str, holds: Callable[[float], bool], wanted: str) -> float:
 
 
 def comma_separated(text: str) -> str:
-    """Comma-separated words, unchanged; empty ones are refused, since they would stand for all or for a default."""
+    """An argparse type: comma-separated words, unchanged; empty ones are refused."""
     if not all(word.strip() for word in text.split(",")):
         raise argparse.ArgumentTypeError(f"words with commas between them, not {text!r}")
     return text
 
 
 def given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]) -> list[str]:
-    """Those of the options that have another value than their default, as they are typed."""
+    """The options whose values differ from their defaults, as they are typed."""
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != parser.get_default(name)]
 
 
@@ -78,27 +78,27 @@ def program(module: str) -> str:
 
 
 def command_line(module: str, arguments: Sequence[str] | None) -> str:
-    """The command as typed, such that a shell reads it; ``arguments`` None: those of this process.
+    """The command as typed, quoted for a shell; without ``arguments``, this process's.
 
-    Absolute paths lose their folders: records travel, and where somebody keeps files is not part of a measurement.
+    Absolute paths are cut to file names: records are published, and local folders are no part of a measurement.
     """
     words = sys.argv[1:] if arguments is None else arguments
     return f"{program(module)} {shlex.join(FOLDERS.sub('', word) for word in words)}"
 
 
 class Forgiving:
-    """A text stream for messages, which go nowhere from the first that the stream does not take."""
+    """A text stream for messages that drops everything after its first write error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Writes the text if it can be written; its length."""
+        """Writes the text if possible; returns its length."""
         self._try(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        """Writes what is left if it can be written."""
+        """Flushes if possible."""
         self._try(self._stream.flush)
 
     def _try(self, act: Callable[[], object]) -> None:
@@ -112,15 +112,15 @@ class Forgiving:
 
 
 def to_nowhere(stream: TextIO) -> None:
-    """What is still to be written to a stream goes nowhere."""
+    """Redirects a stream's further output to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
-    """Decorate a command so that errors a user can act on become one line on stderr and their exit status.
+    """Decorates a command: errors a user can act on become one line on stderr and an exit status.
 
-    So do errors of its standard output; a reader that stops early, as ``head`` does, ends it silently.  Standard error
-    may be closed or full: a command works without.  Text that the output's encoding lacks is written with escapes.
+    So do errors of standard output; a reader that stops early, such as ``head``, ends the command silently.  Standard
+    error may be closed or full.  Characters that the output's encoding lacks are escaped.
     """
 
     @wraps(command)

@@ -1,4 +1,4 @@
-"""Where the project keeps what it can make again, such as compiled kernels, and where its kernels lie."""
+"""The cache folders, and the folder of the kernels."""
 
 import os
 import stat
@@ -16,16 +16,16 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @cache
 def kernels_folder() -> Path:
-    """The folder of the ladder's kernels, in which those of other folders find headers, too."""
+    """The folder of the ladder's kernels and headers."""
     spec = find_spec("alexconv.kernels")
     assert spec and spec.origin
     return Path(spec.origin).resolve().parent
 
 
 def cache_dir(part: str) -> Path:
-    """The folder of one part of the cache, created for this user alone; ``ALEXCONV_CACHE_DIR`` says where.
+    """The folder of one part of the cache, private to this user, under ``ALEXCONV_CACHE_DIR`` or the user's cache.
 
-    Code from it is loaded and run.  So it is refused if another user owns it or can write to it.  Raises UsageError
+    Code from it is loaded and run, so a folder that another user owns or can write to is refused.  Raises UsageError
     then, and when the folder cannot be written.
     """
     root = Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("alexconv", appauthor=False))
@@ -43,16 +43,16 @@ def cache_dir(part: str) -> Path:
     except OSError as error:
         raise UsageError(f"cannot create the cache folder {folder} ({error.strerror}); set {CACHE_VARIABLE}") from None
     if reason:
-        raise UsageError(f"{reason}: what lies there may be a stranger's code; make it yours or set {CACHE_VARIABLE}")
+        raise UsageError(f"{reason}: code in it could be someone else's; take ownership of it or set {CACHE_VARIABLE}")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"cannot write to the cache folder {folder}; set {CACHE_VARIABLE}")
     return folder
 
 
 def exposed(folder: Path, *, shared: bool = False) -> str | None:
-    """Who but this user may change what is in a folder, in words, or None.
+    """Which other user may change a folder's contents, in words, or None.
 
-    A ``shared`` one may be root's, and one where users cannot remove each other's files, as /tmp.
+    A ``shared`` folder may be root's, or have the sticky bit, as /tmp.
     """
     facts = folder.stat()
     owners = {os.geteuid(), 0} if shared else {os.geteuid()}

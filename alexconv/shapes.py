@@ -14,35 +14,26 @@ from functools import cached_property
 class Conv:
     """One convolution layer without its batch size.
 
-    ``H`` and ``W`` are rows and columns in memory.  In the studies' arrays they include ``pad`` rows and columns of
-    zeros on each side, so a kernel never tests for borders.
-
-    Networks have their padding elsewhere: ``top``, ``bottom``, ``left`` and ``right`` are rows and columns of zeros
-    around the plane that are not in memory.  ``V`` is the stride along columns, 0 where it is that of the rows, ``U``.
-    Taps are ``dilation_rows`` and ``dilation_columns`` apart.  In each of ``groups`` as many filters see as many
-    channels: filters are ``[M][C / groups][R][S]``.  With ``bias`` a number for each filter is added to its outputs;
-    with ``relu`` outputs below zero become zero.
-
     Raises ValueError for sizes below one, a filter larger than the plane, and groups that do not divide C and M.
     """
 
-    C: int
-    H: int
-    W: int
-    M: int
-    R: int
-    S: int
-    U: int = 1
-    pad: int = 0
-    top: int = 0
+    C: int  # input channels
+    H: int  # input rows in memory
+    W: int  # input columns in memory
+    M: int  # filters, output channels
+    R: int  # filter rows
+    S: int  # filter columns
+    U: int = 1  # stride, along rows
+    pad: int = 0  # rows and columns of zeros on each side that H and W include, in the studies' arrays
+    top: int = 0  # rows of zeros above the plane that are not in memory, as networks have them; likewise the next three
     bottom: int = 0
     left: int = 0
     right: int = 0
-    V: int = 0
+    V: int = 0  # stride along columns; 0: U
     dilation_rows: int = 1
     dilation_columns: int = 1
-    groups: int = 1
-    bias: bool = False
+    groups: int = 1  # filters are [M][C / groups][R][S]
+    bias: bool = False  # [M], added to the outputs
     relu: bool = False
 
     def __post_init__(self) -> None:
@@ -68,12 +59,12 @@ class Conv:
 
     @property
     def dilation(self) -> tuple[int, int]:
-        """Rows and columns from a tap to the next."""
+        """Rows and columns between taps."""
         return self.dilation_rows, self.dilation_columns
 
     @property
     def strides(self) -> tuple[int, int]:
-        """Rows and columns from an output's window to the next."""
+        """Rows and columns between the windows of neighbouring outputs."""
         return self.U, self.V or self.U
 
     @property
@@ -108,11 +99,11 @@ class Conv:
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """What the layer has that not every rung takes, of ``FEATURES``."""
+        """The names in ``FEATURES`` that the layer has: not every rung takes them."""
         return tuple(name for name, has in FEATURES.items() if has(self))
 
     def with_border(self) -> "Conv":
-        """The same layer over planes whose padding is in memory."""
+        """The same layer with its padding in memory."""
         rows, columns = self.padded
         return replace(self, H=rows, W=columns, top=0, bottom=0, left=0, right=0)
 
@@ -125,7 +116,7 @@ class Conv:
         return N, self.C, self.H, self.W
 
     def w_shape(self) -> tuple[int, int, int, int]:
-        """Filter array, ``[M][C][R][S]``; C is that of a group."""
+        """Filter array, ``[M][C / groups][R][S]``."""
         return self.M, self.C // self.groups, self.R, self.S
 
     def y_shape(self, N: int) -> tuple[int, int, int, int]:
@@ -133,19 +124,19 @@ class Conv:
         return N, self.M, self.E, self.F
 
     def facts(self) -> dict[str, int]:
-        """The fields by name, those of ``OPTIONAL`` only where they are not their defaults."""
+        """The fields by name; those in ``OPTIONAL`` only where they differ from their defaults."""
         return {name: value for name, value in asdict(self).items() if OPTIONAL.get(name) != value}
 
     def sizes(self) -> dict[str, int]:
-        """The sizes that a kernel is compiled for, by letter or word in capitals; as ``facts``."""
+        """The sizes that a kernel is compiled for, by name in capitals: ``facts`` without ``pad``, and E and F."""
         found = {name.upper(): int(value) for name, value in self.facts().items() if name != "pad"}
         return {**found, "E": self.E, "F": self.F}
 
 
-# Fields that older records and caches do not know, with their defaults.
+# Fields that older records and caches lack, with their defaults.
 OPTIONAL = {field.name: field.default for field in fields(Conv)[list(Conv.__annotations__).index("top") :]}
 
-# By name: whether a layer has it.
+# Beyond the studies' contract: by name, whether a layer has it.
 FEATURES: dict[str, Callable[[Conv], bool]] = {
     "padding": lambda conv: any(conv.padding),
     "stride pairs": lambda conv: conv.V != 0,

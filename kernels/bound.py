@@ -1,7 +1,7 @@
 """A rung bound to a shape, constants and a device: its launches, arrays, arguments and macros.
 
-N is the *batch* that is asked for.  The planner cuts it into *pieces*, each computed in the same memory; of a piece the
-launches take a *micro-batch* at a time, all of it unless MICRO_BATCH says fewer.  A kernel's N is its micro-batch.
+N is the *batch*.  The planner cuts it into *pieces*, computed one after the other in the same memory.  Launches take a
+*micro-batch* of a piece: all of it, unless MICRO_BATCH is smaller.  A kernel's N is its micro-batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,10 +33,7 @@ MAX_BLOCK_AXES: Dims = (1024, 1024, 64)
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """One launch: entry point, the arguments it takes by name, grid, block, bytes of dynamic shared memory.
-
-    ``pdl`` is Launch's.
-    """
+    """A ``Launch`` with numbers: entry point, argument names, grid, block, bytes of dynamic shared memory."""
 
     entry: str
     args: tuple[str, ...]
@@ -66,20 +63,20 @@ class BoundRung:
     device: Device = H200
 
     def having(self, constants: Constants) -> "BoundRung":
-        """The same with other values of some constants."""
+        """The same rung with other values of some constants."""
         return replace(self, constants={**self.constants, **constants})
 
     def problem(self, images: int) -> Problem:
-        """What the ladder's functions are given for a launch over these images."""
+        """The argument of the ladder's functions for a launch over ``images`` images."""
         return Problem(self.conv, images, self.constants, self.device)
 
     @property
     def macros(self) -> dict[str, int]:
-        """What the rung's file is compiled with."""
+        """The macros that the rung's file is compiled with."""
         return defines(self.rung, self.conv, self.constants, self.device)
 
     def refusal(self) -> str | None:
-        """Why the shape cannot be computed so, or None."""
+        """Why the rung cannot compute the shape with these constants, or None."""
         return self.rung.refuses(self.problem(1))
 
     @property
@@ -88,7 +85,7 @@ class BoundRung:
         return self.rung.atomic_additions(self.problem(1))
 
     def micro_batch(self, images: int) -> int:
-        """How many of these images the launches take at a time; then they follow each other again for the next."""
+        """Images that the launches take at a time; the sequence of launches repeats for the next ones."""
         return min(images, self.constants.get(MICRO_BATCH) or images)
 
     def micro_batches(self, images: int) -> list[tuple[int, int]]:
@@ -105,7 +102,7 @@ class BoundRung:
         return [_config(launch, self.problem(1)) for launch in self.rung.prepare]
 
     def launch_facts(self, N: int) -> list[Any]:
-        """How the rung is launched over N images, for a digest: types, launches, array sizes, tensor maps."""
+        """What a record's key covers of the launches over N images: types, launches, array sizes, tensor maps."""
         rung, problem = self.rung, self.problem(self.micro_batch(N))
 
         def window(tensor_map: TensorMap) -> tuple[int, ...] | None:
@@ -138,7 +135,7 @@ class BoundRung:
         return self.rung.image_bytes(self.conv)
 
     def filter_bytes(self) -> int:
-        """Bytes of the filters as they are given."""
+        """Bytes of the filters, before any preparation."""
         return prod(self.conv.w_shape()) * np.dtype(self.rung.dtype).itemsize
 
     def bias_bytes(self) -> int:
@@ -150,7 +147,7 @@ class BoundRung:
         return _sizes(self.rung.prepared, self.problem(1))
 
     def device_bytes(self, images: int, copies: int = 1) -> int:
-        """Bytes on the device for ``copies`` buffer sets of a piece, and one set of filters, also as prepared."""
+        """Bytes on the device: ``copies`` buffer sets of a piece, one set of filters, and the prepared arrays."""
         filters = self.filter_bytes() + self.bias_bytes() + sum(self.prepared_bytes().values())
         return copies * sum(self.piece_bytes(images).values()) + filters
 
@@ -161,10 +158,10 @@ class BoundRung:
         addresses: Mapping[str, int],
         encoded: Callable[[TensorMap, Problem, int], int],
     ) -> dict[str, int]:
-        """What the launches over a micro-batch take, by name: the number of images, addresses of arrays and maps.
+        """The arguments of the launches over a micro-batch, by name: number of images, addresses of arrays and maps.
 
-        ``first`` is its first image in the arrays at ``addresses``; ``encoded`` gives the address of a map of the array
-        that lies at the address it is given.
+        ``first`` is the micro-batch's first image in the arrays at ``addresses``; ``encoded`` returns the address of a
+        tensor map of the array at a given address.
         """
         moved = {name: addresses[name] + first * nbytes for name, nbytes in self.image_bytes.items()}
         found = {BATCH: images, **addresses, **moved}

@@ -1,4 +1,4 @@
-"""What the launches of all rungs have in common: a block's limits, and why a shape or a constant exceeds them."""
+"""Limits of blocks and constant memory that all rungs share, and the refusals that follow from them."""
 
 from collections.abc import Callable
 from math import ceil
@@ -23,7 +23,7 @@ def round_up(count: int, unit: int) -> int:
 
 
 def beyond_shared(device: Device, what: str, needed: int) -> str | None:
-    """Why ``needed`` bytes of shared memory are too many for a block of the device; None if they are not."""
+    """Why a block of the device cannot have ``needed`` bytes of shared memory, or None."""
     if needed <= device.shared_per_block:
         return None
     return f"{what} {needed} bytes of shared memory, the most on an {device.name} is {device.shared_per_block}"
@@ -35,7 +35,7 @@ def no_bytes(p: Problem) -> int:
 
 
 def outside_block(block: Block, shared: SharedBytes = no_bytes) -> Refusal:
-    """Refuses a shape, or a choice of constants, that asks more of a block than the device gives."""
+    """Refuses shapes and constants that exceed the threads or the shared memory of a block."""
 
     def reason(p: Problem) -> str | None:
         x, y, _ = block(p)
@@ -47,7 +47,7 @@ def outside_block(block: Block, shared: SharedBytes = no_bytes) -> Refusal:
 
 
 def outside_constant_memory(otherwise: Refusal) -> Refusal:
-    """Refuses filters that constant memory cannot hold, and whatever else ``otherwise`` refuses."""
+    """Adds to ``otherwise``: filters that constant memory cannot hold are refused."""
 
     def reason(p: Problem) -> str | None:
         needed = p.conv.M * p.conv.K * FLOAT

@@ -1,7 +1,7 @@
-"""The ladder: every rung in reading order.  Its tables are read-only, but for ``join``.
+"""The ladder: every rung in reading order.  Its tables are read-only, except for ``join``.
 
-A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folder: docs/adding-a-rung.md.  Whether
-``auto`` prefers it is said in ``alexconv.tuning.auto``.
+A rung is a ``.cu`` file and an entry in the ``ladder.py`` of its family's folder: docs/adding-a-rung.md.
+``alexconv.tuning.auto`` decides when ``auto`` chooses it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ TRANSFER_ALIASES: Mapping[str, tuple[str, str]] = MappingProxyType({"um": ("dire
 
 
 def join(rung: Rung) -> None:
-    """Puts a rung from outside the package at the end, for the rest of the process (``alexconv.own.folders``)."""
+    """Appends a rung from outside the package, for the rest of the process (``alexconv.own.folders``)."""
     _ladder.append(rung)
     _rungs[rung.name] = rung
     _aliases[rung.alias] = rung.name

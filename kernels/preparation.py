@@ -1,4 +1,4 @@
-"""What the rungs that prepare filters or inputs have in common: block size, scaled filters, and the full range."""
+"""Launches that prepared rungs share: block size, scaled filters, and the fp32 fallback for the full range."""
 
 from collections.abc import Callable
 from math import ceil
@@ -28,13 +28,13 @@ FIND_FILTER_EXPONENTS = Launch(
 
 
 def full_range_grid(p: Problem) -> Dims:
-    """Blocks that share the tiles of all images."""
+    """Blocks for a grid-stride loop over the tiles of all images."""
     tiles = p.N * ceil(p.conv.M / FULL_TILE) * ceil(p.conv.E * p.conv.F / FULL_TILE)
     return min(tiles, BLOCKS_IN_FULL_RANGE * p.device.multiprocessors), 1, 1
 
 
 def full_range(grid: Callable[[Problem], Dims], *args: str) -> Launch:
-    """The launch that computes again what the operands could not carry."""
+    """The launch that recomputes in fp32 what fp16 operands cannot represent."""
 
     def shared_bytes(p: Problem) -> int:
         return 2 * FULL_DEPTH * FULL_TILE * FLOAT

@@ -1,4 +1,4 @@
-"""What a function of the ladder is given: a layer, a number of images, a rung's constants and the device."""
+"""What the ladder's functions take: a layer, a number of images, a rung's constants and the device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,21 +7,18 @@ from alexconv.shapes import Conv
 
 Constants = Mapping[str, int]
 
-TYPICAL_BATCH = 128  # images, where defaults are asked for without a batch
+TYPICAL_BATCH = 128  # images, for defaults without a batch
 
 
 @dataclass(frozen=True)
 class Device:
-    """What the ladder knows of a GPU; sizes are in bytes.
-
-    ``shared_per_block`` is the most dynamic shared memory that a block may ask for.
-    """
+    """The properties of a GPU that the ladder uses."""
 
     name: str
     capability: tuple[int, int]
     multiprocessors: int
-    shared_per_block: int
-    shared_per_multiprocessor: int
+    shared_per_block: int  # bytes of dynamic shared memory, opt-in maximum
+    shared_per_multiprocessor: int  # bytes
     l2_bytes: int
 
 
@@ -40,8 +37,8 @@ H200 = Device(
 class Problem:
     """A layer for N images with a rung's constants on a device; ``problem["TILE"]`` is a constant's value.
 
-    A launch sees in ``N`` the images that it is over, a scratch array those that it holds, a constant's default the
-    batch.  A default sees the values of the constants before its own.
+    ``N`` is the micro-batch of a launch, the images in a scratch array, and the whole batch for a constant's default.
+    A default sees the values of the constants before its own.
     """
 
     conv: Conv

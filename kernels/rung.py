@@ -1,8 +1,8 @@
-"""What the ladder says about a rung: data and small functions of a ``Problem``, no behaviour.
+"""A ladder entry: data and small functions of a ``Problem``, no behaviour.
 
-The same constants go to the compiler (as ``-D``) and to the functions that give grid, block and array sizes, so the
-kernel and its launch cannot disagree.  What those functions give goes to the compiler too, for one image, so that a
-kernel can assert it (``defines``):
+The same constants go to the compiler (as ``-D``) and to the functions that give grid, block and array sizes, so a
+kernel and its launch cannot disagree.  The results of those functions for one image also go to the compiler, as macros
+that a kernel can assert (``defines``):
 
 * ``LADDER_<ENTRY>_THREADS``, ``_BLOCK_X``, ``_BLOCK_Y``, ``_BLOCK_Z``: the block of the launch of an entry point;
 * ``LADDER_<ENTRY>_SHARED_BYTES``: its dynamic shared memory;
@@ -32,77 +32,63 @@ FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
 BATCH = "N"  # the argument of a launch that is not an array
 BIAS = "bias"  # the last argument of launches that store outputs, where the layer has a bias
-# Two constants are no kernel's: the planner's, and that of a rung whose scratch arrays are to stay in the L2 cache.
+# Two constants never reach a kernel: the planner's, and that of rungs whose scratch arrays are to stay in the L2 cache.
 IMAGES_PER_PIECE = "IMAGES_PER_PIECE"
 MICRO_BATCH = "MICRO_BATCH"
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A compile-time number of a rung.
-
-    ``default`` gives the study's value for a shape, batch and device.  ``choices`` are the values worth trying; empty
-    means any from ``least``.
-    ``matters`` is false where every value gives the same kernel, given those of the rung's constants before this one.
-    A constant with ``ceiling`` trades speed for memory: the planner may raise it up to that value where the scratch
-    arrays would not fit.  ``formerly`` are the names that it has in older records.
-    """
+    """A compile-time constant of a rung."""
 
     name: str
     meaning: str
-    default: Callable[[Problem], int]
-    choices: tuple[int, ...] = ()
-    matters: Callable[[Problem], bool] = lambda p: True
-    ceiling: Callable[[Problem], int] | None = None
+    default: Callable[[Problem], int]  # for a shape, batch, device and the rung's constants before this one
+    choices: tuple[int, ...] = ()  # the values to try; none: any from ``least``
+    matters: Callable[[Problem], bool] = lambda p: True  # false where every value gives the same kernel
+    ceiling: Callable[[Problem], int] | None = None  # up to which the planner may raise it to save scratch memory
     least: int = 1
-    formerly: tuple[str, ...] = ()
+    formerly: tuple[str, ...] = ()  # its names in older records
 
 
 @dataclass(frozen=True)
 class Array:
-    """A scratch or prepared array on the device: its shape for the images of one launch, and bytes of an element.
+    """A scratch or prepared array on the device.
 
-    Filled with 0xFF before the first run, so unwritten floats read as NaN and counters begin at a known value.  One
-    that is ``lasting`` has to be as the last launches over the same problem left it, or new; what the others have
-    before is of no matter.
+    Filled with 0xFF before the first run, so unwritten floats read as NaN and counters begin at a known value.
     """
 
     name: str
-    shape: Callable[[Problem], tuple[int, ...]]
-    itemsize: int = 4
-    lasting: bool = False
+    shape: Callable[[Problem], tuple[int, ...]]  # for the images of one launch
+    itemsize: int = 4  # bytes of an element
+    lasting: bool = False  # must hold what the last launches over the same problem left, or be new
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map: TMA's descriptor of an array of two-byte elements; a launch takes it as an argument.
+    """A tensor map: TMA's descriptor of an array of two-byte elements, which a launch takes as an argument.
 
-    ``dims`` gives its extents, innermost first, and ``strides`` the bytes from one element to the next along all but
-    the innermost; they may overlap.  A tiled map brings boxes of ``box`` elements, innermost first.  An im2col map has
-    four dimensions (channels, w, h, n), and brings ``box`` = (channels, pixels): that many channels at that many
-    output pixels; ``window`` gives (S, R), the extents of the filter along w and h.  Where the array has padding or
-    strides it goes on with left, top, right and bottom, and the strides along w and h.  Rows of a box are 128 bytes and
-    swizzled by 128 bytes; elements outside the array are zero.
+    A tiled map (no ``window``) loads boxes.  An im2col map has the dimensions (channels, w, h, n) and loads some
+    channels at some output pixels.  Rows of a box are 128 bytes, swizzled by 128 bytes; elements outside the array are
+    zero.
     """
 
     name: str
     array: str
-    dims: Callable[[Problem], tuple[int, ...]]
-    strides: Callable[[Problem], tuple[int, ...]]
-    box: Callable[[Problem], tuple[int, ...]]
+    dims: Callable[[Problem], tuple[int, ...]]  # extents, innermost first
+    strides: Callable[[Problem], tuple[int, ...]]  # bytes, of all dimensions but the innermost; they may overlap
+    box: Callable[[Problem], tuple[int, ...]]  # elements, innermost first; of an im2col map (channels, pixels)
+    # Of an im2col map: the filter (S, R); with padding or strides also left, top, right, bottom, strides along w and h.
     window: Callable[[Problem], tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)
 class BoundingBox:
-    """Where an im2col map's pixels begin, which is ``lower``, how far they end before the array's, and their steps.
+    """The bounding box of an im2col map's pixels, along w and h, as cuTensorMapEncodeIm2col takes it."""
 
-    All are along w and h.
-    """
-
-    lower: tuple[int, int]
-    upper: tuple[int, int]
-    steps: tuple[int, int]
+    lower: tuple[int, int]  # corner, from the array's first element
+    upper: tuple[int, int]  # corner, from the array's last element
+    steps: tuple[int, int]  # traversal strides
 
 
 def bounding_box(window: tuple[int, ...]) -> BoundingBox:
@@ -113,29 +99,24 @@ def bounding_box(window: tuple[int, ...]) -> BoundingBox:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch over the N images that are taken at a time.  ``args`` name what it takes.
+    """One kernel launch over a micro-batch of N images."""
 
-    That is x, w, y, a scratch or prepared array, a map, or N: the number of images, a 64-bit integer.  ``pdl`` stands
-    for programmatic dependent launch: the kernel may start while the one before it on its stream still runs, and waits
-    for it (griddepcontrol.wait) before it touches anything but prepared arrays.  ``formerly`` are the names that the
-    entry point has in older records.  One that ``stores`` outputs takes the layer's bias as its last argument, if there
-    is one.
-    """
-
-    entry: str
-    args: tuple[str, ...]
+    entry: str  # entry point
+    args: tuple[str, ...]  # x, w, y, scratch and prepared arrays, tensor maps, or N as a 64-bit integer, by name
     grid: Callable[[Problem], Dims]
     block: Callable[[Problem], Dims]
-    dynamic_shared: Callable[[Problem], int] = lambda p: 0
+    dynamic_shared: Callable[[Problem], int] = lambda p: 0  # bytes
+    # Programmatic dependent launch: the kernel may start while the one before it on its stream still runs, and calls
+    # griddepcontrol.wait before it touches anything but prepared arrays.
     pdl: bool = False
-    formerly: tuple[str, ...] = ()
-    stores: bool = False
+    formerly: tuple[str, ...] = ()  # the entry point's names in older records
+    stores: bool = False  # stores outputs, so it takes the layer's bias, if there is one, as its last argument
 
 
 def refusing_features(
     takes: Container[str], refuses: Callable[[Problem], str | None]
 ) -> Callable[[Problem], str | None]:
-    """What refuses layers with a feature that a rung does not take, and whatever else ``refuses`` does."""
+    """Adds to ``refuses``: layers with features that a rung does not take are refused."""
 
     def reason(p: Problem) -> str | None:
         beyond = [name for name in p.conv.features if name not in takes]
@@ -145,61 +126,41 @@ def refusing_features(
 
 
 def everywhere(p: Problem) -> str | None:
-    """A rung that takes every shape."""
+    """The ``refuses`` of a rung that takes every shape."""
     return None
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One way to compute a layer: its names, its place in the ladder, its file and its launches.
-
-    ``precision`` names the error class (see ``alexconv.planning.checks``), ``dtype`` the NumPy type of input, filters
-    and output.  ``layout`` says how input and output lie: ``nchw``, the study's, or ``nhwc``, channels innermost;
-    filters are ``[M][C][R][S]`` always.  The launches of ``prepare`` bring the filters into the rung's own form, in
-    ``prepared`` arrays, which do not grow with N; they run once for a set of filters, whatever the number of images.
-    ``maps`` are the tensor maps that launches take.  ``sizes`` are further numbers that the ladder computes for a
-    kernel, such as the pitch of a row.  ``min_capability`` is the least compute capability that has the rung's
-    instructions; ``exact_capability`` says that no later generation has them.
-    ``tensor_factors`` is the type of the factors that tensor cores multiply, ``fp16`` or ``tf32``, and empty where CUDA
-    cores multiply; ``products`` says how many products stand for a multiply-add of the layer, and is None where that
-    depends on the shape.
-    ``refuses`` returns the reason why a shape cannot be computed, else None; ``gpu_only`` the reason why the host
-    executor cannot run the file, else None.  ``order_varies`` says that a sum's order, and so its rounding, may change
-    from run to run.  ``atomic_additions`` are the additions to an output by atomicAdd in global memory, which flushes
-    subnormal floats: what its guarantee says of underflow.  ``constant_symbol`` names the ``__constant__`` array
-    ``[M][C][R][S]`` of the file that has to hold the filters before a launch, for a rung whose launches do not take w.
-    ``formerly`` are the rung's names in older records.  ``takes`` are the features of a layer
-    (``alexconv.shapes.FEATURES``) that it has beyond the studies' contract, in which the input has its border in
-    memory; ``refuses`` names those that it lacks.
-    """
+    """One way to compute a layer.  Filters are ``[M][C][R][S]`` in every layout."""
 
     name: str
-    alias: str
-    idea: str
+    alias: str  # the study's abbreviation
+    idea: str  # in one line
     family: str
-    parent: str | None
-    file: str
+    parent: str | None  # the rung that it improves on
+    file: str  # the .cu file, from kernels/ or absolute
     launches: tuple[Launch, ...]
     constants: tuple[Constant, ...] = ()
-    sizes: tuple[tuple[str, Callable[[Problem], int]], ...] = ()
+    sizes: tuple[tuple[str, Callable[[Problem], int]], ...] = ()  # further macros, such as the pitch of a row
     scratch: tuple[Array, ...] = ()
-    precision: str = "fp32"
-    dtype: str = "float32"
-    refuses: Callable[[Problem], str | None] = everywhere
-    gpu_only: str | None = None
-    order_varies: bool = False
-    atomic_additions: Callable[[Problem], int] = lambda p: 0
-    constant_symbol: str | None = None
-    layout: str = "nchw"
-    prepare: tuple[Launch, ...] = ()
-    prepared: tuple[Array, ...] = ()
+    precision: str = "fp32"  # the error class, see alexconv.planning.checks
+    dtype: str = "float32"  # NumPy's name of the type of input, filters and output
+    refuses: Callable[[Problem], str | None] = everywhere  # why a shape or constants cannot be computed, or None
+    gpu_only: str | None = None  # why the host executor cannot run the file, or None
+    order_varies: bool = False  # the order of a sum, and so its rounding, changes from run to run
+    atomic_additions: Callable[[Problem], int] = lambda p: 0  # atomicAdds to an output, which flush subnormal floats
+    constant_symbol: str | None = None  # the __constant__ array that holds the filters, if launches do not take w
+    layout: str = "nchw"  # of input and output; nhwc has the channels innermost
+    prepare: tuple[Launch, ...] = ()  # reorder the filters into ``prepared`` arrays, once for a set of filters
+    prepared: tuple[Array, ...] = ()  # independent of N
     maps: tuple[TensorMap, ...] = ()
-    min_capability: tuple[int, int] = (0, 0)
-    exact_capability: bool = False
-    tensor_factors: str = ""
-    products: int | None = 1
-    formerly: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
+    min_capability: tuple[int, int] = (0, 0)  # compute capability
+    exact_capability: bool = False  # no later generation has the instructions
+    tensor_factors: str = ""  # what tensor cores multiply, fp16 or tf32; empty on CUDA cores
+    products: int | None = 1  # multiplied for one product of the layer; None: depends on the shape
+    formerly: tuple[str, ...] = ()  # its names in older records
+    takes: tuple[str, ...] = ()  # features of a layer (alexconv.shapes.FEATURES) beyond the studies' contract
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "refuses", refusing_features(self.takes, self.refuses))
@@ -210,7 +171,7 @@ class Rung:
         return FOLDER / self.file
 
     def resolve(self, conv: Conv, chosen: Constants, N: int = TYPICAL_BATCH, device: Device = H200) -> dict[str, int]:
-        """Every constant's value for a shape: the chosen one where it matters there, else the default.
+        """The values of all constants for a shape: the chosen ones where they matter, else the defaults.
 
         Raises ValueError for a value outside a constant's choices.
         """
@@ -225,12 +186,12 @@ class Rung:
         return values
 
     def present_names(self, constants: Mapping[str, Value]) -> dict[str, Value]:
-        """Values by constant, of an older record or command, by the names that the rung's constants have now."""
+        """Renames constants of an older record or command to their present names."""
         now = {name: constant.name for constant in self.constants for name in constant.formerly}
         return {now.get(name, name): value for name, value in constants.items()}
 
     def present_entry(self, entry: str) -> str:
-        """The name of today of an entry point in an older record."""
+        """The present name of an entry point in an older record."""
         launches = (*self.prepare, *self.launches)
         return next((launch.entry for launch in launches if entry in launch.formerly), entry)
 
@@ -258,13 +219,13 @@ class Rung:
 
 
 def defines(rung: Rung, conv: Conv, constants: Constants, device: Device = H200) -> dict[str, int]:
-    """The macros that a rung is compiled with: the shape, its constants, its geometry on the device."""
+    """The macros that a rung is compiled with: shape, constants, and geometry on the device."""
     compiled = {name: value for name, value in constants.items() if name not in (IMAGES_PER_PIECE, MICRO_BATCH)}
     return {**shape_macros(conv), **compiled, **geometry_macros(rung, Problem(conv, 1, constants, device))}
 
 
 def geometry_macros(rung: Rung, p: Problem) -> dict[str, int]:
-    """The macros ``LADDER_...`` of the module's text."""
+    """The macros ``LADDER_...``, listed at the top of this module."""
     macros = {
         f"LADDER_{array.name.upper()}_ELEMENTS": prod(array.shape(p)) for array in (*rung.scratch, *rung.prepared)
     }

@@ -1,4 +1,4 @@
-"""The executors of the same kernels, as a table: ``cuda`` on a GPU through PyCUDA, ``host`` on the CPU."""
+"""The table of executors: ``cuda`` runs kernels on a GPU through PyCUDA, ``host`` runs the same files on the CPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,26 +12,20 @@ HOST_BUILDS = ("fast", "asan")  # how the host executor builds kernels for a run
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of an executor: the GPU's number; how the host executor builds kernels and orders threads.
+    """The settings of a new executor."""
 
-    ``because`` says why none of those before it in the table was taken, if any was tried.
-    """
-
-    device: int = 0
+    device: int = 0  # CUDA device ordinal
     host_build: str = HOST_BUILDS[0]
-    host_order: int = 0
-    because: str | None = None
+    host_order: int = 0  # order of a block's threads
+    because: str | None = None  # why ``auto`` skipped the executors before it in the table
 
 
 @dataclass(frozen=True)
 class Backend:
-    """An executor of the table: ``make`` raises MissingTool where it cannot run.
+    """An executor of the table."""
 
-    ``options`` are those of Wanted that ask for it, since no other executor has them.
-    """
-
-    make: Callable[[Wanted], Executor]
-    options: tuple[str, ...] = ()
+    make: Callable[[Wanted], Executor]  # raises MissingTool where it cannot run
+    options: tuple[str, ...] = ()  # the fields of Wanted that only it has; giving one selects it
 
 
 def _cuda(wanted: Wanted) -> Executor:
@@ -51,14 +45,14 @@ EXECUTORS: dict[str, Backend] = {"cuda": Backend(_cuda), "host": Backend(_host, 
 
 
 def backends() -> tuple[str, ...]:
-    """What may be asked for by name."""
+    """The values of --backend."""
     return AUTO, *EXECUTORS
 
 
 def choose_executor(backend: str, device: int = 0, host_build: str = HOST_BUILDS[0], host_order: int = 0) -> Executor:
-    """The executor by name; ``auto`` takes the first of the table that runs here: CUDA needs a device and nvcc.
+    """The executor with a name; ``auto`` is the first of the table that runs here: CUDA needs a device and nvcc.
 
-    Raises MissingTool when what was asked for is not on this machine, UsageError for an unknown name.
+    Raises MissingTool if the executor cannot run on this machine, UsageError for an unknown name.
     """
     if backend not in backends():
         raise UsageError(f"unknown backend {backend!r}: choose from {', '.join(backends())}")

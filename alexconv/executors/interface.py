@@ -1,4 +1,4 @@
-"""What every executor offers for a planned rung; the run knows no more of an executor than this."""
+"""The interface of executors: everything that a run uses of one."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,48 +19,48 @@ from alexconv.records.store import Record
 
 Values = npt.NDArray[Any]
 
-NAN_BYTE = 0xFF  # a float or half whose bytes are all this is a NaN
-TIME_LIMIT = 600.0  # seconds, of a point on a GPU
+NAN_BYTE = 0xFF  # a float or half with all bytes 0xFF is a NaN
+TIME_LIMIT = 600.0  # seconds for a point on a GPU
 
 
 class Program(Protocol):
     """A bound rung, compiled and loaded."""
 
     def launches(self, images: int) -> list[Record]:
-        """Per launch over a piece of the batch: entry, grid, block, and what the compiler gave it."""
+        """Entry, grid, block, registers and memory of each launch over a piece of the batch."""
         ...
 
 
 class Suspect(NamedTuple):
-    """Outputs of the batch, in the rung's layout, that are to be checked again, and when they were there."""
+    """Outputs of the batch, in the rung's layout, to be checked again, and when they were computed."""
 
     when: str
     y: Values
 
 
 class Buffers(Protocol):
-    """The arrays of a planned rung, in which it can be run again and again."""
+    """The arrays of a planned rung, in which it can run repeatedly."""
 
     x: Values  # on the host, in the rung's layout; each run brings it to the device
 
     def outputs(self, *, stale: bool = False) -> Values:
-        """Runs host arrays to host arrays into output and scratch arrays full of NaN; the outputs in the rung's layout.
+        """Runs from host arrays to host arrays and returns the outputs, in the rung's layout.
 
-        With ``stale`` scratch arrays are as the last run left them.  The array is one of the buffers: the next run
-        overwrites it.  Raises LaunchError.
+        Output and scratch arrays are filled with NaN before; with ``stale``, scratch arrays keep the last run's values.
+        The next run overwrites the returned array.  Raises LaunchError.
         """
         ...
 
     def measure(self, seconds: float) -> Samples:
-        """Timed repetitions in about ``seconds`` for each figure; empty where times would mean nothing."""
+        """Samples in ms, taken for about ``seconds`` per figure; empty on an executor without times."""
         ...
 
     def audited(self) -> tuple[Record, list[Suspect]]:
-        """What auditing the timed launches found, for the record, and outputs to be checked again."""
+        """The findings of the audit of timed launches, for the record, and outputs to be checked again."""
         ...
 
     def timeline(self) -> list[Record]:
-        """What overlapped in the last run: stream, piece, what, start and end in ms; empty where nothing does."""
+        """Operations of the last run: stream, piece, what, start and end in ms; empty if none overlap."""
         ...
 
     def close(self) -> None:
@@ -72,28 +72,28 @@ class Executor(Protocol):
     """Compiles and runs rungs.  ``build`` may be called from several threads at once."""
 
     name: str
-    measures: bool  # whether its runs have times
-    usual_batch: int  # images, where none are asked for
-    time_limit: float  # seconds for a point, beyond which its kernel counts as endless
-    sustained: float  # seconds of runs in a row after which kernels are timed once more, 0 for never
-    device: Device  # what the ladder has to know of it
+    measures: bool  # whether it times kernels
+    usual_batch: int  # images, the default of --N
+    time_limit: float  # seconds for a point
+    sustained: float  # seconds of back-to-back runs before kernels are timed again; 0: not at all
+    device: Device  # its properties that the ladder uses
 
     @property
     def most_flops(self) -> float:
-        """Operations per second that no kernel exceeds, infinite where nothing is timed."""
+        """Peak operations per second of any kernel; infinite on an executor without times."""
         ...
 
     @property
     def opens(self) -> Mapping[str, Opener]:
-        """By transfer that it has, what makes the arrays of a plan: a class of Buffers."""
+        """The transfers that it supports, each with its class of Buffers."""
         ...
 
     def describe(self) -> str:
-        """One line for a reader: what will run the kernels."""
+        """What runs the kernels, in one line for a reader."""
         ...
 
     def header(self) -> Record:
-        """What the record file says about the machine that ran the kernels."""
+        """The record file's facts about the device and its toolchain."""
         ...
 
     def unsuited(self, rung: Rung) -> str | None:
@@ -105,7 +105,7 @@ class Executor(Protocol):
         ...
 
     def key(self, bound: BoundRung) -> str:
-        """Digest of all that the compiled rung depends on."""
+        """Digest of everything that the compiled rung depends on."""
         ...
 
     def build(self, bound: BoundRung) -> None:
@@ -119,36 +119,36 @@ class Executor(Protocol):
     def open(
         self, program: Any, plan: Plan, x: Values, w: Values, transfer: Transfer, bias: Values | None = None
     ) -> Buffers:
-        """Allocates the arrays of a plan, ``x`` in the rung's layout, all of its type; raises OutOfMemory."""
+        """Allocates the arrays of a plan; x in the rung's layout, all in its type.  Raises OutOfMemory."""
         ...
 
     def health(self) -> Record:
-        """Clocks and throttle reasons at this moment; empty where there is nothing to tell."""
+        """Clocks, throttle reasons, power and temperature now; empty where unknown."""
         ...
 
     def changed_settings(self) -> str:
-        """What is set on the device otherwise than when this executor was made, with both values; or nothing."""
+        """Device settings that changed since this executor was made, with both values, or an empty text."""
         ...
 
     def lost(self) -> bool:
-        """Whether the device no longer answers after a fault."""
+        """Whether a fault has left the device unusable."""
         ...
 
 
 @dataclass(frozen=True)
 class OpenedRung:
-    """A rung with its arrays, whose outputs come in the study's layout.  ``buffers`` are the executor's own."""
+    """A rung with its arrays, whose outputs come in the study's layout, NCHW."""
 
     rung: Rung
     program: Any
     buffers: Any
 
     def outputs(self, *, stale: bool = False) -> Values:
-        """The outputs ``[N][M][E][F]`` of a run, as ``Buffers`` says: the next run overwrites them."""
+        """The outputs ``[N][M][E][F]`` of a run; see ``Buffers.outputs``."""
         return self.in_study_layout(self.buffers.outputs(stale=stale))
 
     def turn(self, sign: int) -> None:
-        """Has the next run take the images in reverse order, times 1 or -1: in the array that it was opened on."""
+        """Reverses the order of the images for the next runs and multiplies them by 1 or -1, in place."""
         x = self.buffers.x
         x[:] = sign * x[::-1]
 
@@ -161,9 +161,9 @@ class OpenedRung:
 def open_rung(
     executor: Executor, plan: Plan, x: Values, w: Values, transfer: Transfer, bias: Values | None = None
 ) -> Iterator[OpenedRung]:
-    """A planned rung, compiled and opened on ``x [N][C][H][W]``, ``w [M][C][R][S]`` and ``bias [M]``; then closed.
+    """Compiles a planned rung and opens it on ``x [N][C][H][W]``, ``w [M][C][R][S]`` and ``bias [M]`` of any type.
 
-    They may be of any type; a layer without a bias has none.  Raises CompileError, MissingTool and OutOfMemory.
+    A context; raises CompileError, MissingTool and OutOfMemory.
     """
     rung = plan.bound.rung
     program = executor.load(plan.bound)
@@ -177,5 +177,5 @@ def open_rung(
 
 
 def fill_with_nan(values: Values) -> None:
-    """Makes every element NaN, so that unwritten ones are noticed."""
+    """Fills an array with NaN, so that unwritten elements show."""
     values.view(np.uint8).fill(NAN_BYTE)

@@ -1,4 +1,4 @@
-"""How many samples a figure gets: until its median is known well enough, or its time is used up."""
+"""When to stop sampling: once the median is known well enough, or the time is used up."""
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
@@ -13,11 +13,11 @@ PATIENCE, FEWEST_AT_ALL = 5, 3  # at PATIENCE times the time, FEWEST_AT_ALL samp
 
 
 def repeat(once: Callable[[], Mapping[str, float]], seconds: float) -> Samples:
-    """Samples of the figures that one call takes, in about ``seconds``, and MOST_SAMPLES at most.
+    """Samples of the figures that each call of ``once`` returns, for about ``seconds``, at most MOST_SAMPLES.
 
-    From FEWEST_SAMPLES on the first at which the median of every figure is settled is the last.  When the time is used
-    up, FEWEST_AT_ALL samples are enough if they are settled, and otherwise FEWEST_FOR_INTERVAL; after PATIENCE times as
-    long, FEWEST_AT_ALL in any case.
+    Stops from FEWEST_SAMPLES on as soon as the medians of all figures are settled.  When the time is used up,
+    FEWEST_AT_ALL samples are enough if they are settled, else FEWEST_FOR_INTERVAL; after PATIENCE times as long,
+    FEWEST_AT_ALL in any case.
     """
     runs: list[Mapping[str, float]] = []
     samples: Samples = {}
@@ -41,7 +41,7 @@ def fewest(seconds: float, spent: float, is_settled: bool) -> int:
 
 
 def stopping_rule(seconds: float) -> Record:
-    """The rule as the header of a run says it."""
+    """The stopping rule for the header of a run."""
     return {
         "seconds_per_figure": seconds,
         "most_samples": MOST_SAMPLES,

@@ -1,1 +1,1 @@
-"""From planned points to checked and timed results."""
+"""Runs planned points: checks, times and records them."""

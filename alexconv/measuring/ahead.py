@@ -1,14 +1,13 @@
-"""Work of the CPU that runs ahead of the points, so that no point waits for a compiler of its own.
+"""Compiles kernels and computes references ahead of the points, so that no point waits for its own.
 
-The order of a run, whose times must not disturb each other:
+The order of a run, in which nothing may disturb what is timed:
 
-1. The CPU baselines are timed, where points are: nothing else runs meanwhile.
-2. Kernels compile, one compiler per core; beside them one thread brings the references of the layers into the cache,
-   layer by layer.
-3. Where points are timed, the first one starts when 2 is done: copies, and the host's part of ``total``, would share
-   cores and memory bandwidth with the compilers, and compiling the whole ladder takes less time than that would cost.
-   So the last points' kernels, the ladder's largest, are compiled first: no core is left with one of them at the end.
-   Where points are only checked, each starts as soon as its own kernel and reference are there, in order.
+1. If points are timed, the CPU baselines are timed first, with nothing else running.
+2. Kernels compile, one compiler per core, while one thread computes the references into the cache, layer by layer.
+3. If points are timed, the first one starts when 2 is done: copies, and the host's part of ``total``, would otherwise
+   share cores and memory bandwidth with the compilers.  The largest kernels, the ladder's last, compile first, so that
+   none is left at the end on a single core.  If points are only checked, each starts, in order, as soon as its own
+   kernel and reference are ready.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,14 +23,14 @@ from alexconv.machine import cores
 from alexconv.measuring.runner import Runner, Skip
 from alexconv.planning.points import Point
 
-Tell = Callable[[str], None]  # hears what is being waited for
-PATIENCE = 1.0  # seconds of waiting after which ``Tell`` hears of it again
+Tell = Callable[[str], None]  # gets a line about what is waited for
+PATIENCE = 1.0  # seconds between these lines
 
 
 class Ahead:
     """Compiles the kernels of points and computes their references in the background; a context that stops both.
 
-    A failure is left to the point that it concerns: it shows again, and is recorded, when the point runs.
+    A failure is ignored here: it occurs again, and is recorded, when its point runs.
     """
 
     def __init__(self, runner: Runner, points: Sequence[Point], tell: Tell) -> None:
@@ -66,7 +65,7 @@ class Ahead:
             pool.shutdown(cancel_futures=True)
 
     def wait(self, points: Iterable[Point]) -> None:
-        """Returns when the kernels and references of the points are there, and all others too if points are timed."""
+        """Waits for the kernels and references of the points; for those of all points if points are timed."""
         wanted = self._needs if self._runner.times else points
         left = {each for point in wanted for each in self._needs.get(point, ())}
         while left := {each for each in left if not each.done()}:
@@ -75,14 +74,14 @@ class Ahead:
 
 
 def compile_all(runner: Runner, points: Iterable[Point]) -> None:
-    """Compiles the kernels of all points, one compiler per core; returns when all are there, failures apart."""
+    """Compiles the kernels of all points, one compiler per core; ignores failures."""
     wanted = dict.fromkeys(bound for point in points if (bound := bound_rung(runner, point)))
     with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(partial(quietly, runner.executor.build), wanted))
 
 
 def bound_rung(runner: Runner, point: Point) -> BoundRung | None:
-    """What is to be compiled for a point; None for a peer, and for what cannot run here."""
+    """The rung to compile for a point; None for a peer, and for a point that cannot run here."""
     try:
         return runner.plan(point).bound if point.rung in RUNGS else None
     except Skip:
@@ -90,6 +89,6 @@ def bound_rung(runner: Runner, point: Point) -> BoundRung | None:
 
 
 def quietly(work: Callable[..., object], *arguments: object) -> None:
-    """Does it; an error shows again where the result is needed."""
+    """Calls ``work`` and ignores its errors, which occur again where the result is needed."""
     with suppress(AlexconvError):
         work(*arguments)

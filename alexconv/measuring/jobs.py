@@ -1,4 +1,4 @@
-"""The jobs of a run: points with what records them, in order, one after the other."""
+"""The jobs of a run: points with what runs and records each, one after the other."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from alexconv.records.store import Record, RecordWriter, identity
 
 
 class Recorder(Protocol):
-    """What turns points of a kind into records."""
+    """Runs points of a kind and returns their records."""
 
     executor: Any
 
@@ -29,10 +29,10 @@ class Recorder(Protocol):
 
 
 class Progress(Protocol):
-    """What shows the progress of a run."""
+    """The display of a run's progress."""
 
     def start(self, what: str) -> None:
-        """Says what is being done now."""
+        """Shows what runs now."""
         ...
 
     def finish(self, record: Record) -> None:
@@ -40,16 +40,16 @@ class Progress(Protocol):
         ...
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         ...
 
     def stop(self) -> None:
-        """Ends the display; lines may follow."""
+        """Ends the display; ``say`` still works."""
         ...
 
 
 class Job(NamedTuple):
-    """A point, and what runs it."""
+    """A point and its recorder."""
 
     point: Point | LayerSequence
     recorder: Recorder
@@ -75,7 +75,7 @@ def with_peers(
     """
     beside = peer.points(points, precisions)
     if not beside:
-        raise UsageError(f"no peer is left: theirs are the precisions {', '.join(peer.precisions)}")
+        raise UsageError(f"no peer is left: peers have the precisions {', '.join(peer.precisions)}")
     places = list(dict.fromkeys(map(place, points)))
     jobs = [
         Job(point, runner if point.rung in RUNGS else peer_runner)
@@ -95,7 +95,7 @@ def place(point: Point) -> tuple[str, int, int, str]:
 
 
 def kept_records(jobs: Iterable[Job], previous: Iterable[Record]) -> dict[str, Record]:
-    """The records of jobs that are done: earlier ones whose key is still that of the point, whatever came of it."""
+    """The earlier records of jobs whose key has not changed, failed or not: ``--resume`` keeps them."""
     latest = {identity(record["point"]): record for record in previous}
     return {job.name: latest[job.name] for job in jobs if finished(job.point, job.recorder.key(job.point), latest)}
 
@@ -111,8 +111,8 @@ def run_jobs(
 ) -> list[Record]:
     """Runs and records the points one by one; stops early only when the device is lost.
 
-    A point that takes longer than ``limit`` seconds, the CPU's part of it apart, ends the process, after its record,
-    with the status of ``conclude``, which gets all records so far.
+    A point that takes longer than ``limit`` seconds, not counting the CPU's reference, is recorded as a timeout and
+    ends the process with the status of ``conclude``, which gets all records so far.
     """
     done: list[Record] = []
 

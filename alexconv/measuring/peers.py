@@ -1,4 +1,4 @@
-"""Peers, as a table: other people's implementations timed in the same process and run, to compare rungs with."""
+"""The table of peers: other libraries' convolutions, timed in the same process and run as the rungs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,13 @@ from alexconv.planning.points import LayerSequence, Point
 
 @dataclass(frozen=True)
 class Peer:
-    """A library with convolutions.
-
-    ``load`` gives the library, ready to be used beside an executor; it raises UsageError where that has no times to
-    compare, MissingTool without the library.  ``recorder`` makes of it, the executor and the Runner of the rungs what
-    turns the peer's points into records.  ``points`` are the peer's for the workloads, layers and batches of others,
-    ``sequences`` their layers in one graph, both of the ``precisions`` that are named, of all if none is.
-    """
+    """A library with convolutions."""
 
     precisions: tuple[str, ...]
-    load: Callable[[Executor], Any]
-    recorder: Callable[[Any, Any, Any], Any]
+    load: Callable[[Executor], Any]  # imports the library; raises UsageError on an executor without times, MissingTool
+    recorder: Callable[[Any, Any, Any], Any]  # of library, executor and the rungs' Runner; a jobs.Recorder
+    # The peer's points for the workloads, layers and batches of rungs' points, in the given precisions or in all; and
+    # the layers of each workload and batch in one graph.
     points: Callable[[Iterable[Point], Sequence[str]], list[Point]]
     sequences: Callable[[Iterable[Point], Sequence[str]], list[LayerSequence]]
 

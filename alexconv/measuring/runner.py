@@ -1,4 +1,4 @@
-"""Runs points one after the other: plan, run, check, and only then measure.  Each result is one record."""
+"""Runs points one after the other: plan, run, check, and only then time.  Each result is one record."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -35,21 +35,21 @@ FAILURES: dict[type[AlexconvError], str] = {
     OutOfMemory: "out-of-memory",
     Untrusted: "wrong",
 }
-SECONDS = 0.15  # for the samples of a figure, unless the user says otherwise
+SECONDS = 0.15  # default sampling time of a figure
 EXACT_IMAGES = 3  # of integers, in every verification
-QUICK_MACS = 2**27  # multiply-adds that take an executor without times a fraction of a second
-SUMMED = 4  # images whose errors are also taken over the sums of their products' absolute values
-REPEATS_FOR_SPREAD = 4  # further runs of a rung whose sums depend on the order of its threads
-FEWER_PRODUCTS = 4
+QUICK_MACS = 2**27  # multiply-adds that the host executor does in a fraction of a second
+SUMMED = 4  # images whose errors are also given over the sums of |x| |w|
+REPEATS_FOR_SPREAD = 4  # more runs of a rung whose order of summation varies
+FEWER_PRODUCTS = 4  # factor by which an algorithm may save products: Winograd F(4x4, 3x3)
 DIGITS = 6  # of a millisecond: a nanosecond is finer than any clock here
 THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown, thermal (2), power brake
 
 
 @dataclass
 class Layer:
-    """Inputs and reference of one layer, made once for the largest batch that is asked for.
+    """Inputs and reference of one layer, computed once for the largest batch of a run.
 
-    Of a shard of a batch they are those of images ``first`` to N - 1 alone.
+    For a shard of a batch: of images ``first`` to N - 1.
     """
 
     workload: str
@@ -58,7 +58,7 @@ class Layer:
     N: int
     seed: int
     data: str = UNIFORM
-    dtype: str = FLOAT32  # to which inputs and filters are rounded
+    dtype: str = FLOAT32  # inputs and filters are rounded to it
     first: int = 0
 
     @cached_property
@@ -82,7 +82,7 @@ class Layer:
         return self.compute_reference().read(self.first, self.N)
 
     def compute_reference(self) -> CachedReference:
-        """Brings the reference into the cache."""
+        """Computes what the reference cache lacks."""
         of_layer = self.workload, self.number, self.conv, self.N, self.seed, self.data, self.dtype
         return ensure(*of_layer, first=self.first) if self.first else ensure(*of_layer)
 
@@ -93,28 +93,25 @@ class Layer:
 
     @cached_property
     def sums(self) -> Values:
-        """Sums of the absolute values of the products of each output of the first images, float32."""
+        """Sums of |x| |w| of each output of the first SUMMED images, float32 ``[SUMMED][M][E][F]``."""
         bias = None if self.bias is None else np.abs(self.bias)
         return convolve(self.conv, np.abs(self.x[:SUMMED]), np.abs(self.w), np.float64, bias)
 
     def check(self, y: Values, precision: str, atomic_additions: int = 0) -> tuple[MaxError, float]:
-        """Largest error of the outputs of the layer's first images, and what the class allows on such data.
-
-        ``atomic_additions`` are those of the rung.
-        """
+        """Largest error of ``y`` ``[n][M][E][F]``, of the layer's first n images, and the tolerance on such data."""
         bound = bound_on(self.data, precision, self.conv.K, atomic_additions)
         return self.error(y, bound), bound.factor
 
     @cached_property
     def baselines(self) -> dict[str, Baseline]:
-        """CPU times of the layer: on one core, where there is a C++ compiler, and with BLAS on all cores."""
+        """CPU times of the layer: serial C++ on one core, if there is a compiler, and BLAS on all cores."""
         found = {"blas": blas_time(self.workload, self.number, self.conv)}
         with suppress(MissingTool):
             found["serial"] = serial_time(self.workload, self.number, self.conv)
         return found
 
     def cpu_times(self, N: int) -> Record:
-        """Each baseline's ms for N images, and of how many images it was timed where it is scaled."""
+        """Each baseline's ms for N images; ``..._scaled_from`` is the number of images timed, if it is not N."""
         times = {name: baseline.for_batch(N) for name, baseline in self.baselines.items()}
         return {
             **{f"{name}_ms": time.ms for name, time in times.items()},
@@ -122,12 +119,12 @@ class Layer:
         }
 
     def make(self, *what: str) -> None:
-        """Makes now what points need later: properties of this class by name."""
+        """Computes cached properties, given by name, before points need them."""
         for name in what:
             getattr(self, name)
 
     def error(self, y: Values, bound: Bound = NORMS) -> MaxError:
-        """Largest error of the outputs of the layer's first images, as a bound measures it."""
+        """Largest error of ``y`` ``[n][M][E][F]``, the layer's first n images, as a bound measures it."""
         error, N = MaxError(), len(y)
         patches, filters = self.norms
         if bound.reach:
@@ -138,7 +135,7 @@ class Layer:
 
 @dataclass
 class Settings:
-    """How a run treats its points."""
+    """Settings of a run that apply to all its points."""
 
     seconds: float = SECONDS
     seed: int = 0
@@ -147,7 +144,7 @@ class Settings:
     timed: bool = True
 
     def key(self) -> list[object]:
-        """What of them, and of the inputs' making, a point's result depends on."""
+        """The settings and versions that a point's result depends on."""
         return [self.seed, self.memory_budget, self.timed, data.GENERATOR_VERSION, REFERENCE_VERSION]
 
 
@@ -157,7 +154,7 @@ class Skip(Exception):
 
 @lru_cache(maxsize=8)
 def exact_data(conv: Conv, N: int, precision: str, seed: int) -> tuple[Values, Values, Values | None, Values]:
-    """What the class rounds to integers: x ``[N][C][H][W]``, w ``[M][C][R][S]``; the bias; and the outputs, float32."""
+    """Exact inputs x ``[N][C][H][W]``, w ``[M][C][R][S]``, the bias and the exact outputs, all float32."""
     error_class = PRECISIONS[precision]
     x, w = exact_inputs(conv, N, error_class, seed)
     bias = exact_bias(conv, seed)
@@ -165,14 +162,14 @@ def exact_data(conv: Conv, N: int, precision: str, seed: int) -> tuple[Values, V
 
 
 def exact_plan(cut: Plan) -> Plan:
-    """A plan for the images of integers, of the point's own shape and with its kernels."""
+    """A plan for the exact check: the point's kernels on up to EXACT_IMAGES images."""
     images = min(cut.N, EXACT_IMAGES)
     at_once = min(cut.images_per_piece, images)
     return Plan(cut.bound, images, at_once, cut.bound.device_bytes(at_once))
 
 
 def bound_on(data: str, precision: str, K: int, atomic_additions: int = 0) -> Bound:
-    """How far outputs of a class may be off on a data set: uniform floats are rounded to the class's operands."""
+    """The error bound of a class on a data set; of uniform data the tolerance alone."""
     if data == UNIFORM:
         return Bound(PRECISIONS[precision].tolerance(K))
     return PRECISIONS[precision].bound(K, DATA_SETS[data].kind, atomic_additions)
@@ -182,10 +179,10 @@ Place = tuple[str, int, str, str]
 
 
 def place_of(point: Point) -> Place:
-    """What a point's inputs depend on, their number apart: workload, layer, data and type.
+    """What a point's inputs depend on besides N: workload, layer, data and type.
 
-    Uniform inputs are floats for every rung, rounded to its type on the way in; any others have that type, whose range
-    they may leave, from the start.
+    Uniform inputs are float32 for every rung, rounded to its type when they are uploaded.  Other data, which may exceed
+    the range of fp16, has the rung's type from the start.
     """
     halves = point.data != UNIFORM and RUNGS[point.rung].dtype if point.rung in RUNGS else False
     return point.workload, point.layer, point.data, halves or FLOAT32
@@ -205,7 +202,7 @@ class Runner:
         self._layer: tuple[Place, Layer] | None = None
 
     def layer(self, point: Point) -> Layer:
-        """Data of the point's layer; that of the last layer is kept, the rest is dropped."""
+        """Data of the point's layer; only the last layer's is kept."""
         place = place_of(point)
         if self._layer is None or self._layer[0] != place:
             self._layer = place, self._layer_of(point)
@@ -217,7 +214,7 @@ class Runner:
         return Layer(workload, number, point.conv, self._largest[place], self.settings.seed, data_set, dtype)
 
     def beyond_host_memory(self, point: Point) -> str | None:
-        """Why the host has no room for the point's input, its reference and its output, or None."""
+        """Why host memory cannot hold the point's input, reference and output, or None."""
         needed = (prod(point.conv.x_shape(point.N)) + 2 * prod(point.conv.y_shape(point.N))) * FLOAT
         if needed <= self._host_memory:
             return None
@@ -239,11 +236,11 @@ class Runner:
         Layer(workload, number, conv, 1, self.settings.seed).make("baselines")
 
     def compute_reference(self, point: Point) -> None:
-        """Brings the reference of the point's layer, for all batches asked for, into the cache."""
+        """Computes the reference of the point's layer for the run's largest batch, into the cache."""
         self._layer_of(point).compute_reference()
 
     def ready(self, points: Iterable[Point]) -> None:
-        """Makes what records of these points need of the CPU: inputs, references, baselines; peers' points too."""
+        """Computes on the CPU what these points need: inputs, references, baselines; also for peers' points."""
         for point in points:
             with suppress(Skip):
                 if point.rung in RUNGS:
@@ -253,12 +250,12 @@ class Runner:
                     self.layer(point).make("x", "w", "reference", "norms", *baselines)
 
     def memory_budget(self) -> int:
-        """Bytes that a point may take on the device: the user's number, or else the executor's."""
+        """Bytes that a point may take on the device: --memory-budget, else the executor's."""
         chosen = self.settings.memory_budget
         return self.executor.memory_budget() if chosen is None else chosen
 
     def plan(self, point: Point) -> Plan:
-        """How the point is cut to fit; raises Skip."""
+        """The point's plan; raises Skip if it cannot run here."""
         rung, conv = RUNGS[point.rung], point.conv
         transfer = transfer_named(point.transfer)
         if not transfer.served_by(self.executor):
@@ -289,11 +286,10 @@ class Runner:
         return attempted(point, self.key(point), lambda: self.measured(point, self.plan(point), self.layer(point)))
 
     def _exact(self, point: Point, cut: Plan) -> Record:
-        """How many images of integers, of the point's own shape, were checked and how many outputs were not exact.
+        """The exact check on integers of the point's own shape: images checked, and outputs that were not exact.
 
-        They are run twice: with fresh scratch arrays and then, turned, with those of other images, which are stale.
-
-        Nothing for one large image on an executor without times, where its max error tells every tap: that takes long.
+        It runs twice: with fresh scratch arrays and then, with the images in reverse order, over stale ones.  Left out
+        for one large image on the host executor if the max error shows every missing tap, because it takes long.
         """
         rung, images = RUNGS[point.rung], min(point.N, EXACT_IMAGES)
         precision = PRECISIONS[rung.precision]
@@ -319,7 +315,7 @@ class Runner:
     ) -> Record:
         """A point's record on the first images of a layer.
 
-        ``ready`` gets outputs that are right, before anything is timed; ``also`` gives samples that replace others.
+        ``ready`` gets correct outputs before anything is timed; samples from ``also`` replace those of the same name.
         """
         rung, transfer = RUNGS[point.rung], transfer_named(point.transfer)
         exact, promised = self._exact(point, cut), (rung.precision, cut.bound.atomic_additions)
@@ -355,7 +351,7 @@ class Runner:
 
 
 def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Record]) -> Record:
-    """The record of a point: what ``measure`` finds, or how it failed, where the fault is the point's own."""
+    """The record of a point: the result of ``measure``, or how the point failed."""
     begin = begun(point, key)
     try:
         return begin | measure()
@@ -366,25 +362,27 @@ def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Reco
 
 
 def timed_out(point: Point | LayerSequence, key: str, limit: float) -> Record:
-    """The record of a point that begins now, for the case that it exceeds ``limit`` seconds."""
-    return begun(point, key) | {"status": "timeout", "reason": f"not at its end after {limit:g} s"}
+    """The record of a point that starts now, for the case that it exceeds ``limit`` seconds."""
+    return begun(point, key) | {"status": "timeout", "reason": f"not finished after {limit:g} s"}
 
 
 def begun(point: Point | LayerSequence, key: str) -> Record:
-    """What the record of a point that begins now begins with."""
+    """The first fields of the record of a point that starts now."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"time": now, "point": point.axes(), "changed": point.changed(), "key": key}
 
 
 def checked(error: MaxError, tolerance: float, exact: Record | None = None) -> Record:
-    """Status, reason and figures of a max-error check, and of the one on integers where there was one."""
+    """Status, reason and figures of the max-error check and, if there was one, of the exact check."""
     figures = {"absolute": error.absolute, "scaled": error.scaled, "tolerance": tolerance}
     figures |= {} if error.componentwise is None else {"componentwise": error.componentwise}
     facts: Record = {"error": {name: as_json(value) for name, value in figures.items()}}
     facts |= {"exact": exact} if exact else {}
     reasons = []
     if error.misplaced:
-        reasons.append(f"{error.misplaced} outputs are NaN or infinite where none is due, or are not where one is")
+        reasons.append(
+            f"{error.misplaced} outputs are NaN or infinite where the reference is not, or the other way round"
+        )
     if not error.passes(tolerance):
         reasons.append(f"error {error.scaled:.2e} of the norms, tolerance {tolerance:.2e}")
     if exact and exact["wrong"]:
@@ -394,12 +392,12 @@ def checked(error: MaxError, tolerance: float, exact: Record | None = None) -> R
 
 
 def timed(executor: Executor, measure: Callable[[float], Samples], seconds: float) -> Record:
-    """Samples, ``seconds`` for each figure, and the clocks before and after; raises Untrusted for other settings."""
+    """Samples, ``seconds`` for each figure, and the clocks before and after; raises Untrusted if settings change."""
     before = executor.health()
     samples = measure(seconds)
     health = [before, executor.health()]
     if changed := executor.changed_settings():
-        raise Untrusted(f"the device has other settings than when the run began: {changed}")
+        raise Untrusted(f"settings of the device have changed since the run began: {changed}")
     throttled = any(facts.get("throttle_reasons", 0) & THROTTLES for facts in health)
     return {"samples": rounded(samples), "health": health, "throttled": throttled}
 
@@ -407,7 +405,7 @@ def timed(executor: Executor, measure: Callable[[float], Samples], seconds: floa
 def timed_under_load(
     executor: Any, measure: Callable[[float], Samples], load: Callable[[], object], seconds: float
 ) -> Record:
-    """The same, with what the device says of itself right after runs of ``load``, which is what is timed."""
+    """As ``timed``, with the device's clock and health right after runs of ``load``, the timed work."""
     under_load: Record = {}
 
     def both(seconds: float) -> Samples:
@@ -419,23 +417,20 @@ def timed_under_load(
 
 
 def rounded(samples: Samples) -> Samples:
-    """Samples as records hold them."""
+    """Samples rounded as records hold them."""
     return {name: [round(value, DIGITS) for value in values] for name, values in samples.items()}
 
 
 def refuse_impossible(samples: Samples, macs: int, most_flops: float) -> None:
-    """Raises Untrusted for a kernel's time in which the device cannot do its multiply-adds.
-
-    An algorithm may do with fewer products: Winograd's F(4x4, 3x3), of all that are in use, with a quarter.
-    """
+    """Raises Untrusted for a kernel time that the device's peak rate forbids, even with FEWER_PRODUCTS."""
     floor = 1e3 * 2 * macs / FEWER_PRODUCTS / most_flops
     fastest = min((ms for name in ("kernel", "kernel_cold") for ms in samples.get(name, ())), default=floor)
     if fastest < floor:
-        raise Untrusted(f"a time of {fastest:.6f} ms is not possible: the device needs {floor:.6f} ms at least")
+        raise Untrusted(f"a time of {fastest:.6f} ms is impossible: the device needs at least {floor:.6f} ms")
 
 
 def spread(first: Values, again: Callable[[], Values]) -> float:
-    """Largest difference from the first outputs over some more runs."""
+    """Largest difference from the first outputs over REPEATS_FOR_SPREAD more runs."""
 
     def largest_difference(y: Values) -> float:
         return max(each_image(lambda image: float(np.abs(y[image] - first[image]).max()), len(first)))
@@ -444,11 +439,11 @@ def spread(first: Values, again: Callable[[], Values]) -> float:
 
 
 def as_json(value: float) -> float | str:
-    """NaN and infinity have no JSON form: they are written as words."""
+    """The value, or its name for NaN and infinity, which JSON lacks."""
     return value if np.isfinite(value) else str(value)
 
 
 def finished(point: Point | LayerSequence, key: str, previous: dict[str, Record]) -> bool:
-    """Whether an earlier record of the same file, failed or not, is of this point and of the same key."""
+    """Whether the file has a record of this point with the same key, failed or not."""
     record = previous.get(identity(point.axes()))
     return record is not None and record["key"] == key

@@ -56,7 +56,7 @@ PIECE_BYTES = 6 * 10**6  # of a piece's input or output in a pipeline, whichever
 
 @dataclass(frozen=True)
 class RungSequence(LayerSequence):
-    """Layers with the rung and the constants that each has."""
+    """Layers, each with its rung and constants."""
 
     chosen: tuple[Point, ...] = field(default=(), hash=False)
 
@@ -71,9 +71,9 @@ class RungSequence(LayerSequence):
 
 
 def rung_sequences(points: Iterable[Point]) -> list[RungSequence]:
-    """Each rung's layers together, for every workload, N and transfer; nothing where it has one layer only.
+    """Each rung's layers as one sequence, for every workload, N and transfer, if it has several layers.
 
-    Raises UsageError where a layer comes with several values of a constant.
+    Raises UsageError if a layer has several values of a constant.
     """
     groups: dict[tuple[str, int, str, str, str], list[Point]] = {}
     for point in points:
@@ -84,7 +84,7 @@ def rung_sequences(points: Iterable[Point]) -> list[RungSequence]:
 
 
 def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
-    """Points of different layers as one; raises UsageError where two are of one layer, or in no precision."""
+    """Points of different layers as one sequence; raises UsageError for two of a layer or unrelated precisions."""
     layers, precisions = [point.layer for point in chosen], {point.precision for point in chosen}
     if len(set(layers)) < len(layers):
         raise UsageError("a sequence has one rung per layer and one value per constant, not several")
@@ -104,7 +104,7 @@ def mixed(
     tuned: TunedConstants | None,
     device: Device = H200,
 ) -> list[RungSequence]:
-    """What ``1=RUNG,2=RUNG:NAME=VALUE:...`` asks for: a rung per layer, with constants; raises UsageError."""
+    """The sequences of ``--mix 1=RUNG,2=RUNG:NAME=VALUE:...``: a rung per layer, with constants; raises UsageError."""
     found = []
     for N in batches:
         for transfer in transfers:
@@ -113,7 +113,7 @@ def mixed(
                 layer, _, words = entry.partition("=")
                 rung, *constants = words.split(":")
                 if not layer.isdecimal():
-                    raise UsageError(f"{entry!r}: a layer of a mix is as in 2=direct or 2=direct:THREAD_OUTPUTS=2")
+                    raise UsageError(f"{entry!r}: write a layer of a mix as 2=direct or 2=direct:THREAD_OUTPUTS=2")
                 layers, rungs = parse_layers(layer, workload_named(workload)), choose_rungs(rung)
                 values = parse_constants(constants)
                 points = expand(workload, layers, [N], rungs, [transfer], values, (), tuned, device)
@@ -124,12 +124,12 @@ def mixed(
 
 
 def piece_order(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[tuple[int, int]]:
-    """In what order the pieces of several layers go through a pipeline, as pairs of layer and piece.
+    """The order in which pieces of several layers go through a pipeline, as pairs of layer and piece.
 
-    Layers with more to copy out than in come first: then the copies out, which take longer in total, begin early
-    and never wait, and at the end those are left that need few.  (Johnson, "Optimal two- and three-stage production
-    schedules with setup times included", 1954.)  Among layers of a kind, each one's pieces are spread evenly, so that
-    those with much arithmetic do not stand in a row.
+    Layers that copy more out than in come first, so that the copy engine for outputs, the busier one, starts early and
+    never idles.  (Johnson, "Optimal two- and three-stage production schedules with setup times included", 1954.)
+    Within each group the layers' pieces are interleaved evenly, so that those with much arithmetic do not follow each
+    other.
     """
     places = [
         (not outputs_outweigh[layer], (piece + 0.5) / len(cut.pieces), layer, piece)

@@ -1,7 +1,7 @@
-"""A limit on the time of a step that nothing can interrupt: a kernel that does not end blocks its caller forever.
+"""A time limit for a step that cannot be interrupted, such as a kernel that does not end.
 
 Neither an exception nor a signal reaches Python while the driver waits, but another thread still runs: it records what
-happened and ends the process, and the driver ends the kernel.
+happened and ends the process, and with it the kernel.
 """
 
 import os
@@ -16,9 +16,9 @@ from alexconv.messages import print_error
 
 @contextmanager
 def time_limit(seconds: float, expired: Callable[[], int]) -> Iterator[None]:
-    """Ends the process after ``seconds``, unless the step has ended before: with the status of ``expired``.
+    """Ends the process with the status of ``expired`` if the step takes longer than ``seconds``.
 
-    ``expired`` is called in another thread; an error of this project's becomes one line on stderr and its exit status.
+    ``expired`` is called in another thread; an AlexconvError becomes one line on stderr and its exit status.
     """
     first = threading.Lock()  # the thread that gets it decides: never both a result and a time-out
 

@@ -1,1 +1,1 @@
-"""What is to be measured: points, transfers, precision classes, and plans that fit the memory."""
+"""Points, transfers, precision classes, and plans that fit in memory."""

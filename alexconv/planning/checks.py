@@ -1,4 +1,4 @@
-"""When an output counts as right: the max-error check with its tolerances, and the exact check on integers.
+"""When an output is correct: the max-error check with its tolerances, and the exact check on integers.
 
 **Max error.**  An output is a sum of K products.  Its error is compared with ``||x patch||_2 * ||w||_2``, the largest
 value that such a sum can have, so one figure serves every layer.  The inputs are zero-mean, so both the partial sums
@@ -59,39 +59,33 @@ DEVIATIONS = 30  # of the two random walks; see the module's text
 
 @dataclass(frozen=True)
 class Bound:
-    """How far an output may be off: ``factor`` times the norms of filter and patch, plus ``absolute``.
-
-    The patch is widened by ``reach`` columns to each side.  Where the norms exceed ``limit``, finite values may
-    overflow.
-    """
+    """An error bound of an output: ``factor`` times the norms of filter and patch, plus ``absolute``."""
 
     factor: float
     absolute: float = 0.0
-    reach: int = 0
-    limit: float = inf
+    reach: int = 0  # columns by which the patch is widened to each side
+    limit: float = inf  # of the norms, beyond which finite values may overflow
 
 
-NORMS = Bound(0.0)  # measures errors over the norms of filter and patch, nothing else
+NORMS = Bound(0.0)  # for measuring errors over the norms of filter and patch
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a class promises on any data, per output, in units of the norms.
+    """The error that a class guarantees on any data, per output, in units of the norms.
 
-    ``rounding`` is that of operands and output.  Sums of K products add ``2 K + any_steps`` times ``u``, or ``walk
-    sqrt(K) + walk_steps`` times ``u`` where roundings are independent; both grow by the factor ``growth``.  ``least``
-    is the absolute error of what underflows: of K products, or with ``stored`` of the output alone.  Sums of products'
-    sizes up to ``limit`` do not overflow.  ``reach`` is that of the bound.
+    Sums of K products add ``2 K + any_steps`` times ``u``, or ``walk sqrt(K) + walk_steps`` times ``u`` where roundings
+    are independent.
     """
 
-    rounding: float
-    u: float
+    rounding: float  # of operands and output
+    u: float  # unit roundoff of the sums
     walk: int
-    least: float
+    least: float  # absolute error of underflow, for each product, or once if ``stored``
     stored: bool = False
-    limit: float = 2.0**127
-    growth: int = 1
-    reach: int = 0
+    limit: float = 2.0**127  # sums of |x| |w| up to this do not overflow
+    growth: int = 1  # factor on all of it, from Winograd's transforms
+    reach: int = 0  # the bound's
     any_steps: int = 32
     walk_steps: int = 16
 
@@ -104,33 +98,25 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Exact:
-    """Integers on which a class is exact: in sums up to ``sum``, of inputs up to ``value`` and filters up to 3.
+    """Integers on which a class is exact, with filters up to 3."""
 
-    ``powers`` are exponents by which images are scaled in turn, and filters: then a class is exact still.  A class that
-    rounds its operands returns the integers' sums also where operands are off by the part ``nearby``, at most a quarter
-    of their last place.
-    """
-
-    sum: int
-    value: int
-    powers: tuple[tuple[int, ...], tuple[int, ...]]
-    nearby: float = 0.0
+    sum: int  # largest sum
+    value: int  # largest input
+    powers: tuple[tuple[int, ...], tuple[int, ...]]  # exponents of two that scale images, and filters, in turn
+    nearby: float = 0.0  # relative offset of operands that the class rounds away: at most a quarter of the last place
 
 
 @dataclass(frozen=True)
 class Precision:
-    """An error class: unit roundoffs of operands, accumulator and output, its guarantee, and where it is exact.
-
-    ``stricter`` are the classes whose results this one's guarantee holds for too.
-    """
+    """An error class."""
 
     name: str
-    u_operand: float
-    u_sum: float
-    u_store: float
+    u_operand: float  # unit roundoff of operands
+    u_sum: float  # of the accumulator
+    u_store: float  # of the output
     guarantee: Guarantee
     exact: Exact
-    stricter: tuple[str, ...] = ()
+    stricter: tuple[str, ...] = ()  # classes whose results keep this one's guarantee too
 
     def tolerance(self, K: int) -> float:
         """Largest admissible error over norms on zero-mean data of one magnitude, for sums of K products."""
@@ -138,14 +124,14 @@ class Precision:
         return walk + self.u_store
 
     def tells_taps(self, K: int) -> bool:
-        """Whether a left-out product, even a small one, exceeds the tolerance for uniform data."""
+        """Whether a missing product, even a small one, exceeds the tolerance on uniform data."""
         typical = 0.25 * 3 / K  # mean |x w| over the mean product of the norms
         return self.tolerance(K) < typical / 50
 
     def bound(self, K: int, kind: str, atomic_additions: int = 0) -> Bound:
-        """What holds for sums of K products on data of a kind: ``usual``, ``walk`` or ``any``.
+        """The bound of sums of K products on data of a kind: ``usual``, ``walk`` or ``any``.
 
-        Each of the ``atomic_additions`` to an output may flush up to the least normal number.
+        Each of the ``atomic_additions`` to an output may flush a subnormal number.
         """
         bound = self.guarantee.bound(K, WALK if kind == USUAL else kind)
         if kind == USUAL:
@@ -154,7 +140,7 @@ class Precision:
 
 
 SUBNORMAL = 2.0**-149
-FLUSHED = 2.0**-126  # what atomicAdd of a float in global memory may take for zero
+FLUSHED = 2.0**-126  # smallest normal float: atomicAdd in global memory flushes what is below
 HALF_SUBNORMAL = 2.0**-25
 
 FP32 = Guarantee(rounding=0.0, u=2.0**-24, walk=6, least=SUBNORMAL)
@@ -178,16 +164,12 @@ PRECISIONS: dict[str, Precision] = {
 
 @dataclass
 class MaxError:
-    """Largest error so far: absolute, and over the norms.  A NaN anywhere makes both NaN, and NaN passes nothing.
-
-    ``misplaced`` counts outputs that are NaN or infinite where they should not be, or the other way round; their errors
-    are NaN.  ``componentwise`` is the error over the sum of the products' absolute values, where that is known.
-    """
+    """Largest error so far.  A NaN anywhere makes all figures NaN, and NaN passes no check."""
 
     absolute: float = 0.0
-    scaled: float = 0.0
-    componentwise: float | None = None
-    misplaced: int = 0
+    scaled: float = 0.0  # over the norms of filter and patch
+    componentwise: float | None = None  # over the sum of |x| |w|, where that is known
+    misplaced: int = 0  # outputs that are NaN or infinite where the reference is not, or the other way round
 
     def add(
         self,
@@ -200,10 +182,9 @@ class MaxError:
         *,
         rectified: bool = False,
     ) -> None:
-        """Takes in some images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``.
+        """Adds some images: y and reference ``[N][M][E][F]``, patch norms ``[N][E][F]``, filter norms ``[M]``.
 
-        ``sums`` are those of the products' absolute values, ``[N][M][E][F]`` of the first images.  ``rectified``
-        outputs are those of a ReLU.
+        ``sums`` are the sums of |x| |w|, ``[N][M][E][F]`` of the first images.  ``rectified``: after ReLU.
         """
         smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero
 
@@ -243,10 +224,10 @@ class MaxError:
 def judged(
     error: np.ndarray, y: np.ndarray, reference: np.ndarray, overflows: np.ndarray, may_be_zero: np.ndarray | np.bool_
 ) -> tuple[np.ndarray, int]:
-    """Errors of an image with NaN and infinities where they are due made 0, elsewhere NaN; the number of the latter.
+    """Errors of an image: 0 for NaN and infinities that match the reference, NaN for others; the number of the others.
 
-    Where finite values overflow, a finite output is compared with the largest number; one that ``may_be_zero`` is what
-    ReLU makes of a negative infinity on the way.
+    Where finite values may overflow, a finite output is compared with the largest number; one that ``may_be_zero`` may
+    be ReLU of a negative infinity.
     """
     due = (y == reference) | (np.isnan(y) & np.isnan(reference)) | (overflows & ~np.isfinite(y)) | may_be_zero
     largest = np.finfo(y.dtype).max
@@ -257,21 +238,21 @@ def judged(
 
 
 def each_image(function: Callable[[int], Result], N: int) -> list[Result]:
-    """The function of each image's number, on all cores: NumPy lets other threads run while it computes.
+    """``function(0)`` to ``function(N - 1)``, on all cores: NumPy releases the GIL while it computes.
 
-    It may not call ``each_image`` itself, whose threads would wait for each other.
+    The function must not call ``each_image`` itself: the pool's threads would deadlock.
     """
     return list(_pool(os.getpid()).map(function, range(N))) if N > 1 else [function(image) for image in range(N)]
 
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of a process, which start when first needed; one that was forked has none of its parent's."""
+    """A process's thread pool, made when first needed; a forked process does not inherit its parent's threads."""
     return ThreadPoolExecutor(cores())
 
 
 def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:
-    """Of errors with their tolerances the one that fails, else the one nearest to its tolerance."""
+    """The error that fails its tolerance, else the one nearest to it."""
     return max(found, key=lambda each: (not each[0].passes(each[1]), each[0].scaled / each[1]))
 
 
@@ -280,8 +261,8 @@ def exact_inputs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Float32 input ``[N][C][H][W]`` and filters ``[M][C][R][S]`` whose sums are exact in the class, in any order.
 
-    They are integers, times powers of two, one for each image and one for each filter, where they are ``scaled``.  No
-    tap of a filter is zero, so one that is left out shows wherever an input under it is not.
+    Integers; if ``scaled``, times a power of two for each image and each filter.  No tap of a filter is zero, so a
+    missing tap shows wherever the input under it is not zero.
     """
     generator = np.random.default_rng(seed)
     exact = precision.exact
@@ -311,7 +292,7 @@ def exact_bias(conv: Conv, seed: int) -> np.ndarray | None:
 
 
 def nearby(values: np.ndarray, precision: Precision, seed: int) -> np.ndarray:
-    """Exact inputs or filters, each a little larger or smaller: what the class rounds to them."""
+    """Exact inputs or filters, each moved by less than the class's rounding."""
     signs = np.random.default_rng(seed).choice((-1, 1), values.shape)
     moved: np.ndarray = (values * (1 + signs * precision.exact.nearby)).astype(np.float32)
     return moved

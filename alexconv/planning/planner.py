@@ -1,4 +1,4 @@
-"""Memory is planned before it is allocated: how many images of a batch the device takes at a time."""
+"""Plans memory before it is allocated: cuts a batch into pieces that fit on the device."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -15,15 +15,12 @@ MEBIBYTE = 2**20  # bytes, in which messages give memory
 
 @dataclass(frozen=True)
 class Plan:
-    """A batch of N images cut into pieces of at most ``images_per_piece``, computed one after the other in one memory.
+    """A batch of N images cut into pieces that are computed one after the other in the same arrays."""
 
-    ``bound`` is the rung, with those constants raised that had to be; ``device_bytes`` is what the largest piece needs.
-    """
-
-    bound: BoundRung
+    bound: BoundRung  # with constants raised where that saves memory
     N: int
-    images_per_piece: int
-    device_bytes: int
+    images_per_piece: int  # at most
+    device_bytes: int  # of the largest piece
 
     @property
     def constants(self) -> dict[str, int]:
@@ -32,14 +29,14 @@ class Plan:
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
-        """First image and the one after the last, of each piece."""
+        """``(first, last + 1)`` image of each piece."""
         return [
             (first, min(first + self.images_per_piece, self.N)) for first in range(0, self.N, self.images_per_piece)
         ]
 
 
 class Target(Protocol):
-    """What a plan has to know of an executor."""
+    """The part of an executor that plans need."""
 
     device: Device
 
@@ -53,15 +50,14 @@ class Target(Protocol):
 
 
 class DoesNotFit(Exception):
-    """The point cannot be computed there, or no cut of it fits the budget; the text says why, with the figures."""
+    """The executor cannot compute the point, or no cut of it fits the budget; the text says why, with numbers."""
 
 
 def plan(bound: BoundRung, N: int, budget: int, copies: int = 1, at_least: int = 1) -> Plan:
-    """The fewest pieces (but ``at_least`` this many, if N allows) whose memory fits ``budget`` bytes.
+    """The fewest pieces that fit ``budget`` bytes, but ``at_least`` this many if N allows.
 
-    ``copies`` are the buffer sets that are in memory together.  A rung's constant IMAGES_PER_PIECE bounds the pieces
-    too.  Where a single image is too large, the constants that trade speed for memory are doubled until it fits.
-    Raises DoesNotFit.
+    ``copies`` buffer sets are in memory together.  A rung's constant IMAGES_PER_PIECE bounds the pieces too.  If a
+    single image does not fit, constants that trade speed for memory are doubled until it does.  Raises DoesNotFit.
     """
     while (needed := bound.device_bytes(1, copies)) > budget:
         problem = bound.problem(1)
@@ -92,7 +88,7 @@ def plan_on(
     copies: int = 1,
     at_least: int = 1,
 ) -> Plan:
-    """The plan of a point that the executor can run: one that suits it, the rung and the limits of CUDA and device.
+    """The plan of a rung on an executor, within the limits of CUDA and of the device.
 
     ``budget`` is the executor's own unless given.  Raises DoesNotFit.
     """

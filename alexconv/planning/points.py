@@ -1,4 +1,4 @@
-"""Points: what is to be run, from what the user asked for."""
+"""Points, and the parsing of the options that choose them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a run
 class Point:
     """One measurement to make: it can be described, run and recorded on its own.
 
-    ``device`` is what its rung's defaults were found for; it is no axis, since the constants say all.
+    ``device`` is the one whose defaults the constants are; it is no axis, since the constants are.
     """
 
     workload: str
@@ -59,7 +59,7 @@ class Point:
         return list(changed_constants(self.rung, self.constants, self.conv, self.N, self.device))
 
     def points(self) -> list["Point"]:
-        """The point itself, as of several layers there are several."""
+        """The point itself; a ``LayerSequence`` has several."""
         return [self]
 
     def label(self) -> str:
@@ -118,9 +118,9 @@ def layer_range(layers: Sequence[int]) -> str:
 
 
 def workload_named(text: str) -> Workload:
-    """The workload of that name.  Raises UsageError, with the names there are, for any other."""
+    """The workload with a name.  Raises UsageError, which lists the names, for an unknown one."""
     if text not in WORKLOADS:
-        raise UsageError(f"unknown workload '{text}'; there are: {', '.join(WORKLOADS)}")
+        raise UsageError(f"unknown workload '{text}': choose from {', '.join(WORKLOADS)}")
     return WORKLOADS[text]
 
 
@@ -138,8 +138,7 @@ def parse_layers(text: str, workload: Workload) -> tuple[int, ...]:
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= low <= high <= last:
             raise UsageError(
-                f"no layers '{item}' in {workload.name}; it has 1 to {last}, "
-                f"written like 1-{last}, 1,{last} or {ALL_LAYERS}"
+                f"no layer '{item}' in {workload.name}, which has 1 to {last}: write 1-{last}, 1,{last} or {ALL_LAYERS}"
             )
         layers += range(low, high + 1)
     return each_once(layers)
@@ -155,7 +154,7 @@ def parse_batches(text: str) -> tuple[int, ...]:
         match = _BATCHES.fullmatch(item.strip())
         first, last, factor = (int(match[1]), int(match[2] or match[1]), int(match[3] or 2)) if match else (0, 0, 0)
         if not (1 <= first <= last and factor >= 2):
-            raise UsageError(f"no batch sizes in '{item}'; write whole numbers from 1, like 1,32,128 or 256:2048:x2")
+            raise UsageError(f"no batch size in '{item}': write whole numbers from 1, such as 1,32,128 or 256:2048:x2")
         while first <= last:
             batches.append(first)
             first *= factor
@@ -182,7 +181,7 @@ def choose_data(text: str) -> list[str]:
 
 
 def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
-    """Rungs by name, alias or family, or ``all``; each with the transfer that its alias stands for, if it does.
+    """Rungs by name, alias or family, or ``all``, each with the transfer that its alias implies, if any.
 
     Raises UsageError for an unknown word.
     """
@@ -218,9 +217,9 @@ def choose_transfers(text: str) -> list[Transfer]:
 
 
 def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
-    """``NAME=V1,V2`` texts as lists of values by constant, each value once; raises UsageError.
+    """``NAME=V1,V2`` texts as lists of values by constant, without repeats; raises UsageError.
 
-    A former name that another rung's constant still has stays as it is: which constant it means depends on the rung.
+    A former name that another rung's constant still has is kept: which constant it means depends on the rung.
     """
     known = {constant.name for rung in LADDER for constant in rung.constants}
     former = {name: each.name for rung in LADDER for each in rung.constants for name in each.formerly}
@@ -239,7 +238,7 @@ def parse_constants(texts: Sequence[str]) -> dict[str, list[int]]:
 
 
 def refuse_unused(constants: Iterable[str], points: Sequence[Point]) -> None:
-    """Raises UsageError for a constant that was chosen and that none of the points' rungs has."""
+    """Raises UsageError for a chosen constant that no rung of the points has."""
     rungs = list(dict.fromkeys(point.rung for point in points))
     had = {name for rung in rungs for constant in RUNGS[rung].constants for name in (constant.name, *constant.formerly)}
     if unused := [name for name in constants if name not in had]:
@@ -260,8 +259,8 @@ def expand(
 ) -> list[Point]:
     """Every combination once, in the order layer, data, N, rung, transfer; raises UsageError for a bad constant.
 
-    ``tuned`` gives constants for a rung, shape and batch size that replace its defaults, which are those for
-    ``device``; ``constants`` come before.
+    Constants come from ``constants``, else from ``tuned`` for the rung, shape and batch size, else from the rung's
+    defaults for ``device``.
     """
 
     def combinations() -> Iterator[Point]:

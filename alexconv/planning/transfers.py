@@ -1,4 +1,4 @@
-"""The ways in which arrays reach the device, as a table.  A rung never knows which one it is run under."""
+"""The table of transfers: ways for arrays to reach the device.  A rung never knows its transfer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,33 +12,28 @@ Opener = Callable[..., Any]  # of executor, program, plan, x, w and transfer; gi
 
 
 class Opens(Protocol):
-    """What a transfer has to know of an executor: by transfer, what makes the arrays of a plan there."""
+    """The part of an executor that transfers need."""
 
     name: str
 
     @property
     def opens(self) -> Mapping[str, Opener]:
-        """The transfers of the table that it has."""
+        """The transfers that it supports, each with what allocates a plan's arrays."""
         ...
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A way to move the arrays of a point: its name, what it does, and the streams that it keeps busy.
-
-    ``copies``: by copies between host and device; ``page_locked``: from and to page-locked host memory; ``prefetches``:
-    pages are moved before they are used; ``pipelined``: pieces on several streams, whose number may follow the name, as
-    in ``streamed:8``.  ``opens`` has, by executor, what makes the arrays of a plan there, where the executor itself
-    does not say.
-    """
+    """A way to move the arrays of a point."""
 
     name: str
     meaning: str
     streams: int = 1
-    copies: bool = True
-    page_locked: bool = False
-    prefetches: bool = False
-    pipelined: bool = False
+    copies: bool = True  # explicit copies between host and device
+    page_locked: bool = False  # host memory is page-locked
+    prefetches: bool = False  # unified memory, prefetched before use
+    pipelined: bool = False  # pieces on several streams; their number may follow the name, as in ``streamed:8``
+    # By executor, what allocates a plan's arrays, for executors that do not have the transfer themselves.
     opens: Mapping[str, Opener] = field(default_factory=dict, hash=False, compare=False)
 
     @property
@@ -48,15 +43,15 @@ class Transfer:
 
     @property
     def pieces_at_least(self) -> int:
-        """Pieces that a batch is cut into even if it fits whole: two a stream, so that copies and kernels overlap."""
+        """Least number of pieces: two per stream, so that copies and kernels overlap."""
         return 1 if self.streams == 1 else 2 * self.streams
 
     def served_by(self, executor: Opens) -> bool:
-        """Whether an executor has it."""
+        """Whether an executor supports it."""
         return executor.name in self.opens or self.kind in executor.opens
 
     def opener(self, executor: Opens) -> Opener:
-        """What makes the arrays of a plan on an executor; raises UsageError where it has no such transfer."""
+        """What allocates a plan's arrays on an executor; raises UsageError if it does not support the transfer."""
         if not self.served_by(executor):
             raise UsageError(f"the {executor.name} executor has no transfer {self.name}")
         return self.opens.get(executor.name) or executor.opens[self.kind]

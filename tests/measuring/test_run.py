@@ -289,7 +289,7 @@ def test_a_kernel_without_end_is_recorded_and_the_rest_runs_on_resume(tmp_path):
     assert done.returncode == 1
     assert "channels" not in done.stderr, "what the file has of another seed is no result of this run"
     assert "Traceback" not in done.stderr
-    assert "timeout: not at its end after 1 s" in done.stderr
+    assert "timeout: not finished after 1 s" in done.stderr
     assert "run again with --resume" in done.stderr
     assert "1 point: 1 timeout" in done.stderr
     assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["timeout"]

@@ -69,7 +69,7 @@ def test_a_mix_has_a_rung_and_constants_for_every_layer():
         ("3=nothing", "unknown rung"),
         ("3=tiled:TILE=x", "whole numbers"),
         ("3=direct:TILE=8", "TILE: no constant of direct"),
-        ("9=direct", "no layers '9' in alexnet"),
+        ("9=direct", "no layer '9' in alexnet"),
         ("3=direct,3=tiled", "a sequence has one rung per layer"),
     ]:
         with pytest.raises(UsageError, match=says):

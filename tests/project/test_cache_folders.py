@@ -59,7 +59,7 @@ def test_nothing_is_loaded_from_a_folder_that_others_may_write_to(cache: Path, t
     (source := tmp_path / "one.cu").write_text(KERNEL)
     HostRuntime().compile(source, {}, ["one"])
     (cache / "host").chmod(0o777)
-    with pytest.raises(UsageError, match="stranger's code"):
+    with pytest.raises(UsageError, match="could be someone else's"):
         HostRuntime().compile(source, {}, ["one"])
 
 

@@ -1,13 +1,13 @@
-"""Audits of timed launches: that they compute what was checked, each of them, whenever it is.
+"""Audits timed launches: each of them must compute what was checked.
 
-A kernel that is right when it is checked may be anything when it is timed: it may count its launches, or keep an output
-and hand it out again for the same pointers, or for the same values.  So the values change.  Before every sample some of
-the images, chosen at random, change their sign, and between the two launches of a sample one more does.  The outputs of
-these images are those that were checked, negated: every operation that rounds to nearest or toward zero is symmetric.
-After every sample a sum over the bits of each image's outputs says whether they are.  Where bits differ, which a sum in
-another order explains, the outputs go to the run's check against the reference, with the signs turned back.
+A kernel that is correct when checked may cheat when timed: count its launches, or replay an earlier output for the same
+pointers or values.  So the values change.  Before every sample random images change their sign, and one more does
+between the two launches of a sample.  Their outputs must be the checked ones, negated: rounding to nearest and toward
+zero is symmetric.  After every sample a hash over the bits of each image's outputs is compared.  Where bits differ,
+which a different order of summation may explain, the outputs are checked against the reference again, with the signs
+restored.
 
-At the end inputs, filters and what was prepared from them must be as they were, bit for bit.
+At the end inputs, filters and prepared arrays must be unchanged, bit for bit.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ Sums = npt.NDArray[np.uint64]
 
 
 class Watched(Protocol):
-    """A rung's arrays on a device as an audit sees them; the functions that take marks know of no other signs."""
+    """The audit's view of a rung's arrays on a device; ``negated`` marks the images whose inputs are negated."""
 
     def negate(self, images: Sequence[int]) -> None:
-        """Turns the signs of these images' inputs, after what was enqueued before."""
+        """Enqueues the negation of these images' inputs."""
         ...
 
     def outputs(self) -> Values:
@@ -38,28 +38,25 @@ class Watched(Protocol):
         ...
 
     def output_sums(self, negated: Marks) -> Sums:
-        """A sum over the bits of each image's outputs, as they are once marked images are negated."""
+        """A hash of each image's outputs, after undoing the negation of marked images."""
         ...
 
     def input_sums(self, negated: Marks) -> Sums:
-        """Sums over the bits of each image's inputs, negated likewise, of the filters, and of what is prepared."""
+        """Hashes of each image's inputs, likewise, of the filters, and of prepared arrays."""
         ...
 
 
 @dataclass
 class Audit:
-    """The audit of one rung's timed launches over the images that lie on the device with their checked outputs.
-
-    ``exact`` says that outputs have the same bits in every run.  ``suspects`` are outputs that differ, to be checked.
-    """
+    """The audit of one rung's timed launches over images that are on the device with their checked outputs."""
 
     watched: Watched
     images: int
-    exact: bool = True
+    exact: bool = True  # outputs have the same bits in every run
     random: Random = field(default_factory=SystemRandom)
     samples: int = 0
     differing: int = 0
-    suspects: list[Suspect] = field(default_factory=list)
+    suspects: list[Suspect] = field(default_factory=list)  # outputs that differ, to be checked again
 
     def __post_init__(self) -> None:
         self.negated: Marks = np.zeros(self.images, np.bool_)
@@ -67,15 +64,15 @@ class Audit:
         self._inputs = self.watched.input_sums(self.negated)
 
     def before_sample(self) -> None:
-        """New inputs: each image changes its sign with a probability of one half."""
+        """Negates each image with a probability of one half."""
         self._negate([image for image in range(self.images) if self.random.random() < 0.5])
 
     def between(self) -> None:
-        """One image changes its sign, after the first launch of a sample and before its second."""
+        """Negates one image, between the two launches of a sample."""
         self._negate([self.random.randrange(self.images)])
 
     def after_sample(self) -> None:
-        """Looks at the outputs of the last launch."""
+        """Compares the outputs of the last launch."""
         self.samples += 1
         if self.exact and (self.watched.output_sums(self.negated) != self._checked).any():
             self.differing += 1
@@ -83,12 +80,12 @@ class Audit:
                 self._suspect(f"after {2 * self.samples} timed launches")
 
     def finish(self) -> Record:
-        """Turns the signs back; what the record says.  Raises Untrusted for inputs that are not what they were."""
+        """Restores the signs and returns the record's part.  Raises Untrusted if inputs have changed."""
         if not self.exact:
             self._suspect("after the last timed launch")
         self._negate(np.flatnonzero(self.negated).tolist())
         if (self.watched.input_sums(self.negated) != self._inputs).any():
-            raise Untrusted("its launches changed x, w or what is prepared from w")
+            raise Untrusted("its launches changed x, w or an array prepared from w")
         return {"samples": self.samples, "differing": self.differing}
 
     def _negate(self, images: Sequence[int]) -> None:
