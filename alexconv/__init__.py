@@ -20,7 +20,7 @@ if (_checkout / "pyproject.toml").is_file():
     __path__.append(str(_checkout))
 
 
-# The library's faces by name, and where they are.
+# The library's public names and their modules under alexconv.library.
 _FACES = {
     "Conv2d": "convolution",
     "Shape": "warming",
@@ -32,9 +32,9 @@ _FACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A face of the library, imported when it is first asked for."""
+    """Imports a public name of the library on first use."""
     if name in _FACES:
         module = import_module(f"alexconv.library.{_FACES[name]}")
-        globals()[name] = getattr(module, name)  # so that it is asked for once
+        globals()[name] = getattr(module, name)
         return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,10 @@
-"""Input images and filters, made from a counter-based generator: image i is the same at every batch size.
+"""Input images and filters from a counter-based generator: image i is the same at every batch size.
 
 Each array comes from a Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)
-whose key is a hash of (seed, workload, layer, data set, what, image), so any image can be made alone, in any order.
+whose key is a hash of (seed, workload, layer, data set, array, image), so any image can be generated alone.
 
-``DATA_SETS`` has the distributions: ``uniform``, which the studies and all records but those of hard data use, and
-data that is hard for a kernel in one way each.
+``DATA_SETS`` has the distributions: ``uniform``, which the studies and most records use, and others that are hard for a
+kernel in one way each.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ Shape = tuple[int, int, int]  # of an image without its border: C, rows, columns
 class DataSet:
     """A distribution of inputs and filters.
 
-    ``image`` makes the values ``[C][rows][columns]`` of the image of a number, its zero border apart, ``filters`` those
-    of all filters ``[M][C][R][S]``.  ``kind`` says what a result is held to (``alexconv.planning.checks``): ``usual``
-    where filters are independent with mean zero and a sum's products are of one magnitude, ``walk``, or ``any`` where
-    values repeat, so that roundings do too.  ``finite`` says that no value is NaN or infinite.
+    ``image`` generates ``[C][rows][columns]`` of an image, without its zero border, ``filters`` all filters
+    ``[M][C][R][S]``.  ``kind`` is the bound that results are held to (``alexconv.planning.checks``): ``usual`` for
+    independent zero-mean filters and products of one magnitude, ``walk``, or ``any`` where values, and so roundings,
+    repeat.  ``finite``: no value is NaN or infinite.
     """
 
     name: str

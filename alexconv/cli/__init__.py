@@ -1,1 +1,1 @@
-"""What the commands show: progress lines and tables."""
+"""What commands share on the command line: options, progress lines and tables."""

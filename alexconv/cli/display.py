@@ -1,4 +1,4 @@
-"""What the run shows: progress, the list of rungs, plans and result tables."""
+"""Progress, the list of rungs, plans and result tables of a run."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def keep_standard_output() -> None:
-    """From here on standard output is Python's alone: what a kernel prints goes to standard error."""
+    """Reserves standard output for Python: what a kernel prints goes to standard error."""
     if sys.stdout is not sys.__stdout__ or sys.stdout is None:
         return  # closed, or somebody's own
     with suppress(OSError):  # without a standard error
@@ -53,7 +53,7 @@ def keep_standard_output() -> None:
 
 
 class Position(ProgressColumn):
-    """How many are done, the time left and what runs now: one column, so that only the end is cut off."""
+    """Points done, time left and what runs now, in one column, so that only its end is cut off."""
 
     def render(self, task: Task) -> Text:
         """The text beside the bar."""
@@ -90,20 +90,20 @@ class Progress:
         self.stop()
 
     def expect(self, total: int) -> None:
-        """Says how many there are to do, where that was not known before."""
+        """Sets the number of points, if it was not known before."""
         self._total = total
         self._bar.update(self._task, total=total)
 
     def stop(self) -> None:
-        """Takes the bar away; lines may follow."""
+        """Removes the bar; ``say`` still works."""
         self._bar.stop()
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         self.console.print(line, soft_wrap=True, markup=False)
 
     def start(self, what: str) -> None:
-        """Names what runs now."""
+        """Shows what runs now."""
         self._bar.update(self._task, description=what)
         if self._bar.disable and not self._verbose and monotonic() - self._said >= SECONDS_A_LINE:
             self._said = monotonic()
@@ -121,7 +121,7 @@ class Progress:
         self._bar.update(self._task, completed=done)
 
     def finish(self, record: Record) -> None:
-        """Counts a finished point, and says what became of it where it failed."""
+        """Counts a finished point, and prints its outcome if it failed."""
         self.reach(self._done + 1)
         if self._verbose or record["status"] not in ("ok", "skipped"):
             point = record["point"]
@@ -202,7 +202,7 @@ def counted(records: Iterable[Record]) -> str:
 
 
 def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
-    """What the results are of, and what to do with them."""
+    """What the results show, and how to make a report of them."""
     if not measures:
         yield "Outputs were verified on the CPU by the host executor: there are no GPU times."
         yield "GPU times: run the same command on a machine with an NVIDIA GPU, its driver and nvcc."
@@ -217,7 +217,7 @@ def result_tables(console: Console, records: Sequence[Record]) -> None:
     for workload, N in dict.fromkeys((row.workload, row.N) for row in table_rows):
         chosen = [row for row in table_rows if (row.workload, row.N) == (workload, N)]
         console.print(result_table(f"{workload}, N={N}", chosen, timed=timed))
-    errors = "max error: over the norms of patch and filter; of sums: over the sum of its products' sizes"
+    errors = "max error: over the norms of patch and filter; of sums: over the sum of |x| |w|"
     if timed:
         console.print(f"kernel, copies, total: medians, ms per batch; speedup: serial CPU time over total; {errors}")
     else:

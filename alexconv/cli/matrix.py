@@ -1,7 +1,7 @@
-"""The results of a run in one screen: a row per rung, a column per layer, fitted to the terminal's width.
+"""The results of a run on one screen: a row per rung, a column per layer, fitted to the terminal's width.
 
-Cells are medians of the kernel time; without times they say whether the outputs are right.  A column that does not fit
-is dropped, in the order of ``Column.dropped``; a table whose layers do not fit is split.
+Cells are median kernel times, or without times the status of the check.  Columns that do not fit are dropped in the
+order of ``Column.dropped``; a table whose layers do not fit is split.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Line:
         return median_of(self.records[layer], "kernel") if layer in self.records else None
 
     def total(self, layers: Sequence[int]) -> float | None:
-        """Host arrays to host arrays, summed over the layers; None if one lacks it."""
+        """Total time, host arrays to host arrays, summed over the layers; None if one lacks it."""
         times = [median_of(self.records[layer], "total") if layer in self.records else None for layer in layers]
         return summed(times)
 

@@ -1,1 +1,1 @@
-"""The library's face: conv2d and Conv2d."""
+"""The ladder as a library: ``alexconv.conv2d`` and ``alexconv.Conv2d``."""

@@ -2,31 +2,30 @@
 
 y = alexconv.conv2d(x, filters, stride=1, padding=1, bias=b, activation="relu")
 
-``x`` is ``[N][C][H][W]`` without its padding, or ``[N][H][W][C]`` with ``layout="nhwc"``; filters are
-``[M][C / groups][R][S]`` always, the bias ``[M]``; the output, ``[N][M][E][F]`` or ``[N][E][F][M]``, is of the same
-kind as ``x``:
+``x`` is ``[N][C][H][W]`` without its padding, or ``[N][H][W][C]`` with ``layout="nhwc"``; filters are always
+``[M][C / groups][R][S]``, the bias ``[M]``.  The output, ``[N][M][E][F]`` or ``[N][E][F][M]``, has the same array type
+as ``x``:
 
-* NumPy arrays, and those of torch and DLPack in host memory: on the GPU if there is one, else on the CPU.
-* torch tensors on a GPU: on torch's current stream, and the output is torch's.  CuPy arrays likewise.
-* Any other array with ``__cuda_array_interface__``: on the stream that it names, else on the default stream; the output
-  is a DeviceArray, which has that interface too.  One that has only DLPack: on the default stream, and the call waits.
+* NumPy arrays, and torch and DLPack arrays in host memory: computed on the GPU if there is one, else on the CPU.
+* torch tensors on a GPU: on torch's current stream.  CuPy arrays likewise.
+* Other arrays with ``__cuda_array_interface__``: on the stream that it names, else on the default stream; the output is
+  a DeviceArray, which has that interface too.  With DLPack alone: on the default stream, synchronously.
 
-Nothing is copied where ``x`` lies as the rung wants it: without gaps, in the rung's layout, aligned to 16 bytes, and
-with padding that the rung takes.  Else a kernel copies it into a workspace with its zeros; so any strides will do.  The
-same holds of ``out``.  A channels_last tensor of torch counts as one in the layout nhwc, and its output is
-channels_last.
+``x`` is used in place if it is contiguous in the rung's layout, aligned to 16 bytes, and its padding one that the rung
+takes.  Else a kernel copies it into a workspace, with its padding, so any strides work.  The same holds for ``out``.  A
+channels_last tensor of torch counts as layout nhwc, and its output is channels_last.
 
 Precisions are the error classes of ``alexconv.planning.checks``: fp32 and tf32 take float32; fp16 and half take
-float16.  Rungs of fp16 want nhwc and those of the others nchw: a float16 array in nchw is brought into nhwc and back.
-The rung is that of ``alexconv.tuning.auto``.  What none takes, a GPU computes by a kernel whose shape is an
-argument (``generic.cu``).  It also computes the first calls of a shape while its rung compiles in the background: those
-are as exact as the class promises, but rounded in another order.
+float16.  fp16 rungs want nhwc, most others nchw; arrays in the other layout are transposed.  ``alexconv.tuning.auto``
+chooses the rung.  Layers that no rung takes run on a GPU in ``generic.cu``, whose shape is a kernel argument.  It also
+computes the first calls of a shape while the rung compiles in the background: within the same error bound, but rounded
+in another order.
 
-What a call needs follows from its arrays' descriptors: shapes, strides, types, devices and alignment, not addresses.
-It is found once for all calls with the same ones, which then enqueue a packet (``alexconv.library.packets``).
+Everything a call needs follows from its arrays' descriptors (shapes, strides, types, devices and alignment, not
+addresses).  It is computed once per combination; later calls enqueue a packet (``alexconv.library.packets``).
 
-Calls may come from several threads and streams.  They may be captured in CUDA graphs, and wait for a compilation then.
-torch tensors that ask for gradients get them, from cuDNN (``alexconv.library.torch_face``).
+Calls are thread-safe, on any streams.  They can be captured in CUDA graphs; a captured call waits for its rung's
+compilation.  Gradients of torch tensors are cuDNN's (``alexconv.library.torch_face``).
 """
 
 import sys
@@ -72,12 +71,12 @@ from alexconv.shapes import Conv
 from alexconv.tuning import auto
 from alexconv.tuning.estimate import estimate, padding_it
 
-IN_BACKGROUND = True  # whether a shape's first calls go on while its rung compiles
-KEPT_FILTERS = 16  # forms in which a Conv2d keeps its filters: one for each shape and rung
-KEPT_CALLS = 4096  # for which what they need is kept
-KEPT_PACKETS = 1024  # of an operation
-PLAIN = ("Tensor", "Parameter")  # types of torch's tensors that are nothing but memory
-STAGED_SHARE = 0.25  # of a GPU's budget, for the part of host arrays that is on it at a time
+IN_BACKGROUND = True  # whether rungs compile in the background of a shape's first calls
+KEPT_FILTERS = 16  # prepared forms of a Conv2d's filters, one for each shape and rung
+KEPT_CALLS = 4096  # calls whose routes are cached
+KEPT_PACKETS = 1024  # cached for each operation
+PLAIN = ("Tensor", "Parameter")  # torch tensor types without subclass behaviour
+STAGED_SHARE = 0.25  # of a GPU's budget, for host arrays staged at a time
 
 
 def conv2d(
@@ -95,25 +94,33 @@ def conv2d(
     dilation: Pair = 1,
     groups: int = 1,
 ) -> Any:
-    """The cross-correlation of ``x`` with ``filters``, as networks have it; see the module's text for the arrays.
+    """A convolution layer: the cross-correlation of ``x`` with ``filters``, plus bias and activation.
 
-    ``stride`` and ``dilation`` are one number, or two for rows and columns.  ``padding`` counts zero rows and columns:
-    one number, two (rows, columns), four (top, bottom, left, right), ``"same"`` (with ``"same_lower"`` the odd one
-    comes first), ``"valid"``.  ``bias`` is ``[M]``; ``activation`` None or ``"relu"``.  ``out`` takes the output, else
-    it is a new array.  ``backend`` says where host arrays are computed: auto, cuda or host.
+    Arrays may be of NumPy, torch, CuPy, or any with ``__cuda_array_interface__`` or DLPack; the output is like ``x``.
 
-    Raises ValueError for arrays that do not fit each other or the precision, TypeError for what is no array,
-    MissingTool where there is no GPU, compiler or rung for it, OutOfMemory and LaunchError.
+    x: ``[N][C][H][W]``, or ``[N][H][W][C]`` with ``layout="nhwc"``; float32, or float16 for fp16 and half.
+    filters: ``[M][C / groups][R][S]``.
+    stride, dilation: one number, or two for rows and columns.
+    padding: zero rows and columns: one number, two (rows, columns), four (top, bottom, left, right), ``"valid"``, or
+        ``"same"``; with an odd total ``"same"`` pads more at the end, ``"same_lower"`` at the beginning.
+    precision: the error class: fp32, fp32-tile, tf32, fp16 or half (docs/precision.md).
+    out: receives the output ``[N][M][E][F]``, or ``[N][E][F][M]`` with ``layout="nhwc"``; else it is a new array.
+    backend: where host arrays are computed: auto, cuda or host.
+    bias: ``[M]``.
+    activation: None or ``"relu"``.
+
+    Raises ValueError for arrays that do not fit each other or the precision, TypeError for a value that is no array,
+    MissingTool without a GPU, compiler or rung for the call, OutOfMemory and LaunchError.
     """
     operation = operation_of(stride, padding, precision, layout, backend, activation, dilation, groups)
     return operation(x, out, filters, bias)
 
 
 class Conv2d:
-    """A convolution with its filters: ``alexconv.Conv2d(filters, stride=1, padding=1, bias=b)(x)``.
+    """A convolution layer with fixed filters: ``alexconv.Conv2d(filters, stride=1, padding=1, bias=b)(x)``.
 
-    As ``conv2d``, but filters and bias are copied at the first call, and read no more: change them and make a new
-    object.  Those in host memory are copied at once.  Raises as ``conv2d`` does.
+    Arguments and errors are those of ``conv2d``.  Filters and bias are copied and prepared once, at the first call (if
+    in host memory, at construction); later changes of the arrays have no effect.
     """
 
     def __init__(
@@ -140,7 +147,7 @@ class Conv2d:
 
 
 class Kept:
-    """Filters and bias of a Conv2d, and on each device what became of them."""
+    """Filters and bias of a Conv2d, and their copies and prepared forms on each device."""
 
     def __init__(self, filters: Any, bias: Any, terms: Terms) -> None:
         self.w, self.bias = view(filters, "filters"), None if bias is None else view(bias, "bias", axes=1)
@@ -241,7 +248,7 @@ def is_plain(values: Any) -> bool:
 
 
 class Operation:
-    """A convolution but for its arrays, or with its filters: what it has met is kept, for calls with such arrays."""
+    """The terms of a convolution, with its filters for a Conv2d; caches a packet for each combination of arrays."""
 
     def __init__(self, terms: Terms, backend: str, kept: Kept | None = None) -> None:
         one_of(backend, "backend", HOST_ARRAYS)
@@ -271,7 +278,7 @@ class Operation:
         return self._of_torch(torch, number, x, out, w, bias)
 
     def _of_torch(self, torch: Any, number: int, x: Any, out: Any, w: Any, bias: Any) -> Any:
-        """A call with a tensor on a GPU: quickly, if there was one like it."""
+        """A call with a tensor on a GPU: the fast path, if there was a call like it."""
         stream = torch._C._cuda_getCurrentRawStream(number)
         address, to = x.data_ptr(), 0
         others: tuple[int, ...] = ()
@@ -434,7 +441,7 @@ class Operation:
         return values.transpose(TO_NCHW) if self.terms.layout == "nhwc" else values
 
     def _staged(self, device: Gpu, x: npt.NDArray[Any], call: Call, w: Any, bias: Any) -> npt.NDArray[Any]:
-        """``[N][M][E][F]`` on a GPU, of as many images at a time as are no more than a share of its memory."""
+        """``[N][M][E][F]`` of host arrays, staged through a GPU in pieces of STAGED_SHARE of its memory."""
         N, C, H, W = x.shape
         y = np.empty(call.conv.y_shape(N), x.dtype)
         terms = self.terms._replace(layout="nchw")
@@ -491,10 +498,10 @@ kept_operation = lru_cache(maxsize=256, typed=True)(new_operation)
 
 
 class DeviceArray:
-    """An array on a GPU, with the CUDA array interface: an output for arrays of a library that is not known here.
+    """An output on a GPU with the CUDA array interface, for inputs of unknown libraries.
 
-    ``shape``, ``dtype``, and ``strides`` in bytes as NumPy has them.  Its work is on one stream, which the interface
-    names.
+    ``shape``, ``dtype``, and ``strides`` in bytes are as NumPy's.  Work on it is ordered on the stream that the
+    interface names.
     """
 
     def __init__(self, device: Gpu, shape: Four, strides: Four, dtype: np.dtype[Any], stream: int) -> None:

@@ -109,7 +109,7 @@ def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
 
 
 class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
-    """What takes the place of a ``torch.nn.Conv2d``: its parameters, computed by ``alexconv`` in a precision.
+    """The replacement of a ``torch.nn.Conv2d``: the same parameters, computed by ``alexconv`` in a precision.
 
     With a batch norm its parameters are those of both; with a ReLU the output is what that makes of it.  Where
     gradients are asked for, or a graph is traced, it is the operator ``alexconv::conv2d``.  Else the filters are
@@ -185,12 +185,11 @@ class Patched:
 def patch(
     model: torch.nn.Module, precision: str = "fp32", *, fuse: bool = False, say: Callable[[str], None] = print_to_stderr
 ) -> Patched:
-    """Replaces the model's ``nn.Conv2d`` layers in place by ones of alexconv's, where it computes the same.
+    """Replaces a model's ``nn.Conv2d`` layers in place by alexconv's, where the results are equivalent.
 
-    ``precision`` is as in ``conv2d``; parameters must have its type.  With ``fuse``, for a model in evaluation mode
-    that is not trained any more, a BatchNorm2d after a replaced layer is folded into its filters and bias, and a ReLU
-    computed with it; ``nn.Identity`` takes their places.  What was done and what was left alone, with the reason, is
-    returned, and said in lines.
+    ``precision`` is as in ``conv2d``; parameters must have its type.  ``fuse``, for a model in evaluation mode that is
+    not trained further, also folds a BatchNorm2d after a replaced layer into its filters and bias, and fuses a ReLU;
+    ``nn.Identity`` takes their places.  Returns, and prints, what was replaced and what was not, with the reason.
 
     Raises ValueError for an unknown precision, for a model that is itself a convolution, whose place is not known, and
     with ``fuse`` for one in training mode.

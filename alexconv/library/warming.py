@@ -1,4 +1,4 @@
-"""Kernels compiled, and rungs chosen, before the first call asks for them."""
+"""Chooses rungs and compiles kernels before the first call."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from alexconv.library.terms import Padding, Pair, terms_of
 
 
 class Shape(NamedTuple):
-    """A convolution to come: shapes of x ``(N, C, H, W)`` and filters, and the arguments of ``conv2d``."""
+    """A convolution to warm up: shapes of x ``(N, C, H, W)`` and filters, and the arguments of ``conv2d``."""
 
     x: tuple[int, int, int, int]
     filters: tuple[int, int, int, int]
@@ -28,17 +28,17 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Warmed:
-    """What ``warm`` found: by shape the rung that computes it, None for the kernel of any shape; seconds in all."""
+    """The result of ``warm``: the rung of each shape, None for generic.cu; seconds in total."""
 
     rungs: tuple[str | None, ...]
     seconds: float
 
 
 def warm(shapes: Iterable[Any], device: int = 0) -> Warmed:
-    """Compiles what calls of these shapes need, side by side, into the cache, and loads it.
+    """Compiles in parallel the kernels for calls of these shapes, into the cache, and loads them.
 
-    A shape is a ``Shape``, or a tuple or mapping of its fields.  The calls themselves have then only their filters to
-    prepare.  Raises ValueError for a shape that makes no sense, MissingTool and CompileError.
+    A shape is a ``Shape``, or a tuple or mapping of its fields.  Later calls only prepare their filters.  Raises
+    ValueError for an invalid shape, MissingTool and CompileError.
     """
     begun = perf_counter()
     on = gpu(device)

@@ -1,12 +1,12 @@
-"""A plain CUDA file with a course's signature as a rung: its kernels, launched as its own code launches them.
+"""Wraps a plain CUDA file with a course's host function as a rung.
 
-``ece408``: a function ``conv_forward(y, x, w, B, M, C, H, W, K, S)`` of device pointers and sizes, with its launches.
-The function runs on the CPU, once for each shape and number of images, against a header that tells what it launches
-(``course.h``): grid, block, shared memory and arguments.  From these the rung's launches are made, so the kernels are
-verified, checked, timed and profiled as any rung's.
+``ece408``: a host function ``conv_forward(y, x, w, B, M, C, H, W, K, S)`` of device pointers and sizes that launches
+the file's kernels.  It runs on the CPU, once for each shape and number of images, against a header that records its
+launches (``course.h``): grid, block, shared memory and arguments.  The rung repeats them, so the kernels are verified,
+checked, timed and profiled like any rung's.
 
-The file is translated line by line, so that compilers name the student's lines: ``k<<<grid, block>>>(...)`` becomes a
-macro, ``__global__`` functions become functions that an entry point of the rung calls.
+The file is translated line by line, so that compilers report the student's lines: ``k<<<grid, block>>>(...)`` becomes a
+macro, and ``__global__`` functions become device functions that the rung's entry points call.
 """
 
 import hashlib

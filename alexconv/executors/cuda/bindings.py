@@ -1,4 +1,4 @@
-"""cuda-bindings, which serve what PyCUDA lacks: occupancy, prefetching, tensor maps, graphs, launches that overlap."""
+"""cuda-bindings, for what PyCUDA lacks: occupancy, prefetching, tensor maps, graphs, programmatic dependent launch."""
 
 import ctypes
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def import_bindings() -> Any | None:
 
 
 def require_bindings(what: str) -> Any:
-    """The driver module of cuda-bindings; raises MissingTool that says what needs it."""
+    """The driver module of cuda-bindings; raises MissingTool, which names ``what`` needs it."""
     bindings = import_bindings()
     if bindings is None:
         raise MissingTool(f"{what} needs cuda-bindings: pip install 'alexconv[gpu]'")
@@ -34,7 +34,7 @@ def require_bindings(what: str) -> Any:
 
 
 def answer(result: tuple[Any, ...], what: str) -> Any:
-    """The result of a driver call without its status; raises LaunchError with the status of a failed one."""
+    """The result of a driver call without its status; raises LaunchError if it failed."""
     if int(result[0]) != 0:
         raise LaunchError(f"{what}: {result[0].name}")
     return result[1] if len(result) > 1 else None
@@ -43,8 +43,8 @@ def answer(result: tuple[Any, ...], what: str) -> Any:
 def pdl_shared(grid: Dims, shared: int, device: Device) -> int:
     """Bytes of dynamic shared memory for a programmatic dependent launch whose blocks need ``shared``.
 
-    A launch of few blocks asks for enough that no two fit on a multiprocessor.  Otherwise they would share the
-    multiprocessors that the previous launch has left idle.
+    A launch of few blocks asks for so much that no two fit on a multiprocessor; otherwise they would crowd on the
+    multiprocessors that the previous launch leaves idle first.
     """
     most = device.shared_per_multiprocessor
     return max(shared, most // 2) if prod(grid) <= device.multiprocessors else shared
@@ -60,10 +60,9 @@ def loaded_function(driver: Any, module: Any, entry: str, shared: int) -> Any:
 
 
 class PackedLaunch:
-    """A launch of a kernel with its parameters packed, to be enqueued many times.
+    """A kernel launch with packed parameters, to be enqueued many times; not thread-safe.
 
-    With ``pdl`` it is a programmatic dependent launch: it may start before what precedes it on the stream ends.  Not
-    for two threads at a time.
+    With ``pdl`` it is a programmatic dependent launch: it may start before the preceding kernel on the stream ends.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class PackedLaunch:
         self._shape = *grid, *block, shared
 
     def enqueue(self, stream: Any, words: Words = ()) -> None:
-        """Enqueues the launch; ``words`` replace as many of its parameters, from the first.  Raises LaunchError."""
+        """Enqueues the launch; ``words`` replace its first parameters.  Raises LaunchError."""
         for place, word in enumerate(words):
             self._words[place] = word
         if self._pdl:

@@ -41,7 +41,7 @@ def page_locked(driver: Any, values: Values) -> Values:
 
 
 class CudaBuffers:
-    """What all transfers share: buffer sets on the device, and the timing of the kernels alone."""
+    """Buffer sets on the device and kernel timing, shared by all transfers."""
 
     y: Values  # in the layout of the rung, on the host
 
@@ -60,8 +60,8 @@ class CudaBuffers:
         self.driver, self.stream = executor.driver, executor.stream
         self.conv, self.dtype = program.bound.conv, x.dtype
         self._allocations: list[tuple[Any, int, str]] = []
-        self._stale: set[str] = set()  # scratch arrays that a run finds as the last one left them
-        self._audit: tuple[Audit, int] | None = None  # with the number of the first image that it has seen
+        self._stale: set[str] = set()  # scratch arrays that ``fill`` leaves alone
+        self._audit: tuple[Audit, int] | None = None  # with the number of the first audited image
         self._findings: Record = {}
         self.bytes = program.bound.piece_bytes(plan.images_per_piece)
         self.prepared_bytes = program.bound.prepared_bytes()
@@ -76,7 +76,7 @@ class CudaBuffers:
         return int(allocation) + GUARD_BYTES
 
     def check_guards(self) -> None:
-        """Raises LaunchError where a kernel stored right before or after an array."""
+        """Raises LaunchError if a kernel stored into a guard zone."""
         found = np.empty(GUARD_BYTES, np.uint8)
         for allocation, nbytes, name in self._allocations:
             for where, zone in zip(("before", "after"), guards(int(allocation), nbytes), strict=True):
@@ -85,7 +85,7 @@ class CudaBuffers:
                     raise LaunchError(f"{self.program.bound.rung.name}: a kernel stored right {where} {name}")
 
     def filter_set(self, w: Values) -> dict[str, int]:
-        """Addresses of the filters, in constant memory if the rung has them there, and of what is prepared from them.
+        """Addresses of the filters, in constant memory if the rung has them there, and of prepared arrays.
 
         All pieces share them.
         """
@@ -94,7 +94,7 @@ class CudaBuffers:
         return {"w": filters, **self.prepared_set()}
 
     def prepared_set(self) -> dict[str, int]:
-        """Addresses of what is prepared from the filters, and of the bias."""
+        """Addresses of prepared arrays and of the bias."""
         found = {name: self.allocate(nbytes, name) for name, nbytes in self.prepared_bytes.items()}
         if self.bias is not None:
             found[BIAS] = self.allocate(self.bias.nbytes, BIAS)
@@ -106,22 +106,21 @@ class CudaBuffers:
         return {**filters, **{name: self.allocate(self.bytes[name], name) for name in names}}
 
     def fill(self, pointers: dict[str, int], stream: Any) -> None:
-        """Fills output and scratch arrays on the device with NaN, those apart that stay as the last run left them."""
+        """Fills output and scratch arrays on the device with NaN, except stale ones."""
         for name, nbytes in self.bytes.items():
             if name != "x" and name in pointers and name not in self._stale:
                 self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
 
     def prepare(self, pointers: dict[str, int], stream: Any, *, fill: bool = False) -> None:
-        """Prepares the filters, if the rung does so, into arrays that may be filled with NaN before."""
+        """Enqueues the rung's ``prepare`` launches; with ``fill``, fills their arrays with NaN before."""
         for name, nbytes in self.prepared_bytes.items() if fill else ():
             self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
         self.program.prepare(pointers, stream)
 
     def measure_kernels(self, pointers: dict[str, int], seconds: float, piece: int) -> Samples:
-        """Hot and cold samples of the kernels alone over the whole batch, on the piece that lies on the device.
+        """Hot and cold samples of the kernels alone, over the whole batch, all on the piece that is on the device.
 
-        ``piece`` is its number; it lies there with its checked outputs.  Where a rung prepares its filters the time of
-        that is a figure of its own.
+        ``piece`` is its number; its checked outputs are on the device too.  Preparing filters is a figure of its own.
         """
         sizes = {last - first for first, last in self.plan.pieces}
         images = min(sizes)
@@ -145,7 +144,7 @@ class CudaBuffers:
         return samples
 
     def run(self, *, fill: bool = False) -> Any:
-        """Host arrays to host arrays once, each way of moving them in its own class; returns the times in ms."""
+        """Runs from host arrays to host arrays once; returns the times in ms.  Each transfer has its own."""
         raise NotImplementedError
 
     def outputs(self, *, stale: bool = False) -> Values:
@@ -157,7 +156,7 @@ class CudaBuffers:
         return self.y
 
     def leave_scratch(self, *, stale: bool) -> None:
-        """Says whether ``fill`` leaves scratch arrays as the last run left them."""
+        """Sets whether ``fill`` keeps the last run's values in scratch arrays."""
         self._stale = self.bytes.keys() - {"x", "y"} if stale else set()
 
     def audited(self) -> tuple[Record, list[Suspect]]:
@@ -180,12 +179,12 @@ class CudaBuffers:
         return []
 
     def close(self) -> None:
-        """Frees the arrays; after a fault that took the context there is nothing left to free on the device."""
+        """Frees the arrays; after a fault that destroyed the context there is nothing left to free."""
         for allocation, _, _ in self._allocations:
             with suppress(self.driver.Error):
                 allocation.free()
         self._allocations.clear()
-        self.y = np.empty(0, self.dtype)  # large, and a cycle would keep it until the next collection
+        self.y = np.empty(0, self.dtype)  # a reference cycle would keep the large array until the next collection
 
 
 class CopiedBuffers(CudaBuffers):
@@ -201,11 +200,11 @@ class CopiedBuffers(CudaBuffers):
         else:
             self.x, self.w = x, w
             self.y = np.empty(y_shape, self.dtype)
-            self.y.fill(0)  # touches the pages, whose first use is the host's affair and not the copy's
+            self.y.fill(0)  # page faults of first use must not count as copying
         self.pointers = self.buffer_set(list(self.bytes), self.filter_set(w))
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
-        """Host arrays to host arrays once; milliseconds of copies in, of copies out, and in total."""
+        """Runs from host arrays to host arrays once; ms of copies in, copies out, and in total."""
         marks = []
         begin = perf_counter()
         for first, last in self.plan.pieces:
@@ -230,14 +229,14 @@ class CopiedBuffers(CudaBuffers):
         }
 
     def enqueue(self, *, pdl: bool) -> None:
-        """Puts the kernels over the whole batch, which must be one piece, on the executor's stream.
+        """Enqueues the kernels over the whole batch, which must be one piece, on the executor's stream.
 
-        With ``pdl`` those of another rung precede them: the first may be a programmatic dependent launch.
+        With ``pdl`` another rung's kernels precede them, and the first may be a programmatic dependent launch.
         """
         self.program.enqueue(self.plan.N, self.pointers, self.stream, pdl=pdl)
 
     def download(self) -> Values:
-        """The outputs that now lie on the device, of a batch in one piece."""
+        """Copies the outputs of a batch in one piece to the host and returns them."""
         self.driver.memcpy_dtoh_async(self.y, self.pointers["y"], self.stream)
         self.stream.synchronize()
         return self.y
@@ -250,10 +249,9 @@ class CopiedBuffers(CudaBuffers):
 
 
 class StreamedBuffers(CudaBuffers):
-    """Pieces of the batch rotate over several streams, each with its buffers, so copies and kernels overlap.
+    """Pieces of the batch rotate over several streams with their own buffers, so copies and kernels overlap.
 
-    Only the total is a figure of this transfer: its copies overlap kernels and have no time of their own.  When
-    each ran is in ``timeline``.
+    Copies overlap kernels, so only the total is timed; ``timeline`` says when each ran.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -267,7 +265,7 @@ class StreamedBuffers(CudaBuffers):
         self.pipeline = Pipeline(self.executor, [self], order, transfer.streams)
 
     def set_of(self, stream: int) -> dict[str, int]:
-        """Addresses of the arrays that the pieces have on a stream, allocated when first asked for."""
+        """Addresses of a stream's arrays, allocated on first use."""
         if stream not in self.sets:
             self.sets[stream] = self.buffer_set(list(self.bytes), self._filters)
         return self.sets[stream]
@@ -292,8 +290,8 @@ class StreamedBuffers(CudaBuffers):
 class Pipeline:
     """Pieces of one or several streamed batches, on several streams in rotation.
 
-    ``order`` is the order of the pieces, as pairs of the number of one of the ``batches`` and of its piece.  The
-    filters of a batch are copied and prepared before its first piece.
+    ``order`` lists the pieces as pairs (index in ``batches``, piece).  A batch's filters are copied and prepared before
+    its first piece.
     """
 
     def __init__(
@@ -326,7 +324,7 @@ class Pipeline:
 
     @contextmanager
     def recorded(self) -> Iterator[Callable[[], float]]:
-        """What ``run`` does, as a graph, so that many small pieces have no launch overhead.  Total milliseconds."""
+        """``run`` as a CUDA graph, without launch overhead for many small pieces; returns total ms."""
 
         def enqueue(stream: Any) -> None:
             begin = self.executor.mark(stream)
@@ -380,10 +378,9 @@ class Pipeline:
         return [*marks, self.executor.mark(stream)]
 
     def timeline(self) -> list[Record]:
-        """When the last run's operations were at the head of their streams, in ms from the arrival of the filters.
+        """When the last run's operations were at the head of their streams, in ms after the first batch's filters.
 
-        These are the filters of the first piece's batch.  An operation that waits for a copy engine or for
-        multiprocessors counts as running.
+        An operation that waits for a copy engine or for multiprocessors counts as running.
         """
         return [
             {
@@ -399,11 +396,10 @@ class Pipeline:
 
 
 class ManagedBuffers(CudaBuffers):
-    """Unified memory: host and kernels use the same arrays, and pages move by faults or by prefetching.
+    """Unified memory: host and kernels use the same arrays, and pages migrate by faults or by prefetching.
 
-    Without prefetching the kernel's time includes the faults on its inputs and outputs, as it does for anyone who uses
-    unified memory so; d2h is the host's first touch of every page of the output.  PyCUDA has no prefetch:
-    cuda-bindings' cuMemPrefetchAsync is used.
+    Without prefetching the kernel's time includes page faults on inputs and outputs; d2h is the host's first touch of
+    every page of the output.  PyCUDA has no prefetch, so cuda-bindings' cuMemPrefetchAsync is used.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -425,7 +421,7 @@ class ManagedBuffers(CudaBuffers):
         return managed
 
     def prefetch(self, values: Values, *, to_device: bool) -> None:
-        """Enqueues the move of an array's pages."""
+        """Enqueues the prefetch of an array's pages."""
         bindings = require_bindings("prefetching")
         kinds = bindings.CUmemLocationType
         place = bindings.CUmemLocation()
@@ -435,7 +431,7 @@ class ManagedBuffers(CudaBuffers):
         answer(move(values.ctypes.data, values.nbytes, place, 0, self.stream.handle), "prefetching")
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
-        """Arrays on the host's pages to arrays on the host's pages once; milliseconds of each part."""
+        """Runs once, from host-resident pages to host-resident pages; ms of each part."""
         for values in (self.x, self.w):
             bring_to_host(values)
         if fill:
@@ -477,11 +473,11 @@ class ManagedBuffers(CudaBuffers):
 
 
 def touch(values: Values) -> int:
-    """Reads one byte of every page, which brings the pages to the host."""
+    """Reads one byte of every page, which migrates the pages to the host."""
     return int(values.reshape(-1).view(np.uint8)[::PAGE].max())
 
 
 def bring_to_host(values: Values) -> None:
-    """Writes one byte of every page (with its own value), which makes the host the owner of the pages."""
+    """Rewrites one byte of every page, which migrates the pages to the host for writing."""
     pages = values.reshape(-1).view(np.uint8)[::PAGE]
     pages += 0

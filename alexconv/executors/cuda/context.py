@@ -1,4 +1,4 @@
-"""A GPU's primary context in any thread."""
+"""Makes a GPU's primary context current in any thread."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -8,7 +8,7 @@ from alexconv.executors.cuda.bindings import answer
 
 
 class PrimaryContext:
-    """A GPU's primary context through cuda-bindings: PyCUDA's stack of contexts is for the thread that fills it."""
+    """A GPU's primary context through cuda-bindings: PyCUDA's context stack belongs to one thread."""
 
     def __init__(self, driver: Any, number: int) -> None:
         self._driver = driver
@@ -17,7 +17,7 @@ class PrimaryContext:
         self.number = int(self._context)
 
     def current(self) -> AbstractContextManager[None]:
-        """The context is this thread's meanwhile."""
+        """Makes the context current in this thread, for the block."""
         result, now = self._driver.cuCtxGetCurrent()
         return nullcontext() if int(result) == 0 and int(now) == self.number else self._pushed()
 

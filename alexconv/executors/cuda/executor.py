@@ -1,6 +1,6 @@
-"""CUDA executor: compiles with nvcc; context, streams, memory, copies and events are PyCUDA's, imported only when used.
+"""The CUDA executor: nvcc compiles; PyCUDA has context, streams, memory, copies and events, and is imported on use.
 
-The primary context is used and pushed, so other libraries in the process (torch, CuPy) share it.
+It retains and pushes the primary context, which other libraries in the process (torch, CuPy) share.
 """
 
 import atexit
@@ -31,9 +31,9 @@ from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.store import Record
 
-MEMORY_SHARE = 0.95  # of the free memory that a point may take: the rest is left to the driver
-FLOPS_PER_CLOCK = 16384  # of a multiprocessor at most: four times Hopper's, for coming ones
-DELAY_BYTES = 256 << 20  # clearing them takes longer than the host needs to enqueue what is timed
+MEMORY_SHARE = 0.95  # of the free device memory, for a point; the rest is left to the driver
+FLOPS_PER_CLOCK = 16384  # upper bound of a multiprocessor: four times Hopper's, for later GPUs
+DELAY_BYTES = 256 << 20  # clearing them takes longer than the host needs to enqueue the timed work
 
 
 def import_driver() -> Any:
@@ -56,7 +56,7 @@ def import_driver() -> Any:
 
 
 class CudaExecutor:
-    """One GPU, chosen explicitly.  Raises MissingTool where there is no driver, no device or no nvcc."""
+    """The executor of one GPU.  Raises MissingTool without driver, device or nvcc."""
 
     name = "cuda"
     measures = True
@@ -99,7 +99,7 @@ class CudaExecutor:
         self._first_settings = self._settings()
 
     def leave(self) -> None:
-        """Takes the context off the stack of the thread that made this executor."""
+        """Pops the context from the stack of the thread that made this executor."""
         atexit.unregister(self.leave)
         self._context.pop()
 
@@ -143,7 +143,7 @@ class CudaExecutor:
 
     @cached_property
     def most_flops(self) -> float:
-        """Operations per second that no kernel exceeds: dense products of halves in the tensor cores, at full clock."""
+        """Upper bound of operations per second: dense fp16 tensor-core products at full clock."""
         return FLOPS_PER_CLOCK * self.device.multiprocessors * self.attribute("CLOCK_RATE") * 1e3
 
     def memory_budget(self) -> int:
@@ -167,7 +167,7 @@ class CudaExecutor:
             return CudaProgram(self, bound, kernels, self)
 
     def kernels(self, bound: BoundRung) -> Kernels | PycudaKernels:
-        """A rung's kernels, the same for all programs that have them at a time; raises CompileError."""
+        """A rung's kernels, shared by all programs that use them at a time; raises CompileError."""
         key = bound.rung.path, *bound.macros.items()
         kernels = self._kernels.get(key)
         if kernels is None:
@@ -183,19 +183,19 @@ class CudaExecutor:
         return Kernels(self.bindings, cubin, self._unload)
 
     def _unload(self, module: Any) -> None:
-        """Gives a module back, in any thread, once none of its kernels runs."""
+        """Unloads a module, in any thread, once none of its kernels runs."""
         assert self.bindings and self.context
         with self.context.current():
             self.bindings.cuCtxSynchronize()
             self.bindings.cuModuleUnload(module)
 
     def allocate(self, nbytes: int) -> SupportsInt:
-        """Memory on the device, freed with what is returned."""
+        """Device memory, freed with the returned object."""
         allocated: SupportsInt = self.driver.mem_alloc(nbytes)
         return allocated
 
     def upload(self, address: int, values: Values, stream: Any) -> None:
-        """Copies an array to the device before anything that any stream gets next."""
+        """Copies an array to the device, before any work enqueued later on any stream."""
         self.driver.memcpy_htod(address, values)
 
     def open(
@@ -208,7 +208,7 @@ class CudaExecutor:
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Turns the driver's exceptions into this project's, each one line."""
+        """Turns PyCUDA's exceptions into OutOfMemory and LaunchError."""
         try:
             yield
         except self.driver.MemoryError as error:
@@ -218,7 +218,7 @@ class CudaExecutor:
 
     @cached_property
     def flush_buffer(self) -> tuple[int, int]:
-        """Address and bytes of a buffer whose clearing empties the L2 cache and keeps the device busy for a while."""
+        """Address and bytes of a buffer; clearing it flushes the L2 cache and keeps the device busy for a while."""
         size = max(2 * self.attribute("L2_CACHE_SIZE"), DELAY_BYTES)
         self._flush_allocation = self.driver.mem_alloc(size)
         return int(self._flush_allocation), size
@@ -229,25 +229,25 @@ class CudaExecutor:
         self.driver.memset_d8_async(address, 0, size, self.stream)
 
     def forget_kept_lines(self) -> None:
-        """Makes ordinary lines of those that kernels asked the L2 cache to keep, which a flush might leave there.
+        """Resets persisting L2 lines, which a flush might leave there; no-op with PyCUDA alone.
 
-        Nothing may run at this moment that asks for more.  PyCUDA alone cannot.
+        No kernel that makes lines persist may run at this moment.
         """
         if self.bindings is not None:
             answer(self.bindings.cuCtxResetPersistingL2Cache(), "resetting the L2 cache")
 
     @cached_property
     def audit_kernels(self) -> AuditKernels:
-        """What timed runs are audited with."""
+        """The kernels that audit timed runs."""
         return AuditKernels(self)
 
     @staticmethod
     def host_ms() -> float:
-        """The host's clock, in ms, which is another than the device's events."""
+        """The host's monotonic clock in ms, independent of the device's events."""
         return monotonic_ns() / 1e6
 
     def wait(self) -> None:
-        """Returns when the device has nothing left to do, on any stream of the context."""
+        """Waits for all streams of the context."""
         self.driver.Context.synchronize()
 
     def mark(self, stream: Any) -> Any:
@@ -263,11 +263,10 @@ class CudaExecutor:
     def under_load(
         self, pieces: Sequence[Callable[[], object]], samples: Samples, *, warm_ms: float = WARM_MS
     ) -> Record:
-        """What the device says of itself right after runs of what was timed: its clock in MHz, read inside of a kernel.
+        """The SM clock in MHz under the timed load, read by a kernel right after ``warm_ms`` ms of runs.
 
-        ``warm_ms`` are those of the runs, 0 where some have ended this moment.
-        Where the executor is told to time what is ``sustained``, adds a figure of that name, and the health after it,
-        if kernels alone were timed.
+        With ``sustained`` seconds, also adds the figure ``kernel_sustained`` to samples of kernels, and the device's
+        health after it.
         """
         expected, facts = median(samples["kernel"] if "kernel" in samples else samples["total"]), {}
         if self.sustained and "kernel" in samples:
@@ -283,7 +282,7 @@ class CudaExecutor:
 
     @contextmanager
     def recorded(self, enqueue: Callable[[Any], None]) -> Iterator[Callable[[], None]]:
-        """What puts on this executor's stream all that ``enqueue`` puts on a stream: a graph, if there are bindings."""
+        """Records what ``enqueue`` puts on the executor's stream as a CUDA graph; without cuda-bindings repeats it."""
         if self.bindings is None:
             yield partial(enqueue, self.stream)
             return
@@ -295,7 +294,7 @@ class CudaExecutor:
 
     @cached_property
     def _management(self) -> Any | None:
-        """NVML's handle of the device, or None where the library does not answer."""
+        """NVML's handle of the device, or None if NVML does not answer."""
         import pynvml
 
         try:
@@ -316,12 +315,12 @@ class CudaExecutor:
         }
         found: Record = {}
         for name, fact in facts.items():
-            with suppress(pynvml.NVMLError):  # not every device knows everything, as a part of a GPU
+            with suppress(pynvml.NVMLError):  # not supported by every device, such as a MIG instance
                 found[name] = fact()
         return found
 
     def health(self) -> Record:
-        """SM clock in MHz, NVML's bit mask of reasons that hold the clocks down, power in W and temperature in °C."""
+        """SM clock in MHz, NVML's bit mask of throttle reasons, power in W and temperature in °C."""
         import pynvml
 
         if self._management is None:
@@ -334,13 +333,13 @@ class CudaExecutor:
             }
         except pynvml.NVMLError as error:
             return {"nvml": str(error)}
-        with suppress(pynvml.NVMLError):  # not every device knows them
+        with suppress(pynvml.NVMLError):  # not supported by every device
             found["power_w"] = pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3
             found["temperature_c"] = pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
         return found
 
     def changed_settings(self) -> str:
-        """See Executor: clocks and power that NVML is asked for, and the L2 cache's share for lines to be kept."""
+        """See Executor: requested clocks, power limit, and the L2 set-aside for persisting lines."""
         first, now = self._first_settings, self._settings()
         return ", ".join(f"{name} {first[name]} -> {now.get(name)}" for name in first if now.get(name) != first[name])
 
@@ -361,12 +360,12 @@ class CudaExecutor:
             "power_limit_mw": partial(pynvml.nvmlDeviceGetPowerManagementLimit, gpu),
         }
         for name, setting in asked.items() if gpu is not None else ():
-            with suppress(pynvml.NVMLError):  # not every device has them
+            with suppress(pynvml.NVMLError):  # not supported by every device
                 found[name] = setting()
         return found
 
     def lost(self) -> bool:
-        """Whether a fault has left the context unusable, as a bad address in a kernel does."""
+        """Whether a fault, such as a bad address in a kernel, has left the context unusable."""
         try:
             self.stream.synchronize()
         except self.driver.Error:

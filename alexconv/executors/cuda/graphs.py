@@ -1,4 +1,4 @@
-"""CUDA graphs: what is enqueued on a stream, recorded once and launched again as a whole."""
+"""CUDA graphs, captured from a stream."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from alexconv.executors.cuda.bindings import answer, require_bindings
 
 
 def kernel_names(graph: int) -> list[str]:
-    """Names of the kernels of a recording by its handle, in the order of its nodes; raises LaunchError."""
+    """Names of a captured graph's kernels, in node order; raises LaunchError."""
     driver = require_bindings("a CUDA graph")
     status, _, count = driver.cuGraphGetNodes(graph, 0)
     status, nodes, _ = driver.cuGraphGetNodes(graph, count)
@@ -23,12 +23,12 @@ def kernel_names(graph: int) -> list[str]:
 
 
 class Graph:
-    """A recording of what ``enqueue`` puts on a stream, which nothing else may use meanwhile; raises LaunchError."""
+    """A graph captured from what ``enqueue`` puts on a stream, unused by others meanwhile; raises LaunchError."""
 
     def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
         self._driver = require_bindings("a CUDA graph")
         self._stream = stream
-        # Relaxed: Python may free memory or kernels of others at any time, which would spoil a stricter recording.
+        # Relaxed: garbage collection may free memory at any time, which would invalidate a stricter capture.
         mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         answer(self._driver.cuStreamBeginCapture(stream.handle, mode), "beginning of a graph")
         try:
@@ -39,9 +39,9 @@ class Graph:
         answer(self._driver.cuGraphDestroy(graph), "end of a graph")
 
     def launch(self) -> None:
-        """Enqueues the whole recording."""
+        """Launches the graph."""
         answer(self._driver.cuGraphLaunch(self._executable, self._stream.handle), "launch of a graph")
 
     def close(self) -> None:
-        """Gives the recording up; after a fault that took the context there is nothing left to free."""
+        """Destroys the executable graph."""
         self._driver.cuGraphExecDestroy(self._executable)

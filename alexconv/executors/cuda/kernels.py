@@ -1,8 +1,8 @@
-"""A cubin on a device: its entry points, and launches of them with their parameters packed.
+"""A loaded cubin: its entry points, and launches with packed parameters.
 
-PyCUDA gives no handle of a kernel, without which there is no programmatic dependent launch, no occupancy and no launch
-on another library's stream.  So cuda-bindings load the cubin where they are installed; else PyCUDA does, and launches
-on its own streams.  A program takes either.
+PyCUDA exposes no kernel handle, which programmatic dependent launch, occupancy and launches on another library's stream
+need.  So cuda-bindings load the cubin where they are installed, else PyCUDA, which launches on its own streams.  A
+program takes either.
 """
 
 import weakref
@@ -65,7 +65,7 @@ class Kernels:
         return PackedLaunch(self._driver, self._function(entry, shared), grid, block, shared, parameters, pdl=pdl)
 
     def step(self, launch: LaunchConfig, shared: int | None = None, *, pdl: bool = False) -> Step:
-        """A launch that takes what is known by name; with other than its own bytes of shared memory if given."""
+        """A launch whose arguments are looked up by name; ``shared`` replaces its bytes of dynamic shared memory."""
         shared = launch.dynamic_shared if shared is None else shared
         parameters = [[0] for _ in launch.args]
         return Step(launch.args, self.packed(launch.entry, launch.grid, launch.block, shared, parameters, pdl=pdl))
@@ -88,7 +88,7 @@ class Kernels:
         }
 
     def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int | None:
-        """How many blocks of a launch a multiprocessor holds; PyCUDA's own figure is wrong on today's chips."""
+        """Resident blocks per multiprocessor; PyCUDA's own figure is wrong on current GPUs."""
         x, y, z = launch.block
         function = self._function(launch.entry, launch.dynamic_shared)
         found = self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, x * y * z, launch.dynamic_shared)
@@ -139,7 +139,7 @@ class PycudaKernels:
         }
 
     def blocks_per_multiprocessor(self, launch: LaunchConfig) -> int | None:
-        """Nothing: PyCUDA's figure is wrong on today's chips."""
+        """None: PyCUDA's figure is wrong on current GPUs."""
         return None
 
 

@@ -40,10 +40,10 @@ class CudaProgram:
         return None if symbol is None else self.kernels.symbol(symbol)
 
     def enqueue(self, images: int, pointers: Mapping[str, int], stream: Any, *, pdl: bool = False) -> None:
-        """Puts the rung's launches over ``images`` images on a stream; ``pointers`` names its arrays' addresses.
+        """Enqueues the rung's launches over ``images`` images; ``pointers`` has its arrays' addresses by name.
 
-        With ``pdl`` a kernel precedes them that does not prepare their filters: the first may be a programmatic
-        dependent launch.  A map is made when it is first asked for, which must be outside of any capture.
+        With ``pdl`` a kernel precedes them that does not prepare their filters, and the first may be a programmatic
+        dependent launch.  Tensor maps are encoded on first use, which must be outside any capture.
         """
         on, encoded = self.kernels.handle(stream), partial(self.maps.address, stream)
         for first, count in self.bound.micro_batches(images):
@@ -52,7 +52,7 @@ class CudaProgram:
                 step.enqueue(arguments, on)
 
     def prepare(self, pointers: Mapping[str, int], stream: Any) -> None:
-        """Puts the launches on a stream that bring the filters into the rung's own form."""
+        """Enqueues the rung's ``prepare`` launches."""
         on = self.kernels.handle(stream)
         for step in self._preparation:
             step.enqueue(pointers, on)
@@ -73,9 +73,9 @@ class CudaProgram:
         return self.kernels.step(launch, shared, pdl=pdl)
 
     def as_launched(self, launch: LaunchConfig, *, pdl: bool) -> tuple[int, bool]:
-        """Bytes of dynamic shared memory, and whether it is a programmatic dependent launch.
+        """Bytes of dynamic shared memory, and whether it becomes a programmatic dependent launch.
 
-        That it is where it may be, and with ``pdl`` a kernel precedes it.
+        It does if the rung and the device allow it and, with ``pdl``, a kernel precedes it.
         """
         if not (launch.pdl and pdl and self._executor.has_pdl):
             return launch.dynamic_shared, False
@@ -101,7 +101,7 @@ class CudaProgram:
         return found
 
     def _occupancy(self, launch: LaunchConfig) -> float | None:
-        """Resident warps over the most a multiprocessor holds, where that is known."""
+        """Theoretical occupancy: resident warps over a multiprocessor's maximum; None if unknown."""
         blocks = self.kernels.blocks_per_multiprocessor(launch)
         if blocks is None:
             return None

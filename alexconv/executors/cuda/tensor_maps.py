@@ -13,26 +13,25 @@ from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import TensorMap, bounding_box
 
 MAP_BYTES = 128
-MAPS_TOGETHER = 32  # that are allocated at a time
+MAPS_TOGETHER = 32  # allocated at a time
 
 
 class MapMemory(Protocol):
-    """Where tensor maps lie."""
+    """An allocator for tensor maps."""
 
     def allocate(self, nbytes: int) -> SupportsInt:
-        """New memory on the device, which lasts as long as what is returned; raises OutOfMemory."""
+        """Device memory, freed with the returned object; raises OutOfMemory."""
         ...
 
     def upload(self, address: int, values: np.ndarray, stream: Any) -> None:
-        """Copies an array there before what comes next on the stream."""
+        """Copies an array to the device, before later work on the stream."""
         ...
 
 
 class TensorMaps:
-    """Tensor maps on the device, made when first asked for, by map, number of images and address of the array.
+    """Tensor maps on the device, encoded on first use, by map, number of images and address of the array.
 
-    A map of another array gets an address of its own: kernels may still read the old one, and TMA may have it in a
-    cache.
+    A map of another array gets its own address: kernels may still read the old one, and TMA may have cached it.
     """
 
     def __init__(self, memory: MapMemory) -> None:
@@ -44,7 +43,7 @@ class TensorMaps:
         return len(self._kept)
 
     def address(self, stream: Any, tensor_map: TensorMap, p: Problem, array: int) -> int:
-        """Address of the map of an array; what comes next on the stream may read it."""
+        """Device address of the map of an array, for later work on the stream."""
         key = tensor_map.name, p.N, array
         if key not in self._kept:
             if len(self) == MAPS_TOGETHER * len(self._blocks):

@@ -1,4 +1,4 @@
-"""The arrays of a rung on a GPU as an audit sees them."""
+"""The audit's view of a rung's arrays on a GPU."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,14 +30,14 @@ class AuditKernels:
         self._functions: dict[str, Any] = {}
 
     def launch(self, entry: str, rows: int, *arguments: int) -> None:
-        """Enqueues a kernel, whose arguments all have eight bytes, with as many rows of blocks, or fewer."""
+        """Enqueues a kernel with up to ``rows`` rows of blocks; all its arguments have eight bytes."""
         if entry not in self._functions:
             self._functions[entry] = self._module.get_function(entry).prepare("Q" * len(arguments))
         grid = (COLUMNS, max(1, min(rows, MOST_ROWS)), 1)
         self._functions[entry].prepared_async_call(grid, (THREADS, 1, 1), self._stream, *arguments)
 
     def clock_mhz(self) -> float:
-        """The clock of a multiprocessor now: its cycles over nanoseconds, both read on the device."""
+        """The SM clock now: cycles over nanoseconds, both read on the device."""
         entry = self._module.get_function("clocks")
         entry(self._found, np.uint64(CLOCK_NANOSECONDS), grid=(1, 1, 1), block=(1, 1, 1), stream=self._stream)
         found = np.empty(2, np.uint64)
