@@ -97,7 +97,7 @@ class Trial:
         self.reference = network.scores(images, on_cpu)
 
     def accuracy(self, scores: Floats) -> float:
-        """Share of the images whose largest score is their class's; a score that is no number is no prediction."""
+        """Share of images whose largest score is their class's; images with a NaN score count as wrong."""
         right = (scores.argmax(axis=1) == self.labels) & np.isfinite(scores).all(axis=1)
         return float(right.mean())
 
@@ -150,7 +150,7 @@ def table(results: Sequence[Accuracy]) -> Table:
 def run(options: argparse.Namespace, executor: Executor, command: str) -> list[Accuracy]:
     """Runs, records and returns every rung's accuracy; raises UsageError and MissingTool."""
     if not 1 <= options.images <= HELD_OUT:
-        raise UsageError(f"--images is 1 to {HELD_OUT}, the images that the network has not learnt from")
+        raise UsageError(f"--images is 1 to {HELD_OUT}, the number of held-out images")
     rungs = list(dict.fromkeys(rung for rung, _ in choose_rungs(options.rungs)))
     trial = Trial(trained(), *held_out(options.images))
     runner = Runner(executor, [], Settings())

@@ -60,7 +60,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def chosen_names(words: Sequence[str], own: list[str]) -> list[str]:
-    """The rungs that words name; folders and files join the options for rungs of one's own.  Raises UsageError."""
+    """The names of the rungs that ``words`` name; folders and files are registered and added to ``own``.
+
+    Raises UsageError.
+    """
     names: list[str] = []
     for word in words:
         if Path(word).is_dir():

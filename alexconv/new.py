@@ -116,7 +116,7 @@ def entry_source(like: Rung, name: str, file: str, entries: dict[str, str]) -> s
 
 
 def _spelled_out(like: Rung) -> tuple[ModuleType, ast.Call, str] | None:
-    """The call ``Rung("name", ...)`` in a family's ladder, if there is one in so many words."""
+    """The call ``Rung("name", ...)`` in a family's ladder, if it is written out there."""
     for path in sorted(FOLDER.glob("*/ladder*.py")):
         module = import_module(f"alexconv.kernels.{path.parent.name}.{path.stem}")
         source = inspect.getsource(module)

@@ -1,1 +1,1 @@
-"""What the kernels are measured against on the CPU: the float64 reference, its cache, and two baselines."""
+"""The CPU side: the float64 reference, its cache, and two timed baselines."""

@@ -183,7 +183,7 @@ class CachedReference:
         return (self.data, self.dtype) == (data.UNIFORM, FLOAT32)
 
     def _inputs(self) -> Inputs:
-        """What inputs and filters depend on, images apart."""
+        """What inputs and filters depend on, except the images' numbers."""
         return self.workload, self.layer, self.conv, self.seed, self.data, self.dtype
 
     def _check_attributes(self, part: _Part) -> None:
@@ -283,8 +283,8 @@ def ensure(
     """The reference of a layer's images ``first`` to N - 1; those that the cache lacks are computed and added.
 
     Inputs and filters are those of a data set, rounded to ``dtype``.
-    A process that finds another one computing waits for it.  ``progress`` hears of images done and to do, ``say``
-    gets a line for each damaged file.  Raises UsageError when the cache cannot be written or N is below 1.
+    A process that finds another one computing waits for it.  ``progress`` gets images done and to do, ``say`` a
+    line for each damaged file.  Raises UsageError when the cache cannot be written or N is below 1.
     """
     cached = _located((workload, layer, conv, seed, data_set, dtype), first, N, say)
     if not cached._is_complete():

@@ -18,7 +18,7 @@ MAX_CONSTANT = 64 * 1024  # bytes of constant memory, on every CUDA GPU
 
 
 def round_up(count: int, unit: int) -> int:
-    """The smallest multiple of ``unit`` that is no less than ``count``."""
+    """``count`` rounded up to a multiple of ``unit``."""
     return ceil(count / unit) * unit
 
 

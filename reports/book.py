@@ -217,7 +217,7 @@ class Sources:
 
 
 def figures(value: float, count: int = 3) -> str:
-    """A number with so many significant digits."""
+    """A number with a given number of significant digits."""
     if value >= 10**count:
         return f"{value:.0f}"
     text = f"{value:#.{count}g}"

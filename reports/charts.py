@@ -618,7 +618,7 @@ def scatter(
 
 
 def draw_marks(axes: Any, marks: Sequence[Mark], most: int = 7) -> None:
-    """Points on log axes with at most so many ticks along x, and their notes."""
+    """Points on log axes with a limited number of ticks along x, and their notes."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     for each in marks:

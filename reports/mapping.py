@@ -29,7 +29,7 @@ def axis_places(threads: int, outputs: int, coalesced: int) -> np.ndarray:
 
 
 def plane(conv: Conv, constants: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """``[E][F]`` twice: the thread that computes each output, and the how-manieth of its outputs it is."""
+    """``[E][F]`` twice: the thread that computes each output, and that output's index among the thread's."""
     rows, columns = block(conv, constants)
     outputs, coalesced = constants["THREAD_OUTPUTS"], constants["COALESCED"]
     threads, turns = np.full((2, conv.E, conv.F), -1)
@@ -51,7 +51,7 @@ def sectors_per_store(conv: Conv, constants: Mapping[str, int], itemsize: int = 
 
 
 def draw(conv: Conv, constants: Mapping[str, int]) -> Figure:
-    """The whole plane by turn with the first warp's first stores framed, and a corner with thread numbers."""
+    """The whole plane, coloured by store with the first warp's first ones framed, and a corner with thread numbers."""
     threads, turns = plane(conv, constants)
     figure, grid = canvas(4.3, 1, 2)
     for axes, size in zip(grid[0], (max(conv.E, conv.F), ZOOM), strict=True):

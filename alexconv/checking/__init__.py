@@ -1,1 +1,1 @@
-"""What is wrong with a kernel, found without a GPU."""
+"""Checks of kernels without a GPU."""

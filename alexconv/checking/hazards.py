@@ -1,4 +1,4 @@
-"""Hazards of asynchronous copies and products, found on the CPU: what a kernel touches before it may.
+"""Finds hazards of asynchronous copies and wgmma on the CPU: memory that a kernel touches too early.
 
 A kernel of the host executor's build ``hazards`` runs with its copies (cp.async, TMA) and products (wgmma) taking
 effect at the earliest, the latest or a random legal moment.  Every access is held against what its thread can know to
@@ -186,7 +186,7 @@ def watch_rung(
 ) -> Watched:
     """Runs all launches of a rung over the images of ``x``, in the rung's own layout and type, and watches them.
 
-    With ``blocks`` only so many of each launch of the rung run, spread over the grid, and the outputs mean nothing.
+    ``blocks`` limits how many blocks of each launch run, spread over the grid; the outputs are incomplete then.
     The runtime has ``build="hazards"``.  Raises CompileError and LaunchError where CUDA's limits forbid a launch.
     """
     module = runtime.compile(bound.rung.path, bound.macros, bound.entries())

@@ -115,7 +115,7 @@ def local_cluster(backend: str, count: int) -> Iterator[Any]:
         "distributed.scheduler.allowed-failures": 0,  # this project says where a killed worker's points go
         "distributed.scheduler.work-stealing": False,
         "distributed.scheduler.worker-ttl": None,  # a compiler may keep a worker from its heartbeat
-        "distributed.deploy.lost-worker-timeout": "1d",  # else a worker that ends again then is not started anew
+        "distributed.deploy.lost-worker-timeout": "1d",  # else a worker that ends again is not restarted
     }
     with (
         dask.config.set(settings),

@@ -1,4 +1,4 @@
-"""The points of a study as groups that stay together: a layer at a batch size, with its peers, is for one card."""
+"""Groups of points that run on one card: a layer at a batch size, with its peers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from alexconv.planning.points import LayerSequence, Point, layer_range
 
 AnyPoint = Point | LayerSequence
 
-POINT_S, BYTES_PER_S = 1.5, 1e9  # what a point takes, about: sampling, and checking arrays of so many bytes
+POINT_S, BYTES_PER_S = 1.5, 1e9  # rough cost of a point: seconds of sampling, and bytes checked per second
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The workers of a cluster as the client sees them: who there is, what each runs, and what becomes of one that ends.
+"""The pool of a cluster's workers: which there are, what each runs, and what happens when one ends.
 
-Dask carries calls, results and messages, starts workers and notices their end.  Which worker runs a task is said here,
-by ``workers=``: Dask would queue tasks at busy workers, move them by work stealing, and leave late workers idle.  A
-worker has one task at a time, a GPU too, and with ``exclusive`` a host.
+Dask carries calls, results and messages, starts workers and notices their end.  This module assigns tasks to workers
+(``workers=``): Dask would queue tasks at busy workers, steal work, and leave late workers idle.  A worker runs one task
+at a time, so does a GPU, and with ``exclusive`` a host.
 """
 
 import json
@@ -85,8 +85,8 @@ def difference(facts: Record, usual: Record) -> str:
 class Task:
     """A call for one worker.
 
-    ``suits`` says for which, or ``address``; ``done`` gets the worker and the result, ``lost`` the worker that ended
-    meanwhile, and both give tasks that come of it.
+    ``suits`` or ``address`` selects workers; ``done`` gets the worker and the result, ``lost`` a worker that ended in
+    the task.  Both return follow-up tasks.
     """
 
     what: str
@@ -224,7 +224,7 @@ class Pool:
     def _refuse_other_kind(self, worker: Worker) -> None:
         if self._usual and self.mixed == REFUSE and kind_facts(worker.facts) != kind_facts(self._usual):
             what = difference(worker.facts, self._usual)
-            line = f"{worker.name} is left out: it has {what}; --mixed apart records its points apart"
+            line = f"{worker.name} is left out: it has {what}; --mixed apart records its points in a file of their own"
             self.leave_out(worker.address, line)
 
     def at_work(self) -> list[Worker]:
@@ -277,7 +277,7 @@ class Pool:
         )
 
     def _gone(self, address: str) -> list[Task]:
-        """What comes of a worker that is no longer there."""
+        """The follow-up tasks of a worker that is gone."""
         worker = self.workers.pop(address)
         if address not in self._running:
             return []
@@ -351,11 +351,11 @@ class Pool:
         return task.lost(worker)
 
     def restart(self, worker: Worker) -> None:
-        """Has a worker's nanny start it anew, after its device was lost."""
+        """Has a worker's nanny restart it, after its device was lost."""
         self.workers.pop(worker.address, None)
         try:
             self.client.restart_workers([worker.address], timeout=30, raise_for_error=True)
-            self.say(f"{worker.name} is started anew: its device no longer answered")
+            self.say(f"{worker.name} is restarted: its device no longer answered")
         except Exception as error:  # whatever a worker without a nanny makes of it
             self.leave_out(
                 worker.address, f"{worker.name} is left out: its device no longer answers ({type(error).__name__})"

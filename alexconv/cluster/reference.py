@@ -1,4 +1,4 @@
-"""The CPU reference over workers: each cache's missing images as blocks, one at a time for whoever is free."""
+"""The CPU reference on workers: the missing images of each cache as blocks, for any free worker."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol

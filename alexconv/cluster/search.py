@@ -1,6 +1,6 @@
 """Searches over workers: all candidates of a layer, batch size and rung on one card, several searches at a time.
 
-What is found is kept in the worker's cache.  Where a worker ends, its search begins anew on another card.
+Results are kept in the worker's cache.  If a worker ends, its search restarts on another card.
 """
 
 import json

@@ -1,7 +1,7 @@
 """One batch over the workers of a cluster: a shard for each, timed at the same time.
 
-Where there are as many free workers as shards, all meet before each step of their measurement; otherwise shards take
-turns, as workers that share a card do, and the record says so.
+With as many free workers as shards, all synchronize before each step of the measurement; otherwise, and on workers that
+share a card, shards run one after the other, and the record says so.
 """
 
 from collections.abc import Sequence
@@ -120,7 +120,7 @@ class ClusterBatches:
             parts[number] = record
 
     def _task(self, point: Point, count: int, number: int, meeting: Meeting, ended: list[str]) -> Task:
-        """One shard for whoever is free; ``ended`` gets the name of a worker that ends meanwhile."""
+        """One shard for any free worker; ``ended`` gets the name of a worker that ends during it."""
 
         def done(worker: Worker, result: object) -> Sequence[Task]:
             meeting.leave(number)

@@ -25,7 +25,7 @@ from alexconv.planning.points import Point
 from alexconv.records.environment import write_end
 from alexconv.records.store import Record, RecordFile, Records, identity, read
 
-ENDED = "launch-error"  # the status of a point that ends so many workers
+ENDED = "launch-error"  # the status of a point that ends MOST_ENDS workers
 
 
 @dataclass

@@ -38,7 +38,7 @@ def compiler_version(cxx: str) -> str:
 
 
 def program_of_wheel(wheel: str, name: str) -> Path | None:
-    """A program that one of NVIDIA's wheels has put into this environment, None where it has not."""
+    """A program from one of NVIDIA's wheels in this environment, or None."""
     try:
         files = distribution(wheel).files or []
     except PackageNotFoundError:

@@ -1,1 +1,1 @@
-"""A course's assignment: the handout, and the grader that runs untrusted submissions in a sandbox."""
+"""Course assignments: handouts, and a grader that runs untrusted submissions in a sandbox."""

@@ -281,7 +281,7 @@ def submissions(folder: Path) -> list[Submission]:
 
 
 def parts(ended: Ended, sizes: Sequence[int]) -> Iterator[bytes | str]:
-    """For each run its outputs, of exactly so many bytes, or what went wrong."""
+    """Each run's outputs, of exactly the expected bytes, or what went wrong."""
     answer, place = ended.answer, 0
     for size in sizes:
         line_end = answer.find(b"\n", place, place + HEADER_BYTES)
@@ -302,7 +302,7 @@ def parts(ended: Ended, sizes: Sequence[int]) -> Iterator[bytes | str]:
 
 
 def _object(text: bytes) -> dict[str, Any] | None:
-    """The JSON object of an answer, None if it is none: whoever wrote it may mean harm."""
+    """The JSON object of an untrusted answer, or None."""
     with suppress(ValueError, RecursionError):
         found = json.loads(text)
         return found if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""Runs a command that executes code nobody trusts, and takes a bounded answer from it.
+"""Runs a command that executes untrusted code, and takes a bounded answer from it.
 
 Two kinds.  ``namespaces``: what the command sees of the machine is the compiler, Python and the project, read-only, a
 folder in memory for temporary files, and nothing else: no other process, no network, no other file.  ``session``, where
@@ -245,7 +245,7 @@ def _stop(child: "subprocess.Popen[bytes]") -> None:
         if child.poll() is None:
             with suppress(ProcessLookupError):
                 kill(child.pid, number)
-                kill(child.pid, signal.SIGCONT)  # whoever has stopped it
+                kill(child.pid, signal.SIGCONT)  # it may have been stopped
             with suppress(subprocess.TimeoutExpired):
                 child.wait(GRACE_SECONDS)
     for pipe in (child.stdin, child.stdout, child.stderr):

@@ -2,7 +2,7 @@
 
 Convolution, ReLU, 2x2 max pooling, twice; then one fully connected layer to ten classes, the largest of which is the
 prediction (LeCun et al., "Gradient-based learning applied to document recognition", Proc. IEEE 86(11), 1998, with
-today's ReLU and maxima).  How the convolutions are computed is the caller's affair.
+today's ReLU and maxima).  The caller chooses how the convolutions are computed.
 
 The images are scikit-learn's digits, a part of the UCI set "Optical recognition of handwritten digits": 8x8 pixels of
 17 grey levels, in the order in which their writers came.  The network has learnt from all but the last HELD_OUT.

@@ -116,7 +116,7 @@ def library_of(values: Any) -> str:
 def view(values: Any, what: str, axes: int = 4) -> View:
     """An array as a View; ``what`` names it in errors.  One of a single axis has three of one element before it.
 
-    Raises TypeError for what is no array, ValueError for one that has not so many dimensions or cannot be used.
+    Raises TypeError for a value that is no array, ValueError for one of other dimensions or that cannot be used.
     """
     if isinstance(values, np.ndarray):
         return _of_numpy(values, what, axes)
@@ -196,12 +196,12 @@ def _torch_descriptor(
 
 
 def _of_interface(interface: Any, what: str, axes: int) -> View:
-    """Of the CUDA array interface, version 3 or older; raises ValueError for what is none."""
+    """Of the CUDA array interface, version 3 or older; raises ValueError if it is malformed."""
     try:
         return _of_fields(interface, what, axes)
     except (LookupError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{what} has a __cuda_array_interface__ that is none ({reason})") from None
+        raise ValueError(f"{what} has a malformed __cuda_array_interface__ ({reason})") from None
 
 
 def _of_fields(interface: Any, what: str, axes: int) -> View:
@@ -224,7 +224,7 @@ def _of_fields(interface: Any, what: str, axes: int) -> View:
 
 
 def _of_capsule(capsule: Any, device: int, what: str, axes: int) -> View:
-    """Of DLPack's capsule, which is not taken over: the array that lent it keeps the memory meanwhile."""
+    """Of DLPack's capsule, which is not consumed: its array keeps the memory alive during the call."""
     tensor = _Tensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     shape, strides = four(tensor.shape[: tensor.ndim], what, axes), None
     if tensor.strides:

@@ -88,7 +88,7 @@ def chosen(conv: Conv, N: int, precision: str) -> auto.Choice | None:
 
 
 def choices(executor: HostExecutor, conv: Conv, N: int, precision: str, most: int) -> Iterator[auto.Choice]:
-    """The rungs that take a layer in so many bytes; a stricter class serves, too."""
+    """The rungs, also of stricter classes, that compute a layer within a memory budget."""
     for name in (precision, *PRECISIONS[precision].stricter):
         for layout in auto.layouts_of(name):
             if choice := auto.choose(executor, conv, N, name, layout, print_to_stderr, most):

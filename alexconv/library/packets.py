@@ -93,7 +93,7 @@ class Packet:
         self.once = False  # the next call has another: this one follows the preparation of its filters
 
     def usable(self) -> bool:
-        """Whether addresses are as they were, and there is none faster by now."""
+        """Whether its addresses are still valid and no faster packet can replace it."""
         if self.once or self.generation != self.lane.generation:
             return False
         return self.waits is None or not self.waits.done()

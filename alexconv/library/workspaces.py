@@ -187,7 +187,7 @@ class Lane:
         return found | {name: memory.address for name, memory in (kept or {}).items()}
 
     def reserve(self, nbytes: int) -> int:
-        """Address of at least so many bytes, which each call may overwrite."""
+        """Address of at least this many bytes, which each call may overwrite."""
         if not nbytes:
             return 0
         if self._shared is None or self._shared.nbytes < nbytes:

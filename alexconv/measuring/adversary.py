@@ -136,7 +136,7 @@ def search(
     seed: int = 0,
     atomic_additions: int = 0,
 ) -> Found:
-    """The worst of at most so many trials in at most so many seconds; ``atomic_additions`` are those of the rung."""
+    """The worst of at most ``trials`` trials in at most ``seconds`` seconds."""
     generator, begin, done = np.random.default_rng(seed), monotonic(), 0
     worst: Found | None = None
     while worst is None or (done < trials and monotonic() - begin < seconds):

@@ -27,7 +27,7 @@ TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINO
 
 
 def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
-    """As torch's, and those of fp32 without transforms; but for the product of matrices, which cuDNN has not."""
+    """torch's peers without the matrix product, which cuDNN lacks, and fp32 without transforms."""
     found = [each for each in torch_peers.peer_points(points, precisions) if each.rung != GEMM]
     strict = [replace(each, rung=own_name(each.rung) + STRICT) for each in found if each.precision == "fp32"]
     return [replace(each, rung=own_name(each.rung)) for each in found] + strict

@@ -47,7 +47,7 @@ def blocks_of(point: Point, count: int, images: Images, block_bytes: int) -> lis
 
 
 def alone(place: str) -> None:
-    """Nobody to wait for."""
+    """The ``Meet`` of a single shard: returns at once."""
 
 
 def run_shard(
@@ -141,7 +141,7 @@ class OnDevice:
 
 
 def key_of(executor: Executor, settings: Settings, point: Point, count: int, block_bytes: int) -> str:
-    """Digest of all that a batch's result depends on, which cards it is on apart."""
+    """Digest of everything that a batch's result depends on, except the cards."""
     header = {name: value for name, value in executor.header().items() if name != "uuid"}
     anywhere = cast(Executor, OnDevice(executor, header))
     return digest([Runner(anywhere, [], settings).key(point), count, block_bytes])

@@ -187,7 +187,7 @@ class TorchRunner:
                 raise LaunchError(f"{what}: {first_line(error)}") from None
 
     def _bytes_needed(self, point: Point | LayerSequence) -> int:
-        """Bytes of the arrays, workspaces apart; raises Skip if the device or the user's budget has fewer."""
+        """Bytes of the arrays, without workspaces; raises Skip if they exceed the memory budget."""
         self.executor.flush()  # allocates the flush buffer before the point's own arrays
         needed = sum(nbytes(each.conv, point) for each in each_layer(point))
         budget = self._runner.memory_budget()

@@ -137,7 +137,7 @@ def translate(text: str, file: Path) -> str:
     def launch(match: re.Match[str]) -> str:
         if match[2]:
             line = text.count("\n", 0, match.start()) + 1
-            raise UsageError(f"{file}:{line}: {match[1]}{match[2]} is a template; a wrapped kernel is none")
+            raise UsageError(f"{file}:{line}: {match[1]}{match[2]}: kernel templates are not supported")
         values = f", {match[4].strip()}" if match[4].strip() else ""
         return same_lines(match, f"ALEXCONV_LAUNCH({match[1]}, ({match[3]}){values});")
 
@@ -207,7 +207,7 @@ def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[l
 
 
 def understood(lines: list[str], file: Path) -> Told:
-    """The lines that course.h has written; what else the file prints is none of them."""
+    """Parses the lines that course.h writes; the file's own output is ignored."""
     launches: list[Made] = []
     allocations: list[tuple[int, int]] = []
     symbol = None
@@ -238,7 +238,7 @@ def entry_points(file: Path, one: Told, two: Told, types: dict[str, list[str]]) 
     text = '\n#line 1 "the entry points"\n'
     for number, (made, again) in enumerate(zip(one.launches, two.launches, strict=True)):
         if made.kernel not in types:
-            raise UsageError(f"{file}: launches {made.kernel}, which is no __global__ void function of the file")
+            raise UsageError(f"{file}: launches {made.kernel}, which is not a __global__ void function of the file")
         values = []
         for place, (value, other) in enumerate(zip(made.arguments, again.arguments, strict=True)):
             if value.startswith("p"):
@@ -272,7 +272,7 @@ def _pointer(address: int, told: Told, file: Path) -> str:
     for name, (first, nbytes) in zip(scratch_names(told), told.allocations, strict=True):
         if first <= address < first + nbytes:
             return f"((char*){name} + {address - first})"
-    raise UsageError(f"{file}: a kernel's pointer is none of y, x, w and what cudaMalloc gave")
+    raise UsageError(f"{file}: a kernel's pointer is not y, x, w or from cudaMalloc")
 
 
 def _rung(name: str, source: Path, told: Callable[[Conv, int], Told], first: Told, file: Path) -> Rung:

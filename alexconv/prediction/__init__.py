@@ -1,1 +1,1 @@
-"""The time of a kernel on a GPU that is not there: machine code, run on a model of a multiprocessor."""
+"""Predicts kernel times without a GPU: machine code, simulated on a model of a multiprocessor."""

@@ -72,7 +72,7 @@ class Gpu:
         return int(limits["l1_and_shared_bytes"] - taken * 1024)
 
     def parameters(self, busy: int, dram_read_share: float, dram_write_share: float) -> dict[str, float]:
-        """The simulator's parameters where so many multiprocessors share L2 and device memory."""
+        """The simulator's parameters when a number of multiprocessors share L2 and device memory."""
         memory, latency = self.values["memory"], self.values["latency_cycles"]
         rates = self.values["cycles_per_warp_instruction"]
         share = min(memory["l2_sectors_per_cycle_of_one"], memory["l2_sectors_per_cycle"] / busy)

@@ -97,7 +97,7 @@ def read_kernels(text: str, needs: Mapping[str, cubins.Needs], entries: Sequence
 
 
 def predict(bound: BoundRung, kernels: Mapping[str, Kernel], images: int, gpu: Gpu) -> list[Prediction]:
-    """The launches of a rung over so many images, one after the other as they run.
+    """The launches of a rung over ``images`` images, in order.
 
     Micro-batches of the same size are predicted once.  Raises UnknownInstruction.
     """
@@ -120,7 +120,7 @@ def predict(bound: BoundRung, kernels: Mapping[str, Kernel], images: int, gpu: G
 
 
 def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, images: int, gpu: Gpu) -> Prediction:
-    """One launch over so many images, without its overhead; raises UnknownInstruction."""
+    """One launch over ``images`` images, without its overhead; raises UnknownInstruction."""
     shared = kernel.needs.static_shared + launch.dynamic_shared
     resident = gpu.resident_blocks(prod(launch.block), kernel.needs.registers, shared)
     total = prod(launch.grid)
@@ -210,7 +210,7 @@ def addresses(bound: BoundRung) -> dict[str, int]:
 
 
 def maps(bound: BoundRung, images: int) -> tuple[native.Map, ...]:
-    """The rung's tensor maps over so many images."""
+    """The rung's tensor maps for ``images`` images."""
     problem, place = bound.problem(images), addresses(bound)
     return tuple(
         native.Map(
@@ -226,7 +226,7 @@ def maps(bound: BoundRung, images: int) -> tuple[native.Map, ...]:
 
 
 def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
-    """Bytes of each array over so many images, by its number in ``addresses``."""
+    """Bytes of each array for ``images`` images, by its number in ``addresses``."""
     sizes = bound.piece_bytes(images) | bound.prepared_bytes() | {"w": bound.filter_bytes()}
     return {k: sizes[name] for k, name in enumerate(_names(bound)) if name in sizes}
 

@@ -1,1 +1,1 @@
-"""Record files, what they say of the machine, and rows and statistics made from them."""
+"""Record files, the facts of the machine in them, and rows and statistics made from them."""

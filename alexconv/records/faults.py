@@ -1,4 +1,4 @@
-"""What about a line of a record file makes it useless: values that no figure can be made of."""
+"""Finds values in records that no figure can be made of."""
 
 import math
 import re
@@ -28,7 +28,7 @@ def fault_of_header(header: Record) -> str | None:
 
 
 def first_fault(record: Record, checks: Callable[[Record], Mapping[str, bool]]) -> str | None:
-    """The first check that fails; one that cannot be made has failed, and all after it."""
+    """The name of the first check that fails; an exception counts as a failure."""
     try:
         return next((name for name, passed in checks(record).items() if not passed), None)
     except _ERRORS as error:
@@ -50,7 +50,7 @@ def of_point(record: Record) -> dict[str, bool]:
     return {
         "this version does not know the layer": known(point["workload"], point["layer"]),
         "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
-        "a name is none": all(map(name, [*(point[axis] for axis in ("rung", "transfer", "precision")), *named])),
+        "a name is malformed": all(map(name, [*(point[axis] for axis in ("rung", "transfer", "precision")), *named])),
         "its status is no text": isinstance(record["status"], str),
         "a constant is no whole number": all(map(whole, constants)),
         "its changed constants are none of its constants": several or len(changed_in(record)) <= len(constants),
@@ -60,7 +60,7 @@ def of_point(record: Record) -> dict[str, bool]:
         "its error is not finite": not ok or all(math.isfinite(float(error)) for error in errors),
         "a count is not possible": all(map(possible, counts)),
         "a launch has no name": all(isinstance(launch["entry"], str) for launch in launches),
-        "its timeline is none": timeline(record.get("timeline") or []),
+        "its timeline is malformed": timeline(record.get("timeline") or []),
     }
 
 
@@ -177,7 +177,7 @@ def name(value: object) -> bool:
 
 
 def whole(value: object) -> bool:
-    """Whether a value is a whole number; true and false are none."""
+    """Whether a value is an integer; booleans are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -16,7 +16,7 @@ def changed_constants(
 
 
 def changed_in(record: Record) -> dict[str, int]:
-    """The same of a record: as it was when the record was made, if it says so."""
+    """The changed constants of a record: those it names, else those that differ from present defaults."""
     point = record["point"]
     if "changed" in record:
         return {name: point["constants"][name] for name in record["changed"]}
@@ -36,10 +36,10 @@ def rung_label(rung: str, constants: Constants, conv: Conv) -> str:
 
 
 def of_data(data: str) -> str:
-    """The data set as labels have it: the usual one is not named."""
+    """The data set's part of a label; empty for uniform data."""
     return "" if data == UNIFORM else f" {data}"
 
 
 def data_of(record: Record) -> str:
-    """The data set of a record: older ones do not say that theirs are uniform."""
+    """The data set of a record; older records, which lack it, are of uniform data."""
     return str(record["point"].get(DATA, UNIFORM))

@@ -1,14 +1,14 @@
-"""Records of older versions, read by the names that rungs and constants have now."""
+"""Translates names of rungs and constants in older records to present ones."""
 
 from typing import Any
 
 from alexconv.kernels.ladder import FORMER_NAMES, RUNGS
 
-SEQUENCE_SUFFIX = "-together"  # how the name ends of what several layers have in common
+SEQUENCE_SUFFIX = "-together"  # ends the name of a sequence of layers
 
 
 def in_present_names(record: dict[str, Any]) -> dict[str, Any]:
-    """A record whose rung, constants, layers and kernels have the ladder's names of today; else as it is."""
+    """A record with the present names of its rung, constants, layers and kernels."""
     if isinstance(record.get("rung"), str):
         return {**record, "rung": present_rung(record["rung"])}
     if "point" not in record:
@@ -27,7 +27,7 @@ def in_present_names(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def present_rung(name: str) -> str:
-    """The name of today of a rung, or of several layers of it in one graph."""
+    """The present name of a rung, or of its sequence of layers."""
     base = name.removesuffix(SEQUENCE_SUFFIX)
     return FORMER_NAMES.get(base, base) + name[len(base) :]
 

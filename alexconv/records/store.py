@@ -6,10 +6,9 @@ a finished run took; named by a digest of its content) or a *point* (one measure
 may be torn by a crash or a full disk: it is ignored when read, as is any line that lacks what others have, and closed
 off when the file is continued.
 
-A line has the checksum of its other fields, ``sum``, unless it is older than that: one that was changed since counts as
-torn.
+A line ends with ``sum``, the checksum of its other fields, except in older files; a changed line counts as torn.
 
-A header of type ``keys`` gives points of its file the keys of a later version that runs the same machine code for them;
+A header of type ``keys`` updates the keys of its file's points to those of a later version with the same machine code;
 the last one in a file counts.
 """
 
@@ -38,12 +37,12 @@ DATA = "data"  # an axis that points of older records lack: they are of uniform 
 
 
 def digest(data: object) -> str:
-    """Short name of JSON-able data, the same in every process."""
+    """A short hash of JSON-able data, the same in every process."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def identity(point: Record) -> str:
-    """What makes two points the same point: all axes, the constants as chosen included."""
+    """The digest of a point's axes, constants included."""
     data = point.get(DATA, UNIFORM)
     return digest([*(point[axis] for axis in AXES), *([] if data == UNIFORM else [data])])
 
@@ -125,7 +124,7 @@ def check_sum(record: Record) -> None:
 
 
 def in_names_of_today(record: Record) -> Record | None:
-    """The line by the names of today, None if it lacks what others have."""
+    """The line with present names, None if it is incomplete."""
     try:
         return in_present_names(record) if complete(record) else None
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
@@ -133,17 +132,14 @@ def in_names_of_today(record: Record) -> Record | None:
 
 
 def line_name(record: Record) -> str:
-    """By what a header of type ``keys`` names the line of a point."""
+    """The name of a point's line in headers of type ``keys``."""
     return digest([record["point"], record["key"]])
 
 
 def complete(record: Record) -> bool:
-    """Whether a line has what every header has, or every point: all axes, a status and a key, and samples as numbers.
+    """Whether a header has its texts, a profile its point's axes, and a point all axes, a status, a key and samples.
 
-    What names a header or a machine is text.
-
-    A profile has the axes of its point.  A point without samples is complete, and so is one whose samples are not
-    finite.
+    Samples may be missing or not finite.
     """
     texts = ("type", "key", *_TEXTS)
     if any(not isinstance(record[name], str) for name in texts if record.get(name) is not None):
@@ -174,16 +170,16 @@ def numbers(values: list[object]) -> bool:
 
 
 class RecordWriter(Protocol):
-    """What takes the records of a run: a file, or the other end of a connection.  ``previous`` are earlier records."""
+    """A sink for a run's records: a file, or the other end of a connection.  ``previous`` are earlier records."""
 
     previous: Records
 
     def header(self, kind: str, data: Record) -> str:
-        """Takes a header; returns the digest by which points name it."""
+        """Writes a header; returns the digest by which points name it."""
         ...
 
     def point(self, record: Record) -> Record:
-        """Takes a finished point; returns the line as written."""
+        """Writes a finished point; returns the line as written."""
         ...
 
 
@@ -223,7 +219,7 @@ class RecordFile:
 
     @contextmanager
     def batched(self) -> Iterator[None]:
-        """What is taken meanwhile is written and flushed at the end, all at once: a flush can take 20 ms."""
+        """Writes and flushes the lines of the block together, at its end: a flush can take 20 ms."""
         self._waiting = []
         try:
             yield

@@ -56,7 +56,7 @@ def key(executor: Executor, rung: Rung, conv: Conv, N: int) -> Record:
 
 
 def load(executor: Executor, rung: Rung, conv: Conv, N: int, say: Say) -> Tuned | None:
-    """What the cache has for the rung, or None; ``say`` hears of a damaged file, which counts as none."""
+    """The cached constants of the rung, or None; a damaged file is reported to ``say`` and ignored."""
     path = _path(key(executor, rung, conv, N))
     try:
         content = read_json(path)
@@ -102,7 +102,7 @@ def best_key(executor: Executor, conv: Conv, N: int, precision: str, layout: str
 
 
 def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: str, say: Say) -> Best | None:
-    """The fastest rung that the cache knows, or None; ``say`` hears of a damaged file, which counts as none."""
+    """The cached fastest rung, or None; a damaged file is reported to ``say`` and ignored."""
     path = _path(best_key(executor, conv, N, precision, layout))
     try:
         content = read_json(path)

@@ -1,4 +1,4 @@
-"""How long a rung takes on a GPU, roughly: what ``auto`` goes by for layers that nobody has timed.
+"""Estimates how long a rung takes on a GPU: ``auto`` uses it for layers that have not been timed.
 
 A launch lasts as long as its slowest multiprocessor: waves of tiles, each bound by products or by bytes from the L2
 cache, or the bytes of DRAM that all move together.  A rung takes the sum over its launches and what it costs to start
@@ -89,7 +89,7 @@ def from_cache(p: Problem, tiles: int) -> float:
 
 
 def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
-    """Microseconds of tiles in waves, each of which takes so many, or of their slices and the sums of these."""
+    """Microseconds of tiles in waves, or of their split-K slices and the sums of these."""
     splits = p.constants.get("SPLITS", 1)
     waves = ceil(tiles * splits / p.device.multiprocessors)
     stored = p["TILE_PIXELS"] * p["TILE_FILTERS"] * value / STORE / CLOCK

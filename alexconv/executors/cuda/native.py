@@ -139,7 +139,7 @@ class Streams:
 
 @contextmanager
 def relaxed() -> Iterator[None]:
-    """Allocations, uploads and waits are allowed meanwhile, whatever stream is captured in a strict mode.
+    """Allows allocations, uploads and waits in the block, even while another stream is captured in a strict mode.
 
     What is on a captured stream itself may still not be waited for.
     """

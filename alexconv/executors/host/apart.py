@@ -1,7 +1,7 @@
 """Launches in processes of their own: a kernel with a bad address ends its process and not the caller's.
 
-Such a process starts anew, as a small program that attaches the arrays: a fork of the caller, which may be large, would
-cost each launch many times more.
+Such a process is a small program that attaches the arrays: forking the caller, which may be large, would cost many
+times more.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Rungs and their arrays on the host executor.
 
-What a CPU needs for a kernel says nothing about a GPU, so nothing is measured here.
+CPU times say nothing about a GPU, so nothing is timed here.
 """
 
 from collections.abc import Mapping, Sequence

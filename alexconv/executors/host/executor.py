@@ -1,6 +1,6 @@
 """The host executor as the run sees it: the same plans, checks and records as on a GPU, and no times.
 
-What a CPU needs for a kernel says nothing about a GPU, so nothing is measured here.
+CPU times say nothing about a GPU, so nothing is timed here.
 """
 
 from collections.abc import Mapping
