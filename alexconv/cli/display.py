@@ -31,7 +31,6 @@ from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
 BAR_WIDTH = 20  # columns
-LIST_INDENTS = {"initial_indent": "  ", "subsequent_indent": "      "}
 SECONDS_A_LINE = 10.0  # of progress, where there is no bar
 
 
@@ -168,7 +167,9 @@ def listing(console: Console, *, as_json: bool) -> None:
             text = f"{rung.name} ({rung.alias}, {rung.precision}): {rung.idea}" + (
                 f"; {constants}" if constants else ""
             )
-            for line in wrap(text, console.width - 1, **LIST_INDENTS, break_on_hyphens=False):
+            for line in wrap(
+                text, console.width - 1, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False
+            ):
                 console.print(line, soft_wrap=True, markup=False)
     console.print("Each: name (alias, precision class): idea; constants for --set.", soft_wrap=True)
 
