@@ -24,7 +24,7 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.measuring.shards import TYPE as SHARDS
 from alexconv.shapes import WORKLOADS
 
-OWN_SEED = 5000
+OWN_SEED = 5  # of no other test
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,9 @@ def test_a_killed_worker_s_points_go_elsewhere_and_none_is_lost_or_doubled(share
         out = tmp_path / f"{number}.jsonl"
         killer = threading.Timer(draw.uniform(0.0, 1.5), kill_one, (client, draw.choice))
         killer.start()
-        status = run.main([*STUDY, "--cluster", address, "--out", str(out), "--seed", str(tries * share + number + 1)])
+        status = run.main(
+            [*STUDY, "--cluster", address, "--out", str(out), "--seed", str(1000 + tries * share + number)]
+        )
         killer.join()
         kills += 1
         found = names(points_of(out))
@@ -143,7 +145,7 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
 
 @pytest.fixture
 def no_reference(pytestconfig):
-    """The workers' cache has no reference of a seed that no other test has, before and after."""
+    """The workers' cache has no reference of the seed that no other test has, before and after."""
     folder = pytestconfig.cache.mkdir("alexconv") / "reference"
 
     def remove() -> None:
