@@ -416,7 +416,7 @@ def tried(task: Task) -> dict[str, Any] | None:
     draw = random.Random(task.seed)
     with TemporaryDirectory() as temporary:
         copy = Path(temporary) / "kernels"
-        shutil.copytree(FOLDER, copy)
+        shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
         mutated = replace(rung, file=str(copy / rung.file))
         for mutant in task.mutants():
             file = copy / mutant.file

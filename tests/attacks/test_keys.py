@@ -47,7 +47,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.kernels = folder / "kernels"
-        shutil.copytree(FOLDER, self.kernels)
+        shutil.copytree(FOLDER, self.kernels, ignore=shutil.ignore_patterns("__pycache__"))
         self.serial = Path(shutil.copy(baseline.SERIAL_SOURCE, folder))
         self.rung = replace(RUNGS["tiled"], file=str(self.kernels / "tiles" / "tiled.cu"))
         self.constants: dict[str, int] = {}

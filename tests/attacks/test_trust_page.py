@@ -53,7 +53,8 @@ def test_a_mutant_is_forgotten_with_its_source_and_not_with_its_number() -> None
 def test_two_builds_of_one_source_are_no_mutant(tmp_path: Path) -> None:
     rung = mutants.RUNGS["direct-few-half"]
     other = mutants.replace(rung, file=str(tmp_path / rung.file))
-    mutants.shutil.copytree(mutants.FOLDER, tmp_path, dirs_exist_ok=True)
+    ignored = mutants.shutil.ignore_patterns("__pycache__")
+    mutants.shutil.copytree(mutants.FOLDER, tmp_path, dirs_exist_ok=True, ignore=ignored)
     header = tmp_path / "single" / "few_channels.cuh"
     for added, same in (("\nconstexpr int UNUSED = 1;\n", True), ("\nint used = 1;\n", False)):
         header.write_text((mutants.FOLDER / "single" / "few_channels.cuh").read_text() + added)
