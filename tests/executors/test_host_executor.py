@@ -4,6 +4,7 @@ import ctypes
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alexconv.errors import CompileError, LaunchError, MissingTool, OutOfMemory
+from alexconv.executors.host import apart
 from alexconv.executors.host.apart import end_of
 from alexconv.executors.host.memory import GuardedBuffer
 from alexconv.executors.host.runtime import MAX_STATIC_SHARED, HostRuntime, asan_environment
@@ -747,6 +749,17 @@ def test_a_launch_that_does_not_start_is_tried_again_or_an_error(faults, tmp_pat
     else:
         faults.launch("copy", ONE, (64, 1, 1), 0, [x, y])
         assert result.tolist() == list(range(64))
+
+
+def test_a_launcher_that_is_still_open_for_writing_is_waited_for(faults, tmp_path, monkeypatch):
+    """As in a compiler's process between its fork and its program, which another thread has started."""
+    path = Path(shutil.copy(faults._launcher, tmp_path))
+    writer, waits = path.open("ab"), []
+    monkeypatch.setattr(apart, "sleep", lambda seconds: waits.append(seconds) or writer.close())
+    monkeypatch.setattr(faults, "_launcher", path)
+    (x, _), (y, result) = on_device(np.arange(64, dtype="i4")), on_device(np.zeros(64, "i4"))
+    faults.launch("copy", ONE, (64, 1, 1), 0, [x, y])
+    assert (result.tolist(), len(waits)) == (list(range(64)), 1)
 
 
 def test_a_system_without_shared_segments_is_named(monkeypatch):

@@ -5,16 +5,19 @@ times more.
 """
 
 import ctypes
+import errno
 import os
 import select
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic, sleep
 
 from alexconv.errors import CompileError, LaunchError
 from alexconv.executors.host.memory import GUARD_BYTES, GuardedBuffer
 
+BUSY_SECONDS = 60.0  # in which a compiler that this process starts closes a launcher that was being written meanwhile
 SIGNALS_MS = 200  # how often Python looks at signals while a launch runs
 ATTEMPTS = 10  # at a process that has all addresses of the arrays free: nearly every one has
 
@@ -80,11 +83,14 @@ def run_apart(
 
 def _started(command: list[str]) -> int:
     """The process of a command, which an interrupt from the keyboard leaves alone: it is the caller's to handle."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        return os.posix_spawn(command[0], command, os.environ, setsigmask=[*blocked, signal.SIGINT])
-    except OSError as error:
-        raise LaunchError(f"the system starts no process for a launch: {error}") from None
+    blocked, end = signal.pthread_sigmask(signal.SIG_BLOCK, ()), monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return os.posix_spawn(command[0], command, os.environ, setsigmask=[*blocked, signal.SIGINT])
+        except OSError as error:
+            if error.errno != errno.ETXTBSY or monotonic() > end:
+                raise LaunchError(f"the system starts no process for a launch: {error}") from None
+            sleep(0.01)
 
 
 def end_of(child: int) -> int:
