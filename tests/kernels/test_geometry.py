@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from alexconv.kernels.rung import Rung, defines
 from alexconv.shapes import WORKLOADS
 
 RUNTIME = Path(host.__file__).parent / "hostcuda"
+HEADER = "host_cuda.h"
 
 each_rung = pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 
@@ -41,6 +43,7 @@ def to_assert(rung: Rung) -> set[str]:
     )
 
 
+@cache
 def assertions(rung: Rung) -> list[str]:
     """The conditions of a rung's static assertions, the ladder's macros as they are named."""
     command = [find_cxx(), "-E", "-P", "-x", "c++", "-I", str(RUNTIME), str(rung.path)]
@@ -48,11 +51,21 @@ def assertions(rung: Rung) -> list[str]:
     return [" ".join(text.split()) for text in re.findall(r"static_assert\s*\((.*?)\)\s*;", source, re.DOTALL)]
 
 
-def errors(rung: Rung, macros: dict[str, int]) -> list[str]:
+@pytest.fixture(scope="module")
+def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which g++ finds the run-time's headers already read."""
+    folder = tmp_path_factory.mktemp("headers")
+    made = [find_cxx(), "-std=c++17", "-x", "c++-header", str(RUNTIME / HEADER), "-o", str(folder / f"{HEADER}.gch")]
+    subprocess.run(made, check=True)
+    return folder
+
+
+def errors(rung: Rung, macros: dict[str, int], headers: Path) -> list[str]:
     """What the compiler says against a rung."""
-    lines = ['#include "host_cuda.h"', *(f"#define {name} {value}" for name, value in macros.items())]
+    lines = [f'#include "{HEADER}"', *(f"#define {name} {value}" for name, value in macros.items())]
     unit = "\n".join([*lines, f'#include "{rung.path}"\n'])
-    command = [find_cxx(), "-std=c++17", "-fsyntax-only", "-x", "c++", "-I", str(RUNTIME), "-"]
+    folders = ["-I", str(headers), "-I", str(RUNTIME)]
+    command = [find_cxx(), "-std=c++17", "-fsyntax-only", "-x", "c++", *folders, "-"]
     done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
     return re.findall(r"error: (.*)", done.stderr)
 
@@ -64,11 +77,11 @@ def test_every_rung_asserts_its_geometry(rung: Rung):
 
 
 @each_rung
-def test_another_geometry_does_not_compile(rung: Rung):
+def test_another_geometry_does_not_compile(rung: Rung, headers: Path):
     p, names = problem(rung), to_assert(rung)
     macros = defines(rung, p.conv, p.constants)
-    assert errors(rung, macros) == []
+    assert errors(rung, macros, headers) == []
     affected = [condition for condition in assertions(rung) if any(f"{name} ==" in condition for name in names)]
     assert affected
-    found = errors(rung, {name: value + (name in names) for name, value in macros.items()})
+    found = errors(rung, {name: value + (name in names) for name, value in macros.items()}, headers)
     assert len([error for error in found if "static assertion failed" in error]) >= len(affected)

@@ -40,6 +40,10 @@
 // Loads and stores stay plain C++, so the compiler's own instrumentation can watch every one of them.
 #pragma once
 
+// Keeps C++17's special functions (std::beta, std::riemann_zeta ...) out of libstdc++'s <math.h>: no kernel has them, and
+// they take as long to read as everything else here.
+#define _GLIBCXX_BITS_SPECFUN_H 1
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
