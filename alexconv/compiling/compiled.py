@@ -1,8 +1,11 @@
 """Compiled files in a cache that several processes may share: whole, or compiled again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from pathlib import Path
+
+from filelock import FileLock
 
 from alexconv.errors import CompileError
 from alexconv.files import contents, replacing
@@ -10,21 +13,46 @@ from alexconv.files import contents, replacing
 _DIGEST_BYTES = sha256().digest_size
 
 
-def compiled(path: Path, build: Callable[[Path], None]) -> bytes:
+def compiled(path: Path, build: Callable[[Path], None], *, waits: bool = False) -> bytes:
     """The content that ``build`` writes to a path that it gets: from the cache's ``path`` if it is there and whole.
 
-    The file ends with the content's SHA-256, which linkers and loaders of shared libraries ignore.  Raises CompileError
-    if ``build`` writes nothing.
+    The file ends with the content's SHA-256, which linkers and loaders of shared libraries ignore.  With ``waits`` only
+    one process or thread builds it, and the others wait, as for what all kernels need first.  Raises CompileError if
+    ``build`` writes nothing.
     """
     content = _whole(path)
-    if content is None:
-        with replacing(path) as target:  # complete or absent, even if another process builds the same
-            build(target)
-            if not target.is_file():
-                raise CompileError(f"{path.name}: the compiler reported no error and wrote no file")
-            content = target.read_bytes()
-            target.write_bytes(content + sha256(content).digest())
+    if content is not None:
+        return content
+    with _alone(path) if waits else nullcontext():
+        content = _whole(path) if waits else None
+        if content is None:
+            content = _built(path, build)
     return content
+
+
+def _built(path: Path, build: Callable[[Path], None]) -> bytes:
+    with replacing(path) as target:  # complete or absent, even if another process builds the same
+        build(target)
+        if not target.is_file():
+            raise CompileError(f"{path.name}: the compiler reported no error and wrote no file")
+        content = target.read_bytes()
+        target.write_bytes(content + sha256(content).digest())
+    return content
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process or thread at a time; where the file system has no locks, several may build the same."""
+    lock = FileLock(f"{path}.lock")
+    try:
+        lock.acquire()
+    except (OSError, NotImplementedError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_compiled(path: Path) -> bool:

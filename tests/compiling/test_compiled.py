@@ -1,7 +1,10 @@
 """Compiled kernels in the cache: what is damaged is compiled again, and what fails leaves nothing."""
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -94,3 +97,27 @@ def test_what_another_process_finished_meanwhile_is_replaced_by_the_same(tmp_pat
     assert compiled(path, build) == CODE
     assert compiled(path, lambda target: pytest.fail("built though it is there")) == CODE
     assert [file.name for file in tmp_path.iterdir()] == ["kept"]
+
+
+def test_what_all_wait_for_is_built_once(tmp_path):
+    path, start, built = tmp_path / "runtime.o", Barrier(4), []
+
+    def build(target: Path) -> None:
+        built.append(target)
+        time.sleep(0.2)  # the others come meanwhile
+        target.write_bytes(CODE)
+
+    def one(_: int) -> bytes:
+        start.wait()
+        return compiled(path, build, waits=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(one, range(4))) == [CODE] * 4
+    assert len(built) == 1
+
+
+def test_a_builder_that_fails_lets_the_next_one_build(tmp_path):
+    path = tmp_path / "runtime.o"
+    with pytest.raises(CompileError, match="wrote no file"):
+        compiled(path, lambda target: None, waits=True)
+    assert compiled(path, lambda target: target.write_bytes(CODE) and None, waits=True) == CODE

@@ -521,7 +521,8 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(cache, tmp_pat
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, env=process_environment()) for _ in range(2)]
     assert [process.communicate()[0].strip() for process in started] == [b"1"] * 2
     files = [path.suffix for path in cache.rglob("*") if path.is_file()]
-    assert sorted(files) == ["", ".gch", ".o", ".so"], "launcher, headers, run-time and library, nothing half done"
+    wanted = ["", ".gch", ".lock", ".lock", ".o", ".so"]
+    assert sorted(files) == wanted, "launcher, headers and run-time, their locks, and the library, nothing half done"
 
 
 def test_kernels_read_the_precompiled_headers(cache, tmp_path):

@@ -412,7 +412,7 @@ class HostRuntime:
             self._run("the host executor's run-time", [*self._flags, "-c", "-x", "c++", "-", "-o", str(target)], unit)
 
         path = cache_dir("host") / f"runtime-{self._toolchain_key()}.o"
-        compiled(path, build)
+        compiled(path, build, waits=True)
         return path
 
     def _precompiled_headers(self) -> Path | None:
@@ -430,7 +430,7 @@ class HostRuntime:
         folder = cache_dir(f"host-headers/{self._toolchain_key()}")
         with self._reading_headers:
             if folder not in self._headers_read:
-                compiled(folder / f"{_HEADER}.gch", build)
+                compiled(folder / f"{_HEADER}.gch", build, waits=True)
                 self._headers_read.add(folder)
         return folder
 
