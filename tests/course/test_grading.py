@@ -8,9 +8,12 @@ import re
 import subprocess
 import sys
 from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from time import sleep
+from types import SimpleNamespace
 
 import pytest
 from compilers import needs_gcc
@@ -23,6 +26,8 @@ from alexconv.course.grading import Grade, parts
 from alexconv.course.sandbox import Ended
 from alexconv.course.screen import problems
 from alexconv.errors import MissingTool, UsageError
+from alexconv.files import locked
+from alexconv.paths import cache_dir
 from alexconv.reports.generated import updated
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
@@ -192,6 +197,27 @@ def test_a_fault_of_the_grader_s_own_is_one_submission_s(tmp_path, monkeypatch):
     (tmp_path / "anna.cu").write_text(submissions.RIGHT)
     (found,) = map(grading.Grader(MADE, "", Path(), ()).grade, grading.submissions(tmp_path))
     assert found.feedback["file"] == ["the grader fails on it: ZeroDivisionError: division by zero"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_one_process_at_a_time_prepares_what_sandboxes_read(monkeypatch):
+    said, compiled = [], []
+
+    def run(words, **options):
+        compiled.append(words[-1])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(grading, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(grading, "missing_environment", lambda build: {})
+    monkeypatch.setattr(grading, "print_to_stderr", said.append)
+    with ThreadPoolExecutor(1) as pool:
+        with locked(cache_dir("sandbox"), print):
+            prepared = pool.submit(grading.prepare)
+            while not said and not prepared.done():
+                sleep(0.01)
+            assert (len(said), compiled) == (1, [])
+        assert prepared.result() == cache_dir("sandbox")
+    assert sorted(compiled) == sorted(grading.BUILDS)
 
 
 def test_feedback_is_short_and_names_no_hidden_size():
