@@ -98,18 +98,18 @@ def figure(value: float | None) -> str:
 
 
 def comparison(gpu: Path, host: Path) -> Iterator[str]:
-    """Lines of a Markdown table: every kernel that both record files have, traced on the host and counted on a GPU."""
-    found = {source: latest_profiles(path, source) for path, source in ((gpu, "ncu"), (host, "host"))}
-    names = [f"{name.replace('_', ' ')}, {what}" for name in COMPARED for what in ("host", "ncu", "ratio")]
-    yield "| workload | layer | rung | kernel | " + " | ".join(names) + " |"
-    yield "|---" * (4 + len(names)) + "|"
-    for key, traced in found["host"].items():
-        if key not in found["ncu"]:
-            continue
-        cells: list[str] = []
-        for name in COMPARED:
-            ours, theirs = traced["metrics"].get(name), found["ncu"][key]["metrics"].get(name)
-            cells += [figure(ours), figure(theirs), figure(ours / theirs) if ours and theirs else "-"]
-        point = traced["point"]
-        label = [point["workload"], str(point["layer"]), point["rung"], traced["entry"]]
-        yield "| " + " | ".join([*label, *cells]) + " |"
+    """Markdown tables, one per metric: every kernel in both record files, traced on the host and counted on a GPU."""
+    counted, traced = latest_profiles(gpu, "ncu"), latest_profiles(host, "host")
+    both = [(profile, counted[key]) for key, profile in traced.items() if key in counted]
+    for number, name in enumerate(COMPARED):
+        yield from [""] * (number > 0)
+        yield from (f"**{name.replace('_', ' ').capitalize()}**", "")
+        yield "| workload, layer | rung: kernel | host | Nsight Compute | ratio |"
+        yield "|---|---|---:|---:|---:|"
+        for profile, other in both:
+            ours, theirs = profile["metrics"].get(name), other["metrics"].get(name)
+            if ours is None and theirs is None:
+                continue
+            point, ratio = profile["point"], figure(ours / theirs) if ours and theirs else "-"
+            place = f"{point['workload']}, {point['layer']}"
+            yield f"| {place} | {point['rung']}: {profile['entry']} | {figure(ours)} | {figure(theirs)} | {ratio} |"

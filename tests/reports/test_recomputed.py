@@ -552,17 +552,17 @@ def profile_claims(root: Path, raw: Raw) -> Iterator[Claim]:
         for source, path in files.items()
         for line in lines_of(path, "profile")
     }
-    for table in markdown_tables((root / "docs" / "profile.md").read_text()):
-        for row in table if "kernel" in table[0] else ():
-            counted = {source: found.get((source, row["rung"], row["kernel"]), {}) for source in files}
-            for column, printed in row.items():
-                name, _, which = column.rpartition(", ")
-                values = {source: metrics.get(name.replace(" ", "_")) for source, metrics in counted.items()}
-                if printed == "-" or not name:
-                    continue
-                value = values["host"] / values["ncu"] if which == "ratio" else values[which]
-                where = f"profile: {row['rung']} {row['kernel']} {column}"
-                yield Claim("docs/profile.md", where, printed, float(value))
+    page = (root / "docs" / "profile.md").read_text()
+    for metric, text in re.findall(r"^\*\*([\w ]+ per request)\*\*\n\n((?:\|.*\n)+)", page, re.MULTILINE):
+        name = metric.lower().replace(" ", "_")
+        for row in (row for table in markdown_tables(text) for row in table):
+            rung, _, entry = row["rung: kernel"].partition(": ")
+            host, ncu = (found.get((source, rung, entry), {}).get(name) for source in ("host", "ncu"))
+            values = {"host": host, "Nsight Compute": ncu, "ratio": host / ncu if host and ncu else None}
+            for column, value in values.items():
+                if row[column] != "-":
+                    where = f"profile: {rung} {entry} {metric}, {column}"
+                    yield Claim("docs/profile.md", where, row[column], float(value))
 
 
 def accuracy_claims(root: Path, raw: Raw) -> Iterator[Claim]:
