@@ -39,7 +39,6 @@ from alexconv.records.store import RecordFile, read
 MODULE = "alexconv.predict"
 DEFAULT_OUT = Path("study/predictions.jsonl")
 USUAL_BATCH = 128
-FILE_WIDTH = 160  # columns, where no terminal says how many there are
 
 
 def parser() -> argparse.ArgumentParser:
@@ -69,8 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     chosen = gpu.load(options.gpu)
     console, errors = display.console(), display.console(stderr=True)
-    if not console.is_terminal:
-        console.width = FILE_WIDTH
     if not chosen.tested:
         errors.print(f"{chosen.name}: its description was never compared with measurements", soft_wrap=True)
     measured = read(options.compare) if options.compare else None

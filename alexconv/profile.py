@@ -41,7 +41,6 @@ from alexconv.records.store import RecordFile
 MODULE = "alexconv.profile"
 DEFAULT_OUT = Path("study/profile.jsonl")
 DEFAULT_BLOCKS = 3  # first, middle, last
-FILE_WIDTH = 160  # columns, where no terminal says how many there are
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,8 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.child.write_text(json.dumps(launch_once(runner, points)))
         return 0
     console = display.console()
-    if not console.is_terminal:
-        console.width = FILE_WIDTH
     console.print(f"backend {executor.name}: {executor.describe()}", soft_wrap=True, markup=False)
     file = RecordFile(options.out)
     headers = environment.write_headers(file, executor.header(), command_line(MODULE, arguments))

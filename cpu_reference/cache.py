@@ -292,19 +292,19 @@ def ensure(
     return cached
 
 
-def blocks_missing(inputs: Inputs, N: int, *, say: Say = print_to_stderr) -> list[tuple[int, int]]:
+def blocks_missing(inputs: Inputs, N: int) -> list[tuple[int, int]]:
     """The blocks of a layer's first N images that the cache lacks, for ``compute_block``; damaged files are removed."""
-    cached = _located(inputs, 0, N, say)
+    cached = _located(inputs, 0, N, print_to_stderr)
     if cached._is_complete():
         return []
-    with locked(cached.folder, say):
+    with locked(cached.folder, print_to_stderr):
         cached._remove_damaged(cached._check_attributes)
         return [block for run in cached._missing() for block in _blocks(cached.conv, *run)]
 
 
-def compute_block(inputs: Inputs, first: int, last: int, *, say: Say = print_to_stderr) -> float:
+def compute_block(inputs: Inputs, first: int, last: int) -> float:
     """Computes images ``first`` to ``last - 1`` and adds them to the cache; the seconds that the convolution took."""
-    return _located(inputs, first, last, say)._add(first, last)
+    return _located(inputs, first, last, print_to_stderr)._add(first, last)
 
 
 def _located(inputs: Inputs, first: int, N: int, say: Say) -> CachedReference:

@@ -59,11 +59,10 @@ def write(axes: Any, x: float, y: float, text: str, **more: Any) -> None:
     axes.text(x, y, text, **{"fontsize": 8.5, "color": INK, "va": "center", **more})
 
 
-def arrow(axes: Any, start: tuple[float, float], end: tuple[float, float], bend: float = 0, **more: Any) -> None:
+def arrow(axes: Any, start: tuple[float, float], end: tuple[float, float], **more: Any) -> None:
     """An arrow from a place to another."""
-    style = f"arc3,rad={bend}"
     shape = {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 1.0, "color": INK, "shrinkA": 1, "shrinkB": 1}
-    axes.add_patch(FancyArrowPatch(start, end, connectionstyle=style, **{**shape, **more}))
+    axes.add_patch(FancyArrowPatch(start, end, **{**shape, **more}))
 
 
 def grid(axes: Any, x: float, y: float, rows: int, columns: int, cell: float, fill: str = PAPER) -> None:

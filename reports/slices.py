@@ -1,13 +1,8 @@
 """What tables and figures of a workload have in common: its layers and their sum, and names of series."""
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.reports.comparison import (
-    peer_title,
-)
-from alexconv.reports.measurements import (
-    Measurements,
-    layer_numbers,
-)
+from alexconv.reports.comparison import peer_title
+from alexconv.reports.measurements import Measurements, layer_numbers
 from alexconv.reports.published import Series
 
 
@@ -16,10 +11,10 @@ def label(layer: int | None) -> str:
     return "all layers" if layer is None else f"layer {layer}"
 
 
-def slices(measurements: Measurements, workload: str, *, overall: bool = True) -> list[int | None]:
+def slices(measurements: Measurements, workload: str) -> list[int | None]:
     """The layers there are, and None for their sum if they are all there."""
     layers: list[int | None] = [*measurements.layers(workload)]
-    return [*layers, None] if overall and layers == list(layer_numbers(workload)) else layers
+    return [*layers, None] if layers == list(layer_numbers(workload)) else layers
 
 
 def title_of(series: Series) -> str:

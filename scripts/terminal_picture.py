@@ -50,7 +50,7 @@ def picture(text: str, columns: int, title: str) -> str:
     """Lines with ANSI colours as an SVG image."""
     console = Console(record=True, width=columns, file=StringIO(), legacy_windows=False)
     for line in text.splitlines():
-        console.print(Text.from_ansi(line), soft_wrap=True)
+        console.print(Text.from_ansi(line))
     svg = console.export_svg(title=title, theme=SVG_EXPORT_THEME, unique_id="terminal")
     return FONT.sub("", svg)
 

@@ -12,6 +12,7 @@ from alexconv.prediction.split import held_out
 from alexconv.records.statistics import summarize
 from alexconv.records.store import Record, Records, digest
 
+NEARLY_BEST = 0.02  # over the shortest measured time
 TRANSFER = "pageable"  # the kernels alone are the same under every transfer
 
 
@@ -161,8 +162,8 @@ def _ranks(values: Sequence[float]) -> list[int]:
     return ranks
 
 
-def picks(found: Iterable[Pair], within: float = 0.02) -> tuple[int, int]:
-    """Sets of constants of one rung, layer and N: how often the one predicted as fastest is within 2 % of the best.
+def picks(found: Iterable[Pair]) -> tuple[int, int]:
+    """Sets of constants of one rung, layer and N: how often the one predicted as fastest is nearly the best.
 
     Returns that, and the number of sets of three and more.
     """
@@ -173,7 +174,7 @@ def picks(found: Iterable[Pair], within: float = 0.02) -> tuple[int, int]:
     large = [group for group in sets.values() if len(group) >= 3]
     good = sum(
         min(group, key=lambda pair: pair.predicted or nan).measured
-        <= (1 + within) * min(pair.measured for pair in group)
+        <= (1 + NEARLY_BEST) * min(pair.measured for pair in group)
         for group in large
     )
     return good, len(large)

@@ -63,17 +63,17 @@ def load(executor: Executor, rung: Rung, conv: Conv, N: int, say: Say) -> Tuned 
         if content is None:
             return None
         tuned = Tuned(content["constants"], content["kernel_ms"])
-        if rung.resolve(conv, tuned.constants) != tuned.constants:
-            raise ValueError("not the rung's constants")
-        check_time(tuned.kernel_ms)
+        check(rung, conv, tuned.constants, tuned.kernel_ms)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune makes it again")
         return None
     return tuned
 
 
-def check_time(kernel_ms: float) -> None:
-    """Raises ValueError or TypeError unless it is a time that a kernel can take, in ms."""
+def check(rung: Rung, conv: Conv, constants: dict[str, int], kernel_ms: float) -> None:
+    """Raises ValueError or TypeError unless these are the rung's constants and a possible kernel time in ms."""
+    if rung.resolve(conv, constants) != constants:
+        raise ValueError("not the rung's constants")
     if not (isfinite(kernel_ms) and kernel_ms > 0):
         raise ValueError(f"a kernel's time of {kernel_ms} ms")
 
@@ -112,9 +112,7 @@ def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: st
         rung = RUNGS.get(best.rung)
         if rung is None or content["kernel"] != _kernel(executor, rung, conv, N, best.constants):
             return None  # measured before the rung changed
-        if rung.resolve(conv, best.constants) != best.constants:
-            raise ValueError("not the rung's constants")
-        check_time(best.kernel_ms)
+        check(rung, conv, best.constants, best.kernel_ms)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto makes it again")
         return None

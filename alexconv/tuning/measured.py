@@ -41,7 +41,7 @@ def table() -> dict[str, dict[str, dict[str, dict[str, int]]]]:
 
 
 def fastest(device: Device, conv: Conv, N: int, precision: str, layout: str) -> Fastest | None:
-    """What the table has for the device's name; None where that is nothing, or nothing that today's rungs take."""
+    """The table's entry for the device's name, if present rungs can use it, else None."""
     for name, constants in table().get(device.name, {}).get(name_of(conv, N, precision, layout), {}).items():
         rung = RUNGS.get(name)
         if rung is None or rung.unsuited(device.capability) or set(constants) != {each.name for each in rung.constants}:
