@@ -150,7 +150,7 @@ def table(results: Sequence[Accuracy]) -> Table:
 def run(options: argparse.Namespace, executor: Executor, command: str) -> list[Accuracy]:
     """Runs, records and returns every rung's accuracy; raises UsageError and MissingTool."""
     if not 1 <= options.images <= HELD_OUT:
-        raise UsageError(f"--images is 1 to {HELD_OUT}, the number of held-out images")
+        raise UsageError(f"--images must be 1 to {HELD_OUT}, the number of held-out images")
     rungs = list(dict.fromkeys(rung for rung, _ in choose_rungs(options.rungs)))
     trial = Trial(trained(), *held_out(options.images))
     runner = Runner(executor, [], Settings())
@@ -164,7 +164,7 @@ def run(options: argparse.Namespace, executor: Executor, command: str) -> list[A
         results.append(trial.run(runner, rung))
         file.header("accuracy", {"workload": WORKLOAD.name, **asdict(results[-1]), **headers})
         if results[-1].status == "launch-error" and executor.lost():
-            raise LaunchError(f"{rung.name} took the device down: {results[-1].reason}")
+            raise LaunchError(f"{rung.name} left the device unusable: {results[-1].reason}")
     return results
 
 

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     note = sandbox.protections(kind)
     say.print(note, soft_wrap=True, markup=False)
     if kind != sandbox.NAMESPACES and not options.weak_sandbox:
-        raise UsageError("submissions are a stranger's code: grade on a system with user namespaces, or --weak-sandbox")
+        raise UsageError("submissions are untrusted: grade on a system with user namespaces, or accept --weak-sandbox")
     gpu = timing.gpu(options.backend)
     say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}", markup=False)
     hidden = tuple(path.resolve() for path in (options.assignment, options.submissions, options.out))

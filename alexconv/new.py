@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if like is None:
         raise UsageError(f"--like: no rung {options.like}; `alexconv run --list` has all")
     if name in RUNGS or name in ALIASES:
-        raise UsageError(f"the ladder has a rung {name} already")
+        raise UsageError(f"the ladder already has a rung {name}: choose another folder name")
     file = f"{folder.name.replace('-', '_')}.cu"
     single = len(like.launches) == 1 and not like.prepare
     spelled = _spelled_out(like) is not None

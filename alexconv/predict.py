@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if measured:
         compared = accuracy.pairs(measured, read([options.out]))
         if not compared:
-            raise UsageError("the records have no point that can be predicted")
+            raise UsageError("the record files have no point that can be predicted")
         print("\n".join(accuracy.table(compared)))
         good, sets = accuracy.picks(compared)
         print(f"\nconstants: the fastest or one within 2 % of it is picked in {good} of {sets} sets of three and more")

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(comparison(*options.compare)))
         return 0
     if options.blocks < 1:
-        raise UsageError(f"--blocks is 1 or more, not {options.blocks}")
+        raise UsageError(f"--blocks must be 1 or more, not {options.blocks}")
     executor = choose_executor(options.backend, options.device, "trace")
     points = points_of(options, executor.usual_batch, executor.device, constants=parse_constants(options.set))
     runner = Runner(executor, points, Settings(baseline=False))

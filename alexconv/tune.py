@@ -122,12 +122,12 @@ def asked_for(options: argparse.Namespace, device: Device = H200) -> list[tuple[
     if unknown := set(names or ()) - known:
         raise UsageError(f"no rung has a constant {', '.join(sorted(unknown))}: they are {', '.join(sorted(known))}")
     if options.trials < 1:
-        raise UsageError(f"--trials is 1 or more, not {options.trials}")
+        raise UsageError(f"--trials must be 1 or more, not {options.trials}")
     chosen, points = parse_constants(options.set), default_points(options, device)
     refuse_unused(chosen, points)
     asked = [(point, space) for point in points if (space := axes(point, names, chosen))]
     if not asked:
-        raise UsageError("the rungs have none of these constants; python -m alexconv.run --list shows which they have")
+        raise UsageError("the rungs have none of these constants: alexconv run --list shows theirs")
     return asked
 
 
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.auto:
         refuse_given(options, parser(), NOT_WITH_AUTO, "not with --auto, which compares rungs and not constants")
     if options.precision and not options.auto:
-        raise UsageError("--precision is for --auto, which compares rungs; a search is of those that --rungs names")
+        raise UsageError("--precision works only with --auto; a search takes the rungs that --rungs names")
     command, console = command_line(MODULE, arguments), display.console()
     if options.cluster:
         compared, searches = on_cluster(options, command)

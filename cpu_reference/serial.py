@@ -34,7 +34,7 @@ def compile_serial(cxx: str) -> Convolution:
         try:
             entry = CDLL(str(binary)).serial_convolution
         except OSError as error:
-            raise CompileError(f"{cxx} reported no error, and {SOURCE.name} cannot be loaded: {error}") from None
+            raise CompileError(f"{cxx} reported no error, but {SOURCE.name} cannot be loaded: {error}") from None
     array = ndpointer(c_float, flags="C_CONTIGUOUS")
     entry.argtypes = [array] * 3 + [c_size_t] * 10
     entry.restype = None

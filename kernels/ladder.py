@@ -19,6 +19,7 @@ from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
 from alexconv.kernels.wgmma.ladder_floats import FLOAT_RUNGS
 from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
 from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
+from alexconv.kernels.wgmma.ladder_window import WINDOW_RUNGS
 from alexconv.kernels.wgmma.ladder_winograd import WINOGRAD_RUNGS
 
 _ladder = [
@@ -30,6 +31,7 @@ _ladder = [
     *IGEMM_RUNGS,
     *MMA_RUNGS,
     *WGMMA_RUNGS,
+    *WINDOW_RUNGS,
     *RESIDENT_RUNGS,
     *WINOGRAD_RUNGS,
     *SPLIT_K_RUNGS,

@@ -1,1 +1,1 @@
-"""Tables and figures from record files.  Nothing here touches a device."""
+"""Tables and figures from record files.  No module here needs a device or an executor."""

@@ -1,4 +1,4 @@
-"""Drawing: a few kinds of chart from plain values.  Rungs have their family's colour, published figures are pale."""
+"""Charts from plain values.  Rungs have their family's colour, published figures are pale."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class Level:
 
 
 def plain_log(axis: Any, most: int = 7) -> None:
-    """Log ticks written as plain numbers, few enough not to touch: as many within each decade as there is room for."""
+    """Log ticks as plain numbers, as many in each decade as fit without touching."""
     low, high = axis.get_view_interval()
     for within in ((1, 2, 5), (1, 3), (1,)):
         ticks = [n * 10.0**power for power in range(floor(log10(low)), ceil(log10(high))) for n in within]

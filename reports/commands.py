@@ -20,7 +20,7 @@ def main_job(records: Records, file: str) -> str:
     """What the file's last finished run took, and on what; raises UsageError for a file without one."""
     ends = [header for header in records.headers.values() if header["type"] == "end"]
     if not ends:
-        raise UsageError(f"{file} holds no run that came to its end")
+        raise UsageError(f"{file} has no finished run")
     end = ends[-1]
     run = records.headers[end["run"]]
     of_run = [record for record in records.points if record["run"] == end["run"]]

@@ -1,4 +1,4 @@
-"""What a report is made of: pages of sections of tables, plots and code, before any file format."""
+"""The elements of a report, independent of file formats: pages, sections, tables, plots and code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,7 +95,7 @@ class Page:
 
 
 def shown(cell: Cell) -> str:
-    """A cell for people: four significant digits at most, no exponent above a thousandth."""
+    """A cell for readers: at most four significant digits, no exponent for 0.001 and more."""
     if cell is None:
         return MISSING
     if not isinstance(cell, float):
@@ -108,7 +108,7 @@ def shown(cell: Cell) -> str:
 
 
 def exact(cell: Cell) -> str:
-    """A cell for programs: empty when missing."""
+    """A cell for programs, with full precision; empty when missing."""
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
@@ -118,7 +118,7 @@ def plain(text: str) -> str:
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> list[str]:
-    """A table's lines; numbers to the right."""
+    """A table's lines in Markdown; numeric columns are right-aligned."""
     numeric = [any(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
     rule = ["---:" if right else "---" for right in numeric]
     cells = [[" ".join(plain(shown(cell)).replace("|", "\\|").split("\n")) for cell in row] for row in rows]

@@ -1,4 +1,4 @@
-"""Parts of hand-written pages that are made from record files: they stand between markers, and can be checked."""
+"""Generated parts of hand-written pages: between markers, made from record files, checkable."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from alexconv.options import exits_cleanly
 
 
 def markers(name: str) -> tuple[str, str]:
-    """The comments around what is generated."""
+    """The comments that enclose a generated part."""
     return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
@@ -27,7 +27,7 @@ def updated(text: str, parts: Mapping[str, str]) -> str:
 
 
 def check(old: Sequence[Path], module: str, files: Sequence[Path], page: Path) -> int:
-    """Names the files that are not what the records say and the command that writes them; returns the exit status."""
+    """Prints stale files and the command that updates them; returns the exit status."""
     if old:
         command = f"python -m {module} {' '.join(map(str, files))} {page}"
         print(f"stale: {', '.join(map(str, old))}: run {command}", file=sys.stderr)

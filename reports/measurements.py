@@ -1,4 +1,4 @@
-"""What record files say about one device, as tables and figures ask for it.  Times are in ms per batch."""
+"""The records of one device as tables and figures use them.  Times are in ms per batch."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ OF_TABLES = ("device", "shards", "calibration", "end", "prediction")  # headers 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one card measured into one record file from one commit on one host: figures that compare as they are."""
+    """The measurements of one card, record file, commit and host: their figures are directly comparable."""
 
     name: str  # the record file's, with a number where the file holds several runs
     device: Record
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The run in words: file, card and commit."""
+        """File, card and commit of the run, for captions."""
         commit = [f"commit {self.commit[:SHORT]}"] if self.commit else []
         return f"{self.name} ({', '.join([self.card, *commit])})"
 
@@ -103,7 +103,7 @@ class Measured:
         return dict(self.record.get("samples") or {}) if self.record["status"] == "ok" else {}
 
     def samples(self, figure: str) -> list[float]:
-        """Milliseconds of a figure; none where it was not measured or is not right."""
+        """Samples of a figure in ms; empty if it was not measured or the check failed."""
         return self._samples.get(figure) or []
 
     def time(self, figure: str) -> Summary | None:
@@ -128,7 +128,7 @@ class Measured:
 
     @property
     def clock(self) -> float | None:
-        """MHz of a multiprocessor under the load of what was timed, as a kernel reads it."""
+        """SM clock in MHz under the timed load, read by a kernel."""
         facts = {**(self.record.get("under_load") or {}), **(self.record.get("audit") or {})}
         return float(facts["clock_mhz"]) if "clock_mhz" in facts else None
 
@@ -145,7 +145,7 @@ class Measured:
 
 
 def measured(record: Record, run: Run = NO_RUN) -> Measured:
-    """A record as a point of the report; raises UsageError for one that no figure can be made of."""
+    """A record as a point of the report; raises UsageError for an unusable one."""
     point = record["point"]
     workload, layer, N, name = (point[axis] for axis in ("workload", "layer", "N", "rung"))
     if fault := fault_of(record):
@@ -170,7 +170,7 @@ class Measurements:
     cards: Mapping[str, str] = field(default_factory=dict)  # of the device, by the keys of its headers
 
     def of_one_run(self, wanted: Callable[[Measured], bool]) -> "Measurements":
-        """Only the points that are wanted, of as few runs as ``chosen`` manages."""
+        """Only the wanted points, from as few runs as possible (``chosen``)."""
         points = [point for point in self.every if wanted(point)]
         return replace(self, points=tuple(sorted(chosen(points), key=order)))
 
@@ -203,7 +203,7 @@ class Measurements:
 
     @property
     def timed(self) -> bool:
-        """Whether any point has times: the host executor takes none."""
+        """Whether any point has times; the host executor's have none."""
         return any(point.record.get("samples") for point in self.every)
 
     def of_type(self, kind: str) -> list[Record]:
@@ -269,7 +269,7 @@ class Measurements:
         return sorted({point.N for point in self.of(workload)})
 
     def main_batch(self, workload: str) -> int:
-        """The study's largest batch, or else the largest there is."""
+        """The study's largest batch size, else the largest measured."""
         batches, usual = self.batches(workload), WORKLOADS[workload].batches[-1]
         return usual if usual in batches or not batches else batches[-1]
 
@@ -285,7 +285,7 @@ class Measurements:
 
     @cached_property
     def transfer(self) -> str:
-        """The transfer that figures use unless they compare transfers: the study's, or else the most frequent."""
+        """The transfer of figures that do not compare transfers: the study's, else the most frequent."""
         names = [point.series.transfer for point in self.points]
         return STUDY_TRANSFER if STUDY_TRANSFER in names or not names else max(sorted(set(names)), key=names.count)
 
@@ -336,7 +336,7 @@ class Measurements:
 
 
 def speedup_over(base: float | None, own: Summary | None) -> Summary | None:
-    """A base time over one of ours, with the interval of ours; None where one is missing."""
+    """A base time over one of ours, with the interval of ours; None if either is missing."""
     return Summary(base / own.median, base / own.high, base / own.low, own.count) if base and own else None
 
 
@@ -392,7 +392,7 @@ def footnote(
 
 
 def stretches(names: Sequence[Series], wanted: Collection[Series]) -> str:
-    """Series in words, neighbours among the names as ``first to last``."""
+    """Series as text; consecutive names become ``first to last``."""
     found: list[list[Series]] = [[]]
     for name in names:
         if name in wanted:
@@ -411,7 +411,7 @@ STUDY_SERIES = (Series("direct", "managed"),)
 
 
 def kernels_alone(transfer: str) -> bool:
-    """Whether a transfer leaves the device to the kernels while they run: under all such their time is the same."""
+    """Whether nothing overlaps the kernels under a transfer, so that kernel times do not depend on it."""
     how = transfer_named(transfer)
     return how.copies and not how.pipelined
 
@@ -512,7 +512,7 @@ def at_study_batch(point: Measured) -> bool:
 
 
 def usable(records: Sequence[tuple[Record, str]], headers: Mapping[str, Record]) -> tuple[list[Measured], list[str]]:
-    """The last record of each point in each run, and what is wrong with those of which no figure can be made."""
+    """The last record of each point in each run, and what is wrong with unusable ones."""
     by_run: dict[tuple[str, ...], list[Record]] = {}
     for record, file in records:
         commit = headers.get(str(record.get("run")), {}).get("commit") or ""

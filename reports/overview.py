@@ -1,4 +1,4 @@
-"""The top of the report: where the figures come from, what they are relative to, and the main table."""
+"""The first sections of the report: origin of the figures, bases of speedups, and the main table."""
 
 from collections import Counter
 from collections.abc import Iterable

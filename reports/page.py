@@ -31,7 +31,7 @@ MOST_WORKERS = 4  # each starts Python and matplotlib anew, which more of them w
 
 
 def write(report: Report, folder: Path) -> Path:
-    """Writes every file of the report into the folder; returns the page.  Raises UsageError if it cannot."""
+    """Writes all files of the report into the folder; returns the page.  Raises UsageError if it cannot."""
     try:
         for name in (TABLES, FIGURES):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def draw(plot: Plot, folder: Path) -> None:
 
 
 def site(report: Report, folder: Path) -> dict[str, str]:
-    """The pages and what their search finds, by the files' names in the folder, which has the figures."""
+    """The HTML pages and the search index, by file name; the folder has the figures already."""
     sizes = {plot.key: size for plot in report.plots() if (size := size_of(folder / FIGURES / f"{plot.key}.svg"))}
     pages = html(report, sizes, BOOK if (folder / BOOK).is_file() else None)
     return pages | {SEARCH: search_script(report)}
@@ -80,7 +80,7 @@ def size_of(drawing: Path) -> tuple[int, int] | None:
 
 
 def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None = None) -> dict[str, str]:
-    """The pages by their files' names.  They load styles, script and figures from their own folder, nothing else.
+    """The pages by file name.  They load styles, script and figures from their own folder alone.
 
     ``sizes`` are those of the figures, ``book`` is where the book's pages begin.
     """
@@ -143,13 +143,13 @@ def link_of(cell: Cell, links: Mapping[str, str], here: str) -> str | None:
 
 
 def linked(cell: Cell, links: Mapping[str, str], here: str) -> Markup:
-    """A cell's text, as a link where it names a page."""
+    """A cell's text, linked if it names a page."""
     href = link_of(cell, links, here)
     return Markup('<a href="{}">{}</a>').format(href, shown(cell)) if href else escape(shown(cell))
 
 
 def search_script(report: Report) -> str:
-    """What the search finds: title, address and kind of every page, table and figure."""
+    """The search index: title, address and kind of every page, table and figure."""
     found = [(page.title, page.file, KINDS.get(page.kind, "page").lower()) for page in report.pages]
     for page in report.pages:
         for section in page.sections:
@@ -179,18 +179,18 @@ def source(code: Code) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """A text with what stands between backticks as code."""
+    """A text with backticked parts as code elements."""
     code = Markup("<code>{}</code>")
     return Markup("").join(code.format(part) if i % 2 else escape(part) for i, part in enumerate(text.split("`")))
 
 
 def folded(table: Table) -> bool:
-    """Whether a table can be closed."""
+    """Whether a table is collapsible."""
     return table.long or not short(table)
 
 
 def broad(table: Table) -> bool:
-    """Whether a table has too many columns for paper, where its CSV file is named instead."""
+    """Whether a table is too wide for print, which names its CSV file instead."""
     return len(table.columns) > MOST_COLUMNS
 
 
@@ -211,7 +211,7 @@ def cells_json(table: Table, links: Mapping[str, str], here: str) -> str:
 
 
 def sort_key(cell: Cell) -> str:
-    """What a column sorts by: the number behind the digits shown; nothing for what sorts as it reads."""
+    """A cell's sort key: the unrounded number; empty if the cell sorts as text."""
     return exact(cell) if isinstance(cell, float) and exact(cell) != shown(cell) else ""
 
 

@@ -1,4 +1,4 @@
-"""What tables and figures of a workload have in common: its layers and their sum, and names of series."""
+"""Layers, their sum, and names of series, as all tables and figures of a workload use them."""
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.reports.comparison import peer_title

@@ -138,7 +138,7 @@ def watch_launch(
     numbers = (ctypes.c_uint64 * len(blocks))(*blocks)
     overtaken = (Extent * len(extents))(*extents)
     if not begin(MOMENTS.index(moment), seed, numbers, len(blocks), overtaken, len(extents)):
-        raise OutOfMemory("the host has no memory left to watch a launch")
+        raise OutOfMemory("not enough host memory to watch a launch for hazards")
     failure = None
     try:
         try:

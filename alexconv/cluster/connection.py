@@ -46,7 +46,7 @@ def connected(where: str, backend: str) -> Iterator[Any]:
     kind, _, count = where.partition(":")
     if kind == LOCAL:
         if count and not (count.isdecimal() and int(count)):
-            raise UsageError(f"--cluster {where}: the number of workers is 1 or more, as in local:4")
+            raise UsageError(f"--cluster {where}: the number of workers must be 1 or more, as in local:4")
         with local_cluster(backend, int(count or 0)) as cluster, client_of(distributed, cluster) as client:
             yield client
         return
@@ -55,9 +55,11 @@ def connected(where: str, backend: str) -> Iterator[Any]:
             yield client
         return
     if "/" in where and "://" not in where:
-        raise UsageError(f"--cluster {where}: there is no such file")
+        raise UsageError(f"--cluster {where}: no such file")
     if ":" not in where:
-        raise UsageError(f"--cluster {where}: local, local:4, HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or a file")
+        raise UsageError(
+            f"--cluster {where}: write local, local:4, HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or FILE"
+        )
     with client_of(distributed, where if "://" in where else f"tcp://{where}") as client:
         yield client
 

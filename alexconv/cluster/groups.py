@@ -54,7 +54,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     """``2/8``: the second of eight; raises UsageError."""
     number, slash, of = text.partition("/")
     if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise UsageError(f"--shard {text}: the number of a shard and of all, as in 2/8")
+        raise UsageError(f"--shard {text}: write the number of the shard and of all shards, as in 2/8")
     return int(number), int(of)
 
 

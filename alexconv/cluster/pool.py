@@ -176,7 +176,7 @@ class Pool:
             waiting = self._start(waiting)
             stuck_since = None if self._running or not waiting else stuck_since or monotonic()
             if stuck_since and monotonic() - stuck_since > PATIENCE_S:
-                raise ClusterLost("no worker is left: the same command with --resume goes on where this one ends")
+                raise ClusterLost("no worker is left: run the same command with --resume to continue")
             waiting = [*self._hear(heard), *waiting]
 
     def call(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -107,7 +107,7 @@ def facts(request: Request) -> dict[str, Any]:
     threads = get_worker().state.nthreads
     executor = executor_of(request)
     if executor.measures and threads > 1:
-        raise UsageError(f"it has {threads} threads, and a GPU runs one point at a time: start it with --nthreads 1")
+        raise UsageError(f"it has {threads} threads, but a GPU runs one point at a time: start it with --nthreads 1")
     header = executor.header()
     return {
         "host": machine_name(),

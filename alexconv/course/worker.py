@@ -51,7 +51,7 @@ def told_by(table: Sequence[Sequence[Any]], file: Path) -> Callable[[Conv, int],
     @cache
     def told(conv: Conv, images: int) -> Told:
         if (conv, images) not in lines:
-            raise UsageError(f"{file}: nothing is known of launches over {images} images: does the batch not fit?")
+            raise UsageError(f"{file}: no launches were recorded for {images} images: does the batch fit in memory?")
         return understood(lines[conv, images], file)
 
     return told

@@ -170,7 +170,7 @@ def _of_torch(values: Any, what: str, axes: int) -> View:
     if values.layout != torch.strided:
         raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
     if values.is_neg():
-        raise ValueError(f"{what} is a view whose signs torch has still to turn: pass {what}.resolve_neg()")
+        raise ValueError(f"{what} is a lazily negated view: pass {what}.resolve_neg()")
     address = values.data_ptr()
     found = _torch_descriptor(
         values.shape, values.stride(), values.dtype, values.device, is_aligned(address), what, axes
@@ -265,7 +265,7 @@ def _capsule_pointer(capsule: Any, name: bytes) -> int:
 
 def _in_elements(strides: Sequence[int], dtype: np.dtype[Any], what: str, axes: int) -> Four:
     if any(stride % dtype.itemsize for stride in strides):
-        raise ValueError(f"{what} has strides {tuple(strides)} that are no whole elements of {dtype.itemsize} bytes")
+        raise ValueError(f"{what} has strides {tuple(strides)}, not multiples of its {dtype.itemsize}-byte elements")
     return four([stride // dtype.itemsize for stride in strides], what, axes, filler=0)
 
 

@@ -90,7 +90,7 @@ def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:
     if not out.writable:
         raise ValueError("out is read-only")
     if overlaps(out):
-        raise ValueError(f"out has several elements in one place, or may have: its strides are {out.strides}")
+        raise ValueError(f"elements of out overlap, or may: its strides are {out.strides}")
 
 
 def overlaps(array: Descriptor) -> bool:

@@ -320,7 +320,7 @@ class Operation:
             return self._of_host(x, out, call, *(kept.arrays if kept else (w, bias)))
         if self.backend not in DEVICE_ARRAYS:
             raise ValueError(
-                f"x lies on GPU {seen.descriptor.device}, but backend {self.backend} computes arrays in host memory"
+                f"x lies on GPU {seen.descriptor.device}, but backend {self.backend} takes arrays in host memory"
             )
         given = [] if kept else [each for each in (filters, added) if each is not None]
         if any(each.descriptor.device is None for each in given):

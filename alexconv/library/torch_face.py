@@ -98,7 +98,7 @@ operator.register_autograd(_gradients, setup_context=_keep)
 def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
     """A call that is traced, or whose arrays ask for gradients, as the operator; raises ValueError with ``out``."""
     if out is not None:
-        raise ValueError("out is not for tensors that ask for gradients, nor for compiled functions")
+        raise ValueError("out is not supported for tensors that require gradients or in compiled functions")
     turned = x.permute(TO_NCHW) if terms.layout == "nhwc" else x
     padding = explicit_padding(terms, turned.shape[2:], filters.shape[2:])
     y = operator(

@@ -69,7 +69,7 @@ class CudnnRunner(TorchRunner):
     def _work(self, point: Point | LayerSequence, layers: Sequence[Layer], padded: bool) -> Work:
         layout = point.rung.split("-")[1]
         if any(layer.conv.groups > 1 or layer.conv.relu or layer.bias is not None for layer in layers):
-            raise Skip("this peer has neither groups nor bias nor ReLU")
+            raise Skip("this peer does not support groups, bias or ReLU")
         plans: list[Plan] = []
         given: list[Operands] = []
         for layer in layers:

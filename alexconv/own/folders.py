@@ -81,7 +81,7 @@ def rungs_of(folder: Path) -> list[Rung]:
     except Exception as error:
         raise UsageError(f"{_line(error, file)}: {type(error).__name__}: {error}") from None
     if not found or not all(isinstance(rung, Rung) for rung in found):
-        raise UsageError(f"{file}: RUNGS is a sequence of Rung, and has one at least")
+        raise UsageError(f"{file}: RUNGS must be a sequence of at least one Rung")
     return [replace(rung, file=str((folder / rung.file).resolve())) for rung in found]
 
 
@@ -101,7 +101,7 @@ def register(rungs: Iterable[Rung], source: object) -> None:
             continue
         taken = {*RUNGS, *ALIASES, *FORMER_NAMES}
         if taken & {rung.name, rung.alias}:
-            raise UsageError(f"{source}: the ladder has a rung {rung.name} or the alias {rung.alias} already")
+            raise UsageError(f"{source}: the ladder already has the rung {rung.name} or alias {rung.alias}")
         if not rung.path.is_file():
             raise UsageError(f"{source}: the rung {rung.name} has no file {rung.path}")
         join(rung)

@@ -221,11 +221,11 @@ def understood(lines: list[str], file: Path) -> Told:
         elif match := _SYMBOL_LINE.fullmatch(line):
             symbol = match[1]
             if POINTERS.get(int(match[2])) != "w":
-                raise UsageError(f"{file}: cudaMemcpyToSymbol({symbol}, ...) copies something else than the filters")
+                raise UsageError(f"{file}: cudaMemcpyToSymbol({symbol}, ...) must copy the filters")
         elif match := _UNSUPPORTED_LINE.fullmatch(line):
-            raise UsageError(f"{file}: {FUNCTION} calls {match[1]}, which a wrapped kernel may not")
+            raise UsageError(f"{file}: {FUNCTION} calls {match[1]}, which is not supported")
     if len(launches) > MOST_LAUNCHES:
-        raise UsageError(f"{file}: {FUNCTION} launches {len(launches)} kernels; a wrapped one {MOST_LAUNCHES} at most")
+        raise UsageError(f"{file}: {FUNCTION} launches {len(launches)} kernels, more than {MOST_LAUNCHES}")
     if not launches:
         raise UsageError(f"{file}: {FUNCTION} launches no kernel")
     return Told(tuple(launches), tuple(allocations), symbol)
@@ -234,7 +234,7 @@ def understood(lines: list[str], file: Path) -> Told:
 def entry_points(file: Path, one: Told, two: Told, types: dict[str, list[str]]) -> str:
     """The rung's entry points: one for each launch, with the arguments that its code gives."""
     if [made.kernel for made in one.launches] != [made.kernel for made in two.launches]:
-        raise UsageError(f"{file}: {FUNCTION} launches other kernels for two images than for one")
+        raise UsageError(f"{file}: {FUNCTION} launches different kernels for one image and for two")
     text = '\n#line 1 "the entry points"\n'
     for number, (made, again) in enumerate(zip(one.launches, two.launches, strict=True)):
         if made.kernel not in types:
@@ -246,7 +246,7 @@ def entry_points(file: Path, one: Told, two: Told, types: dict[str, list[str]]) 
             elif value != other:
                 if (value, other) != ("i1", "i2"):
                     raise UsageError(
-                        f"{file}: argument {place + 1} of {made.kernel} depends on the batch, and is not the batch"
+                        f"{file}: argument {place + 1} of {made.kernel} depends on the batch size without being it"
                     )
                 values.append(f"({types[made.kernel][place]}){BATCH}")
             elif value.startswith("f"):

@@ -127,7 +127,7 @@ def load(name: str) -> Gpu:
     """A GPU by the name of its file; raises UsageError."""
     path = FOLDER / f"{name}.toml"
     if name not in names():
-        raise UsageError(f"no GPU '{name}' is described: there are {', '.join(names())}")
+        raise UsageError(f"unknown GPU '{name}': choose from {', '.join(names())}")
     data = tomllib.loads(path.read_text())
     sections = {key: section for key, section in data.items() if isinstance(section, dict)}
     values = {key: {each: entry["value"] for each, entry in section.items()} for key, section in sections.items()}
@@ -140,4 +140,4 @@ def of_device(name: str) -> Gpu:
     for each in described:
         if each.name == name:
             return each
-    raise UsageError(f"times on {name} cannot be predicted: described are {', '.join(each.name for each in described)}")
+    raise UsageError(f"no model of {name}: times can be predicted for {', '.join(each.name for each in described)}")

@@ -163,7 +163,7 @@ def trace_launch(
     begin.restype = ctypes.c_bool
     numbers = (ctypes.c_uint64 * len(blocks))(*blocks)
     if not begin((Extent * len(extents))(*extents), len(extents), numbers, len(blocks)):
-        raise OutOfMemory("the host has no memory left to keep a trace in")
+        raise OutOfMemory("not enough host memory for a trace: lower --blocks or --N")
     try:
         module.launch(launch.entry, launch.grid, launch.block, launch.dynamic_shared, arguments)
         report = _Report()

@@ -47,7 +47,7 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        raise UsageError(f"{out} is there already: nothing is overwritten; name another file") from None
+        raise UsageError(f"{out} exists already and is not overwritten: name another file") from None
     except OSError as error:
         raise UsageError(f"cannot write the record file {out}: {error.strerror}") from None
     return found

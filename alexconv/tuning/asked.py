@@ -101,7 +101,7 @@ def points_asked_for(options: argparse.Namespace, executor: Executor, tuned: Tun
                 points += expand(workload.name, [layer], [N], asked, transfers, constants, (), found, device, data)
         points = [point for number, point in enumerate(points) if point not in points[:number]]
     if not points and not options.mix:
-        raise UsageError("no rung is left: --rungs and --precision have nothing in common")
+        raise UsageError("no rung is left: no rung of --rungs has a class of --precision")
     refuse_unused(constants, points)
     return points
 
@@ -112,7 +112,7 @@ def contenders_asked_for(word: str) -> int | None:
     if not colon:
         return None
     if not count.isdecimal() or int(count) < 1:
-        raise UsageError(f"auto or, for its contenders, auto:4, not {word}")
+        raise UsageError(f"write auto, or auto:4 for four candidates, not {word}")
     return int(count)
 
 

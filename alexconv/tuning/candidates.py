@@ -133,7 +133,7 @@ def compared(points: Sequence[Point], run: Run) -> Comparison:
 def require_times(executor: Executor) -> None:
     """Raises MissingTool on an executor that measures nothing."""
     if not executor.measures:
-        raise MissingTool(f"tuning compares times and needs a GPU, but here is only the host: {executor.describe()}")
+        raise MissingTool(f"tuning compares times and needs a GPU; here is only the host: {executor.describe()}")
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
     def give_up(point: Point, record: Record) -> int:
         progress.finish(file.point({**headers, **record}))
         progress.stop()
-        raise LaunchError(f"{point.label()} did not end: the same command with --resume goes on without")
+        raise LaunchError(f"{point.label()} did not end: the same command with --resume continues without it")
 
     def run(point: Point, *, again: bool = False) -> Record:
         key, limit, known = runner.key(point), session.time_limit, previous[again]
@@ -166,7 +166,9 @@ def recording(runner: Runner, session: Session, known: Sequence[Point], most: in
             record = file.point({**headers, **found, **({AGAIN: True} if again else {})})
         progress.finish(record)
         if record["status"] == "launch-error" and executor.lost():
-            raise LaunchError(f"{point.label()} took the device down: the same command with --resume goes on without")
+            raise LaunchError(
+                f"{point.label()} left the device unusable: the same command with --resume continues without it"
+            )
         return record
 
     with session.progress(most) as progress, Ahead(runner, known, progress.start) as ahead:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, prod
+from math import ceil
 
 from alexconv.kernels.geometry import (
     FLOAT,
@@ -16,7 +16,7 @@ from alexconv.kernels.geometry import (
 )
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, FULL_RANGE, SCALED_FILTERS, flat_block, full_range
 from alexconv.kernels.problem import TYPICAL_BATCH, Problem
-from alexconv.kernels.rung import MICRO_BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.shapes import Conv
 
 CHUNK = 8  # fp16 values in 16 bytes: the unit of TMA strides
@@ -417,107 +417,6 @@ def prepare_native(entry: str, gathers: Gathers = never) -> Launch:
 PARTS = 4  # of an image with infinities that are computed side by side
 NATIVE_FULL_RANGE = full_range(lambda p: (PARTS, 1, p.N), "x", "filters", "infinite", "y")
 
-WINDOW_TILE = 128  # positions of two consumers' tiles, unless it is said otherwise
-BOX = 64  # rows of a window that one TMA copy brings
-IMAGES = (32, 64, 128, 256, 512, 1024)  # at a time: multiples of 32 keep the next ones' arrays aligned
-L2_SHARE = 2 / 3  # that the blocked input may fill: x and y pass through the cache too
-
-
-def window_bytes(operands: Operands, p: Problem) -> int:
-    """Shared memory of the multiplication from windows: windows, all filters, mbarriers, epilogue, alignment."""
-    R, S = blocked_rs(p.conv)
-    furthest = (R - 1) * blocked_hw(p.conv)[1] + S - 1
-    window = round_up(p["TILE_PIXELS"] // 2 + furthest, BOX) * ROW_BYTES
-    filters = R * S * p["TILE_FILTERS"] * ROW_BYTES
-    output = epilogue_bytes(p) if operands.study else CHUNK
-    return p["STAGES"] * (window + 2 * MBARRIER_BYTES) + filters + 3 * MBARRIER_BYTES + output + ATOM_BYTES
-
-
-def refuses_window(operands: Operands) -> Refusal:
-    """What a rung that works from windows cannot take."""
-
-    def reason(p: Problem) -> str | None:
-        if p["TILE_FILTERS"] < p.conv.M:
-            return f"{p.conv.M} filters exceed a tile's {p['TILE_FILTERS']}"
-        if blocked_c(p.conv) > STAGE_TAPS:
-            return f"{blocked_c(p.conv)} channels exceed the {STAGE_TAPS} of a row in shared memory"
-        if reason := beyond_shared(p.device, "windows and filters need", window_bytes(operands, p)):
-            return reason
-        return refuses(operands)(p.having(STAGES=min(STAGES)))
-
-    return reason
-
-
-def window_constants(operands: Operands) -> tuple[Constant, ...]:
-    """The constants of a rung that works from windows: one tile has all filters."""
-
-    def filters(p: Problem) -> int:
-        return next((size for size in FILTER_TILES if size >= p.conv.M), max(FILTER_TILES))
-
-    def stages(p: Problem) -> int:
-        fixed, one = (
-            window_bytes(operands, p.having(TILE_PIXELS=WINDOW_TILE, TILE_FILTERS=filters(p), STAGES=number))
-            for number in (0, 1)
-        )
-        return max(2, min((p.device.shared_per_block - fixed) // (one - fixed), max(STAGES)))
-
-    return (
-        Constant("TILE_PIXELS", "positions of both consumers' tiles", lambda p: WINDOW_TILE, choices=(128, 256)),
-        Constant("TILE_FILTERS", "filters of a tile", filters, choices=FILTER_TILES),
-        Constant("STAGES", "stages of the TMA pipeline, of a window each", stages, choices=STAGES),
-        GRID_BLOCKS,
-    )
-
-
-def images_in_cache() -> Constant:
-    """The constant of a rung whose blocked input should lie in the L2 cache from one launch to the next."""
-
-    def images(p: Problem) -> int:
-        image_bytes = prod(pixels_shape()(p.over(1))) * HALF
-        room = L2_SHARE * p.device.l2_bytes
-        return max((number for number in IMAGES if number * image_bytes <= room), default=min(IMAGES))
-
-    formerly = ("IMAGES_AT_A_TIME",)
-    what = "images of a micro-batch; 0: the whole batch"
-    return Constant(MICRO_BATCH, what, images, choices=(0, *IMAGES), formerly=formerly)
-
-
-def position_map(name: str, array: str) -> TensorMap:
-    """The map of the blocked input as rows of channels, one for each position of the batch."""
-    return TensorMap(
-        name,
-        array,
-        dims=lambda p: (blocked_c(p.conv), p.N * prod(blocked_hw(p.conv)), 1),
-        strides=lambda p: (
-            blocked_c(p.conv) * HALF,
-            p.N * prod(blocked_hw(p.conv)) * blocked_c(p.conv) * HALF,
-        ),
-        box=lambda p: (STAGE_TAPS, BOX, 1),
-    )
-
-
-def tap_map(name: str, array: str) -> TensorMap:
-    """The map of the blocked filters of which a box has one tap of all."""
-    return TensorMap(
-        name,
-        array,
-        dims=lambda p: (blocked_c(p.conv), prod(blocked_rs(p.conv)), p.conv.M),
-        strides=lambda p: (
-            blocked_c(p.conv) * HALF,
-            prod(blocked_rs(p.conv)) * blocked_c(p.conv) * HALF,
-        ),
-        box=lambda p: (STAGE_TAPS, 1, p["TILE_FILTERS"]),
-    )
-
-
-def multiply_windows(operands: Operands, *args: str) -> Launch:
-    """The launch of the product from windows."""
-
-    def shared_bytes(p: Problem) -> int:
-        return window_bytes(operands, p)
-
-    return Launch("multiply", args, tiles_grid, tiles_block, shared_bytes, pdl=True, stores=True)
-
 
 WGMMA_RUNGS: tuple[Rung, ...] = (
     Rung(
@@ -630,56 +529,5 @@ WGMMA_RUNGS: tuple[Rung, ...] = (
         tensor_factors="fp16",
         takes=TAKES_ALL,
         products=3,
-    ),
-    Rung(
-        "wgmma-window-half",
-        alias="wgmma-window-fp16",
-        idea="a tile's inputs once in shared memory, a tap is an offset into them; ping-pong consumers",
-        family="wgmma",
-        parent="wgmma-half-blocked",
-        file="wgmma/wgmma_window_half.cu",
-        launches=(
-            block_input(),
-            multiply_windows(NATIVE, "position_map", "tap_map", "y", "N"),
-            NATIVE_FULL_RANGE,
-        ),
-        constants=window_constants(NATIVE),
-        scratch=(of_tiles("infinite"), pixels()),
-        precision="fp16",
-        dtype="float16",
-        layout="nhwc",
-        prepare=(prepare_native("prepare_filters"),),
-        prepared=(filters(),),
-        maps=(position_map("position_map", "pixels"), tap_map("tap_map", "filters")),
-        refuses=refuses_window(NATIVE),
-        min_capability=HOPPER,
-        exact_capability=True,
-        tensor_factors="fp16",
-        takes=TAKES_PADDING,
-    ),
-    Rung(
-        "wgmma-window-scaled",
-        alias="wgmma-window-s",
-        idea="windows of the study's floats, scaled and rounded to fp16",
-        family="wgmma",
-        parent="wgmma-scaled",
-        file="wgmma/wgmma_window_scaled.cu",
-        launches=(
-            *scale_input(1),
-            multiply_windows(STUDY, "position_map", "tap_map", "exponents", "filter_exponents", "y", "N"),
-            FULL_RANGE,
-        ),
-        constants=(*window_constants(STUDY), images_in_cache()),
-        scratch=(of_tiles("seen"), EXPONENTS, pixels()),
-        precision="tf32",
-        prepare=prepare_scaled(1),
-        prepared=(*SCALED_FILTERS, filters()),
-        maps=(position_map("position_map", "pixels"), tap_map("tap_map", "filters")),
-        refuses=refuses_window(STUDY),
-        min_capability=HOPPER,
-        exact_capability=True,
-        tensor_factors="fp16",
-        takes=TAKES_PADDING,
-        formerly=("wgmma-window-tf32",),
     ),
 )

@@ -12,6 +12,7 @@ from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
     CHUNK,
     FILTER_TILES,
+    LARGEST_WINDOW,
     MBARRIER_BYTES,
     PIXEL_TILES,
     ROW_BYTES,
@@ -34,7 +35,6 @@ from alexconv.shapes import Conv
 GROUP = 16  # values of K that four lanes load together
 REGISTERS = {1: 200, 2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by their number
 OPERANDS = 16  # registers of an accumulator tile's rows in a stage, for each term
-LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
 MOST_PIXELS = 1 << 22  # of an output plane
 HALVES = FLOAT // HALF
 

@@ -204,8 +204,8 @@ def test_only_the_loopback_interface_is_listened_on(client):
 @pytest.mark.parametrize(
     ("where", "says"),
     [
-        ("local:0", "the number of workers is 1 or more"),
-        ("no/such/file.json", "there is no such file"),
+        ("local:0", "the number of workers must be 1 or more"),
+        ("no/such/file.json", "no such file"),
         ("somewhere", "tls://HOST:PORT or a file"),
         ("--exclusive", "--exclusive: only with --cluster"),
     ],

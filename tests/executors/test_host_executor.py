@@ -730,7 +730,7 @@ def test_a_store_to_a_read_only_array_is_a_fault(faults):
 # What the launcher's process does instead, given the launcher as $0 and its arguments, and what comes of it.
 ENDS = {
     "addresses in use once": ('[ -e {mark} ] && exec {launcher} "$@"; touch {mark}; exit 2', None),
-    "addresses in use": ("exit 2", (LaunchError, "attaches no arrays")),
+    "addresses in use": ("exit 2", (LaunchError, "cannot attach the shared memory")),
     "not loaded": ('exec {launcher} /absent.so "$2" "$3"', (CompileError, "cannot be loaded: /absent.so")),
     "killed": ("kill -9 $$", (LaunchError, "copy: the kernel's process ended with SIGKILL")),
 }

@@ -299,7 +299,7 @@ def test_one_object_sees_what_changes_between_calls(torch, pair):
             layer(x, out=out[:3])
         with pytest.raises(ValueError, match="x is float16"):
             layer(x.half())
-        with pytest.raises(ValueError, match="out is not for tensors that ask for gradients"):
+        with pytest.raises(ValueError, match="out is not supported for tensors that require gradients"):
             layer(x, out=out.clone().requires_grad_())
 
 

@@ -191,7 +191,7 @@ ERRORS = {
     },
     "out is float16, but precision fp32 takes float32": {"out": np.zeros((2, 4, 5, 5), np.float16)},
     "out is read-only": {"out": READ_ONLY},
-    "out has several elements in one place": {
+    "elements of out overlap": {
         "out": np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (2, 4, 5, 5), (0, 0, 0, 0))
     },
 }
@@ -261,7 +261,7 @@ def test_dlpack_is_read():
         (np.ma.MaskedArray(X), "x has a mask"),
         (OnDevice(stream=0), "stream 0"),
         (OnDevice(shape=(2, 3), strides=None), "x has 2 dimensions"),
-        (OnDevice(strides=(504, 168, 24, 3)), "no whole elements of 4 bytes"),
+        (OnDevice(strides=(504, 168, 24, 3)), "not multiples of its 4-byte elements"),
         (Lent(X.astype(np.int32)), "x has elements of DLPack's type"),
         (Lent(X, kind=10), "a device of DLPack's type 10"),
     ],
@@ -358,7 +358,7 @@ def test_a_call_with_another_descriptor_is_another(changed):
         (INPUT, OUTPUT._replace(device=1), "x lies on GPU 0, out on GPU 1"),
         (INPUT, OUTPUT._replace(writable=False), "out is read-only"),
         (INPUT._replace(dtype=np.dtype("f2")), OUTPUT, "x is float16"),
-        (INPUT, OUTPUT._replace(strides=(100, 0, 5, 1)), "several elements in one place"),
+        (INPUT, OUTPUT._replace(strides=(100, 0, 5, 1)), "elements of out overlap"),
     ],
 )
 def test_arrays_that_do_not_fit_do_not_fit_the_next_time_either(x, out, message):

@@ -88,7 +88,7 @@ def test_what_the_model_cannot_follow_is_run():
 
 
 def test_a_gpu_without_a_description_is_a_usage_error():
-    with pytest.raises(UsageError, match="times on Nobody's GPU cannot be predicted: described are"):
+    with pytest.raises(UsageError, match="no model of Nobody's GPU: times can be predicted for"):
         tune.prunes(replace(H200.device, name="Nobody's GPU"))
 
 

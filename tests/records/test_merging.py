@@ -39,7 +39,7 @@ def test_damaged_lines_are_left_out_and_a_file_is_never_overwritten(tmp_path, ca
     assert out.read_bytes() == whole
     assert "2 unreadable line(s) were left out" in capsys.readouterr().out
     assert merge.main([str(one), "--out", str(out)]) == UsageError.exit_status
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert out.read_bytes() == whole
 
 

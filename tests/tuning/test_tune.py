@@ -395,7 +395,7 @@ def test_bad_usage_is_said(tmp_path, cache, arguments, says):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--precision", "fp32"], "--precision is for --auto"),
+        (["--precision", "fp32"], "--precision works only with --auto"),
         (["--auto", "--set", "TILE=8", "--trials", "3"], "--set, --trials: not with --auto"),
     ],
 )
@@ -434,7 +434,7 @@ def test_a_candidate_without_end_is_recorded_and_left_out_on_resume(tmp_path, ca
 
     done = search()
     assert done.returncode == 1
-    assert "TILE=12] pageable did not end: the same command with --resume goes on without" in done.stderr
+    assert "TILE=12] pageable did not end: the same command with --resume continues without" in done.stderr
     before = read([out]).points
     assert [record["status"] for record in before].count("timeout") == 1
     assert before[-1]["status"] == "timeout"

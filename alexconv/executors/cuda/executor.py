@@ -75,7 +75,7 @@ class CudaExecutor:
         self.driver = import_driver()
         self.toolkit = nvcc.nvcc_version()
         if not 0 <= device < self.driver.Device.count():
-            raise MissingTool(f"there is no GPU number {device}: this machine has {self.driver.Device.count()}")
+            raise MissingTool(f"no CUDA device {device}: there are {self.driver.Device.count()}, numbered from 0")
         self.number = device
         self.gpu = self.driver.Device(device)
         self.capability: tuple[int, int] = self.gpu.compute_capability()

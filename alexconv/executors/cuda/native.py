@@ -122,7 +122,7 @@ class Streams:
         if status:
             check(status, "a stream's capture")
         if self._status.value > ACTIVE:
-            raise LaunchError("a stream's capture has failed")
+            raise LaunchError("the stream's capture has failed")
         return self._id.value if self._status.value == ACTIVE else 0
 
     def graph(self) -> int:

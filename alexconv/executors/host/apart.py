@@ -66,10 +66,10 @@ def run_apart(
         if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == _OCCUPIED):
             break
     else:
-        raise LaunchError(f"{launches[0][0]}: the system attaches no arrays for a launch")
+        raise LaunchError(f"{launches[0][0]}: the system cannot attach the shared memory of a launch")
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _NOT_LOADED:
         raise CompileError(
-            f"{library.name} is compiled, and cannot be loaded: {fault.message.decode(errors='replace')}"
+            f"{library.name} was compiled but cannot be loaded: {fault.message.decode(errors='replace')}"
         )
     number = fault.signal or (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
     if not number:
@@ -89,7 +89,7 @@ def _started(command: list[str]) -> int:
             return os.posix_spawn(command[0], command, os.environ, setsigmask=[*blocked, signal.SIGINT])
         except OSError as error:
             if error.errno != errno.ETXTBSY or monotonic() > end:
-                raise LaunchError(f"the system starts no process for a launch: {error}") from None
+                raise LaunchError(f"cannot start a process for a launch: {error}") from None
             sleep(0.01)
 
 

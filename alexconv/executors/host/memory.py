@@ -129,7 +129,7 @@ def _shared(nbytes: int) -> tuple[int, int, ctypes.Array[ctypes.c_uint8]]:
     segment = libc.shmget(_IPC_PRIVATE, ctypes.c_size_t(nbytes), _OWN) if 0 <= nbytes < 1 << 63 else -1
     if segment < 0 and ctypes.get_errno() in _REFUSED:
         problem = os.strerror(ctypes.get_errno())
-        raise OutOfMemory(f"the system has no System V shared memory for an array ({problem}): see ipcs -lm")
+        raise OutOfMemory(f"no System V shared memory for an array ({problem}): see ipcs -lm")
     if segment < 0:
         raise no_memory(nbytes)
     address = libc.shmat(segment, None, 0)

@@ -456,7 +456,7 @@ def _loaded(path: Path, name: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise CompileError(f"{name} is compiled, and cannot be loaded: {error}") from None
+        raise CompileError(f"{name} was compiled but cannot be loaded: {error}") from None
 
 
 def asan_loaded() -> bool:
@@ -539,7 +539,7 @@ def _symbol_sizes(path: Path) -> dict[str, int]:
         places = ((int(names + symbol["name"]), int(symbol["bytes"])) for symbol in symbols[writable])
         return {data[place : data.index(0, place)].decode(): size for place, size in places}
     except (OSError, ValueError, struct.error) as error:
-        raise CompileError(f"{path.name} is compiled, and its symbols cannot be read: {error}") from None
+        raise CompileError(f"{path.name} was compiled but its symbols cannot be read: {error}") from None
 
 
 def _declaring_kernel(symbol: str) -> str | None:
