@@ -3,6 +3,7 @@
 import os
 import platform
 import resource
+from functools import cache
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, perf_counter
 
@@ -26,6 +27,17 @@ def cpu_model() -> str:
         lines = []
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.processor() or platform.machine())
+
+
+@cache
+def cpu_features() -> tuple[str, ...]:
+    """What -march=native looks at, for keys of compiled files: a cache folder may be shared by machines."""
+    telling = ("model name", "flags", "Features", "CPU implementer", "CPU part")
+    try:
+        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
+    except OSError:
+        return (platform.processor(),)
+    return tuple(line for line in first.splitlines() if line.startswith(telling))
 
 
 def cores() -> int:

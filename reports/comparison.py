@@ -15,7 +15,7 @@ from alexconv.planning.points import GEMM, layer_range, peer_name
 from alexconv.planning.transfers import transfer_named
 from alexconv.records.faults import fault_of
 from alexconv.records.names import SEQUENCE_SUFFIX
-from alexconv.records.statistics import Ratio, ratio_of, summarize
+from alexconv.records.statistics import Ratio, Summary, ratio_of, summarize
 from alexconv.records.store import Record, Records, identity, read
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.elements import shown
@@ -363,9 +363,9 @@ def times_over(
     return ratio_of(above, [each.samples(base) for each in theirs if each])
 
 
-def interval(ratio: Ratio | None) -> str | None:
-    """A ratio's interval as tables show it."""
-    return f"{shown(ratio.low)} to {shown(ratio.high)}" if ratio else None
+def interval(estimate: Ratio | Summary | None) -> str | None:
+    """The 95 % interval of a ratio or of a median, as tables show it."""
+    return f"{shown(estimate.low)} to {shown(estimate.high)}" if estimate else None
 
 
 def preparation(points: Iterable[Measured | None]) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
@@ -75,6 +76,11 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
                 items.append(Plot(f"{workload}-waterfall", title, f"{caption}{partly_text(climbed)} {runs}", draw))
     found_tables = (ladder_table(measurements, workload), gains_table(measurements, workload))
     return [*items, *(table for table in found_tables if table.rows)]
+
+
+def family_technique(family: str) -> str:
+    """What a family's rungs do: the first line of its package's docstring, without the full stop."""
+    return (import_module(f"alexconv.kernels.{family}").__doc__ or "").removesuffix(".")
 
 
 def ladder_batch(measurements: Measurements, workload: str) -> int:

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from alexconv.reports import charts, winners
-from alexconv.reports.comparison import Frontier
+from alexconv.reports.comparison import Frontier, interval
 from alexconv.reports.elements import Cell, Page, Plot, Section, Table
 from alexconv.reports.ladder import LEAST_RUNGS, comparisons, ladder_batch, steps
 from alexconv.reports.measurements import KERNELS, Measured, Measurements
 from alexconv.reports.published import Series
 from alexconv.reports.slices import title_of
-from alexconv.reports.winners import span_text
 from alexconv.shapes import WORKLOADS
 
 COLUMNS = (
@@ -104,7 +103,7 @@ def row(point: Measured) -> tuple[Cell, ...]:
         point.precision,
         point.series.transfer,
         time.median if time else None,
-        span_text(time),
+        interval(time),
         point.median("total"),
         point.tflops,
         point.error,

@@ -7,7 +7,6 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import matplotlib
@@ -37,22 +36,18 @@ from alexconv.reports.comparison import (
     preparation,
     quickest,
     times_over,
+    total,
 )
 from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.generated import check, updated
-from alexconv.reports.ladder import comparisons, steps
-from alexconv.reports.measurements import Measured, Measurements, measurements, name_of, sum_or_none
+from alexconv.reports.ladder import comparisons, family_technique, steps
+from alexconv.reports.measurements import Measured, Measurements, measurements, name_of
 from alexconv.reports.style import FAMILIES, RC, settle, svg_text
 
 HEADLINE, FIGURES, FAMILY_TABLE = "headline", "figures", "families"  # names of the markers
 FIGURE_WIDTH = 620  # pixels
 FOLDER = Path("docs", "figures")  # beside the README
-
-
-def technique(family: str) -> str:
-    """What a family's rungs do, in a line: the docstring of its package."""
-    return (import_module(f"alexconv.kernels.{family}").__doc__ or "").removesuffix(".")
 
 
 def headline(data: Measurements, found: Frontier) -> str:
@@ -131,11 +126,6 @@ def family_points(data: Measurements, found: Frontier, rungs: Iterable[Rung]) ->
     return min((compared, elsewhere), key=lambda points: total(points) or float("inf"))
 
 
-def total(points: Sequence[Measured | None]) -> float | None:
-    """The sum of the kernels' times."""
-    return sum_or_none([hot(point) for point in points])
-
-
 def families(data: Measurements, found: Frontier) -> str:
     """One line for each family: its fp32 rungs, the fastest of each layer, beside cuDNN."""
     source = found.many
@@ -147,7 +137,7 @@ def families(data: Measurements, found: Frontier) -> str:
         ms, speed = total(points), over(peer, total(points))
         names = dict.fromkeys(f"`{point.series.rung}`" for point in points if point)
         percent = None if speed is None else f"{100 * speed:.{0 if speed > 0.1 else 1}f} %"
-        rows.append((family, technique(family), ", ".join(names) or None, ms, percent))
+        rows.append((family, family_technique(family), ", ".join(names) or None, ms, percent))
         if source and points[0] not in source.points:
             apart.append(family)
     rows.append(("cuDNN", "fastest engine of its benchmark, through torch", None, peer, "100 %" if peer else None))

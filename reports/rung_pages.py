@@ -3,31 +3,24 @@
 import re
 from collections.abc import Iterator
 from difflib import unified_diff
-from importlib import import_module
 
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
 from alexconv.reports.alexnet import WORKLOAD, known_to_study
-from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, over
+from alexconv.reports.comparison import CONTRACTS, Frontier, Source, hot, interval, over
 from alexconv.reports.diagnostics import launch_cells
 from alexconv.reports.elements import Cell, Code, Page, Plot, Section, Table
-from alexconv.reports.ladder import gain_of, ladder_batch
+from alexconv.reports.ladder import family_technique, gain_of, ladder_batch
 from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
 from alexconv.reports.published import Series, kernel_ms
 from alexconv.reports.why import COUNTERS, Reasons, busy_text, counter_row
-from alexconv.reports.winners import span_text
 
 TIMES = (
     *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "gain over the parent", "TFLOP/s", "% of roofline"),
     *("cuDNN, ms", "speed, cuDNN = 1", "predicted, ms", "predicted / measured", "study, ms", "max error", "run"),
 )
 TECHNIQUE = re.compile(r"// Technique:(.*?)\n//\s*(?:\n|[A-Z][a-z ]+:)", re.DOTALL)
-
-
-def technique_of(family: str) -> str:
-    """What a family's rungs do, in a line: the docstring of its package."""
-    return (import_module(f"alexconv.kernels.{family}").__doc__ or "").removesuffix(".")
 
 
 def source_of(rung: Rung) -> str:
@@ -92,7 +85,7 @@ def page(measurements: Measurements, found: Frontier | None, reasons: Reasons, r
 
 def facts_of(rung: Rung, text: str) -> list[tuple[str, str]]:
     """What the ladder says of a rung."""
-    found = [("Technique", technique(text)), ("Family", f"{rung.family}: {technique_of(rung.family)}")]
+    found = [("Technique", technique(text)), ("Family", f"{rung.family}: {family_technique(rung.family)}")]
     found += [("Class", f"{rung.precision}, {rung.layout.upper()} {rung.dtype}")]
     found += [
         ("Parent", rung.parent or ""),
@@ -128,7 +121,7 @@ def times(measurements: Measurements, found: Frontier | None, reasons: Reasons, 
                 point.N,
                 point.label,
                 time.median if (time := point.time("kernel")) else None,
-                span_text(time),
+                interval(time),
                 point.median("total"),
                 point.error,
                 point.run.name,
@@ -166,7 +159,7 @@ def time_row(
     return (
         *axes,
         ms,
-        span_text(time),
+        interval(time),
         total,
         gain,
         point.tflops,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from alexconv.records.statistics import Summary
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.comparison import (
     CONTRACTS,
@@ -20,7 +19,7 @@ from alexconv.reports.comparison import (
     quickest,
     times_over,
 )
-from alexconv.reports.elements import Cell, Table, shown
+from alexconv.reports.elements import Cell, Table
 from alexconv.reports.measurements import Measured, Measurements, kernels_alone
 from alexconv.reports.why import Reasons
 
@@ -122,8 +121,3 @@ def row(winner: Winner, reasons: Reasons) -> tuple[Cell, ...]:
         *times,
         reasons.sentence(point),
     )
-
-
-def span_text(time: Summary | None) -> str | None:
-    """A median's interval as tables show it."""
-    return f"{shown(time.low)} to {shown(time.high)}" if time else None

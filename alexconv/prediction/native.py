@@ -18,6 +18,7 @@ from alexconv.compiling.compiled import compiled
 from alexconv.compiling.toolchain import compiler_version, find_cxx, first_error
 from alexconv.errors import CompileError
 from alexconv.kernels.rung import BoundingBox, Dims
+from alexconv.machine import cpu_features
 from alexconv.paths import cache_dir
 from alexconv.prediction import opcodes
 from alexconv.prediction.disassembly import NO_REGISTER, NO_UNIFORM, Instruction, Operand, UnknownInstruction
@@ -338,7 +339,7 @@ def _library() -> ctypes.CDLL:
     cxx = find_cxx()
     source = _enumerations() + "".join(f'#include "{_FOLDER / name}"\n' for name in ("simulator.cpp",))
     texts = [source, *(file.read_text() for file in sorted(_FOLDER.iterdir()))]
-    key = sha256(repr((cxx, compiler_version(cxx), _FLAGS, texts, _cpu())).encode()).hexdigest()[:32]
+    key = sha256(repr((cxx, compiler_version(cxx), _FLAGS, texts, cpu_features())).encode()).hexdigest()[:32]
 
     def build(target: Path) -> None:
         command = [cxx, *_FLAGS, "-I", str(_FOLDER), "-x", "c++", "-", "-o", str(target)]
@@ -349,15 +350,6 @@ def _library() -> ctypes.CDLL:
     path = cache_dir("simulator") / f"simulator-{key}.so"
     compiled(path, build)
     return ctypes.CDLL(str(path))
-
-
-def _cpu() -> str:
-    """What -march=native looks at, since a cache folder may be shared by machines."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-    except OSError:
-        return ""
-    return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
 
 
 def _enumerations() -> str:

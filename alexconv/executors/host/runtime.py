@@ -35,7 +35,7 @@ from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
 from alexconv.kernels.bound import LaunchConfig
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import Dims
-from alexconv.machine import cores, cpu_model
+from alexconv.machine import cores, cpu_features, cpu_model
 from alexconv.paths import cache_dir
 
 MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA GPU
@@ -401,7 +401,7 @@ class HostRuntime:
 
     def _toolchain_key(self) -> str:
         runtime = _runtime_digest(self._how.reports_lines)
-        text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, _cpu_features(), runtime))
+        text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, cpu_features(), runtime))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _runtime(self) -> Path:
@@ -511,17 +511,6 @@ def _translation_unit(source: Path, defines: Mapping[str, int], entries: Sequenc
 def _runtime_digest(lines: bool) -> str:
     digests = [source_digest(file, {}, lines=lines) for file in sorted(_RUNTIME.glob("*.[hc]*"))]
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()
-
-
-@cache
-def _cpu_features() -> tuple[str, ...]:
-    """What -march=native looks at: a cache folder may be shared by machines."""
-    telling = ("model name", "flags", "Features", "CPU implementer", "CPU part")
-    try:
-        first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
-    except OSError:
-        return (platform.processor(),)
-    return tuple(line for line in first.splitlines() if line.startswith(telling))
 
 
 @cache
