@@ -34,7 +34,7 @@ REPORT_BYTES = 1 << 20  # of a check's messages that are read
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one kind of check found wrong with a rung; nothing, if it is well."""
+    """The faults that one kind of check found in a rung; empty if none."""
 
     rung: str
     kind: str

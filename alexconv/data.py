@@ -193,7 +193,7 @@ def resampled(values: Floats, rows: int, columns: int) -> Floats:
 
 
 def repeated(values: Floats, count: int, axis: int) -> Floats:
-    """As many entries along an axis as asked for: those there are, again and again, shifted by a pixel each time."""
+    """Entries repeated along an axis up to the number asked for, each repetition shifted by one more pixel."""
     length = values.shape[axis]
     parts = [np.roll(values, (turn, turn), (-2, -1)) for turn in range(-(-count // length))]
     return np.concatenate(parts, axis).take(range(count), axis)

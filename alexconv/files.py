@@ -91,7 +91,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """What ``write_json`` wrote, None if there is no such file.  Raises ValueError for a damaged one."""
+    """The value that ``write_json`` wrote; None if there is no such file.  Raises ValueError for a damaged one."""
     found = contents(path)
     if found is None:
         return None

@@ -415,7 +415,7 @@ def planned(options: argparse.Namespace) -> dict[str, object]:
 
 
 def request_of(options: argparse.Namespace, arguments: Sequence[str] | None) -> Request:
-    """What the options ask of every worker; raises UsageError for what no worker can do."""
+    """The request that the options make of every worker; raises UsageError for what no worker can do."""
     refuse_given(options, parser(), NOT_WITH_CLUSTER, "not with --cluster")
     return Request(
         topic=f"alexconv-{uuid4().hex}",

@@ -139,9 +139,9 @@ def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[
 
 
 def prunes(device: Device) -> Callable[[list[Point]], list[Point]]:
-    """What keeps the first candidate and those predicted as fast; raises UsageError for a GPU without a description.
+    """A filter that keeps the first candidate, those predicted to be as fast, and those that the model refuses.
 
-    A candidate that the model refuses is kept.
+    Raises UsageError for a GPU without a description.
     """
     chosen, kernels = gpu.of_device(device.name), KernelCache()
 
@@ -193,7 +193,7 @@ def on_cluster(options: argparse.Namespace, command: str) -> tuple[list[Comparis
 
 
 def settings(options: argparse.Namespace) -> Settings:
-    """How candidates are run."""
+    """The settings of the candidates' runs."""
     return Settings(options.seconds, options.seed, baseline=False)
 
 

@@ -105,7 +105,7 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Watched:
-    """What running a rung with its effects at some moment came to: hazards, outputs, or why a launch failed.
+    """The result of one run with effects applied at a given moment: hazards, outputs, or why a launch failed.
 
     ``unwritten`` are loads of shared memory that nobody has written: no harm where the value is not used.
     """

@@ -175,7 +175,7 @@ def listing(console: Console, *, as_json: bool) -> None:
 
 
 def plan_table(console: Console, runner: Runner, points: Sequence[Point]) -> None:
-    """What a run would do: pieces, device memory, and the launches of the largest piece."""
+    """The plan of a run as a table: pieces, device memory, and the launches of the largest piece."""
     table = Table("layer", "N", "rung", "transfer", "pieces", "MiB", "launches")
     for point in points:
         name = rung_label(point.rung, point.constants, point.conv)
@@ -197,7 +197,7 @@ def times(dims: Iterable[int]) -> str:
 
 
 def counted(records: Iterable[Record]) -> str:
-    """How many records have which status, in words."""
+    """The number of records of each status, in words."""
     counts = Counter(record["status"] for record in records)
     return ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing to do"
 

@@ -316,7 +316,7 @@ def reasons(records: Sequence[Record]) -> Iterator[str]:
 
 
 def legend(records: Sequence[Record]) -> str:
-    """What the columns of a table of times are."""
+    """Explains the columns of a table of times."""
     parts = [
         f"kernel ms: all kernels of the rung, median per batch; {MARK} the fastest of its precision class in a layer",
         "total: host arrays to host arrays",

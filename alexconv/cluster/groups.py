@@ -20,7 +20,7 @@ class Group:
 
     @property
     def label(self) -> str:
-        """What they have in common."""
+        """The property that its members share."""
         workload, layers, N, data = place(self.points[0])
         return f"{workload} layer {layers} N={N}{'' if data == 'uniform' else f' {data}'}"
 

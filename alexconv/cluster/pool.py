@@ -64,13 +64,13 @@ class Worker:
         return digest(kind_facts(self.facts))
 
     def tokens(self, *, exclusive: bool) -> set[str]:
-        """What no two tasks may have at once."""
+        """Names of resources that no two tasks may hold at once."""
         gpu = [self.facts["uuid"]] if self.facts["uuid"] else []
         return {self.address, *gpu, *([self.host] if exclusive else [])}
 
 
 def kind_facts(facts: Record) -> Record:
-    """Of what a worker says of itself that which has to be the same in one study."""
+    """The facts that all workers of one study must agree on."""
     return {"code": facts["code"], **{name: value for name, value in facts["header"].items() if name != "uuid"}}
 
 
@@ -152,7 +152,7 @@ class Pool:
         return self.of_kind(self.kinds()[0])[0]
 
     def slots(self) -> int:
-        """How many tasks can run at a time."""
+        """The number of tasks that can run at a time."""
         taken: set[str] = set()
         count = 0
         for worker in self.workers.values():

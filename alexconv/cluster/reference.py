@@ -21,7 +21,7 @@ class Computed(NamedTuple):
 
 
 class Progress(Protocol):
-    """What shows how many images are done."""
+    """A display of how many images are done."""
 
     def expect(self, total: int) -> None:
         """Says how many there are."""
@@ -45,7 +45,7 @@ def places_of(points: Iterable[Point], seed: int) -> list[Place]:
 
 
 def missing(request: Request, places: Sequence[Place]) -> list[tuple[Inputs, int, int]]:
-    """Of each place the blocks of images that this worker's cache lacks."""
+    """The blocks of images that this worker's cache lacks: inputs, first image, and one past the last."""
     return [(inputs, first, last) for inputs, N in places for first, last in blocks_missing(inputs, N)]
 
 

@@ -49,7 +49,7 @@ class Study:
         return RecordFile(self.path)
 
     def left(self, points: Iterable[AnyPoint]) -> list[AnyPoint]:
-        """Those that have no record yet."""
+        """The points without a record yet."""
         return [point for point in points if name_of(point) not in self.done.keys() | self.kept.keys()]
 
     def keep(self, record: Record) -> Record | None:

@@ -43,7 +43,7 @@ ON_CPU = ("lenet-86-k7", 2, 1, "direct-register")
 
 @dataclass(frozen=True)
 class Request:
-    """What all tasks of a command have in common."""
+    """The options that all tasks of a command share."""
 
     topic: str
     command: str
@@ -97,7 +97,7 @@ def store_name() -> str:
 
 
 def facts(request: Request) -> dict[str, Any]:
-    """What the client has to know of a worker.
+    """A worker's facts that the client needs.
 
     Raises MissingTool, and UsageError for one with several threads or with a package whose rungs fail.
     """

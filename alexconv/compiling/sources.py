@@ -172,7 +172,7 @@ def _tokens_of(file: Path) -> tuple[str | Include, ...]:
 
 
 def include_options(source: Path) -> list[str]:
-    """What a compiler needs to find headers: those of the ladder, for a file that is not of it."""
+    """The compiler's -I options; a file outside the ladder finds the ladder's headers too."""
     folder = kernels_folder()
     return [] if source.resolve().is_relative_to(folder) else [f"-I{folder}"]
 

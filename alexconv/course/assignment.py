@@ -232,7 +232,7 @@ def shape(sizes: Mapping[str, int]) -> Shape:
 
 
 def fault_of(assignment: Assignment) -> str | None:
-    """What an assignment has that cannot be, or None."""
+    """Why an assignment is invalid, or None."""
     if assignment.workload not in WORKLOADS:
         return f"no workload {assignment.workload}"
     if assignment.signature != SIGNATURE:

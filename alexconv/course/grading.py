@@ -69,7 +69,7 @@ class Grade:
 
 
 class Failed(Exception):
-    """What a sandbox answers is no answer; the text says why, for the student."""
+    """A sandbox's answer cannot be used; the text tells the student why."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Grader:
                 found.say("op time", [str(error)])
 
     def told(self, source: "Source") -> list[Any]:
-        """What the launch code does for every shape and number of images that a check may take."""
+        """The launches for every shape and number of images that a check may use."""
         asked = self.probes()
         for shape in self.assignment.shapes:
             asked += [(shape.conv, images) for images in range(1, max(shape.images, WATCHED_IMAGES) + 1)]
@@ -135,7 +135,7 @@ class Grader:
 
     @staticmethod
     def probes() -> list[tuple[Conv, int]]:
-        """What every table of launches has to have."""
+        """The shapes that every table of launches must contain."""
         return [(PROBE, 1), (PROBE, 2)]
 
     def ask(self, source: "Source", asked: Sequence[tuple[Conv, int]]) -> list[Any]:

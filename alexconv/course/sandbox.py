@@ -40,7 +40,7 @@ PACKAGES = ("alexconv", "alexconv.kernels", "alexconv.cpu_reference")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a command may use.  ``memory`` is that of all its processes together, ``answer`` what it may say; bytes."""
+    """A command's limits.  ``memory`` is that of all its processes together, ``answer`` what it may say; bytes."""
 
     seconds: float = 60.0
     cpu_seconds: int = 60  # of a process
@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command said, and how it ended: its exit status, or why it was stopped.
+    """A command's output and how it ended: its exit status, or why it was stopped.
 
     ``failure`` is why the sandbox could not be made; the command has not run then.
     """
@@ -82,7 +82,7 @@ def kind() -> str:
 
 
 def protections(chosen: str) -> str:
-    """What a kind protects from, in one line."""
+    """The protections of a kind of sandbox, in one line."""
     if chosen == NAMESPACES:
         return (
             "sandbox: namespaces (no network, no other process or file visible), limits of time, memory, processes and"

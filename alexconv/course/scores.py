@@ -65,7 +65,7 @@ def page(grades: Sequence[Grade], assignment: Assignment, checks: Sequence[str],
 
 
 def feedback(grade: Grade, assignment: Assignment, checks: Sequence[str]) -> str:
-    """What a student gets to read."""
+    """The feedback for a student."""
     most = sum(assignment.points[check] for check in checks)
     lines = [f"{assignment.name}: {grade.submission}: {grade.total:g} of {most:g} points ({grade.outcome})", ""]
     for check in ["file", *checks]:

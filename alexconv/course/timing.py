@@ -77,7 +77,7 @@ def asked(N: int) -> list[int]:
 
 
 def gpu(backend: str) -> Gpu | None:
-    """What times submissions; None without a GPU under ``auto``, and on the host.  Raises MissingTool."""
+    """The timer of submissions; None without a GPU under ``auto``, and on the host.  Raises MissingTool."""
     try:
         executor = choose_executor("cuda" if backend == "auto" else backend)
     except MissingTool:

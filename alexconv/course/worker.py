@@ -45,7 +45,7 @@ BUDGET = 1 << 30  # bytes of a kernel's arrays
 
 
 def told_by(table: Sequence[Sequence[Any]], file: Path) -> Callable[[Conv, int], Told]:
-    """What a submission's launch code does, from a table of shape, images and the lines that it printed."""
+    """A submission's launches, from a table of shape, images and the lines that it printed."""
     lines = {(Conv(**sizes), images): said for sizes, images, said in table}
 
     @cache

@@ -89,7 +89,7 @@ class Executor(Protocol):
         ...
 
     def describe(self) -> str:
-        """What runs the kernels, in one line for a reader."""
+        """The device in one line, for a reader."""
         ...
 
     def header(self) -> Record:

@@ -32,7 +32,7 @@ def repeat(once: Callable[[], Mapping[str, float]], seconds: float) -> Samples:
 
 
 def fewest(seconds: float, spent: float, is_settled: bool) -> int:
-    """How many samples are enough after ``spent`` seconds."""
+    """The number of samples that suffices after ``spent`` seconds."""
     if spent > PATIENCE * seconds or (spent > seconds and is_settled):
         return FEWEST_AT_ALL
     if spent > seconds:

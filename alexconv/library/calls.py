@@ -17,7 +17,7 @@ KEPT_CALLS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """What all calls have in common whose arrays have the same descriptors.
+    """State shared by all calls whose arrays have the same descriptors.
 
     ``x`` and ``y`` are input and output with their axes as (N, C, H, W), ``w`` and ``bias`` the filters and what is
     added to their outputs; ``memory`` is the layout that x lies in.

@@ -22,13 +22,13 @@ PART = "choices"  # of the cache
 
 @dataclass(frozen=True)
 class Kept:
-    """What was chosen; without a choice no rung takes the layer."""
+    """A kept choice; without one no rung takes the layer."""
 
     choice: auto.Choice | None
 
 
 def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, budget: int) -> Kept | None:
-    """What is kept for a layer, where it still fits ``budget`` bytes; else None.  A damaged file counts as none."""
+    """A layer's kept choice where it still fits ``budget`` bytes, else None.  A damaged file counts as none."""
     path = _path(executor, conv, N, precision, memory)
     try:
         content = read_json(path)

@@ -209,7 +209,7 @@ class Kept:
 
 
 def wait_for(prepared: Prepared, lane: Lane) -> None:
-    """What comes next on a lane may use prepared arrays."""
+    """Work enqueued on a lane after this may use prepared arrays."""
     if lane.life:
         prepared.order.wait()
     else:
@@ -223,7 +223,7 @@ def nbytes(array: Descriptor) -> int:
 
 @cache
 def allocator() -> Callable[[Any, Any, Any], Any]:
-    """What makes a tensor of a shape, strides and type on the current GPU: in a third of the time of empty_strided."""
+    """Makes a tensor of a shape, strides and type on the current GPU: in a third of the time of empty_strided."""
     torch: Any = sys.modules["torch"]
     try:
         quick: Callable[[Any, Any, Any], Any] = torch._C._dynamo.guards._empty_strided_cuda  # as compiled models do
@@ -233,7 +233,7 @@ def allocator() -> Callable[[Any, Any, Any], Any]:
 
 
 def described(values: Any) -> tuple[Any, ...]:
-    """What a tensor's descriptor follows from."""
+    """The facts that determine a tensor's descriptor."""
     return values.shape, values.stride(), values.dtype, values.get_device(), values.data_ptr() % ALIGNMENT
 
 
@@ -593,7 +593,7 @@ class Route:
 
 @lru_cache(maxsize=KEPT_CALLS)
 def route_of(device: Gpu, call: Call) -> Route:
-    """What the device computes for a call.
+    """The route of a call on its device.
 
     A rung that takes the whole layer, unless one that takes only its products, over a plane with its padding in memory,
     is estimated to be faster even with the copy.
@@ -613,7 +613,7 @@ def route_of(device: Gpu, call: Call) -> Route:
 
 
 def expected(device: Gpu, choice: auto.Choice, conv: Conv, call: Call) -> tuple[bool, float]:
-    """What orders choices: those that were measured are in front, then estimated microseconds with those of a copy."""
+    """Sort key of choices: measured ones first, then by estimated microseconds, copies included."""
     on = device.executor.device
     copied = padding_it(call.conv, call.N, on) if conv.padding != call.conv.padding else 0.0
     return not choice.measured, copied + estimate(BoundRung(choice.rung, conv, choice.constants, on), call.N)

@@ -154,7 +154,7 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
 
 
 def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
-    """What changes when a parameter does, or its memory."""
+    """A value that changes when a parameter or its memory does."""
     if parameter is None:
         return None
     return parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
@@ -162,7 +162,7 @@ def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Patched:
-    """What ``patch`` did: names of the layers that it replaced, and of those that it left, with the reason.
+    """The result of ``patch``: names of the layers that it replaced, and of those that it left, with the reason.
 
     ``fused`` are the batch norms and ReLUs that are computed with a convolution, ``unfused`` those that are not, with
     the reason.

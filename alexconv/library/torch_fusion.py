@@ -27,7 +27,7 @@ class Untraceable(Exception):
 
 
 def followers(model: nn.Module, convolutions: Iterable[nn.Module]) -> dict[nn.Module, Followers]:
-    """What can be computed with each of these convolutions of the model, where there is something.
+    """The operations that can be fused with each of these convolutions of the model, where there are any.
 
     Raises Untraceable.
     """

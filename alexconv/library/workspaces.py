@@ -82,7 +82,7 @@ class StreamOrder:
         answer(self._driver.cuStreamWaitEvent(stream, self._event, 0), "a stream's wait")
 
     def end(self, stream: int) -> None:
-        """What comes next waits for what is on the stream now."""
+        """Later work waits for everything that is on the stream now."""
         answer(self._driver.cuEventRecord(self._event, stream), "an event")
 
     def wait(self) -> None:
@@ -92,7 +92,7 @@ class StreamOrder:
 
 @dataclass(frozen=True)
 class WorkspaceKey:
-    """What is to be computed: a rung for N images of a shape, and which arrays lie as the rung wants them."""
+    """A computation: a rung for N images of a shape, and which arrays lie as the rung wants them."""
 
     name: str
     constants: tuple[tuple[str, int], ...]
@@ -283,7 +283,7 @@ class Gpu:
             self.driver.cuMemFree(address)
 
     def join(self, before: int, stream: int) -> None:
-        """What comes next on a stream waits for what is on another now."""
+        """Later work of one stream waits for everything that is on another now."""
         if before != stream:
             order = StreamOrder(self)
             order.end(before)
@@ -394,7 +394,7 @@ class Gpu:
         return made
 
     def build(self, bound: BoundRung) -> "Future[None] | None":
-        """What compiles a rung in the background, or None once the cache has it; raises CompileError."""
+        """The background compilation of a rung, or None once the cache has it; raises CompileError."""
         executor = self.executor
         path = nvcc.cubin_path(bound.rung.path, bound.macros, executor.arch)
         with self.lock:
@@ -560,7 +560,7 @@ class Compilers:
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """What a job will return, or raise."""
+        """A future of the job's result."""
         future: Future[Any] = Future()
         self._jobs.put((future, job, arguments))
         if len(self._threads) < cores():

@@ -60,7 +60,7 @@ class Found:
 
 
 def lengths(conv: Conv, N: int) -> dict[str, int]:
-    """How many powers each axis has."""
+    """The number of powers along each axis."""
     return dict(zip(AXES, (N, conv.C, conv.H, conv.W, conv.M, conv.K), strict=True))
 
 

@@ -131,7 +131,7 @@ class Plan:
 
 
 def notes_to_avoid(precision: str, *, strict: bool) -> list[str]:
-    """What a plan must not do for a precision, by cuDNN's names of numerical notes."""
+    """The numerical notes, by cuDNN's names, that a plan of a precision must not have."""
     return [
         "DOWN_CONVERT_INPUTS",
         *(["TENSOR_CORE"] if precision == "fp32" else []),

@@ -179,7 +179,7 @@ Place = tuple[str, int, str, str]
 
 
 def place_of(point: Point) -> Place:
-    """What a point's inputs depend on besides N: workload, layer, data and type.
+    """The facts that determine a point's inputs besides N: workload, layer, data and type.
 
     Uniform inputs are float32 for every rung, rounded to its type when they are uploaded.  Other data, which may exceed
     the range of fp16, has the rung's type from the start.

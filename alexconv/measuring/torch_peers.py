@@ -99,7 +99,7 @@ def import_torch(executor: Executor) -> Any:
 
 @dataclass(frozen=True)
 class Work:
-    """What a peer computes: ``enqueue`` puts it on torch's current stream and returns its output tensors.
+    """A peer's work: ``enqueue`` puts it on torch's current stream and returns its output tensors.
 
     ``exact`` is given what runs the recorded work and whether its engine transforms; it puts integers in the place of
     the inputs, for as long as that takes, and returns of how many images how many outputs are wrong.
@@ -460,7 +460,7 @@ def rank(facts: Record) -> tuple[bool, float]:
 
 
 def facts_of(padded: bool, facts: Record) -> Record:
-    """What a record keeps of a variant."""
+    """The facts of a variant that its record keeps."""
     figures = {"scaled_error": facts["error"]["scaled"], "kernel_ms": kernel_ms(facts)}
     return {"padded_input": padded, "status": facts["status"], **figures}
 

@@ -63,7 +63,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Told:
-    """What the launch code does for a shape: launches, allocations by address, the constant that has the filters."""
+    """What the launch code made for a shape: launches, allocations by address, the constant that has the filters."""
 
     launches: tuple[Made, ...]
     allocations: tuple[tuple[int, int], ...]
@@ -181,7 +181,7 @@ for number, sizes in enumerate(sys.argv[2:]):
 
 
 def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[list[str]]:
-    """What the launch code prints for each shape and number of images, run in a process of its own; UsageError."""
+    """The launch code's output for each shape and number of images, from a process of its own; raises UsageError."""
     sizes = [(images, conv.M, conv.C, conv.H, conv.W, conv.R, conv.U) for conv, images in asked]
     words = [sys.executable, "-I", "-S", "-c", TELLING, str(library), *(",".join(map(str, each)) for each in sizes)]
     with tempfile.TemporaryDirectory() as folder:

@@ -288,7 +288,7 @@ def expand(
 
 
 def study_points(study: str, batches: Sequence[int], device: Device = H200) -> list[Point]:
-    """What a published LeNet-style study measured, at these batch sizes (its own if none); raises UsageError."""
+    """The points of a published LeNet-style study, at these batch sizes (its own if none); raises UsageError."""
     if study not in STUDY_WORKLOADS:
         raise UsageError(f"unknown study {study!r}: choose from {', '.join(STUDY_WORKLOADS)}")
     workload = WORKLOADS[STUDY_WORKLOADS[study]]

@@ -51,7 +51,7 @@ class Transfer:
         return executor.name in self.opens or self.kind in executor.opens
 
     def opener(self, executor: Opens) -> Opener:
-        """What allocates a plan's arrays on an executor; raises UsageError if it does not support the transfer."""
+        """The function that allocates a plan's arrays; raises UsageError if the executor does not support it."""
         if not self.served_by(executor):
             raise UsageError(f"the {executor.name} executor has no transfer {self.name}")
         return self.opens.get(executor.name) or executor.opens[self.kind]

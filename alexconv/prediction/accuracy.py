@@ -38,7 +38,7 @@ class Pair:
 
     @property
     def family(self) -> str:
-        """Of the point's rung."""
+        """The family of the point's rung."""
         return RUNGS[self.point["rung"]].family
 
 
@@ -67,7 +67,7 @@ def as_point(axes: Record) -> Point:
 
 
 def identity(point: Record) -> str:
-    """What makes two points the same computation."""
+    """Two points with the same value are the same computation."""
     return digest([point[axis] for axis in ("workload", "layer", "N", "rung", "constants")])
 
 
@@ -96,7 +96,7 @@ Group = tuple[str, Callable[[Pair], bool]]
 
 
 def groups(found: Sequence[Pair]) -> list[Group]:
-    """What the tables are divided into: everything, families, batch sizes."""
+    """The groups of the tables: everything, families, batch sizes."""
 
     def of_family(name: str) -> Group:
         return name, lambda pair: pair.family == name

@@ -19,7 +19,7 @@ _RESERVED_SINCE, RESERVED = 90, 1024  # Hopper's system takes the first bytes of
 
 @dataclass(frozen=True)
 class Needs:
-    """Of a kernel: registers of a thread, bytes of shared memory that a block declares."""
+    """A kernel's resources: registers per thread, static shared memory per block in bytes."""
 
     registers: int
     static_shared: int
@@ -33,7 +33,7 @@ class _Section:
 
 
 def needs(cubin: bytes, arch: str) -> dict[str, Needs]:
-    """Of each kernel of a cubin for ``sm_<arch>``, by entry point; raises CompileError for what is no cubin."""
+    """Resources of each kernel of a cubin for ``sm_<arch>``, by entry point; raises CompileError if it is no cubin."""
     if cubin[:4] != b"\x7fELF":
         raise CompileError("nvcc wrote no ELF file")
     sections = {section.name: section for section in _sections(cubin)}

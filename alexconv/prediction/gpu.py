@@ -33,17 +33,17 @@ class Gpu:
 
     @property
     def clock_hz(self) -> float:
-        """Of the multiprocessors."""
+        """Clock of the multiprocessors in Hz."""
         return float(self["device.clock_hz"])
 
     @property
     def multiprocessors(self) -> int:
-        """How many there are."""
+        """Number of multiprocessors."""
         return int(self["device.multiprocessors"])
 
     @property
     def device(self) -> Device:
-        """What the ladder knows of it."""
+        """The GPU's limits as the ladder describes them."""
         limits = self.values["occupancy"]
         return Device(
             name=self.name,
@@ -64,7 +64,7 @@ class Gpu:
         return int(max(0, min(limits["blocks"], limits["warps"] // warps, by_registers, by_shared)))
 
     def l1_bytes(self, resident: int, shared_bytes: int) -> int:
-        """What the blocks' shared memory leaves of the memory that it shares with L1."""
+        """Bytes of L1 left beside ``resident`` blocks of ``shared_bytes`` each: both are carved out of one memory."""
         limits = self.values["occupancy"]
         needed = resident * (shared_bytes + limits["reserved_shared_bytes"]) / 1024
         sizes = limits["shared_sizes_kib"]

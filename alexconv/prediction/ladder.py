@@ -48,7 +48,7 @@ def predicted_ladder(
 
 
 def predicted_time(record: Record, measured: float | None) -> PredictedTime:
-    """What a record of type ``prediction`` says."""
+    """The time of a record of type ``prediction``."""
     point, launches = record["point"], record.get("launches", [])
     low, high = record.get("band_ms", (None, None))
     return PredictedTime(

@@ -192,7 +192,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the simulator found.
+    """The simulator's result.
 
     ``finished`` is when each block ended; ``issued`` and ``waited`` are per instruction, ``[length]`` and
     ``[length][STALLS]``.  ``pieces`` are the bytes that the first block touches, ``[n][3]``: array, first byte, bytes;

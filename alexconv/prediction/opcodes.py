@@ -57,7 +57,7 @@ IGNORED = frozenset(
 
 @dataclass(frozen=True)
 class Opcode:
-    """What an opcode does, and where."""
+    """An opcode's operation and execution unit."""
 
     op: str
     pipe: str
@@ -147,7 +147,7 @@ _MUFU_OTHER = frozenset({"EX2", "LG2", "RSQ", "SQRT", "SIN", "COS"})
 
 
 def opcode(instruction: Instruction) -> Opcode:
-    """What an instruction does; raises UnknownInstruction."""
+    """The opcode of an instruction; raises UnknownInstruction."""
     found = OPCODES.get(instruction.name)
     if found is None:
         raise UnknownInstruction(f"the model does not know the opcode {instruction.name}: {instruction.text}")

@@ -25,7 +25,7 @@ class Files:
 
 
 def files(results: Path) -> Files:
-    """Those of a checkout."""
+    """The record files of a checkout."""
     folder = results / "predicted"
     measured = tuple(sorted(results.glob("h200-*.jsonl")))
     return Files(measured, folder / "h200.jsonl", folder / "blind-measured.jsonl", folder / "blind.jsonl")

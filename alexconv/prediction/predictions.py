@@ -33,7 +33,7 @@ class PointPrediction:
 
     @property
     def milliseconds(self) -> float:
-        """Of all launches."""
+        """Predicted time of all launches in ms."""
         return sum(each.seconds for each in self.launches) * 1e3
 
     def band(self) -> tuple[float, float]:
@@ -41,7 +41,7 @@ class PointPrediction:
         return self.milliseconds / self.gpu["accuracy.above"], self.milliseconds / self.gpu["accuracy.below"]
 
     def record(self) -> Record:
-        """As a record file holds it."""
+        """The prediction as a record file holds it."""
         found: Record = {"point": self.point.axes(), "gpu": self.gpu.key}
         if self.reason:
             return found | {"status": "refused", "reason": self.reason}

@@ -16,7 +16,7 @@ from alexconv.records.store import Record, read
 
 @dataclass(frozen=True)
 class Profile:
-    """What one kernel of a point did."""
+    """Counters of one kernel of a point."""
 
     point: Point
     entry: str

@@ -62,7 +62,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Requests:
-    """What warps asked of global or shared memory, at one place with accesses of one width, or in a whole kernel.
+    """Memory requests of warps, global or shared: those of one source line and access width, or a kernel's total.
 
     A request is one access of a warp; ``lanes`` of its 32 take part, summed over the requests.  ``transactions`` are
     32-byte sectors of global memory, wavefronts of shared memory.  ``useful`` is the bytes of global memory that were
@@ -116,13 +116,13 @@ class Race:
 
     @property
     def sites(self) -> tuple[object, ...]:
-        """What makes two races the same one to a reader: which access came first here is an accident."""
+        """Races with equal sites are one race to a reader: which access came first is arbitrary."""
         return self.space, frozenset({(self.first, self.first_place), (self.second, self.second_place)})
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What was found in the sampled blocks of one launch.
+    """The findings in the sampled blocks of one launch.
 
     ``active_lanes`` is the mean over the basic blocks that warps went through.  Lines are in the order of the source.
     """

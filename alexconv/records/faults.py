@@ -18,7 +18,7 @@ _NAME = re.compile(r"[\w:.+-]{1,100}")  # of rungs, transfers, precisions, const
 
 
 def fault_of(record: Record) -> str | None:
-    """What is wrong with a point, or None."""
+    """Why a point is invalid, or None."""
     return first_fault(record, of_point)
 
 

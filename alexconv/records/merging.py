@@ -24,7 +24,7 @@ from alexconv.records.store import (
 
 @dataclass
 class Merged:
-    """What was joined: lines of headers and of points, points that several files have, lines that were left out."""
+    """A merge's counts: lines of headers and of points, points that several files have, lines that were left out."""
 
     headers: int = 0
     points: int = 0

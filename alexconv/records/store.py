@@ -49,7 +49,7 @@ def identity(point: Record) -> str:
 
 @dataclass
 class Records:
-    """What record files hold: headers by digest, points in the order of their lines, numbers of unreadable lines."""
+    """Contents of record files: headers by digest, points in the order of their lines, numbers of unreadable lines."""
 
     headers: dict[str, Record] = field(default_factory=dict)
     points: list[Record] = field(default_factory=list)

@@ -50,7 +50,7 @@ class Asked:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """How the points of a command line are treated."""
+    """The settings of a command line's points."""
     return Settings(
         options.seconds, options.seed, options.memory_budget, not options.no_baseline, not options.verify_only
     )

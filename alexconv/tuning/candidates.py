@@ -46,16 +46,13 @@ class Comparison:
 
 
 class Session(NamedTuple):
-    """What opens the place where candidates are recorded, and by what command.
+    """How candidates are recorded and shown."""
 
-    ``progress`` makes the display for a number of them.
-    """
-
-    open: Callable[[], RecordWriter]
-    command: str
+    open: Callable[[], RecordWriter]  # the record file
+    command: str  # for its headers
     resume: bool
-    time_limit: float
-    progress: Callable[[int], AbstractContextManager[Progress]]
+    time_limit: float  # seconds of a point
+    progress: Callable[[int], AbstractContextManager[Progress]]  # the display for a number of candidates
 
 
 def search_constants(
@@ -138,9 +135,10 @@ def require_times(executor: Executor) -> None:
 
 @contextmanager
 def recording(runner: Runner, session: Session, known: Sequence[Point], most: int) -> Iterator[Run]:
-    """What runs a point, up to ``most`` points, and appends its record to the file, or takes it from there to resume.
+    """A function that runs a point and appends its record, or returns the one in the file.
 
-    The ``known`` points compile ahead.  A run raises LaunchError when it took the device down.
+    The ``known`` points compile ahead; the display expects ``most`` points.  A run raises
+    LaunchError when it took the device down.
     """
     executor, file = runner.executor, session.open()
     previous: dict[bool, dict[str, Record]] = {False: {}, True: {}}  # by whether they were run again

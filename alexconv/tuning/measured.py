@@ -27,7 +27,7 @@ class Fastest:
 
 
 def name_of(conv: Conv, N: int, precision: str, layout: str) -> str:
-    """What the table calls a layer."""
+    """A layer's name in the table."""
     facts = replace(conv, bias=False, relu=False, pad=0).facts()
     sizes = " ".join(f"{name}={value}" for name, value in facts.items() if name != "pad")
     return f"{sizes} N={N} {precision} {layout}"

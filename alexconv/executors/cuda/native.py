@@ -73,7 +73,7 @@ class Words:
 def ready_launch(
     function: int, grid: Dims, block: Dims, shared: int, stream: int, parameters: Sequence[int], *, pdl: bool
 ) -> Callable[[], int]:
-    """What enqueues a launch on a stream and returns its status; ``parameters`` are addresses of their values."""
+    """The call that enqueues a launch on a stream and returns its status; ``parameters`` are the values' addresses."""
     config = Config(grid, block, shared, stream, None, 0)
     if pdl:
         attribute = Attribute(SERIALIZATION, 0, (1,))

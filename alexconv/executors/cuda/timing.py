@@ -118,7 +118,7 @@ def clocks_agree(by_events: float, on_host: float, pieces: int) -> bool:
 
 
 def runs_in(ms: float, expected: float) -> int:
-    """How many runs of ``expected`` ms fill ``ms`` ms."""
+    """The number of runs of ``expected`` ms that fill ``ms`` ms."""
     return max(1, min(MOST_RUNS, round(ms / expected)))
 
 

@@ -39,7 +39,7 @@ class HostExecutor:
         self._because = because
 
     def describe(self) -> str:
-        """What runs the kernels, and why not a GPU."""
+        """The CPU that runs the kernels, and why no GPU does."""
         text = f"kernels run on the CPU ({cpu_model()}): outputs are verified, there are no GPU times"
         return f"{text}.  No GPU is used: {self._because}" if self._because else text
 

@@ -442,7 +442,7 @@ class HostRuntime:
 
 @cache
 def fast_linker(cxx: str) -> tuple[str, ...]:
-    """What has the compiler link with gold, where that works: half of a small kernel's compilation is linking."""
+    """The option that selects the gold linker, where it works: linking is half of a small kernel's compilation."""
     if not shutil.which("ld.gold"):
         return ()
     gold = ("-fuse-ld=gold",)
