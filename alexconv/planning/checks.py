@@ -13,12 +13,11 @@ the norms, the standard deviations are about
 
 The classes: ``fp32``; ``fp32-tile``, the same but for a guarantee in terms of a tile; ``tf32``, operands with 10
 mantissa bits, sums and outputs in fp32; ``fp16``, operands and outputs in fp16, sums in fp32; ``half``, everything in
-fp16.  Tensor cores truncate where they add, so the accumulator
-of the second and third has twice the roundoff.
+fp16.  Tensor cores truncate where they add, so ``u_sum`` of ``tf32`` and ``fp16`` is twice that of fp32.
 
-The tolerance is DEVIATIONS times the first two and the third: far beyond what a sum of roundings reaches in 10^9
-outputs, and far below what a wrong tap does (a single product is up to 3/K of the norms, 9e-4 at K = 3456).
-For half arithmetic at large K the roundings themselves are larger than a tap: there the exact check decides.
+The tolerance is DEVIATIONS times the first two terms, plus the third: far beyond what a sum of roundings reaches in
+10^9 outputs, and far below what a wrong tap does (a single product is up to 3/K of the norms, 9e-4 at K = 3456).  In
+half arithmetic at large K the roundings themselves are larger than a tap: there the exact check decides.
 
 **Guarantees.**  That tolerance is for zero-mean data of one magnitude.  Whatever the data, a class promises
 
