@@ -138,7 +138,7 @@ def test_a_fault_of_an_entry_file_names_its_line(folder):
     with pytest.raises(UsageError, match="no file"):
         folders.register(folders.rungs_of(folder), folder)
     entry.write_text(text.replace('alias="my-conv"', 'alias="mcpy"'))
-    with pytest.raises(UsageError, match="already has .* alias mcpy"):
+    with pytest.raises(UsageError, match=r"already has .* alias mcpy"):
         folders.register(folders.rungs_of(folder), folder)
     with pytest.raises(UsageError, match="alexconv new"):
         folders.rungs_of(folder / "nothing")
