@@ -206,7 +206,7 @@ def test_only_the_loopback_interface_is_listened_on(client):
     [
         ("local:0", "the number of workers must be 1 or more"),
         ("no/such/file.json", "no such file"),
-        ("somewhere", "tls://HOST:PORT or a file"),
+        ("somewhere", "tls://HOST:PORT or FILE"),
         ("--exclusive", "--exclusive: only with --cluster"),
     ],
 )
