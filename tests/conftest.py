@@ -51,6 +51,11 @@ def gpu_present() -> bool:
     return bool(driver.Device.count())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests come first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish() -> None:
     """Collected tests stay to the end: left alone by the garbage collector, they are not copied after each fork."""
     gc.collect()

@@ -229,6 +229,7 @@ def takes(rung: Rung, layer: int) -> bool:
     return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "workload, layers, rungs",
     [

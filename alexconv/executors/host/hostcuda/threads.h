@@ -35,6 +35,7 @@ inline unsigned lane() { return running.linear_thread % WARP; }
 // Waits for the threads of the block that have not exited, and counts those that came with a true predicate.  The
 // number identifies a barrier of the source, also among several on one line.
 int wait_for_block(int barrier, bool predicate, Site site);
+void wait_for_block(int barrier, Site site);  // without a predicate
 
 // What the lanes of a warp do together when they meet: the lane that comes last does it for all.  `lanes` holds what
 // each lane brought, `present` has a bit for every lane that came.
@@ -69,7 +70,7 @@ bool in_shared_memory(const void* address);
 constexpr int warpSize = host_cuda::WARP;
 
 #define HOST_CUDA_BARRIER(predicate) host_cuda::wait_for_block(__COUNTER__, predicate, host_cuda::here())
-#define __syncthreads() ((void)HOST_CUDA_BARRIER(false))
+#define __syncthreads() host_cuda::wait_for_block(__COUNTER__, host_cuda::here())
 #define __syncthreads_count(predicate) HOST_CUDA_BARRIER((predicate) != 0)
 #define __syncthreads_or(predicate) (HOST_CUDA_BARRIER((predicate) != 0) != 0)
 #define __syncthreads_and(predicate) (HOST_CUDA_BARRIER((predicate) == 0) == 0)

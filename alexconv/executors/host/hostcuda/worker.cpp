@@ -174,7 +174,7 @@ void Worker::thread_exits()
     while (fiber) fiber = complete_warp(warp, fiber->mask) ? warp.queue.first() : fiber->next;
 }
 
-int Worker::wait_for_block(int barrier, bool predicate, Site site)
+inline void Worker::arrive(int barrier, bool predicate, Site site)
 {
     if (const Fiber* other = barrier_.queue.first(); other && barrier_.number != barrier)
         give_up(current_->thread, "divergent barriers: waits at %s:%d, thread (%u,%u,%u) at %s:%d", site.file,
@@ -185,8 +185,21 @@ int Worker::wait_for_block(int barrier, bool predicate, Site site)
     current_->site = site;
     barrier_.queue.push(*current_);
     if (++barrier_.arrived == live_) open_barrier();
+}
+
+int Worker::wait_for_block(int barrier, bool predicate, Site site)
+{
+    arrive(barrier, predicate, site);
     let_others_run();
     return barrier_.result;  // it cannot open again before this thread comes back
+}
+
+// Ends with a jump: the thread then goes on in the kernel at once, without a return on the way that the CPU mispredicts
+// because the stacks were exchanged.
+void Worker::wait_for_block(int barrier, Site site)
+{
+    arrive(barrier, false, site);
+    let_others_run();
 }
 
 void Worker::open_barrier()
@@ -468,6 +481,8 @@ int wait_for_block(int barrier, bool predicate, Site site)
 {
     return running.worker->wait_for_block(barrier, predicate, site);
 }
+
+void wait_for_block(int barrier, Site site) { running.worker->wait_for_block(barrier, site); }
 
 void wait_for_warp(unsigned mask, Together together, void* mine, Site site)
 {

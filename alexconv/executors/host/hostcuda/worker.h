@@ -110,6 +110,7 @@ public:
 
     // See threads.h.
     int wait_for_block(int barrier, bool predicate, Site site);
+    void wait_for_block(int barrier, Site site);
     void wait_for_warp(unsigned mask, Together together, void* mine, Site site);
     void wait_for_warpgroup(Together together, void* mine, Site site);
     void wait_at_named_barrier(int name, int threads, Site site);
@@ -153,6 +154,7 @@ private:
     void run_threads();
     void thread_exits();
 
+    void arrive(int barrier, bool predicate, Site site);
     void open_barrier();
     bool complete_warp(Warp& warp, unsigned mask);
     bool join(Meeting& meeting, Site site);
