@@ -232,7 +232,7 @@ def test_a_gpu_has_a_number_that_is_there(monkeypatch):
     monkeypatch.setattr(cuda, "import_driver", lambda: driver)
     monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
     for number in (-1, 2):
-        with pytest.raises(MissingTool, match=f"no GPU number {number}"):
+        with pytest.raises(MissingTool, match=f"no CUDA device {number}"):
             cuda.CudaExecutor(number)
 
 
