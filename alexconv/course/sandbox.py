@@ -255,7 +255,11 @@ def _stop(child: "subprocess.Popen[bytes]") -> None:
 
 
 def visible(shown: Sequence[Path]) -> list[Path]:
-    """The folders and files that a command in namespaces sees: system, compiler, Python, project and ``shown``."""
+    """The folders and files that a command in namespaces sees: system, compiler, Python, project and ``shown``.
+
+    A folder of PYTHONPATH is left out if the user's own or one of ``shown`` lies in it: others may not be able to pass
+    through what is between them.
+    """
     python = [Path(sys.prefix), Path(sys.base_prefix)]
     packages = [
         Path(spec.origin).parent for name in PACKAGES if (spec := importlib.util.find_spec(name)) and spec.origin
@@ -264,7 +268,12 @@ def visible(shown: Sequence[Path]) -> list[Path]:
     packages.append(packages[0].parent / "pyproject.toml")  # by which a plain checkout knows itself
     own = {packages[0].parent, Path.cwd()}  # never as a whole
     named = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    libraries = [path for path in named if path.absolute() not in own]
+    inner = [each.resolve() for each in (Path.home(), *shown)]
+    libraries = [
+        path
+        for path in named
+        if path.absolute() not in own and not any(each.is_relative_to(path.resolve()) for each in inner)
+    ]
     asked = [*map(Path, SYSTEM), *compiler(find_cxx()), *toolkit, *python, *packages, *libraries, *shown]
     found: list[Path] = []
     for path in sorted({path.absolute() for path in asked if path.exists()}, key=lambda path: len(path.parts)):

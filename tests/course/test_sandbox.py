@@ -229,3 +229,14 @@ def test_a_compiler_may_lie_anywhere_and_shows_nothing_of_its_user(tmp_path, mon
     monkeypatch.setenv("CXX", str(cxx))
     assert sandbox.compiler(str(cxx)) == [cxx, folder, Path("/usr/bin"), tmp_path / "gcc" / "include"]
     assert {cxx, folder, tmp_path / "gcc" / "include"} <= set(sandbox.visible([]))
+
+
+def test_a_library_s_folder_is_visible_unless_the_user_s_own_or_a_shown_one_lies_in_it(tmp_path, monkeypatch):
+    library, home, data = (tmp_path / name for name in ("library", "home", "data"))
+    for folder in (library, home / "user", data / "shown"):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home / "user"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (library, home, data))))
+    found = sandbox.visible([data / "shown"])
+    assert {library, data / "shown"} <= set(found)
+    assert not {home, data} & set(found)
