@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.progress import track
 
 from alexconv.cli import display
-from alexconv.cli.point_options import add_constants, add_layers, add_rungs, points_of
+from alexconv.cli.point_options import GPU_BATCH, add_constants, add_layers, add_rungs, points_of
 from alexconv.cli.prediction_tables import show_lines, show_predictions
 from alexconv.errors import UsageError
 from alexconv.messages import plural
@@ -38,7 +38,6 @@ from alexconv.records.store import RecordFile, read
 
 MODULE = "alexconv.predict"
 DEFAULT_OUT = Path("study/predictions.jsonl")
-USUAL_BATCH = 128
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
     add("--gpu", default="h200", help=f"the GPU: {', '.join(gpu.names())} (default: h200)")
-    add_layers(options, USUAL_BATCH)
+    add_layers(options, GPU_BATCH)
     add_rungs(options)
     add_constants(options)
     add("--lines", action="store_true", help="show where the cycles of each kernel go, by source line")
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points = (
         [accuracy.as_point(accuracy.planned_point(record)) for record in accuracy.measured_points(measured).values()]
         if measured
-        else points_of(options, USUAL_BATCH, chosen.device, constants=parse_constants(options.set))
+        else points_of(options, GPU_BATCH, chosen.device, constants=parse_constants(options.set))
     )
     file = RecordFile(options.out)
     known = accuracy.predictions_in(file.previous) if measured else {}

@@ -18,7 +18,7 @@ from rich.console import Console
 from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, batch_line, counted, listing, next_steps, outcome, plan_table, result_tables
-from alexconv.cli.point_options import add_layers
+from alexconv.cli.point_options import add_constants, add_layers
 from alexconv.cli.prediction_tables import show_predictions
 from alexconv.cluster import worker as remote
 from alexconv.cluster.connection import ClusterLost, connected
@@ -97,7 +97,7 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         help="rungs by name, study abbreviation or family; auto is the fastest known rung of each class, auto:4 the "
         "four likeliest (default: all; none with --mix)",
     )
-    add("--set", action="append", default=[], metavar="NAME=V1,V2", help="values of a rung's constant; repeatable")
+    add_constants(group)
     add("--tuned", action="store_true", help="use the constants that alexconv tune has found on this device")
     add(
         "--precision",

@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from alexconv.cli import display
 from alexconv.cli.display import Progress
-from alexconv.cli.point_options import add_layers, add_rungs, points_of
+from alexconv.cli.point_options import GPU_BATCH, add_layers, add_rungs, points_of
 from alexconv.cli.tuning_tables import rungs_table, show_searches
 from alexconv.cluster.connection import connected
 from alexconv.cluster.pool import Pool
@@ -64,7 +64,6 @@ from alexconv.tuning.search import Axes, Search, axes
 
 DEFAULT_OUT = Path("study/tuning.jsonl")
 MODULE = "alexconv.tune"
-USUAL_BATCH = 128
 NOT_WITH_CLUSTER = ("predict", "device", "ladder", "kernel")
 NOT_WITH_AUTO = ("constants", "set", "trials", "predict")
 PRUNED = 0.25  # beyond the fastest predicted time: twice the model's band
@@ -74,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add_layers(options, USUAL_BATCH)
+    add_layers(options, GPU_BATCH)
     add_rungs(options)
     add("--auto", action="store_true", help="compare rungs, not constants, and keep the fastest of each precision")
     add(
@@ -112,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
 
 def default_points(options: argparse.Namespace, device: Device, precisions: Sequence[str] = ()) -> list[Point]:
     """The rungs asked for at each layer and batch size, with their default constants; raises UsageError."""
-    return points_of(options, USUAL_BATCH, device, constants={}, precisions=precisions)
+    return points_of(options, GPU_BATCH, device, constants={}, precisions=precisions)
 
 
 def asked_for(options: argparse.Namespace, device: Device = H200) -> list[tuple[Point, Axes]]:

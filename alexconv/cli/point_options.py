@@ -18,6 +18,7 @@ from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import WORKLOADS
 
 BY_BACKEND = "128 on a GPU, 1 on the host"  # the default of --N where the executor decides
+GPU_BATCH = 128  # the default of commands about GPUs alone
 
 
 def add_layers(options: argparse._ActionsContainer, N: int | None = None) -> None:
