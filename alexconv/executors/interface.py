@@ -122,6 +122,10 @@ class Executor(Protocol):
         """Allocates the arrays of a plan; x in the rung's layout, all in its type.  Raises OutOfMemory."""
         ...
 
+    def free_kept(self) -> None:
+        """Frees arrays of points that are kept for the next one, where others need the memory."""
+        ...
+
     def health(self) -> Record:
         """Clocks, throttle reasons, power and temperature now; empty where unknown."""
         ...

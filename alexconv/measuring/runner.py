@@ -16,6 +16,7 @@ from alexconv.cpu_reference.cache import FLOAT32, CachedReference, biases, ensur
 from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
+from alexconv.executors.host_memory import copied
 from alexconv.executors.interface import Executor, OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
@@ -205,6 +206,7 @@ class Runner:
         """Data of the point's layer; only the last layer's is kept."""
         place = place_of(point)
         if self._layer is None or self._layer[0] != place:
+            self.executor.free_kept()
             self._layer = place, self._layer_of(point)
         return self._layer[1]
 
@@ -335,7 +337,7 @@ class Runner:
             if not self.times:
                 return facts | {"samples": {}}
             if rung.order_varies:
-                facts["spread"] = spread(outputs.copy(), opened.outputs)
+                facts["spread"] = spread(copied(outputs), opened.outputs)
             if self.settings.baseline:
                 facts["cpu"] = layer.cpu_times(point.N)
             facts |= timed(self.executor, opened.buffers.measure, self.settings.seconds)

@@ -230,6 +230,9 @@ class Executor:
     def forget_kept_lines(self) -> None:
         pass
 
+    def free_kept(self) -> None:
+        pass
+
     def under_load(self, pieces: list, samples: dict) -> dict:
         return {"clock_mhz": 1500.0}
 

@@ -13,6 +13,7 @@ from alexconv.executors.cuda.audit import Audit
 from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.executors.cuda.timing import time_on_device
 from alexconv.executors.cuda.watched import WatchedArrays
+from alexconv.executors.host_memory import copied, forgotten
 from alexconv.executors.interface import NAN_BYTE, Suspect, Values, fill_with_nan
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.rung import BIAS
@@ -33,17 +34,11 @@ def guards(allocation: int, nbytes: int) -> tuple[int, int]:
     return allocation, allocation + GUARD_BYTES + nbytes
 
 
-def page_locked(driver: Any, values: Values) -> Values:
-    """A copy in page-locked host memory."""
-    locked: Values = driver.pagelocked_empty(values.shape, values.dtype)
-    np.copyto(locked, values)
-    return locked
-
-
 class CudaBuffers:
     """Buffer sets on the device and kernel timing, shared by all transfers."""
 
-    y: Values  # in the layout of the rung, on the host
+    x: Values  # in the layout of the rung, on the host
+    y: Values
 
     def __init__(
         self,
@@ -60,6 +55,7 @@ class CudaBuffers:
         self.driver, self.stream = executor.driver, executor.stream
         self.conv, self.dtype = program.bound.conv, x.dtype
         self._allocations: list[tuple[Any, int, str]] = []
+        self._on_host: list[Values] = []
         self._stale: set[str] = set()  # scratch arrays that ``fill`` leaves alone
         self._audit: tuple[Audit, int] | None = None  # with the number of the first audited image
         self._findings: Record = {}
@@ -74,6 +70,20 @@ class CudaBuffers:
         for zone in guards(int(allocation), nbytes):
             self.driver.memset_d8(zone, CANARY, GUARD_BYTES)
         return int(allocation) + GUARD_BYTES
+
+    def host_array(self, shape: tuple[int, ...]) -> Values:
+        """An array in the transfer's host memory, given back by ``close``."""
+        page_locked = self.transfer.page_locked
+        self._on_host.append(self.executor.host_memory.take(shape, self.dtype, page_locked=page_locked))
+        return self._on_host[-1]
+
+    def on_host(self, values: Values) -> Values:
+        """A copy of inputs or filters in page-locked memory, or themselves if the transfer takes any memory."""
+        return copied(values, self.host_array(values.shape)) if self.transfer.page_locked else values
+
+    def outputs_on_host(self) -> Values:
+        """An array full of NaN for the outputs of the batch: the first use of its pages must not count as copying."""
+        return forgotten(self.host_array(self.program.bound.rung.y_shape(self.conv, self.plan.N)))
 
     def check_guards(self) -> None:
         """Raises LaunchError if a kernel stored into a guard zone."""
@@ -168,7 +178,9 @@ class CudaBuffers:
         audit, first = self._audit
 
         def whole(y: Values) -> Values:
-            batch = self.y.copy()
+            if len(y) == len(self.y):
+                return y
+            batch = copied(self.y)
             batch[first : first + len(y)] = y
             return batch
 
@@ -184,7 +196,11 @@ class CudaBuffers:
             with suppress(self.driver.Error):
                 allocation.free()
         self._allocations.clear()
-        self.y = np.empty(0, self.dtype)  # a reference cycle would keep the large array until the next collection
+        for values in self._on_host:
+            self.executor.host_memory.give_back(values, page_locked=self.transfer.page_locked)
+        self._on_host.clear()
+        # A reference cycle would keep the large arrays until the next collection.
+        self.x = self.y = np.empty(0, self.dtype)
 
 
 class CopiedBuffers(CudaBuffers):
@@ -192,15 +208,9 @@ class CopiedBuffers(CudaBuffers):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        _, _, plan, x, w, transfer, _ = arguments
-        y_shape = self.program.bound.rung.y_shape(self.conv, plan.N)
-        if transfer.page_locked:
-            self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
-            self.y = self.driver.pagelocked_empty(y_shape, self.dtype)
-        else:
-            self.x, self.w = x, w
-            self.y = np.empty(y_shape, self.dtype)
-            self.y.fill(0)  # page faults of first use must not count as copying
+        _, _, _, x, w, _, _ = arguments
+        self.x, self.w = self.on_host(x), self.on_host(w)
+        self.y = self.outputs_on_host()
         self.pointers = self.buffer_set(list(self.bytes), self.filter_set(w))
 
     def run(self, *, fill: bool = False) -> dict[str, float]:
@@ -257,8 +267,8 @@ class StreamedBuffers(CudaBuffers):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         _, _, plan, x, w, transfer, _ = arguments
-        self.x, self.w = (page_locked(self.driver, values) for values in (x, w))
-        self.y = self.driver.pagelocked_empty(self.program.bound.rung.y_shape(self.conv, plan.N), self.dtype)
+        self.x, self.w = self.on_host(x), self.on_host(w)
+        self.y = self.outputs_on_host()
         self._filters = self.filter_set(w)
         self.sets: dict[int, dict[str, int]] = {}  # by stream
         order = [(0, piece) for piece in range(len(plan.pieces))]
@@ -317,7 +327,7 @@ class Pipeline:
     def forget(self) -> None:
         """Fills outputs and scratch arrays, on the device and on the host, with NaN."""
         for batch in self.batches:
-            fill_with_nan(batch.y)
+            forgotten(batch.y)
             for pointers in batch.sets.values():
                 batch.fill(pointers, self.executor.stream)
         self.executor.stream.synchronize()

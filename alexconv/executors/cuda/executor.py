@@ -22,6 +22,7 @@ from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
 from alexconv.executors.cuda.program import CudaProgram
 from alexconv.executors.cuda.timing import WARM_MS, runs_in, time_on_device, time_sustained
 from alexconv.executors.cuda.watched import AuditKernels
+from alexconv.executors.host_memory import HostMemory
 from alexconv.executors.interface import TIME_LIMIT, Buffers, Values
 from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
@@ -101,6 +102,7 @@ class CudaExecutor:
     def leave(self) -> None:
         """Pops the context from the stack of the thread that made this executor."""
         atexit.unregister(self.leave)
+        self.free_kept()
         self._context.pop()
 
     def attribute(self, name: str) -> int:
@@ -205,6 +207,15 @@ class CudaExecutor:
         with self.errors(program.bound.rung.name):
             opened: Buffers = transfer.opener(self)(self, program, plan, x, w, transfer, bias)
             return opened
+
+    @cached_property
+    def host_memory(self) -> HostMemory:
+        """The large arrays of points on the host."""
+        return HostMemory(lambda length, dtype: self.driver.pagelocked_empty(length, dtype))
+
+    def free_kept(self) -> None:
+        """See Executor."""
+        self.host_memory.free()
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:

@@ -75,6 +75,9 @@ class HostExecutor:
         opened: Buffers = transfer.opener(self)(self.runtime, program, plan, x, w, transfer, bias)
         return opened
 
+    def free_kept(self) -> None:
+        """Nothing: no array outlives its point."""
+
     def health(self) -> Record:
         """Nothing: no figure depends on it."""
         return {}

@@ -1,0 +1,71 @@
+"""Large arrays in host memory: filled and copied on all cores, and kept from one point to the next.
+
+A gigabyte of fresh memory can take longer than all that is timed on it: the first touch of its pages, most of all in a
+virtual machine whose host takes freed pages back, or page-locking them.
+"""
+
+from collections.abc import Callable
+from math import ceil, prod
+
+import numpy as np
+import numpy.typing as npt
+
+from alexconv.executors.interface import Values, fill_with_nan
+from alexconv.planning.checks import each_image
+
+LARGE = 64 << 20  # bytes from which an array is kept
+BLOCK = 16 << 20  # bytes that a core takes at a time
+
+Locked = Callable[[int, npt.DTypeLike], Values]  # a page-locked array of a length and a type
+
+
+def by_blocks(work: Callable[[slice], object], values: Values) -> None:
+    """Calls ``work`` with slices that cover the first axis of an array, on all cores."""
+    step = max(1, BLOCK * len(values) // max(values.nbytes, 1))
+    each_image(lambda block: work(slice(block * step, (block + 1) * step)), ceil(len(values) / step))
+
+
+def copied(values: Values, into: Values | None = None) -> Values:
+    """A copy, in fresh memory unless said where."""
+    found = np.empty_like(values) if into is None else into
+    by_blocks(lambda block: np.copyto(found[block], values[block]), values)
+    return found
+
+
+def forgotten(values: Values) -> Values:
+    """The array itself, filled with NaN."""
+    by_blocks(lambda block: fill_with_nan(values[block]), values)
+    return values
+
+
+class HostMemory:
+    """Arrays for one user after the other.  Large ones that are given back wait for requests of exactly their size.
+
+    A large request that none of them meets frees them first, so no more is held than was in use together.
+    """
+
+    def __init__(self, page_locked: Locked) -> None:
+        self._page_locked = page_locked
+        self._kept: list[tuple[bool, Values]] = []  # whether page-locked, and bytes
+
+    def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike, *, page_locked: bool) -> Values:
+        """An array that holds anything, and whose pages may be new."""
+        values: Values = self._taken(prod(shape) * np.dtype(dtype).itemsize, page_locked).view(dtype).reshape(shape)
+        return values
+
+    def _taken(self, nbytes: int, page_locked: bool) -> Values:
+        for place, (locked, kept) in enumerate(self._kept):
+            if (locked, kept.nbytes) == (page_locked, nbytes):
+                return self._kept.pop(place)[1]
+        if nbytes >= LARGE:
+            self.free()
+        return self._page_locked(nbytes, np.uint8) if page_locked else np.empty(nbytes, np.uint8)
+
+    def give_back(self, values: Values, *, page_locked: bool) -> None:
+        """Ends the use of an array, which the next user overwrites."""
+        if values.nbytes >= LARGE:
+            self._kept.append((page_locked, values.reshape(-1).view(np.uint8)))
+
+    def free(self) -> None:
+        """Frees what waits for requests."""
+        self._kept.clear()
