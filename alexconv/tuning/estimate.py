@@ -88,6 +88,12 @@ def from_cache(p: Problem, tiles: int) -> float:
     return min(ALONE, all_load * max(1.0, MANY / busy))
 
 
+def uneven(p: Problem, taps: int) -> bool:
+    """Whether a single warpgroup multiplies stages of two numbers of steps, where a run has so many fp16 taps."""
+    full, rest = divmod(taps, STAGE_TAPS)
+    return p["TILE_PIXELS"] == SMALLEST_TILE and full > 0 and 0 < rest <= STAGE_TAPS - MMA_K
+
+
 def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
     """Microseconds of tiles in waves, or of their split-K slices and the sums of these."""
     splits = p.constants.get("SPLITS", 1)
@@ -127,7 +133,7 @@ class Tiled:
             slower = THIRDS
         if self.prepares and taps < FEW_TAPS:
             slower = SPARSE
-        if pixels == SMALLEST_TILE and full and 0 < rest <= STAGE_TAPS - MMA_K:
+        if uneven(p, taps):
             slower = UNEVEN
         product = sliced(p, tiles, slower * count * max(loads, products) / CLOCK, self.value)
         written = outputs(p) * self.value
@@ -153,7 +159,8 @@ class Floats:
         loads = ceil(2 * values / STAGE_TAPS) * stage_bytes / from_cache(p, tiles)
         rate = TF32 * (SPLIT_RATE if self.terms > 1 else 1) * (SINGLE if pixels == SMALLEST_TILE else 1)
         products = values * pixels * filters * self.products / rate
-        product = sliced(p, tiles, count * max(loads, products) / CLOCK)
+        slower = UNEVEN if uneven(p, 2 * values) else 1.0
+        product = sliced(p, tiles, slower * count * max(loads, products) / CLOCK)
         return max(product, moved(p, 4 * (inputs(p) + outputs(p))))
 
 

@@ -88,6 +88,11 @@ def test_tiles_of_a_single_warpgroup_are_for_few_outputs_and_even_stages():
         for number, N in ((39, 1), (53, 32), (39, 512))  # 512, 528 and 512 channels
     ]
     assert sizes[0] == 64 < min(sizes[1:])
+    even, *others = (
+        best(RUNGS["wgmma-floats"], layers.layer(number), 32, H200)[1].constants["TILE_PIXELS"]
+        for number in (44, 52, 53)  # 512, 528 and 528 channels
+    )
+    assert even == 64 < min(others)
 
 
 def test_nearly_empty_stages_take_longer_than_cuda_cores():
