@@ -17,6 +17,7 @@ from alexconv.kernels.single.ladder import SINGLE_RUNGS
 from alexconv.kernels.tiles.ladder import TILES_RUNGS
 from alexconv.kernels.wgmma.ladder import WGMMA_RUNGS
 from alexconv.kernels.wgmma.ladder_floats import FLOAT_RUNGS
+from alexconv.kernels.wgmma.ladder_in_place import IN_PLACE_RUNGS
 from alexconv.kernels.wgmma.ladder_resident import RESIDENT_RUNGS
 from alexconv.kernels.wgmma.ladder_split_k import SPLIT_K_RUNGS
 from alexconv.kernels.wgmma.ladder_window import WINDOW_RUNGS
@@ -35,6 +36,7 @@ _ladder = [
     *RESIDENT_RUNGS,
     *WINOGRAD_RUNGS,
     *SPLIT_K_RUNGS,
+    *IN_PLACE_RUNGS,
     *FLOAT_RUNGS,
 ]
 _rungs = {rung.name: rung for rung in _ladder}

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from math import ceil, inf, sqrt
 
 from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.geometry import round_up
 from alexconv.kernels.problem import Device, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.kernels.wgmma.ladder import (
-    FILTER_TILES,
     ROW_BYTES,
     SMALLEST_TILE,
     STAGE_TAPS,
+    WGMMA_ROWS,
     Gathers,
     as_it_lies,
     runs,
@@ -25,6 +26,13 @@ from alexconv.kernels.wgmma.ladder import (
     where_it_pays,
 )
 from alexconv.kernels.wgmma.ladder_floats import float_runs
+from alexconv.kernels.wgmma.ladder_in_place import (
+    filter_bytes,
+    packed_k,
+    tiles_of_filters,
+    tiles_of_image,
+    window_bytes,
+)
 from alexconv.kernels.wgmma.ladder_split_k import SPLITS
 from alexconv.kernels.wgmma.ladder_winograd import depth, points, tiles_across
 from alexconv.shapes import Conv
@@ -60,6 +68,8 @@ BLOCKED = 1.5  # how much longer it takes to write planes of squares
 STREAM_K = 15.0  # microseconds of short blocks and tails, whatever the layer
 WINDOWS = 1.15  # how much longer kernels with windows take than is said here
 WINDOW, RESIDENT = 1.1, 1.2  # microseconds of a tile at least: of a window's, of resident filters'
+IN_PLACE = 0.7  # the same of a tile of a window that comes as it lies
+READ_ROWS, READ_FILTER = 16.0, 0.25  # cycles in which a wgmma reads its rows from shared memory, and a filter
 WAVE = 2.0  # the same of a wave of mma blocks
 COPIED = 22e3  # bytes in a microsecond that an mma block brings to shared memory
 BLOCK, SPLIT = 4.0, 1.5  # microseconds of an mma block besides its taps; of the sums of several
@@ -108,7 +118,7 @@ def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
 class Tiled:
     """A wgmma rung of persistent tiles: terms of an operand, products of them, bytes of a value of x and y.
 
-    Where ``prepares``, its input is brought into planes before.
+    Where ``prepares``, its input is brought into planes before.  A ``whole`` stage has all its steps, the last too.
     """
 
     gathers: Gathers
@@ -116,11 +126,14 @@ class Tiled:
     products: int = 1
     value: int = 4
     prepares: bool = True
+    whole: bool = False
 
     def __call__(self, p: Problem) -> float:
         """Microseconds of all launches."""
         conv = p.conv
         count, taps = runs(conv, self.gathers)
+        if self.whole:
+            taps = round_up(taps, STAGE_TAPS)
         pixels, filters = p["TILE_PIXELS"], p["TILE_FILTERS"]
         stage_bytes = (pixels + filters) * ROW_BYTES * self.terms
         full, rest = divmod(taps, STAGE_TAPS)
@@ -162,6 +175,17 @@ class Floats:
         slower = UNEVEN if uneven(p, 2 * values) else 1.0
         product = sliced(p, tiles, slower * count * max(loads, products) / CLOCK)
         return max(product, moved(p, 4 * (inputs(p) + outputs(p))))
+
+
+def in_place(p: Problem) -> float:
+    """Microseconds of wgmma-window-in-place: a block has its filters once, and a window for each tile of positions."""
+    filters, sharing = p["TILE_FILTERS"], p.device.multiprocessors // tiles_of_filters(p)
+    wgmmas = packed_k(p.conv) / MMA_K * p["TILE_PIXELS"] / 2 / WGMMA_ROWS
+    products = wgmmas * max(MMA_K * WGMMA_ROWS * filters / WGMMA, READ_ROWS + filters * READ_FILTER)
+    tile = max(products, window_bytes(p) / FROM_CACHE) / CLOCK
+    waves = ceil(p.N * tiles_of_image(p) / max(1, sharing))
+    product = waves * max(tile, IN_PLACE) + TILE + filter_bytes(p) / ALONE / CLOCK
+    return max(product, moved(p, 2 * (inputs(p) + outputs(p))))
 
 
 @dataclass(frozen=True)
@@ -264,9 +288,11 @@ def few(value: int, rate: float) -> Callable[[Problem], float]:
 KINDS: Mapping[str, Callable[[Problem], float]] = {
     "wgmma-half": Tiled(as_it_lies, value=2, prepares=False),
     "wgmma-half-split-k": Tiled(as_it_lies, value=2, prepares=False),
+    "wgmma-half-whole": Tiled(as_it_lies, value=2, prepares=False, whole=True),
     "wgmma-half-blocked": Tiled(where_it_pays, value=2),
     "wgmma-scaled": Tiled(where_it_pays),
     "wgmma-split": Tiled(where_it_pays, terms=2, products=3),
+    "wgmma-window-in-place": in_place,
     "wgmma-window-half": windows(2),
     "wgmma-window-scaled": windows(4),
     "wgmma-split-resident": resident,
@@ -306,10 +332,10 @@ def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[Bound
     """The rung with its usual constants, then with other sizes of tiles where it has some for every batch."""
     usual = BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
     yield usual
-    if isinstance(KINDS.get(rung.name), Tiled | Floats):
-        tile_pixels = next(each for each in rung.constants if each.name == "TILE_PIXELS")
-        for pixels in tile_pixels.choices:
-            for filters in FILTER_TILES:
+    if isinstance(kind := KINDS.get(rung.name), Tiled | Floats) or kind is in_place:
+        choices = {each.name: each.choices for each in rung.constants}
+        for pixels in choices["TILE_PIXELS"]:
+            for filters in choices["TILE_FILTERS"]:
                 sizes = {"TILE_PIXELS": pixels, "TILE_FILTERS": filters}
                 fewest = BoundRung(rung, conv, rung.resolve(conv, {**sizes, "STAGES": 2}, N, device), device)
                 if fewest.refusal():

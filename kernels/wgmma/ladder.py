@@ -246,12 +246,14 @@ GRID_BLOCKS = Constant(
 STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is in flight
 
 
-def tile_constants(operands: Operands, pixels: tuple[int, ...] = PIXEL_TILES) -> tuple[Constant, ...]:
+def tile_constants(
+    operands: Operands, pixels: tuple[int, ...] = PIXEL_TILES, filters: tuple[int, ...] = FILTER_TILES
+) -> tuple[Constant, ...]:
     """The constants of a rung with these operands, and the sizes of tiles that may be asked for."""
     tile = best_tile(partial(too_many_accumulators, operands))
     return (
         Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=pixels),
-        Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
+        Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=filters),
         Constant(
             "STAGES",
             "stages of the TMA pipeline, of 64 taps each",

@@ -8,6 +8,7 @@ from alexconv.kernels.geometry import FLOAT, HOPPER, Refusal
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung
 from alexconv.kernels.wgmma.ladder import (
+    FILTER_TILES,
     GRID_BLOCKS,
     NATIVE,
     PIXEL_TILES,
@@ -32,6 +33,7 @@ from alexconv.kernels.wgmma.ladder import (
 WORD = 4  # bytes
 LEAST_STAGES = 3  # of a slice, unless it is asked for otherwise
 SPLITS = tuple(range(1, 33))
+MORE_FILTER_TILES = tuple(sorted((*FILTER_TILES, 32, 160)))
 MOST_SPLITS = 8  # by default: the last block adds those of all
 Stages = Callable[[Problem], int]  # those of a tile
 
@@ -99,14 +101,15 @@ def shared_bytes(p: Problem) -> int:
     return pipeline_bytes(NATIVE, p)
 
 
-SPLIT_K_RUNGS: tuple[Rung, ...] = (
-    Rung(
-        "wgmma-half-split-k",
-        alias="wgmma-fp16-k",
-        idea="several blocks for a tile, each with some of the taps: for few tiles",
+def split_k(name: str, alias: str, idea: str, parent: str, file: str, filter_tiles: tuple[int, ...]) -> Rung:
+    """A rung whose tiles several blocks may share."""
+    return Rung(
+        name,
+        alias=alias,
+        idea=idea,
         family="wgmma",
-        parent="wgmma-half",
-        file="wgmma/wgmma_half_split_k.cu",
+        parent=parent,
+        file=file,
         launches=(
             Launch(
                 "multiply",
@@ -118,7 +121,10 @@ SPLIT_K_RUNGS: tuple[Rung, ...] = (
                 stores=True,
             ),
         ),
-        constants=(*tile_constants(NATIVE, (SMALLEST_TILE, *PIXEL_TILES))[:3], *split_constants(half_stages)),
+        constants=(
+            *tile_constants(NATIVE, (SMALLEST_TILE, *PIXEL_TILES), filter_tiles)[:3],
+            *split_constants(half_stages),
+        ),
         scratch=sums_of_slices(),
         precision="fp16",
         dtype="float16",
@@ -131,5 +137,24 @@ SPLIT_K_RUNGS: tuple[Rung, ...] = (
         exact_capability=True,
         tensor_factors="fp16",
         takes=TAKES_ALL,
+    )
+
+
+SPLIT_K_RUNGS: tuple[Rung, ...] = (
+    split_k(
+        "wgmma-half-split-k",
+        "wgmma-fp16-k",
+        "several blocks for a tile, each with some of the taps: for few tiles",
+        "wgmma-half",
+        "wgmma/wgmma_half_split_k.cu",
+        FILTER_TILES,
+    ),
+    split_k(
+        "wgmma-half-whole",
+        "wgmma-fp16-w",
+        "every stage has all its products, zeros where it is partial; tiles of 32 and 160 filters",
+        "wgmma-half-split-k",
+        "wgmma/wgmma_half_whole.cu",
+        MORE_FILTER_TILES,
     ),
 )

@@ -2,7 +2,7 @@
 //
 // Technique: split-K over blocks, the last to arrive adds the slices; else as wgmma-half: warp-specialized implicit
 // GEMM; wgmma on fp16 with fp32 accumulators; TMA im2col mode; mbarrier pipeline.
-// Read next: split_tiles.cuh, then wgmma/wgmma_floats.cu.
+// Read next: split_tiles.cuh, then wgmma/wgmma_half_whole.cu.
 // Run: alexconv run --rungs wgmma-half-split-k --layers 3 --N 1
 //
 // Parent: wgmma-half, which leaves most multiprocessors idle where images are few and small: the tiles of one image of

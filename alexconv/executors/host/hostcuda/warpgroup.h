@@ -255,8 +255,8 @@ template <int count>
 void wgmma_fp16(float (&d)[count], MatrixDescriptor a, MatrixDescriptor b, bool add,
                    host_cuda::Site site = host_cuda::here())
 {
-    static_assert(count == 32 || count == 48 || count == 64 || count == 96 || count == 128,
-                  "products of a warpgroup have 64, 96, 128, 192 or 256 columns");
+    static_assert(count == 16 || count == 32 || count == 48 || count == 64 || count == 80 || count == 96 || count == 128,
+                  "products of a warpgroup have 32, 64, 96, 128, 160, 192 or 256 columns");
     host_cuda::GroupProduct<count> mine{d, a, b, add, site};
     host_cuda::wait_for_warpgroup(host_cuda::GroupProduct<count>::multiply, &mine, site);
 }

@@ -1,0 +1,165 @@
+"""The rung whose windows of the input come as it lies, on Hopper's tensor cores; ``window_in_place.cuh``."""
+
+from math import ceil
+
+from alexconv.kernels.geometry import HALF, HOPPER, beyond_shared, round_up
+from alexconv.kernels.problem import Problem
+from alexconv.kernels.rung import BATCH, Array, Constant, Launch, Rung, TensorMap
+from alexconv.kernels.wgmma.ladder import (
+    ATOM_BYTES,
+    CHUNK,
+    GRID_BLOCKS,
+    LARGEST_WINDOW,
+    MBARRIER_BYTES,
+    NATIVE,
+    ROW_BYTES,
+    STAGE_TAPS,
+    STAGES,
+    TAKES_PADDING,
+    prepare_native,
+    tiles_block,
+    tiles_grid,
+    too_many_accumulators,
+)
+from alexconv.shapes import Conv
+
+MMA_K = 16  # channels of one wgmma
+MOST_OF_BOX = 256  # positions of one TMA copy
+ATOM_ROWS = ATOM_BYTES // ROW_BYTES
+CONSUMERS = 2
+POSITION_TILES = (128, 256)  # of both consumers
+FILTER_TILES = (32, 64, 96, 128, 160, 192, 256)
+USUAL_STAGES = 4  # at most: each is a whole tile's window
+
+
+def packed_k(conv: Conv) -> int:
+    """Values of K: the channels of one tap after the other, each in whole steps."""
+    return conv.R * conv.S * round_up(conv.C, MMA_K)
+
+
+def boxes(p: Problem) -> tuple[int, int]:
+    """Boxes of a window, and positions of one."""
+    conv = p.conv
+    rows = p["TILE_PIXELS"] // CONSUMERS + (conv.R - 1) * conv.padded[1] + conv.S - 1
+    count = ceil(rows / MOST_OF_BOX)
+    return count, round_up(ceil(rows / count), ATOM_ROWS)
+
+
+def filter_bytes(p: Problem) -> int:
+    """The filters of a tile in shared memory."""
+    return ceil(packed_k(p.conv) / STAGE_TAPS) * p["TILE_FILTERS"] * ROW_BYTES
+
+
+def window_bytes(p: Problem) -> int:
+    """A tile's window in shared memory."""
+    count, positions = boxes(p)
+    return count * positions * ROW_BYTES
+
+
+def in_place_bytes(p: Problem) -> int:
+    """Shared memory of the multiplication: windows, filters, barriers, alignment."""
+    barriers = 2 * p["STAGES"] + ceil(packed_k(p.conv) / STAGE_TAPS) + CONSUMERS
+    return p["STAGES"] * window_bytes(p) + filter_bytes(p) + CHUNK + barriers * MBARRIER_BYTES + ATOM_BYTES
+
+
+def tiles_of_filters(p: Problem) -> int:
+    """Tiles that divide the filters."""
+    return ceil(p.conv.M / p["TILE_FILTERS"])
+
+
+def tiles_of_image(p: Problem) -> int:
+    """Tiles of an image, of a consumer each: up to its last output."""
+    conv = p.conv
+    return ceil(((conv.E - 1) * conv.padded[1] + conv.F) / (p["TILE_PIXELS"] // CONSUMERS))
+
+
+def refuses_in_place(p: Problem) -> str | None:
+    """What the rung cannot take."""
+    conv = p.conv
+    if conv.C % CHUNK or conv.C > STAGE_TAPS:
+        return f"{conv.C} channels: takes multiples of {CHUNK} up to {STAGE_TAPS}"
+    if conv.strides != (1, 1):
+        return f"strides {conv.strides}: takes 1"
+    if max(conv.padding) >= LARGEST_WINDOW:
+        return f"padding {conv.padding}: a tensor map takes less than {LARGEST_WINDOW}"
+    if p["GRID_BLOCKS"] < tiles_of_filters(p):
+        return f"{tiles_of_filters(p)} tiles of filters for {p['GRID_BLOCKS']} blocks"
+    if conv.E * conv.F > 1 << 22:
+        return f"an output plane of {conv.E * conv.F} pixels exceeds {1 << 22}"
+    return beyond_shared(p.device, "windows and filters need", in_place_bytes(p)) or too_many_accumulators(NATIVE, p)
+
+
+def in_place_constants() -> tuple[Constant, ...]:
+    """The constants: tiles as large as fit beside the filters."""
+
+    def fits(p: Problem, pixels: int, filters: int, stages: int) -> bool:
+        sized = p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters, STAGES=stages)
+        return in_place_bytes(sized) <= p.device.shared_per_block and not too_many_accumulators(NATIVE, sized)
+
+    def tile(p: Problem) -> tuple[int, int]:
+        enough = [size for size in FILTER_TILES if size >= p.conv.M][:1] or [max(FILTER_TILES)]
+        sizes = [*enough, *(size for size in reversed(FILTER_TILES) if size < enough[0])]
+        fitting = [(pixels, size) for size in sizes for pixels in reversed(POSITION_TILES) if fits(p, pixels, size, 2)]
+        return next(iter(fitting), (min(POSITION_TILES), min(FILTER_TILES)))
+
+    def stages(p: Problem) -> int:
+        usual = (number for number in reversed(STAGES) if number <= USUAL_STAGES)
+        return next((number for number in usual if fits(p, *tile(p), number)), min(STAGES))
+
+    return (
+        Constant("TILE_PIXELS", "positions of both consumers' tiles", lambda p: tile(p)[0], choices=POSITION_TILES),
+        Constant("TILE_FILTERS", "filters of a tile", lambda p: tile(p)[1], choices=FILTER_TILES),
+        Constant("STAGES", "stages of the TMA pipeline, of a window each", stages, choices=STAGES),
+        GRID_BLOCKS,
+    )
+
+
+POSITION_MAP = TensorMap(
+    "position_map",
+    "x",
+    dims=lambda p: (p.conv.C, p.conv.W, p.conv.H, p.N),
+    strides=lambda p: tuple(p.conv.C * HALF * pixels for pixels in (1, p.conv.W, p.conv.H * p.conv.W)),
+    box=lambda p: (STAGE_TAPS, boxes(p)[1]),
+    window=lambda p: (1, 1, p.conv.left, p.conv.top, p.conv.right, p.conv.bottom, 1, 1),
+)
+FILTER_MAP = TensorMap(
+    "filter_map",
+    "filters",
+    dims=lambda p: (packed_k(p.conv), 1, p.conv.M),
+    strides=lambda p: (packed_k(p.conv) * HALF,) * 2,
+    box=lambda p: (STAGE_TAPS, 1, p["TILE_FILTERS"]),
+)
+
+IN_PLACE_RUNGS: tuple[Rung, ...] = (
+    Rung(
+        "wgmma-window-in-place",
+        alias="wgmma-window-x",
+        idea="windows of the input as it lies, the border from the TMA; packed filters stay in shared memory",
+        family="wgmma",
+        parent="wgmma-window-half",
+        file="wgmma/wgmma_window_in_place.cu",
+        launches=(
+            Launch(
+                "multiply",
+                ("position_map", "filter_map", "y", BATCH),
+                tiles_grid,
+                tiles_block,
+                in_place_bytes,
+                pdl=True,
+                stores=True,
+            ),
+        ),
+        constants=in_place_constants(),
+        precision="fp16",
+        dtype="float16",
+        layout="nhwc",
+        prepare=(prepare_native("order_filters"),),
+        prepared=(Array("filters", lambda p: (p.conv.M, packed_k(p.conv)), HALF),),
+        maps=(POSITION_MAP, FILTER_MAP),
+        refuses=refuses_in_place,
+        min_capability=HOPPER,
+        exact_capability=True,
+        tensor_factors="fp16",
+        takes=TAKES_PADDING,
+    ),
+)

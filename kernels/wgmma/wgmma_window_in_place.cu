@@ -1,0 +1,53 @@
+// wgmma-window-in-place: the window of a tile straight from the input as it lies.
+//
+// Technique: shared-memory input window by TMA im2col mode with a window of one pixel, a tap is an offset into it;
+// packed resident filters; ping-pong consumers; persistent, warp-specialized kernel; wgmma on fp16 with fp32
+// accumulators.
+// Read next: window_in_place.cuh, then wgmma/wgmma_floats.cu.
+// Run: alexconv run --rungs wgmma-window-in-place --workload convnet-benchmarks --layers 2 --N 1
+//
+// Parent: wgmma-window-half, which first writes the whole input again, with its border, and has room for the filters of
+// few taps alone: a tap of 16 channels takes a row of 64.  Here the TMA brings the border, filters are packed, and a
+// layer of more filters is divided among blocks.  So 5 x 5 filters of 16 to 64 channels fetch a value a few times, not
+// once for each row of the filter, in one launch.
+//
+// order_filters: block (r, m) packs row r of filter m, channels innermost.  multiply: a block computes tiles of
+// TILE_PIXELS / 2 positions x TILE_FILTERS filters, the consumers in ping-pong; a consumer thread accumulates a quarter
+// of the filters at two positions of each accumulator tile.
+#include <cuda_fp16.h>
+
+#define GATHER GATHER_NEVER
+#include "../arch/tensor_map.cuh"
+#include "../arch/wgmma_sizes.cuh"
+#include "native_epilogue.cuh"
+#include "window_in_place.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+    order_filters(const __half* __restrict__ w,  // [M][C][R][S]
+                  __half* __restrict__ filters)  // [M][R][S][PACKED_C]
+{
+    order_packed_filters(w, filters);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    multiply(const TensorMap* position_map,  // of x [N][H][W][C]
+             const TensorMap* filter_map,    // of filters
+             __half* __restrict__ y,         // [N][E][F][M]
+             long long N BIAS_PARAMETER(__half))  // [M]
+{
+    allow_dependent_launch();
+    if (threadIdx.x == 0) {
+        prefetch_tensor_map(position_map);
+        prefetch_tensor_map(filter_map);
+    }
+    multiply_in_place(position_map, filter_map, N, NativeEpilogue<InPlacePositions>{y, {int(N)}, BIAS});
+}
+
+ASSERT_BLOCK(MULTIPLY, THREADS, 1);
+ASSERT_GRID(MULTIPLY, GRID_BLOCKS, 1, 1);
+ASSERT_SHARED_BYTES(MULTIPLY, IN_PLACE_SHARED_BYTES<NativeEpilogue<InPlacePositions>>);
+ASSERT_IN_PLACE_MAP(POSITION_MAP);
+ASSERT_PACKED_FILTER_MAP(FILTER_MAP);
+ASSERT_BLOCK(ORDER_FILTERS, BLOCK_THREADS, 1);
+ASSERT_GRID(ORDER_FILTERS, R, M, 1);
+ASSERT_ELEMENTS(FILTERS, PACKED_FILTER_ELEMENTS);
