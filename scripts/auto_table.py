@@ -4,6 +4,10 @@ Of each layer, N, precision and layout in the record files it keeps the fastest 
 estimates of auto choose the same, or one that is slower by no more than TOLERATED, or other constants of that rung that
 nobody has measured.  Another rung that nobody has measured is trusted where its estimate is far below what was
 measured.  A stricter class's rungs serve too.
+
+Files may also have records of ``scripts/library_choices.py``: where one has a layer, N and precision, it counts in
+place of that precision's points, for its rungs' layout.  It has the times of calls in graphs, which is what auto is
+for.
 """
 
 import json
@@ -17,12 +21,13 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200
 from alexconv.planning.checks import PRECISIONS
-from alexconv.records.store import read
+from alexconv.records.store import Record, read
 from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tuning.auto import contenders
 from alexconv.tuning.estimate import estimate
 from alexconv.tuning.measured import TABLE, name_of
 
+CHOICES = "library-choices"
 TOLERATED = 1.02
 TRUSTED = 0.7  # an estimate of a rung that was not measured, over the least measured time
 Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
@@ -31,7 +36,8 @@ Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
 def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
     """Median kernel times of the H200's points, by layer and N; the last of equal points counts."""
     found: dict[tuple[Conv, int], Times] = defaultdict(dict)
-    for record in read(list(paths)).points:
+    records = read(list(paths))
+    for record in records.points:
         point = record["point"]
         rung = RUNGS.get(point["rung"])
         if record["status"] != "ok" or rung is None or "layer" not in point:
@@ -40,7 +46,26 @@ def times(paths: Iterable[Path]) -> dict[tuple[Conv, int], Times]:
         if set(constants) == {each.name for each in rung.constants}:
             name = json.dumps([rung.name, constants], sort_keys=True)
             found[conv, point["N"]][name] = median(record["samples"]["kernel"]), BoundRung(rung, conv, constants)
+    for record in records.headers.values():
+        if record["type"] == CHOICES:
+            take(found[Conv(**record["conv"]), record["N"]], record)
     return found
+
+
+def take(measured: Times, record: Record) -> None:
+    """Puts the choices of a layer in place of the points of their precision and layout."""
+    conv, timed = Conv(**record["conv"]), {}
+    for choice, ms in record["graph_ms"].items():
+        if choice.startswith("["):  # others are cuDNN's
+            name, constants = json.loads(choice)
+            if name in RUNGS and {each for each, _ in constants} == {each.name for each in RUNGS[name].constants}:
+                bound = BoundRung(RUNGS[name], conv, dict(constants))
+                timed[json.dumps([name, dict(constants)], sort_keys=True)] = ms, bound
+    layouts = {bound.rung.layout for _, bound in timed.values()}
+    for name, (_, bound) in list(measured.items()):
+        if bound.rung.layout in layouts and bound.rung.precision == record["precision"]:
+            del measured[name]
+    measured.update(timed)
 
 
 def entries(conv: Conv, N: int, measured: Times) -> Iterable[tuple[str, BoundRung]]:

@@ -3,10 +3,10 @@
     python scripts/library_choices.py results/library/*.jsonl --slower 1.05 --precision fp16 --out choices.jsonl
 
 For each layer, N and precision whose last record is slower than so many times the faster layout of cuDNN it takes what
-auto chooses, with and without the rungs of ``--new``, and the OF_A_RUNG least estimates of each rung of ``--rungs``.
+auto chooses, with and without the rungs of ``--new``, and the OF_A_RUNG least estimates of each rung of RUNGS_OF.
 Calls are captured in graphs as library_bench.py does, in ROUNDS rounds one contender after the other; cuDNN is timed in
 each.  Appends a record of type ``library-choices`` for each layer: ms by rung and constants, those of cuDNN, which one
-auto chooses, and errors over the norms.
+auto chooses, and errors over the norms.  ``scripts/auto_table.py`` takes such records, too.
 """
 
 import argparse
@@ -37,11 +37,11 @@ from alexconv.shapes import Conv
 from alexconv.tuning import auto, measured
 from alexconv.tuning.estimate import best, ranked
 
-OF_A_RUNG = 3  # sizes of tiles
+OF_A_RUNG = 4  # sizes of tiles
 ROUNDS = 2
 NEW = "wgmma-half-whole,wgmma-window-in-place"
 RUNGS_OF = {
-    "fp16": "wgmma-half-split-k,wgmma-half-whole,wgmma-window-in-place",
+    "fp16": "wgmma-half-whole,wgmma-window-in-place",  # the first with all tiles that wgmma-half-split-k has
     "tf32": "wgmma-floats",
     "fp32": "wgmma-floats-split",
 }
