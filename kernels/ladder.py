@@ -35,8 +35,8 @@ _ladder = [
     *WINDOW_RUNGS,
     *RESIDENT_RUNGS,
     *WINOGRAD_RUNGS,
-    *SPLIT_K_RUNGS,
     *IN_PLACE_RUNGS,
+    *SPLIT_K_RUNGS,
     *FLOAT_RUNGS,
 ]
 _rungs = {rung.name: rung for rung in _ladder}

@@ -12,7 +12,7 @@ auto chooses, and errors over the norms.  ``scripts/auto_table.py`` takes such r
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
@@ -49,14 +49,15 @@ Choice = tuple[str, tuple[tuple[str, int], ...]]  # a rung and its constants
 Point = tuple[Conv, int, str]
 
 
-def slower(paths: Sequence[Path], limit: float, precisions: Sequence[str]) -> Iterator[tuple[Point, str]]:
-    """The layers above a limit by their last records, each once, and what they are called."""
+def slower(paths: Sequence[Path], limit: float, precisions: Sequence[str]) -> list[tuple[Point, str]]:
+    """The layers above a limit by their last records, each once, the slowest first, and what they are called."""
     last: dict[Point, Record] = {}
     for path in paths:
         for line in path.read_text().splitlines():
             record = json.loads(line)
             if record["type"] == "library-layer" and record["precision"] in precisions:
                 last[Conv(**record["conv"]), record["N"], record["precision"]] = record
+    found: list[tuple[float, Point, str]] = []
     for point, record in last.items():
         times = record["graph_ms"]
         ours, theirs = (
@@ -64,7 +65,9 @@ def slower(paths: Sequence[Path], limit: float, precisions: Sequence[str]) -> It
             for side in ("alexconv", "cudnn")
         )
         if record["workload"] != "alexnet" and ours and theirs and ours > limit * theirs:
-            yield point, f"{record['workload']} {record['layer']}"
+            found.append((ours / theirs, point, f"{record['workload']} {record['layer']}"))
+    found.sort(key=lambda each: -each[0])
+    return [(point, title) for _, point, title in found]
 
 
 def layout_of(precision: str) -> str:
@@ -180,8 +183,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--seconds", type=float, default=600, help="no layer is begun after so long (default: 600)")
     given = options.parse_args(arguments)
     points = [
-        (title, point, choices(H200, point, given.new.split(","), RUNGS_OF[point[2]].split(",")))
+        (title, point, compared)
         for point, title in slower(given.records, given.slower, given.precision.split(","))
+        if (compared := choices(H200, point, given.new.split(","), RUNGS_OF[point[2]].split(",")))
     ]
     if given.out is None:
         for title, (_, N, precision), compared in points:

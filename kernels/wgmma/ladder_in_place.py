@@ -78,6 +78,8 @@ def refuses_in_place(p: Problem) -> str | None:
     conv = p.conv
     if conv.C % CHUNK or conv.C > STAGE_TAPS:
         return f"{conv.C} channels: takes multiples of {CHUNK} up to {STAGE_TAPS}"
+    if conv.R == conv.S == 1:
+        return "1 x 1 filters: they have no window"
     if conv.strides != (1, 1):
         return f"strides {conv.strides}: takes 1"
     if max(conv.padding) >= LARGEST_WINDOW:

@@ -82,11 +82,13 @@ struct InPlaceTiles {
     }
 };
 
-// The producer: the filters, then a window for each tile.
+// The producer: the filters, then a window for each tile; nothing for a block without tiles, which must not end while
+// copies are under way.
 template <int epilogue_bytes>
 __device__ __forceinline__ void produce_windows(InPlaceStorage<epilogue_bytes>& shared, const TensorMap* position_map,
                                                 const TensorMap* filter_map, const InPlaceTiles& tiles)
 {
+    if (tiles.first >= tiles.count) return;
     for (int i = 0; i < FILTER_STAGES; ++i) {
         mbarrier_arrive_expect_tx(&shared.filters_full[i], FILTER_BYTES);
         tma_load_box(shared.filters[i], filter_map, &shared.filters_full[i], i * STAGE_TAPS, 0, tiles.filter);

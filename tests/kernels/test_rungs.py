@@ -147,6 +147,41 @@ def test_tiles_of_a_single_warpgroup(host, name, splits):
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
 
 
+@pytest.mark.parametrize(("filters", "splits"), [(32, 1), (160, 3)])
+def test_partial_stages_are_multiplied_as_whole_ones(host, filters, splits):
+    rung, few = RUNGS["wgmma-half-whole"], replace(H200, multiprocessors=2)
+    conv = Conv(C=72, H=9, W=9, M=168, R=2, S=2, left=1)
+    constants = rung.resolve(conv, {"TILE_PIXELS": 64, "TILE_FILTERS": filters, "STAGES": 3, "SPLITS": splits}, 1, few)
+    bound = BoundRung(rung, conv, constants, few)
+    assert bound.refusal() is None
+    x, w = exact_inputs(conv, 1, PRECISIONS[rung.precision], seed=1)
+    y = run_once(host, x, w, Plan(bound, 1, 1, bound.device_bytes(1)))
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+
+
+@pytest.mark.parametrize(("pixels", "filters", "blocks"), [(128, 64, 3), (256, 32, 5), (128, 96, 4)])
+def test_windows_in_place(host, pixels, filters, blocks):
+    """Tiles of filters for one block and for several, tiles that end an image, boxes that pass its last row."""
+    rung = RUNGS["wgmma-window-in-place"]
+    conv = Conv(C=24, H=11, W=8, M=72, R=5, S=4, top=2, bottom=1, left=1, right=2)
+    constants = rung.resolve(
+        conv, {"TILE_PIXELS": pixels, "TILE_FILTERS": filters, "STAGES": 2, "GRID_BLOCKS": blocks}, 3
+    )
+    bound = BoundRung(rung, conv, constants)
+    assert bound.refusal() is None
+    x, w = exact_inputs(conv, 3, PRECISIONS[rung.precision], seed=1)
+    y = run_once(host, x, w, Plan(bound, 3, 3, bound.device_bytes(3)))
+    np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
+
+
+def test_windows_in_place_need_a_block_for_each_tile_of_filters():
+    rung, conv = RUNGS["wgmma-window-in-place"], Conv(C=8, H=9, W=9, M=96, R=3, S=3)
+    for blocks, refused in ((3, None), (2, "3 tiles of filters for 2 blocks")):
+        assert (
+            rung.refuses(Problem(conv, 1, rung.resolve(conv, {"TILE_FILTERS": 32, "GRID_BLOCKS": blocks}))) == refused
+        )
+
+
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if not rung.takes], ids=lambda rung: rung.name)
 def test_a_rung_refuses_what_it_does_not_take(rung):
     for conv in (
