@@ -99,8 +99,7 @@ def in_place_constants() -> tuple[Constant, ...]:
         return in_place_bytes(sized) <= p.device.shared_per_block and not too_many_accumulators(NATIVE, sized)
 
     def tile(p: Problem) -> tuple[int, int]:
-        enough = [size for size in FILTER_TILES if size >= p.conv.M][:1] or [max(FILTER_TILES)]
-        sizes = [*enough, *(size for size in reversed(FILTER_TILES) if size < enough[0])]
+        sizes = sorted(FILTER_TILES, key=lambda size: (round_up(p.conv.M, size), -size))  # the fewest empty places
         fitting = [(pixels, size) for size in sizes for pixels in reversed(POSITION_TILES) if fits(p, pixels, size, 2)]
         return next(iter(fitting), (min(POSITION_TILES), min(FILTER_TILES)))
 

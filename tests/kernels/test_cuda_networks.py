@@ -19,6 +19,7 @@ N = 3
 SHAPES = {
     "3x3": Conv(C=64, H=14, W=13, M=96, R=3, S=3, top=1, bottom=1, left=1, right=1, bias=True, relu=True),
     "3x3, few channels": Conv(C=24, H=14, W=13, M=40, R=3, S=3, top=1, bottom=2, left=2, right=0, relu=True),
+    "5x5, few channels": Conv(C=16, H=28, W=28, M=40, R=5, S=5, top=2, bottom=2, left=2, right=2, bias=True),
     "3x3, stride 2": Conv(C=128, H=28, W=28, M=128, R=3, S=3, U=2, top=1, bottom=1, left=1, right=1),
     "1x1": Conv(C=72, H=14, W=14, M=64, R=1, S=1, bias=True),
     "1x1, stride 2": Conv(C=64, H=15, W=14, M=72, R=1, S=1, U=2),
