@@ -51,9 +51,9 @@ def filter_bytes(p: Problem) -> int:
 
 
 def window_bytes(p: Problem) -> int:
-    """A tile's window in shared memory."""
+    """A tile's window in shared memory: a plane for each slice of the channels."""
     count, positions = boxes(p)
-    return count * positions * ROW_BYTES
+    return ceil(p.conv.C / STAGE_TAPS) * count * positions * ROW_BYTES
 
 
 def in_place_bytes(p: Problem) -> int:
@@ -76,8 +76,8 @@ def tiles_of_image(p: Problem) -> int:
 def refuses_in_place(p: Problem) -> str | None:
     """What the rung cannot take."""
     conv = p.conv
-    if conv.C % CHUNK or conv.C > STAGE_TAPS:
-        return f"{conv.C} channels: takes multiples of {CHUNK} up to {STAGE_TAPS}"
+    if conv.C % CHUNK:
+        return f"{conv.C} channels: the copy engine takes multiples of {CHUNK}"
     if conv.R == conv.S == 1:
         return "1 x 1 filters: they have no window"
     if conv.strides != (1, 1):

@@ -8,8 +8,8 @@
 //
 // Parent: wgmma-window-half, which first writes the whole input again, with its border, and has room for the filters of
 // few taps alone: a tap of 16 channels takes a row of 64.  Here the TMA brings the border, filters are packed, and a
-// layer of more filters is divided among blocks.  So 5 x 5 filters of 16 to 64 channels fetch a value a few times, not
-// once for each row of the filter, in one launch.
+// layer of more filters is divided among blocks.  So 5 x 5 filters of 16 to 64 channels, and 3 x 3 ones of up to 96,
+// fetch a value a few times, not once for each row of the filter or tap, in one launch.
 //
 // order_filters: block (r, m) packs row r of filter m, channels innermost.  multiply: a block computes tiles of
 // TILE_PIXELS / 2 positions x TILE_FILTERS filters, the consumers in ping-pong; a consumer thread accumulates a quarter

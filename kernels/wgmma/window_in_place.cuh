@@ -16,6 +16,8 @@
 // Each of two consumers has tiles of its own, and they alternate on the tensor cores (ping-pong schedule): while one
 // multiplies, the other stores.
 //
+// A row in shared memory has 64 channels; a window of more is several planes of rows, one for each slice of them.
+//
 //     multiply_in_place(position_map, filter_map, images, epilogue);
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
@@ -38,9 +40,10 @@ constexpr int FURTHEST = (R - 1) * BLOCKED_W + S - 1;
 constexpr int MOST_OF_BOX = 256, ATOM_ROWS = ATOM_BYTES / ROW_BYTES;
 constexpr int BOXES = (TILE_POSITIONS + FURTHEST + MOST_OF_BOX - 1) / MOST_OF_BOX;
 constexpr int BOX = (TILE_POSITIONS + FURTHEST + BOXES * ATOM_ROWS - 1) / (BOXES * ATOM_ROWS) * ATOM_ROWS;
-constexpr int WINDOW_BYTES = BOXES * BOX * ROW_BYTES;
+constexpr int SLICES = (C + STAGE_TAPS - 1) / STAGE_TAPS, PLANE_BYTES = BOXES * BOX * ROW_BYTES;
+constexpr int WINDOW_BYTES = SLICES * PLANE_BYTES;
 static_assert(STAGES > 1, "with one stage a consumer, which skips every other phase, could not tell two phases apart");
-static_assert(SIDE == 1 && !GATHERS && C % CHUNK == 0 && C <= STAGE_TAPS, "a position is a row in shared memory");
+static_assert(SIDE == 1 && !GATHERS && C % CHUNK == 0, "TMA brings positions as they lie");
 static_assert(WGMMAS_ACROSS == 1 && CONSUMERS == 2 && GRID_BLOCKS >= TILES_OF_FILTERS);
 
 // Rows of the product are positions, those of a tile of one image.
@@ -104,8 +107,11 @@ __device__ __forceinline__ void produce_windows(InPlaceStorage<epilogue_bytes>& 
             // Positions below the plane are no outputs' inputs; what is brought for them is the next image's.
             const int position = tile % IMAGE_TILES * TILE_POSITIONS + box * BOX;
             const int image = tile / IMAGE_TILES + position / PLANE_POSITIONS, in_plane = position % PLANE_POSITIONS;
-            tma_load_im2col(shared.windows[state.stage] + box * BOX * ROW_BYTES, position_map, full, 0,
-                            in_plane % BLOCKED_W - LEFT, in_plane / BLOCKED_W - TOP, image, 0, 0);
+#pragma unroll
+            for (int slice = 0; slice < SLICES; ++slice)
+                tma_load_im2col(shared.windows[state.stage] + slice * PLANE_BYTES + box * BOX * ROW_BYTES, position_map,
+                                full, slice * STAGE_TAPS, in_plane % BLOCKED_W - LEFT, in_plane / BLOCKED_W - TOP, image,
+                                0, 0);
         }
         state.advance();
     }
@@ -119,13 +125,13 @@ __device__ __forceinline__ void multiply_window(float (&d)[WGMMAS][ACCUMULATORS]
     warpgroup_fence();
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-        const int tap = step / STEPS_OF_TAP, of_stage = step % STEPS_OF_STAGE;
-        const int row = tap / S * BLOCKED_W + tap % S;
+        const int tap = step / STEPS_OF_TAP, of_tap = step % STEPS_OF_TAP, of_stage = step % STEPS_OF_STAGE;
+        const int from = of_tap / STEPS_OF_STAGE * PLANE_BYTES + (tap / S * BLOCKED_W + tap % S) * ROW_BYTES +
+                         of_tap % STEPS_OF_STAGE * STEP_BYTES;
         if (of_stage == 0 && filters_are_new) mbarrier_wait(&filters_full[step / STEPS_OF_STAGE], 0);
 #pragma unroll
         for (int u = 0; u < WGMMAS; ++u)
-            wgmma_fp16(d[u],
-                       advance_descriptor(window, (u * WGMMA_ROWS + row) * ROW_BYTES + step % STEPS_OF_TAP * STEP_BYTES),
+            wgmma_fp16(d[u], advance_descriptor(window, u * WGMMA_ROWS * ROW_BYTES + from),
                        advance_descriptor(filters, step / STEPS_OF_STAGE * FILTER_BYTES + of_stage * STEP_BYTES),
                        step > 0);
     }

@@ -159,11 +159,14 @@ def test_partial_stages_are_multiplied_as_whole_ones(host, filters, splits):
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
 
 
-@pytest.mark.parametrize(("pixels", "filters", "blocks"), [(128, 64, 3), (256, 32, 5), (128, 96, 4)])
-def test_windows_in_place(host, pixels, filters, blocks):
-    """Tiles of filters for one block and for several, tiles that end an image, boxes that pass its last row."""
+@pytest.mark.parametrize(
+    ("channels", "pixels", "filters", "blocks"),
+    [(24, 128, 64, 3), (24, 256, 32, 5), (24, 128, 96, 4), (72, 128, 32, 3)],
+)
+def test_windows_in_place(host, channels, pixels, filters, blocks):
+    """Tiles of filters for one block and for several, tiles that end an image, boxes that pass its last row, slices."""
     rung = RUNGS["wgmma-window-in-place"]
-    conv = Conv(C=24, H=11, W=8, M=72, R=5, S=4, top=2, bottom=1, left=1, right=2)
+    conv = Conv(C=channels, H=11, W=8, M=72, R=5, S=4, top=2, bottom=1, left=1, right=2)
     constants = rung.resolve(
         conv, {"TILE_PIXELS": pixels, "TILE_FILTERS": filters, "STAGES": 2, "GRID_BLOCKS": blocks}, 3
     )
