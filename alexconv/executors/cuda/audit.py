@@ -65,7 +65,8 @@ class Audit:
 
     def before_sample(self) -> None:
         """Negates each image with a probability of one half."""
-        self._negate([image for image in range(self.images) if self.random.random() < 0.5])
+        drawn = np.frombuffer(self.random.randbytes(-(-self.images // 8)), np.uint8)
+        self._negate(np.flatnonzero(np.unpackbits(drawn, count=self.images)).tolist())
 
     def between(self) -> None:
         """Negates one image, between the two launches of a sample."""

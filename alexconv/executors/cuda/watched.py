@@ -61,7 +61,9 @@ class WatchedArrays:
     def negate(self, images: Sequence[int]) -> None:
         """See Watched.  One image alone is an argument: a copy might wait for the launches before."""
         if len(images) > 1:
-            self._mark(np.isin(np.arange(self.images), images))
+            marks = np.zeros(self.images, np.bool_)
+            marks[list(images)] = True
+            self._mark(marks)
             self._negate(self._marks, 0, self.images)
         for image in images if len(images) == 1 else ():
             self._negate(0, image, image + 1)
