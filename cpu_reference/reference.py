@@ -6,7 +6,7 @@ processing", IWFHR 2006.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ REFERENCE_VERSION = 1  # part of every cache key: raise it when `reference` may 
 # interpreter's time per tile shows.
 _TILE_COLUMNS = 1024
 _TILE_ELEMENTS = 1 << 18
+_NORM_ELEMENTS = 1 << 17  # of the images whose patch norms are computed at once: their temporaries stay in cache
 
 _Tile = tuple[slice, slice]  # images, rows of the output plane
 
@@ -142,16 +143,24 @@ def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
     columns = slice(0, (conv.F - 1) * across + 1, across)
     planes = with_border(conv, x)
     norms = np.empty((len(x), conv.groups, conv.E, conv.F), np.float32)
-    for image, of_image in zip(planes, norms, strict=True):
-        for group, norm in zip(np.split(image, conv.groups), of_image, strict=True):
-            squares = np.square(group, dtype=np.float64).sum(axis=0)  # [H][W]
+    at_once = max(1, _NORM_ELEMENTS // prod(planes.shape[1:]))
+
+    def fill(first: int) -> None:
+        images = slice(first, first + at_once)
+        for group, norm in zip(
+            np.split(planes[images], conv.groups, axis=1), norms[images].swapaxes(0, 1), strict=True
+        ):
+            squares = np.square(group, dtype=np.float64).sum(axis=1)  # [n][H][W]
             # Adding R rows, then S columns, costs R + S additions a pixel and, unlike cumulative sums, cancels nothing.
-            bands = sum(squares[r * apart :][rows] for r in range(conv.R))  # [E][W]
+            bands = sum(squares[:, r * apart :][:, rows] for r in range(conv.R))  # [n][E][W]
             taps = range(0, conv.filter_columns, columns_apart)
             if reach:
-                bands = np.pad(bands, ((0, 0), (reach, reach)))
+                bands = np.pad(bands, ((0, 0), (0, 0), (reach, reach)))
                 taps = range(conv.filter_columns + 2 * reach)
-            norm[:] = np.sqrt(sum(bands[:, s:][:, columns] for s in taps) + conv.bias)
+            norm[:] = np.sqrt(sum(bands[:, :, s:][:, :, columns] for s in taps) + conv.bias)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(fill, range(0, len(x), at_once)))
     return norms[:, 0] if conv.groups == 1 else np.repeat(norms, conv.M // conv.groups, axis=1)
 
 

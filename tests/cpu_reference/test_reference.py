@@ -186,6 +186,17 @@ def test_norms_are_those_of_each_patch_and_filter(conv: Conv, N: int) -> None:
     np.testing.assert_allclose(filter_norms(w), [np.linalg.norm(one.astype(np.float64)) for one in w], rtol=1e-12)
 
 
+@pytest.mark.parametrize("reach", [0, 3])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_norms_of_an_image_do_not_depend_on_those_beside_it(monkeypatch, groups: int, reach: int) -> None:
+    conv = Conv(C=4, H=9, W=8, M=6, R=3, S=2, groups=groups)
+    x, _ = arrays(conv, 7)
+    alone = np.concatenate([patch_norms(conv, image[None], reach) for image in x])
+    for elements in (1, 3 * x[0].size, 1 << 30):  # one image at a time, three, and all
+        monkeypatch.setattr("alexconv.cpu_reference.reference._NORM_ELEMENTS", elements)
+        np.testing.assert_array_equal(patch_norms(conv, x, reach), alone)
+
+
 @pytest.mark.parametrize("conv", [SMALL, Conv(C=1, H=5, W=7, M=2, R=5, S=1), ALEXNET.layer(5)])
 def test_serial_convolution_is_the_reference_within_rounding(conv: Conv) -> None:
     x, w = arrays(conv, 1)
