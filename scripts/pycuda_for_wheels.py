@@ -6,7 +6,7 @@ PyCUDA comes as source.  Its build wants headers, which the wheels have, and ``l
 another name.  cuRAND, which nothing here uses, is left out: its wheel is larger than all others.
 """
 
-import re
+import ctypes
 import subprocess
 import sys
 import tarfile
@@ -21,12 +21,13 @@ DRIVER = "libcuda.so.1"
 
 
 def driver() -> Path | None:
-    """The driver's library, as the linker's cache has it."""
-    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-    found = re.search(rf"\b{re.escape(DRIVER)} .*x86-64.*=> (\S+)", listed) or re.search(
-        rf"\b{re.escape(DRIVER)} .*=> (\S+)", listed
-    )
-    return Path(found[1]) if found else None
+    """The driver's library, wherever the dynamic linker finds it."""
+    try:
+        ctypes.CDLL(DRIVER)
+    except OSError:
+        return None
+    mapped = (Path(line.split(maxsplit=5)[-1]) for line in Path("/proc/self/maps").read_text().splitlines())
+    return next(file for file in mapped if file.name.startswith("libcuda.so"))
 
 
 def site_configuration(toolkit: Path, libraries: Path) -> str:

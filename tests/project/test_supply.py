@@ -15,6 +15,8 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from alexconv.compiling import toolchain
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -194,3 +196,23 @@ def test_make_brings_the_toolkit_where_only_a_driver_is(machine: str, tmp_path: 
     assert f"-e '.[{extras}]'" in done.stdout, done.stderr
     assert ("pycuda_for_wheels.py" in done.stdout) == builds
     assert "--N 128" in done.stdout
+
+
+def test_the_driver_is_where_the_linker_finds_it(tmp_path: Path) -> None:
+    """Containers mount it where only LD_LIBRARY_PATH leads."""
+    library = tmp_path / "libcuda.so.1"
+    subprocess.run(
+        [toolchain.find_cxx(), "-shared", "-x", "c++", "/dev/null", "-o", tmp_path / "libcuda.so.9"], check=True
+    )
+    library.symlink_to("libcuda.so.9")
+    find = "from pycuda_for_wheels import driver; print(driver())"
+
+    def found() -> str:
+        environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"}
+        return subprocess.run(
+            [sys.executable, "-c", find], env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    assert found() == str(library.resolve())
+    library.unlink()
+    assert not found().startswith(str(tmp_path))
