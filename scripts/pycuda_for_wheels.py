@@ -18,6 +18,7 @@ from alexconv.compiling.toolchain import program_of_wheel
 
 PIP = [sys.executable, "-m", "pip"]
 DRIVER = "libcuda.so.1"
+CUDA = 13  # major version of the wheels
 
 
 def driver() -> Path | None:
@@ -28,6 +29,13 @@ def driver() -> Path | None:
         return None
     mapped = (Path(line.split(maxsplit=5)[-1]) for line in Path("/proc/self/maps").read_text().splitlines())
     return next(file for file in mapped if file.name.startswith("libcuda.so"))
+
+
+def cuda_of_driver(library: Path) -> tuple[int, int]:
+    """The newest CUDA that the driver runs, such as (13, 0)."""
+    version = ctypes.c_int()
+    ctypes.CDLL(str(library)).cuDriverGetVersion(ctypes.byref(version))
+    return version.value // 1000, version.value % 1000 // 10
 
 
 def site_configuration(toolkit: Path, libraries: Path) -> str:
@@ -44,11 +52,18 @@ def site_configuration(toolkit: Path, libraries: Path) -> str:
 
 def main() -> int:
     """Downloads PyCUDA's source and installs what it builds."""
-    nvcc, library = program_of_wheel(NVCC_WHEEL, "nvcc"), driver()
-    if nvcc is None:
-        sys.exit("no toolkit in this environment: pip install 'alexconv[toolkit]'")
+    library = driver()
     if library is None:
         sys.exit(f"no {DRIVER} on this machine: install NVIDIA's driver")
+    major, minor = cuda_of_driver(library)
+    if major < CUDA:
+        sys.exit(
+            f"the driver runs CUDA {major}.{minor} and the toolkit's wheels are of CUDA {CUDA}: "
+            f"install a newer driver, or the toolkit of CUDA {major}"
+        )
+    nvcc = program_of_wheel(NVCC_WHEEL, "nvcc")
+    if nvcc is None:
+        sys.exit("no toolkit in this environment: pip install 'alexconv[toolkit]'")
     with TemporaryDirectory() as name:
         folder = Path(name)
         wanted = ["--no-deps", "--no-binary", "pycuda", "pycuda>=2024.1.2"]

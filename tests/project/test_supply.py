@@ -198,21 +198,26 @@ def test_make_brings_the_toolkit_where_only_a_driver_is(machine: str, tmp_path: 
     assert "--N 128" in done.stdout
 
 
+DRIVER = """extern "C" int cuDriverGetVersion(int* version) { *version = VERSION; return 0; }"""
+
+
+def set_up_with_driver(version: int, folder: Path) -> str:
+    """What the set-up of PyCUDA says with a driver that only LD_LIBRARY_PATH leads to, as in some containers."""
+    (folder / "driver.cpp").write_text(DRIVER)
+    build = [toolchain.find_cxx(), "-shared", "-fPIC", f"-DVERSION={version}", folder / "driver.cpp"]
+    subprocess.run([*build, "-o", folder / "libcuda.so.580.1"], check=True)
+    (folder / "libcuda.so.1").symlink_to("libcuda.so.580.1")
+    environment = os.environ | {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"}
+    steps = "import pycuda_for_wheels as p; p.NVCC_WHEEL = 'absent'; print(p.driver(), flush=True); p.main()"
+    done = subprocess.run([sys.executable, "-c", steps], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    return done.stdout + done.stderr
+
+
 def test_the_driver_is_where_the_linker_finds_it(tmp_path: Path) -> None:
-    """Containers mount it where only LD_LIBRARY_PATH leads."""
-    library = tmp_path / "libcuda.so.1"
-    subprocess.run(
-        [toolchain.find_cxx(), "-shared", "-x", "c++", "/dev/null", "-o", tmp_path / "libcuda.so.9"], check=True
-    )
-    library.symlink_to("libcuda.so.9")
-    find = "from pycuda_for_wheels import driver; print(driver())"
+    library = tmp_path.resolve() / "libcuda.so.580.1"
+    assert set_up_with_driver(13000, tmp_path).startswith(f"{library}\nno toolkit in this environment")
 
-    def found() -> str:
-        environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}"}
-        return subprocess.run(
-            [sys.executable, "-c", find], env=environment, capture_output=True, text=True, check=True
-        ).stdout.strip()
 
-    assert found() == str(library.resolve())
-    library.unlink()
-    assert not found().startswith(str(tmp_path))
+def test_a_driver_too_old_for_the_wheels_is_said_to_be(tmp_path: Path) -> None:
+    assert "the driver runs CUDA 12.8 and the toolkit's wheels are of CUDA 13" in set_up_with_driver(12080, tmp_path)
