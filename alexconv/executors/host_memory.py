@@ -5,13 +5,13 @@ virtual machine whose host takes freed pages back, or page-locking them.
 """
 
 from collections.abc import Callable
-from math import ceil, prod
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from alexconv.executors.interface import Values, fill_with_nan
-from alexconv.planning.checks import each_image
+from alexconv.planning.checks import each_block
 
 LARGE = 64 << 20  # bytes from which an array is kept
 BLOCK = 16 << 20  # bytes that a core takes at a time
@@ -19,22 +19,16 @@ BLOCK = 16 << 20  # bytes that a core takes at a time
 Locked = Callable[[int, npt.DTypeLike], Values]  # a page-locked array of a length and a type
 
 
-def by_blocks(work: Callable[[slice], object], values: Values) -> None:
-    """Calls ``work`` with slices that cover the first axis of an array, on all cores."""
-    step = max(1, BLOCK * len(values) // max(values.nbytes, 1))
-    each_image(lambda block: work(slice(block * step, (block + 1) * step)), ceil(len(values) / step))
-
-
 def copied(values: Values, into: Values | None = None) -> Values:
     """A copy, in fresh memory unless said where."""
     found = np.empty_like(values) if into is None else into
-    by_blocks(lambda block: np.copyto(found[block], values[block]), values)
+    each_block(lambda block: np.copyto(found[block], values[block]), values, BLOCK)
     return found
 
 
 def forgotten(values: Values) -> Values:
     """The array itself, filled with NaN."""
-    by_blocks(lambda block: fill_with_nan(values[block]), values)
+    each_block(lambda block: fill_with_nan(values[block]), values, BLOCK)
     return values
 
 

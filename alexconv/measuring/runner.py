@@ -22,7 +22,17 @@ from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
-from alexconv.planning.checks import NORMS, PRECISIONS, Bound, MaxError, each_image, exact_bias, exact_inputs, nearby
+from alexconv.planning.checks import (
+    CHECKED_BYTES,
+    NORMS,
+    PRECISIONS,
+    Bound,
+    MaxError,
+    each_block,
+    exact_bias,
+    exact_inputs,
+    nearby,
+)
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.points import LayerSequence, Point
 from alexconv.planning.transfers import transfer_named
@@ -435,7 +445,7 @@ def spread(first: Values, again: Callable[[], Values]) -> float:
     """Largest difference from the first outputs over REPEATS_FOR_SPREAD more runs."""
 
     def largest_difference(y: Values) -> float:
-        return max(each_image(lambda image: float(np.abs(y[image] - first[image]).max()), len(first)))
+        return max(each_block(lambda block: float(np.abs(y[block] - first[block]).max()), first, CHECKED_BYTES))
 
     return max(largest_difference(again()) for _ in range(REPEATS_FOR_SPREAD))
 

@@ -41,7 +41,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf, sqrt
+from itertools import chain
+from math import ceil, inf, sqrt
 from typing import TypeVar
 
 import numpy as np
@@ -53,6 +54,7 @@ Result = TypeVar("Result")
 
 USUAL, WALK, ANY = "usual", "walk", "any"  # kinds of data: see the module's text
 MOST_BIAS = 8  # of exact inputs
+CHECKED_BYTES = 2 << 20  # of images checked at once: fewer keep threads waiting for the GIL, more leave the cache
 DEVIATIONS = 30  # of the two random walks; see the module's text
 
 
@@ -187,28 +189,30 @@ class MaxError:
         """
         smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero
 
-        def of_image(image: int) -> tuple[float, float, float, int]:
-            """One image at a time keeps the temporaries in cache."""
+        def of_images(images: slice) -> list[tuple[float, float, float, int]]:
             with np.errstate(all="ignore"):
-                error = y[image].astype(np.float32, copy=False) - reference[image]
+                error = y[images].astype(np.float32, copy=False) - reference[images]
                 np.abs(error, out=error)
-                norms = filter_norms[:, None, None] * patch_norms[image]
+                each = patch_norms[images]
+                norms = filter_norms[:, None, None] * (each if each.ndim == y.ndim else each[:, None])
                 misplaced = 0
                 if not np.isfinite(error.max()):
+                    if len(error) > 1:  # each image is judged by itself
+                        return [of_images(slice(at, at + 1))[0] for at in range(*images.indices(len(y)))]
                     finite = np.isfinite(norms)
                     overflows = finite & (norms > bound.limit)
-                    may_be_zero = overflows & (y[image] == 0) if rectified else np.False_
-                    error, misplaced = judged(error, y[image], reference[image], overflows, may_be_zero)
+                    may_be_zero = overflows & (y[images] == 0) if rectified else np.False_
+                    error, misplaced = judged(error, y[images], reference[images], overflows, may_be_zero)
                     norms = np.where(finite, norms, 1)  # where NaN or an infinity is due, an error is 0 or NaN
                 over = np.maximum(error - np.float32(bound.absolute), 0) if bound.absolute else error
                 np.maximum(norms, smallest, out=norms)
                 scaled, of_sums = np.divide(over, norms, out=norms).max(), 0.0
-                if sums is not None and image < len(sums):
-                    known = np.where(np.isfinite(sums[image]), np.maximum(sums[image], smallest), 1)
-                    of_sums = (over / known).max()
-            return error.max(), scaled, of_sums, misplaced
+                if sums is not None and (summed := sums[images]).size:
+                    known = np.where(np.isfinite(summed), np.maximum(summed, smallest), 1)
+                    of_sums = (over[: len(known)] / known).max()
+            return [(error.max(), scaled, of_sums, misplaced)]
 
-        for absolute, scaled, of_sums, misplaced in each_image(of_image, len(y)):
+        for absolute, scaled, of_sums, misplaced in chain(*each_block(of_images, reference, CHECKED_BYTES)):
             self.absolute = float(np.maximum(self.absolute, absolute))
             self.scaled = float(np.maximum(self.scaled, scaled))
             self.misplaced += misplaced
@@ -242,6 +246,12 @@ def each_image(function: Callable[[int], Result], N: int) -> list[Result]:
     The function must not call ``each_image`` itself: the pool's threads would deadlock.
     """
     return list(_pool(os.getpid()).map(function, range(N))) if N > 1 else [function(image) for image in range(N)]
+
+
+def each_block(function: Callable[[slice], Result], values: np.ndarray, nbytes: int) -> list[Result]:
+    """``function`` of slices of an array's first axis of ``nbytes`` each, or of one entry, as ``each_image`` does."""
+    step = max(1, nbytes * len(values) // max(values.nbytes, 1))
+    return each_image(lambda block: function(slice(block * step, (block + 1) * step)), ceil(len(values) / step))
 
 
 @cache

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from alexconv.cpu_reference.reference import reference
+from alexconv.planning import checks
 from alexconv.planning.checks import ANY, PRECISIONS, TILE, USUAL, WALK, Bound, MaxError, exact_inputs
 from alexconv.shapes import WORKLOADS, Conv
 
@@ -190,3 +191,34 @@ def test_errors_are_taken_over_the_sums_of_products_too():
     y = np.full((2, 1, 1, 1), 3, np.float32)
     error.add(y, y - 1, np.full((2, 1, 1), 10), np.ones(1), sums=np.full((1, 1, 1, 1), 5, np.float32))
     assert (error.scaled, error.componentwise) == pytest.approx((0.1, 0.2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("misplaced", [0, 1])
+def test_images_have_the_errors_that_they_have_alone(monkeypatch, dtype, grouped, misplaced):
+    random = np.random.default_rng(1)
+    reference = random.standard_normal((7, 4, 5, 6)).astype("f4")
+    reference[5, 0, 0, 0] = 1e5  # beyond fp16: its error is not that of the largest number, unless the image is judged
+    with np.errstate(over="ignore"):
+        y = (reference + 1e-3 * random.standard_normal(reference.shape)).astype(dtype).clip(-65504, 65504)
+    patch_norms = random.random((7, 4, 5, 6) if grouped else (7, 5, 6), dtype="f4")
+    patch_norms[5] = 1e6
+    filter_norms = random.random(4)
+    reference[[0, 4], 1, 2, 3] = y[[0, 4], 1, 2, 3] = np.nan  # where it is due
+    y[6, 0, 0, 0] = np.inf if misplaced else 0
+    bound = Bound(1e-3, absolute=1e-6, limit=2.0**15)
+
+    def added(images: slice) -> MaxError:
+        error = MaxError()
+        error.add(y[images], reference[images], patch_norms[images], filter_norms, bound, reference[:2][images])
+        return error
+
+    alone = [added(slice(image, image + 1)) for image in range(7)]
+    for images in (2, 3, 100):
+        monkeypatch.setattr(checks, "CHECKED_BYTES", images * reference[0].nbytes)
+        found = added(slice(None))
+        for name in ("absolute", "scaled", "componentwise"):
+            due = np.max([getattr(each, name) for each in alone])
+            np.testing.assert_equal(getattr(found, name), due)
+        assert found.misplaced == sum(each.misplaced for each in alone) == misplaced
