@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from alexconv.errors import Untrusted
 from alexconv.executors.interface import Suspect, Values
+from alexconv.planning.checks import CHECKED_BYTES, each_block
 from alexconv.records.store import Record
 
 Marks = npt.NDArray[np.bool_]  # by image: whether its input has the other sign
@@ -95,5 +96,6 @@ class Audit:
 
     def _suspect(self, when: str) -> None:
         y = self.watched.outputs()
-        np.negative(y, out=y, where=self.negated[(slice(None), *[None] * (y.ndim - 1))])
+        turned = self.negated[(slice(None), *[None] * (y.ndim - 1))]
+        each_block(lambda block: np.negative(y[block], out=y[block], where=turned[block]), y, CHECKED_BYTES)
         self.suspects.append(Suspect(when, y))
