@@ -12,7 +12,8 @@ from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
-from alexconv.planning.layouts import from_study, to_study
+from alexconv.planning.checks import CHECKED_BYTES, each_block
+from alexconv.planning.layouts import STUDY, from_study, to_study
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Opener, Transfer
 from alexconv.records.store import Record
@@ -171,13 +172,27 @@ def open_rung(
     """
     rung = plan.bound.rung
     program = executor.load(plan.bound)
-    inputs = from_study(x.astype(rung.dtype, copy=False), rung.layout)
+    inputs = as_taken(x, plan.bound)
     added = () if bias is None else (bias.astype(rung.dtype, copy=False),)
     buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer, *added)
     try:
         yield OpenedRung(rung, program, buffers)
     finally:
         buffers.close()
+
+
+def as_taken(x: Values, bound: BoundRung) -> Values:
+    """Images ``[N][C][H][W]`` in a rung's type and layout; themselves where they are so."""
+    dtype, layout = bound.rung.dtype, bound.rung.layout
+    if x.dtype == dtype and layout == STUDY:
+        return x
+    inputs = np.empty(bound.rung.x_shape(bound.conv, len(x)), dtype)
+
+    def convert(images: slice) -> None:
+        inputs[images] = from_study(x[images].astype(dtype, copy=False), layout)
+
+    each_block(convert, x, CHECKED_BYTES)
+    return inputs
 
 
 def fill_with_nan(values: Values) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from alexconv.executors import host_memory
+from alexconv.executors import host_memory, interface
 from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.host_memory import HostMemory, copied, forgotten
@@ -14,6 +14,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200
 from alexconv.measuring.runner import Runner, Settings
+from alexconv.planning.layouts import from_study
 from alexconv.planning.planner import Plan
 from alexconv.planning.points import Point
 from alexconv.planning.transfers import TRANSFERS
@@ -138,3 +139,15 @@ def test_the_next_layer_finds_nothing_kept():
     points = [Point("alexnet", layer, 1, "direct", "pageable", "fp32", {}) for layer in (1, 1, 2)]
     runner = Runner(Keeping(), points, Settings())
     assert [(runner.layer(point).number, len(freed)) for point in points] == [(1, 1), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("rung", ["direct", "tiled-half", "mma-half"])  # one as they are, two in fp16
+def test_images_are_brought_to_a_rungs_type_and_layout(monkeypatch, rung):
+    monkeypatch.setattr(interface, "CHECKED_BYTES", 1)
+    conv, taker = Conv(C=2, H=6, W=5, M=3, R=3, S=3), RUNGS[rung]
+    bound = BoundRung(taker, conv, taker.resolve(conv, {}, 5, H200), H200)
+    x = np.random.default_rng(0).standard_normal(conv.x_shape(5)).astype("f4")
+    found = interface.as_taken(x, bound)
+    np.testing.assert_array_equal(found, from_study(x.astype(taker.dtype), taker.layout))
+    assert (found.dtype, found.flags.c_contiguous) == (np.dtype(taker.dtype), True)
+    assert (found is x) == (rung == "direct")
