@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from alexconv.errors import AlexconvError
+from alexconv.kernels.ladder import RUNGS
 from alexconv.records.labels import changed_in
 from alexconv.records.store import AXES, Record
 from alexconv.shapes import WORKLOADS
@@ -52,7 +53,9 @@ def of_point(record: Record) -> dict[str, bool]:
         "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
         "a name is malformed": all(map(name, [*(point[axis] for axis in ("rung", "transfer", "precision")), *named])),
         "its status is no text": isinstance(record["status"], str),
+        "its reason is no text": isinstance(record["reason"], str | None),
         "a constant is no whole number": all(map(whole, constants)),
+        "a constant is smaller than its rung takes": several or large_enough(point["rung"], record),
         "its changed constants are none of its constants": several or len(changed_in(record)) <= len(constants),
         "a time is not possible": not ok or all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
         "it has an error without a tolerance": tolerated(record.get("error") or {}),
@@ -62,6 +65,14 @@ def of_point(record: Record) -> dict[str, bool]:
         "a launch has no name": all(isinstance(launch["entry"], str) for launch in launches),
         "its timeline is malformed": timeline(record.get("timeline") or []),
     }
+
+
+def large_enough(rung: str, record: Record) -> bool:
+    """Whether no constant of a rung that this version knows is below the least value that it takes."""
+    known = RUNGS[rung].constants if rung in RUNGS else ()
+    least = {each.name: min(each.choices, default=each.least) for each in known}
+    given = [record["point"]["constants"], record.get("planned_constants") or {}]
+    return all(value >= least.get(name, value) for constants in given for name, value in constants.items())
 
 
 def tolerated(error: Record) -> bool:

@@ -23,7 +23,7 @@ from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 
 N, BUDGETS = 2048, (64, 128, 500, 4000)  # images; MiB
-LAYERS = [*WORKLOADS["alexnet"].layers, *WORKLOADS["lenet-86-k7"].layers]
+LAYERS = [*WORKLOADS["alexnet"].layers, *WORKLOADS["lenet-86-k7"].layers, WORKLOADS["convnet-benchmarks"].layer(31)]
 DRIVERS_STEP = 2 << 20  # bytes in which the driver takes memory for an array
 NEAR = 0.05  # by which share a peak may differ from the plan
 

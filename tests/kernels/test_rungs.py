@@ -267,13 +267,17 @@ def takes(rung: Rung, layer: int) -> bool:
     return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) is None
 
 
+WGMMA = [rung for rung in LADDER if rung.family == "wgmma"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "workload, layers, rungs",
     [
-        ("lenet-86-k7", "1-2", [rung for rung in LADDER if rung.family != "wgmma"]),
-        ("alexnet", "1-1", [rung for rung in LADDER if rung.family == "wgmma" and takes(rung, 1)]),
-        ("alexnet", "3-3", [rung for rung in LADDER if rung.family == "wgmma" and not takes(rung, 1)]),
+        ("lenet-86-k7", "1-2", [rung for rung in LADDER if rung not in WGMMA]),
+        ("alexnet", "1-1", [rung for rung in WGMMA if takes(rung, 1)]),
+        ("alexnet", "3-3", [rung for rung in WGMMA if takes(rung, 3) and not takes(rung, 1)]),
+        ("convnet-benchmarks", "31-31", [rung for rung in WGMMA if not takes(rung, 3) and not takes(rung, 1)]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

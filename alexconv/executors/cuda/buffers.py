@@ -199,8 +199,8 @@ class CudaBuffers:
         for values in self._on_host:
             self.executor.host_memory.give_back(values, page_locked=self.transfer.page_locked)
         self._on_host.clear()
-        # A reference cycle would keep the large arrays until the next collection.
         self.x = self.y = np.empty(0, self.dtype)
+        self._audit = None  # refers to these arrays: a cycle would keep the kernels until garbage is collected
 
 
 class CopiedBuffers(CudaBuffers):
@@ -287,6 +287,11 @@ class StreamedBuffers(CudaBuffers):
     def timeline(self) -> list[Record]:
         """See Pipeline."""
         return self.pipeline.timeline()
+
+    def close(self) -> None:
+        """See Buffers."""
+        super().close()
+        self.pipeline.batches = ()  # likewise a cycle
 
     def measure(self, seconds: float) -> Samples:
         """See Buffers."""

@@ -1,6 +1,8 @@
 """CUDA graphs, captured from a stream."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from alexconv.executors.cuda.bindings import answer, require_bindings
@@ -22,19 +24,32 @@ def kernel_names(graph: int) -> list[str]:
     return names
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected in the block, in any thread: to unload its kernels waits for the device."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class Graph:
     """A graph captured from what ``enqueue`` puts on a stream, unused by others meanwhile; raises LaunchError."""
 
     def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
         self._driver = require_bindings("a CUDA graph")
         self._stream = stream
-        # Relaxed: garbage collection may free memory at any time, which would invalidate a stricter capture.
+        # Relaxed: another thread may free memory at any time, which would invalidate a stricter capture.
         mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        answer(self._driver.cuStreamBeginCapture(stream.handle, mode), "beginning of a graph")
-        try:
-            enqueue()
-        finally:
-            graph = answer(self._driver.cuStreamEndCapture(stream.handle), "end of a graph")
+        with uncollected():
+            answer(self._driver.cuStreamBeginCapture(stream.handle, mode), "beginning of a graph")
+            try:
+                enqueue()
+            finally:
+                graph = answer(self._driver.cuStreamEndCapture(stream.handle), "end of a graph")
         self._executable = answer(self._driver.cuGraphInstantiate(graph, 0), "instantiation of a graph")
         answer(self._driver.cuGraphDestroy(graph), "end of a graph")
 
