@@ -135,14 +135,14 @@ __attribute__((noinline, cold)) inline __half __hfma_near_tie(float a, float b, 
 }
 inline __half __hfma(__half a, __half b, __half c)
 {
-    constexpr unsigned lacking = 0x1fff, tie = 0x1000;
-    constexpr float smallest_normal = 0x1p-14f;
+    constexpr unsigned lacking = 0x1fff, tie = 0x1000, magnitude = 0x7fffffff;
+    constexpr unsigned smallest_normal = 0x38800000;  // 2^-14
     const float sum = float(a) * float(b) + host_cuda::widened(c.stored);
     unsigned bits;
     memcpy(&bits, &sum, sizeof bits);
-    const bool enough = fabsf(sum) >= smallest_normal, zero = sum == 0;
-    // Bitwise: zeros come and go, and have no branch.
-    if (((bits & lacking) != tie) & (enough | zero)) return host_cuda::narrowed(sum);
+    // Zero less one is the largest of all: zeros come and go, and have no branch.
+    const bool enough = (bits & magnitude) - 1 >= smallest_normal - 1;
+    if (((bits & lacking) != tie) & enough) return host_cuda::narrowed(sum);
     return __hfma_near_tie(a, b, c);
 }
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
