@@ -56,13 +56,12 @@ def source_digest(path: Path, defines: Mapping[str, int], *more: str, lines: boo
 
     With ``lines``, for builds that report source lines, it changes with every byte and with the files' names too.
     """
-    files = source_files(path)
-    contents = tuple(file.read_bytes() for file in files)
-    exact, of_unit = _unit_digest(path, contents)
+    sources = _sources(path)
+    exact, of_unit = _unit_digest(path, tuple(sources.values()))
     digest = of_unit.copy()
     if exact or lines:
         exact, digest = True, hashlib.sha256()
-        for file, content in zip(files, contents, strict=True):
+        for file, content in sources.items():
             digest.update(file.name.encode() + b"\0" + content + b"\0")
     digest.update(repr((exact, sorted(defines.items()), more)).encode())
     return digest.hexdigest()[:32]
@@ -80,12 +79,18 @@ def source_files(path: Path) -> list[Path]:
 
     Missing includes are left to the compiler to report.
     """
-    found: list[Path] = []
+    return list(_sources(path))
+
+
+def _sources(path: Path) -> dict[Path, bytes]:
+    """The same files with their contents."""
+    found: dict[Path, bytes] = {}
 
     def visit(file: Path) -> None:
-        found.append(file)
-        for header in _headers(file):
-            if header not in found:
+        found[file] = content = file.read_bytes()
+        for include in _includes(content):
+            header = _included(file, include)
+            if header not in found and header.is_file():
                 visit(header)
 
     if path.is_file():
@@ -185,8 +190,3 @@ def _included(file: Path, include: Include) -> Path:
 @lru_cache(maxsize=1024)
 def _includes(content: bytes) -> tuple[Include, ...]:
     return tuple(token for token in tokens(content.decode(errors="surrogateescape")) if isinstance(token, Include))
-
-
-def _headers(file: Path) -> list[Path]:
-    headers = [_included(file, token) for token in _includes(file.read_bytes())]
-    return [header for header in headers if header.is_file()]

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import pairwise
 from pathlib import Path
@@ -31,9 +32,16 @@ def find_cxx() -> str:
 def compiler_version(cxx: str) -> str:
     """The first line that the compiler prints about itself.  Raises MissingTool when it does not run."""
     try:
-        answer = subprocess.run([cxx, "--version"], capture_output=True, text=True, errors="replace", check=True)
+        file = Path(cxx).stat()
+        return _version(cxx, file.st_ino, file.st_mtime_ns)
     except (OSError, subprocess.CalledProcessError) as error:
         raise MissingTool(f"the C++ compiler {cxx} does not run ({error}); set {CXX_VARIABLE}") from None
+
+
+@cache
+def _version(cxx: str, inode: int, changed: int) -> str:
+    """The compiler is asked again when its file is another."""
+    answer = subprocess.run([cxx, "--version"], capture_output=True, text=True, errors="replace", check=True)
     return answer.stdout.partition("\n")[0]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alexconv.compiling.toolchain import first_error
+from alexconv.compiling.toolchain import compiler_version, first_error
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,14 @@ def test_the_first_error_says_the_reason(output, line):
 
 def test_a_silent_compiler_is_said_to_be_silent():
     assert first_error("\n") == "the compiler said nothing"
+
+
+def test_a_compiler_is_asked_again_when_its_file_is_another(tmp_path):
+    compiler, asked = tmp_path / "c++", tmp_path / "asked"
+    for release in ("1", "2"):
+        script = tmp_path / release
+        script.write_text(f"#!/bin/sh\necho >> {asked}\necho c++ {release}\n")
+        script.chmod(0o700)
+        script.rename(compiler)
+        assert [compiler_version(str(compiler)) for _ in range(2)] == [f"c++ {release}"] * 2
+    assert len(asked.read_text().splitlines()) == 2

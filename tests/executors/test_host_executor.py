@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -765,12 +764,10 @@ def test_a_launcher_that_is_still_open_for_writing_is_waited_for(faults, tmp_pat
 
 def test_a_system_without_shared_segments_is_named(monkeypatch):
     class Refusing:
-        shmat = SimpleNamespace()
-
         def shmget(self, *_: object) -> int:
             ctypes.set_errno(errno.ENOSPC)
             return -1
 
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing())
+    monkeypatch.setattr("alexconv.executors.host.memory._libc", Refusing())
     with pytest.raises(OutOfMemory, match=r"no System V shared memory for an array \(No space left on device\)"):
         GuardedBuffer(64)

@@ -22,6 +22,9 @@ _NO_ACCESS, _READ, _READ_WRITE = 0, 1, 3  # PROT_ of mprotect
 _IPC_PRIVATE, _IPC_RMID, _OWN = 0, 0, 0o600  # of shmget and shmctl
 _REFUSED = errno.ENOSPC, errno.EACCES, errno.EPERM, errno.ENOSYS  # of shmget, whatever the size
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.shmat.restype = ctypes.c_void_p
+
 
 class HostBuffer:
     """Memory that a kernel works on: aligned as on a GPU and exactly as long as asked for.
@@ -31,12 +34,11 @@ class HostBuffer:
     """
 
     def __init__(self, nbytes: int, name: str = "an array") -> None:
-        libc = ctypes.CDLL(None)
         address = ctypes.c_void_p()
-        if libc.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALIGNMENT), ctypes.c_size_t(nbytes)):
+        if _libc.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALIGNMENT), ctypes.c_size_t(nbytes)):
             raise no_memory(nbytes)
         memory = (ctypes.c_uint8 * nbytes).from_address(address.value or 0)  # which every array over it refers to
-        weakref.finalize(memory, libc.free, address).atexit = False
+        weakref.finalize(memory, _libc.free, address).atexit = False
         self._set(np.ctypeslib.as_array(memory), address.value or 0, name)
 
     def _set(self, values: npt.NDArray[np.uint8], pointer: int, name: str) -> None:
@@ -123,24 +125,22 @@ def _shared(nbytes: int) -> tuple[int, int, ctypes.Array[ctypes.c_uint8]]:
 
     It lasts until no process has it attached: Linux attaches those that are marked to be removed.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.shmat.restype = ctypes.c_void_p
     ctypes.set_errno(0)
-    segment = libc.shmget(_IPC_PRIVATE, ctypes.c_size_t(nbytes), _OWN) if 0 <= nbytes < 1 << 63 else -1
+    segment = _libc.shmget(_IPC_PRIVATE, ctypes.c_size_t(nbytes), _OWN) if 0 <= nbytes < 1 << 63 else -1
     if segment < 0 and ctypes.get_errno() in _REFUSED:
         problem = os.strerror(ctypes.get_errno())
         raise OutOfMemory(f"no System V shared memory for an array ({problem}): see ipcs -lm")
     if segment < 0:
         raise no_memory(nbytes)
-    address = libc.shmat(segment, None, 0)
-    libc.shmctl(segment, _IPC_RMID, None)
+    address = _libc.shmat(segment, None, 0)
+    _libc.shmctl(segment, _IPC_RMID, None)
     if address in (None, ctypes.c_void_p(-1).value):
         raise no_memory(nbytes)
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
-    weakref.finalize(memory, libc.shmdt, ctypes.c_void_p(address)).atexit = False
+    weakref.finalize(memory, _libc.shmdt, ctypes.c_void_p(address)).atexit = False
     return segment, address, memory
 
 
 def _protect(address: int, nbytes: int, allowed: int) -> None:
-    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), allowed):
+    if _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), allowed):
         raise OutOfMemory("the system has no more memory mappings for a guarded array")

@@ -62,6 +62,8 @@ _LOCAL = "_ZZ"  # how the linker's name of a function's static variable begins
 _OF_CXX_LIBRARY = re.compile(
     rf"{_LOCAL}N?K?(St|9__gnu_cxx|10__cxxabiv1|12_GLOBAL__N_1(10get_global|16get_locale_mutex|22get_locale_cache_mutex)E)"
 )
+_HEADERS_READ: set[Path] = set()  # folders of precompiled headers that were looked at: their files are large
+_READING_HEADERS = threading.Lock()
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
 
 
@@ -307,8 +309,6 @@ class HostRuntime:
         self.workers = 1 if self._how.one_worker else workers or cores()
         self.cxx = find_cxx()
         self.compiler = compiler_version(self.cxx)
-        self._headers_read: set[Path] = set()  # folders that were looked at: their files are large
-        self._reading_headers = threading.Lock()
         if self._how.needs_gcc and _is_clang(self.compiler):
             raise MissingTool(f"the {build} build needs g++, not clang ({self.cxx}): set {CXX_VARIABLE}=g++")
         if missing := missing_environment(build):
@@ -400,8 +400,7 @@ class HostRuntime:
         return (*self._how.kernel_flags, f"-Werror=frame-larger-than={frame}")
 
     def _toolchain_key(self) -> str:
-        runtime = _runtime_digest(self._how.reports_lines)
-        text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, cpu_features(), runtime))
+        text = repr((self.cxx, self.compiler, self._flags, self._kernel_flags, cpu_features(), _runtime_digest()))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _runtime(self) -> Path:
@@ -428,10 +427,10 @@ class HostRuntime:
             self._run(_HEADER, [*self._flags, *self._kernel_flags, *header], "")
 
         folder = cache_dir(f"host-headers/{self._toolchain_key()}")
-        with self._reading_headers:
-            if folder not in self._headers_read:
+        with _READING_HEADERS:
+            if folder not in _HEADERS_READ:
                 compiled(folder / f"{_HEADER}.gch", build, waits=True)
-                self._headers_read.add(folder)
+                _HEADERS_READ.add(folder)
         return folder
 
     def _run(self, what: str, arguments: Sequence[str], unit: str) -> None:
@@ -508,9 +507,12 @@ def _translation_unit(source: Path, defines: Mapping[str, int], entries: Sequenc
 
 
 @cache
-def _runtime_digest(lines: bool) -> str:
-    digests = [source_digest(file, {}, lines=lines) for file in sorted(_RUNTIME.glob("*.[hc]*"))]
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+def _runtime_digest() -> str:
+    """Of every byte: the headers see line numbers, which are in messages."""
+    digest = hashlib.sha256()
+    for file in sorted(_RUNTIME.glob("*.[hc]*")):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 @cache
