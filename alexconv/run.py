@@ -19,7 +19,6 @@ from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, batch_line, counted, listing, next_steps, outcome, plan_table, result_tables
 from alexconv.cli.point_options import add_constants, add_layers
-from alexconv.cli.prediction_tables import show_predictions
 from alexconv.cluster import worker as remote
 from alexconv.cluster.connection import ClusterLost, connected
 from alexconv.cluster.groups import groups_of, parse_shard, shard_of
@@ -55,9 +54,6 @@ from alexconv.own.folders import add_own
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import LayerSequence, Point, parse_batches
 from alexconv.planning.transfers import TRANSFERS
-from alexconv.prediction.gpu import of_device
-from alexconv.prediction.predictions import TYPE as PREDICTION
-from alexconv.prediction.predictions import KernelCache, predict_points
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity
 from alexconv.tuning.asked import asked_for, settings_of
@@ -475,6 +471,11 @@ def on_cluster(say: Console, options: argparse.Namespace, arguments: Sequence[st
 
 def add_predictions(say: Console, file: RecordFile, headers: Record, points: Sequence[Point], device: Device) -> None:
     """Predicts the points' kernel times on a device; shows and records them as predictions, a type of their own."""
+    from alexconv.cli.prediction_tables import show_predictions
+    from alexconv.prediction.gpu import of_device
+    from alexconv.prediction.predictions import TYPE as PREDICTION
+    from alexconv.prediction.predictions import KernelCache, predict_points
+
     for prediction in predict_points(points, of_device(device.name), KernelCache()):
         file.header(PREDICTION, {**prediction.record(), **headers})
         show_predictions(say, [prediction])

@@ -16,8 +16,8 @@ from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -140,8 +140,13 @@ class CachedReference:
         return self.data == data.UNIFORM
 
     @contextmanager
-    def _opened(self, part: _Part) -> Iterator[h5py.Dataset]:
-        """The outputs in a file, its attributes verified; errors in the block are DamagedReference too."""
+    def _opened(self, part: _Part) -> Iterator[Any]:
+        """The outputs in a file as an h5py.Dataset, its attributes verified.
+
+        Errors in the block are DamagedReference too.
+        """
+        import h5py  # here, because many a command reads no reference
+
         try:
             if not part.path.is_file():
                 raise ValueError("no regular file")  # HDF5 would wait for a pipe
@@ -259,6 +264,8 @@ class CachedReference:
         return seconds
 
     def _write(self, first: int, last: int, y: NDArray[np.float32]) -> None:
+        import h5py
+
         whole = BytesIO()  # HDF5 says more than one line of a disk that is full
         with h5py.File(whole, "w", libver=_HDF5_FORMAT) as file:
             file.attrs.update(self._attributes(first, last))

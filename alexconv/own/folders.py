@@ -9,7 +9,8 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -107,14 +108,20 @@ def register(rungs: Iterable[Rung], source: object) -> None:
         join(rung)
 
 
+@cache
+def of_packages() -> tuple[EntryPoint, ...]:
+    """The entry points of packages that bring rungs; all packages are searched, once."""
+    return tuple(entry_points(group=GROUP))
+
+
 def installed() -> list[str]:
     """The entry points of packages that bring rungs, each with its package's version."""
-    return sorted(f"{point.value} {point.dist.version if point.dist else ''}" for point in entry_points(group=GROUP))
+    return sorted(f"{point.value} {point.dist.version if point.dist else ''}" for point in of_packages())
 
 
 def register_installed() -> None:
     """Adds the rungs of installed packages; raises UsageError for a package whose entry point fails."""
-    for point in entry_points(group=GROUP):
+    for point in of_packages():
         try:
             rungs: Sequence[Rung] = point.load()
         except Exception as error:

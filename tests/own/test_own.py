@@ -113,7 +113,7 @@ def test_a_bad_kernel_is_one_line_and_harms_nothing(bug, folder, capsys):
         else ""
     )
     file.write_text(head + text.replace(old, changed))
-    limit = {"seconds": 10} if bug == "does not end" else {}
+    limit = {"seconds": 5} if bug == "does not end" else {}
     status, problems = checked(str(folder), "--kinds", kind, capsys=capsys, **limit)
     if expected is None:
         assert status in (0, 1)  # whatever it computes, the command ends, and nothing of it is left
@@ -148,7 +148,7 @@ def test_packages_bring_rungs(folder, monkeypatch):
     (rung,) = folders.rungs_of(folder)
     point = EntryPoint("theirs", "their_package:RUNGS", folders.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda self: [rung])
-    monkeypatch.setattr(folders, "entry_points", lambda group: [point])
+    monkeypatch.setattr(folders, "of_packages", lambda: (point,))
     folders.register_installed()
     assert RUNGS["my-conv"] is LADDER[-1] is rung
     monkeypatch.setattr(EntryPoint, "load", lambda self: 1 / 0)

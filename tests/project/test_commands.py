@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -29,13 +30,14 @@ REPORTS = [f"alexconv.reports.{name}" for name in PAGES]
 IMPORTED = """
 import importlib, json, sys
 importlib.import_module(sys.argv[1])
-own = {name: module for name, module in sys.modules.items() if name.startswith("alexconv")}
+own = {name: module for name, module in sys.modules.items() if name.startswith(("alexconv", "h5py"))}
 print(json.dumps({name: hasattr(module, "main") for name, module in own.items()}))
 """
 
 
+@cache
 def imported_by(module: str) -> dict[str, bool]:
-    """The package's modules that a module needs, and whether each is a command."""
+    """The modules of the package, and of h5py, that a module needs, and whether each is a command."""
     done = subprocess.run([sys.executable, "-c", IMPORTED, module], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -45,6 +47,13 @@ def test_a_command_needs_neither_another_command_nor_the_reports(command):
     found = imported_by(command)
     assert [name for name, is_command in found.items() if is_command] == [command]
     assert not [name for name in found if name.startswith("alexconv.reports")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_few_runs_need_is_imported_by_those(command):
+    found = imported_by(command)
+    assert "h5py" not in found
+    assert command != "alexconv.run" or not [name for name in found if name.startswith("alexconv.prediction")]
 
 
 @pytest.mark.parametrize("command", REPORTS)
