@@ -128,7 +128,7 @@ def candidates(default: Point, space: Axes) -> list[Point]:
     """The default and every other point of the space that the rung takes, each once."""
     chosen = (dict(zip(space, values, strict=True)) for values in product(*space.values()))
     found = filter(None, (candidate(default, constants) for constants in chosen))
-    return list({identity(point.axes()): point for point in (default, *found)}.values())
+    return list({tuple(sorted(point.constants.items())): point for point in (default, *found)}.values())
 
 
 def search(

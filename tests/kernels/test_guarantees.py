@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -150,22 +151,45 @@ def test_every_rung_is_held_to_a_bound():
     assert all(any(takes(rung, shape) for shape in CONVS) for rung in RUNGS)
 
 
-def broken_promise(rung: Rung, shape: str, hard: str) -> str | None:
-    """What is wrong with the outputs on hard data."""
-    conv, constants = CONVS[shape]
-    random = np.random.default_rng(1)
+@dataclass(frozen=True)
+class Expected:
+    """Input ``[N][C][H][W]`` and filters ``[M][C][R][S]``, and what float64 makes of them, ``[N][M][E][F]``."""
+
+    x: np.ndarray
+    w: np.ndarray
+    exact: np.ndarray
+    sizes: np.ndarray  # sums of the products' magnitudes
+    patch: np.ndarray  # norms, [N][1][E][F]
+    tile: np.ndarray  # norms, [N][1][E][F]
+    of_filter: np.ndarray  # norms, [1][M][1][1]
+
+
+@cache
+def expected(shape: str, hard: str, dtype: str) -> Expected:
+    """Of hard data, rounded to a type."""
+    conv, random = CONVS[shape][0], np.random.default_rng(1)
     data = Data(random.uniform(-1, 1, conv.x_shape(2)), random.uniform(-1, 1, conv.w_shape()), random)
     with np.errstate(all="ignore"):
         HARD[hard](data)
-        x, w = (values.astype(rung.dtype).astype(np.float32) for values in (data.x, data.w))
-        found = run_once(choose_executor("host"), x, w, whole(rung, conv, 2, **constants)).astype(np.float64)
-        x, w = x.astype(np.float64), w.astype(np.float64)
+        single = [values.astype(dtype).astype(np.float32) for values in (data.x, data.w)]
+        x, w = (values.astype(np.float64) for values in single)
         products = patches(conv, x)[:, None] * w[None, :, None, None]
         exact, sizes = products.sum((-3, -2, -1)), np.abs(products).sum((-3, -2, -1))
-        patch, of_filter = norms(patches(conv, x))[:, None], norms(w)[None, :, None, None]
-        around = norms(tiles(conv, x))[:, None] if rung.precision == "fp32-tile" else patch
-        allowed = bound(rung.precision, conv.K, patch, around, of_filter)
-        overflows = sizes > (2.0**15 if rung.dtype == "float16" else 2.0**127)
+        patch, tile = norms(patches(conv, x))[:, None], norms(tiles(conv, x))[:, None]
+        return Expected(*single, exact, sizes, patch, tile, norms(w)[None, :, None, None])
+
+
+def broken_promise(rung: Rung, shape: str, hard: str) -> str | None:
+    """What is wrong with the outputs on hard data."""
+    conv, constants = CONVS[shape]
+    data = expected(shape, hard, rung.dtype)
+    exact = data.exact
+    with np.errstate(all="ignore"):
+        cut = whole(rung, conv, 2, **constants)
+        found = run_once(choose_executor("host"), data.x, data.w, cut).astype(np.float64)
+        around = data.tile if rung.precision == "fp32-tile" else data.patch
+        allowed = bound(rung.precision, conv.K, data.patch, around, data.of_filter)
+        overflows = data.sizes > (2.0**15 if rung.dtype == "float16" else 2.0**127)
         finite = np.isfinite(exact)
         within = np.abs(found - exact) <= np.where(np.isfinite(allowed), allowed, np.inf)
     if not np.isnan(found[np.isnan(exact)]).all():
