@@ -114,7 +114,8 @@ def tried(lines: Sequence[dict]) -> str:
 def cost() -> str:
     """Wall time and kernel times with the audit over those without."""
     records = read([RESULTS / "h200-audit.jsonl"])
-    points = [each for each in records.headers.values() if each["type"] == "audit" and each["with"]["kernel"]]
+    audits = [each for each in records.headers.values() if each["type"] == "audit"]
+    points = [each for each in audits if each["with"]["kernel"] and each["without"]["kernel"]]
     (device,) = (each["name"] for each in records.headers.values() if each["type"] == "device")
     seconds = [sum(each[name]["seconds"] for each in points) for name in ("without", "with")]
     ratios = {

@@ -375,8 +375,18 @@ searchable([
 "rungs"
 ],
 [
+"wgmma-window-in-place",
+"rung-wgmma-window-in-place.html",
+"rungs"
+],
+[
 "wgmma-half-split-k",
 "rung-wgmma-half-split-k.html",
+"rungs"
+],
+[
+"wgmma-half-whole",
+"rung-wgmma-half-whole.html",
 "rungs"
 ],
 [
@@ -1240,7 +1250,7 @@ searchable([
 "figure, Constants and streams"
 ],
 [
-"lenet-86-k7: sweep of tiled, N=10000",
+"lenet-86-k7: sweep of tiled, N=5000",
 "constants.html#lenet-86-k7-sweep-tiled",
 "figure, Constants and streams"
 ],
@@ -1305,7 +1315,7 @@ searchable([
 "table, The ladder's times without a GPU"
 ],
 [
-"alexnet: the same points in 11 runs, N=128",
+"alexnet: the same points in 7 runs, N=128",
 "history.html#history-figure",
 "figure, History over commits and cards"
 ],
@@ -1445,6 +1455,11 @@ searchable([
 "table, direct-any"
 ],
 [
+"Each kernel",
+"rung-direct-any.html#direct-any-counters",
+"table, direct-any"
+],
+[
 "Launches",
 "rung-direct-any.html#direct-any-launches",
 "table, direct-any"
@@ -1452,6 +1467,11 @@ searchable([
 [
 "Default constants",
 "rung-direct-any-half.html#direct-any-half-times",
+"table, direct-any-half"
+],
+[
+"Each kernel",
+"rung-direct-any-half.html#direct-any-half-counters",
 "table, direct-any-half"
 ],
 [
@@ -1860,6 +1880,11 @@ searchable([
 "table, mma-scaled"
 ],
 [
+"Each kernel",
+"rung-mma-scaled.html#mma-scaled-counters",
+"table, mma-scaled"
+],
+[
 "Launches",
 "rung-mma-scaled.html#mma-scaled-launches",
 "table, mma-scaled"
@@ -1882,6 +1907,11 @@ searchable([
 [
 "Default constants",
 "rung-mma-half.html#mma-half-times",
+"table, mma-half"
+],
+[
+"Each kernel",
+"rung-mma-half.html#mma-half-counters",
 "table, mma-half"
 ],
 [
@@ -2050,13 +2080,38 @@ searchable([
 "table, wgmma-half-split-k"
 ],
 [
+"Each kernel",
+"rung-wgmma-half-split-k.html#wgmma-half-split-k-counters",
+"table, wgmma-half-split-k"
+],
+[
 "Launches",
 "rung-wgmma-half-split-k.html#wgmma-half-split-k-launches",
 "table, wgmma-half-split-k"
 ],
 [
 "Default constants",
+"rung-wgmma-half-whole.html#wgmma-half-whole-times",
+"table, wgmma-half-whole"
+],
+[
+"Each kernel",
+"rung-wgmma-half-whole.html#wgmma-half-whole-counters",
+"table, wgmma-half-whole"
+],
+[
+"Launches",
+"rung-wgmma-half-whole.html#wgmma-half-whole-launches",
+"table, wgmma-half-whole"
+],
+[
+"Default constants",
 "rung-wgmma-floats.html#wgmma-floats-times",
+"table, wgmma-floats"
+],
+[
+"Each kernel",
+"rung-wgmma-floats.html#wgmma-floats-counters",
 "table, wgmma-floats"
 ],
 [
@@ -2067,6 +2122,11 @@ searchable([
 [
 "Default constants",
 "rung-wgmma-floats-split.html#wgmma-floats-split-times",
+"table, wgmma-floats-split"
+],
+[
+"Each kernel",
+"rung-wgmma-floats-split.html#wgmma-floats-split-counters",
 "table, wgmma-floats-split"
 ],
 [

@@ -199,8 +199,11 @@ def of_waterfall(workload: str) -> list[str]:
     return [text for text in lines(f"{workload}-waterfall").values() if text.endswith(("ms", "×"))]
 
 
+SIX_DIGITS = 5e-6  # by which share a number of six digits may be off
+
+
 def of_study(study: str) -> list[str]:
-    """A study's variants: sums of both layers' medians from the samples, and the gains of its table."""
+    """A study's variants: sums of its table's six digits for both layers, rounded either way, and their gains."""
     numbers: list[str] = []
     times: dict[str, float] = {}
     N = re.search(r"N=(\d+)", plot_of(f"{study}-waterfall").title)
@@ -212,7 +215,7 @@ def of_study(study: str) -> list[str]:
     base = next(times[name] for name in ("tiled-grid-baseline", "baseline") if name in times)
     for ms in times.values():
         gain = "" if ms == base else f", {base / ms:.2f}×"
-        numbers.append(f"{shown(ms)} ms{gain}")
+        numbers += [f"{text} ms{gain}" for text in {shown(ms * (1 - SIX_DIGITS)), shown(ms * (1 + SIX_DIGITS))}]
     return numbers
 
 
@@ -405,7 +408,7 @@ def test_the_waterfalls_labels_are_the_gains_table_s(workload: str) -> None:
 
 def test_the_waterfall_has_every_rung_and_cudnn_with_the_tables_times() -> None:
     found = lines("alexnet-waterfall")
-    measured = {row["rung"] for row in table("alexnet-layers") if row["N"] == "128"}
+    measured = {row["rung"] for row in table("alexnet-layers") if row["N"] == "128" and row["status"] == "ok"}
     wgmma = {rung.name for rung in LADDER if rung.family == "wgmma"} & measured
     assert len(wgmma) > 7
     assert wgmma <= set(found)
