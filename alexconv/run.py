@@ -34,7 +34,7 @@ from alexconv.kernels.problem import Device
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.measuring import shards
 from alexconv.measuring.jobs import Job, kept_records, run_jobs
-from alexconv.measuring.peers import PEERS
+from alexconv.measuring.peers import library_of, peers_named
 from alexconv.measuring.runner import SECONDS
 from alexconv.measuring.shards import BLOCK_BYTES, LocalBatches
 from alexconv.messages import plural
@@ -119,8 +119,10 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
     add("--study", metavar="NAME", help=f"the points of a LeNet-style study: {', '.join(STUDY_WORKLOADS)}")
     add(
         "--peers",
-        choices=tuple(PEERS),
-        help="also time cuDNN: torch is cuDNN and cuBLAS through PyTorch, cudnn every execution plan of cuDNN's own",
+        type=peers_named,
+        metavar="{torch,cudnn}",
+        help="also time cuDNN: torch is cuDNN and cuBLAS through PyTorch, cudnn every execution plan of cuDNN's own; "
+        "or some of their layouts and precisions, as in torch-nchw-fp32,torch-nhwc-fp16",
     )
     add(
         "--together",
@@ -419,7 +421,7 @@ def request_of(options: argparse.Namespace, arguments: Sequence[str] | None) -> 
         backend=backend_of(options),
         host_order=options.host_order,
         settings=settings_of(options),
-        peer=options.peers,
+        peer=library_of(options.peers) if options.peers else None,
         time_limit=options.time_limit,
         sustained=options.sustained,
     )

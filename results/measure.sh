@@ -5,14 +5,14 @@
 #
 #   part-1   7 files, 7 min    the main job from an empty cache, the AlexNet study, ceilings
 #   part-2   8 files, 3 min    the LeNet-style studies
-#   part-3   7 files, 10 min   the frontier beside cuDNN
+#   part-3   7 files, 8 min    the frontier beside cuDNN
 #   part-4   7 files, 4 min    counters, 35 s of it LeNet's layers
 #   part-5   3 files, 1 min    a course's kernel, accuracy, microbenchmarks
 #   library  6 files, 10 min   Conv2d in graphs beside torch's cuDNN; layers of networks; cuDNN's plans one by one
 #
 # The first five are the default.  Minutes are of H200s with 16 cores each, two of them side by side.  All stages were
-# timed but the frontier's larger batches, 5 of part 3's minutes, which were not finished: 24 in all, where 20 are the
-# goal.  Each stage says what it took; that of references leaves the GPU alone.
+# timed but the frontier's larger batches, by estimate 3 of part 3's minutes: 22 in all, where 20 are the goal.  Each
+# stage says what it took; that of references leaves the GPU alone.
 #
 # Each can be given again: points resume where they stopped, and a file that is made as a whole is kept once it is
 # finished (a file .FILE.unfinished says that it is not; remove a file to make it anew).  In an empty FOLDER, all points
@@ -137,8 +137,8 @@ frontier() {  # rungs and peers interleaved, in one process for each file
     for mix in "$fp32" "$tf32" "$fp16"; do
         stage "$name-frontier-together" --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
-    stage "$name-frontier-scaling" --layers 1-5 --N 128,2048 --transfer pinned --peers torch --no-baseline --seconds 0.03 \
-        --rungs "$leaders"
+    stage "$name-frontier-scaling" --layers 1-5 --N 128,2048 --transfer pinned --no-baseline --seconds 0.03 \
+        --peers torch-nchw-fp32,torch-nchw-tf32,torch-nhwc-fp16 --rungs "$leaders"
     stage "$name-frontier-pipeline" --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
 }

@@ -11,6 +11,7 @@ from alexconv.measuring.peers import Peer
 from alexconv.measuring.runner import Runner, finished, timed_out
 from alexconv.measuring.watchdog import time_limit
 from alexconv.planning.points import LayerSequence, Point
+from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.store import Record, RecordWriter, identity
 
 
@@ -67,13 +68,18 @@ def with_peers(
     peer_runner: Recorder,
     precisions: Sequence[str],
     *,
+    names: Sequence[str] = (),
     sequences: bool,
 ) -> list[Job]:
     """The points and their peers, each peer after the rungs of its layer and batch, with the same data at hand.
 
-    ``sequences`` adds the peers' layers as one graph.  Raises UsageError where no peer is left.
+    ``names`` are of the peers that are wanted, none of all; ``sequences`` adds the peers' layers as one graph.  Raises
+    UsageError where no peer is left.
     """
-    beside = peer.points(points, precisions)
+    there = dict.fromkeys(each.rung for each in peer.points(points, ()))
+    if unknown := [name for name in names if name not in there]:
+        raise UsageError(f"no peer {unknown[0]}: there are {', '.join(there)}")
+    beside = [each for each in peer.points(points, precisions) if not names or each.rung in names]
     if not beside:
         raise UsageError(f"no peer is left: peers have the precisions {', '.join(peer.precisions)}")
     places = list(dict.fromkeys(map(place, points)))
@@ -85,6 +91,7 @@ def with_peers(
         found = peer.sequences(points, precisions)
         if not found:
             raise UsageError("--together takes two layers or more")
+        found = [each for each in found if not names or each.rung.removesuffix(SEQUENCE_SUFFIX) in names]
         jobs += [Job(point, peer_runner) for point in found]
     return jobs
 

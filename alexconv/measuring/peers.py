@@ -1,5 +1,6 @@
 """The table of peers: other libraries' convolutions, timed in the same process and run as the rungs."""
 
+import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,3 +39,22 @@ PEERS: dict[str, Peer] = {
         cudnn_peers.peer_sequences,
     ),
 }
+
+
+def peers_named(text: str) -> str:
+    """An argparse type: a library, or names of its peers with commas between them, unchanged."""
+    libraries = {word.partition("-")[0] for word in text.split(",")}
+    if len(libraries) > 1 or not libraries <= PEERS.keys():
+        raise argparse.ArgumentTypeError(f"{', '.join(PEERS)}, or names of one's peers, not {text!r}")
+    return text
+
+
+def library_of(text: str) -> str:
+    """The library of such a text."""
+    return text.partition(",")[0].partition("-")[0]
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The peers that such a text names; none if it names a library, whose peers are all meant."""
+    words = text.split(",")
+    return () if library_of(text) in words else tuple(words)

@@ -15,7 +15,7 @@ from alexconv.errors import UsageError
 from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.jobs import Job, with_peers
-from alexconv.measuring.peers import PEERS
+from alexconv.measuring.peers import PEERS, library_of, names_in
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.sequences import RungSequence, SequenceRunner, mixed, rung_sequences
 from alexconv.planning.checks import PRECISIONS
@@ -58,7 +58,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 def asked_for(options: argparse.Namespace, executor: Executor) -> Asked:
     """The jobs of a command line; raises UsageError, and MissingTool without the peer's library."""
-    peer = PEERS[options.peers] if options.peers else None
+    peer = PEERS[library_of(options.peers)] if options.peers else None
     library = peer.load(executor) if peer else None
     sequences_asked = [name for name in (["mix"] if peer else ["mix", "together"]) if getattr(options, name)]
     if sequences_asked and not executor.measures:
@@ -73,7 +73,9 @@ def asked_for(options: argparse.Namespace, executor: Executor) -> Asked:
     peer_runner: Any = peer.recorder(library, executor, runner) if peer else None
     if peer:
         jobs = with_peers(
-            runner, points, peer, peer_runner, parse_precisions(options.precision), sequences=options.together
+            *(runner, points, peer, peer_runner, parse_precisions(options.precision)),
+            names=names_in(options.peers),
+            sequences=options.together,
         )
     jobs += [Job(sequence, SequenceRunner(executor, runner)) for sequence in sequences]
     return Asked(jobs, points, runner, peer_runner, known)

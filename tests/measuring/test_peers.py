@@ -19,7 +19,7 @@ from alexconv.executors.cuda.timing import CLOCK_MS, SUSTAINED_SAMPLES, time_on_
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.measuring import torch_peers
 from alexconv.measuring.jobs import Job, with_peers
-from alexconv.measuring.peers import PEERS
+from alexconv.measuring.peers import PEERS, library_of, names_in, peers_named
 from alexconv.measuring.runner import Runner, Settings, finished
 from alexconv.planning.points import LayerSequence, Point, layer_range
 from alexconv.records.store import identity, read
@@ -452,7 +452,9 @@ def test_missing_pieces_are_one_clear_line(torch, monkeypatch):
     [
         (["--peers", "torch"], "--peers torch needs an NVIDIA GPU"),
         (["--together"], "--together needs an NVIDIA GPU"),
-        (["--peers", "tensorflow"], "invalid choice"),
+        (["--peers", "tensorflow"], "--peers: torch, cudnn, or names of one's peers, not 'tensorflow'"),
+        (["--peers", "torch-nchw-fp32,cudnn-nchw-fp32"], "--peers: torch, cudnn, or names of one's peers, not"),
+        (["--peers", "torch-nchw-fp32"], "--peers torch needs an NVIDIA GPU"),
     ],
 )
 def test_bad_usage_says_so_before_anything_runs(tmp_path, capsys, arguments, says):
@@ -466,8 +468,8 @@ def test_bad_usage_says_so_before_anything_runs(tmp_path, capsys, arguments, say
     assert not out.exists()
 
 
-def jobs(precisions: list[str], *points: Point) -> list[Job]:
-    return with_peers("rungs", points, PEERS["torch"], "peers", precisions, sequences=True)
+def jobs(precisions: list[str], *points: Point, names: tuple[str, ...] = ()) -> list[Job]:
+    return with_peers("rungs", points, PEERS["torch"], "peers", precisions, names=names, sequences=True)
 
 
 def test_peers_run_after_the_rungs_of_their_layer_and_batch():
@@ -481,6 +483,31 @@ def test_peers_run_after_the_rungs_of_their_layer_and_batch():
         jobs([], own[0])
     with pytest.raises(UsageError, match="no peer is left"):
         jobs(["half"], own[0])
+
+
+def test_only_peers_that_are_named_run():
+    own = [Point("alexnet", layer, 1, "direct", "pageable", "fp32", {}) for layer in (2, 1)]
+    found = jobs([], *own, names=("torch-nchw-fp32", "torch-nhwc-fp16"))
+    expected = ["direct", "torch-nchw-fp32", "torch-nhwc-fp16"] * 2
+    assert [job.point.rung for job in found] == [*expected, *(f"{name}-together" for name in expected[1:3])]
+    with pytest.raises(UsageError, match=r"no peer torch-nchw-half: there are torch-nchw-fp32, .*torch-gemm-fp32"):
+        jobs([], *own, names=("torch-nchw-half",))
+    with pytest.raises(UsageError, match="no peer is left"):
+        jobs(["fp16"], *own, names=("torch-nchw-fp32",))
+
+
+@pytest.mark.parametrize(
+    ("text", "library", "names"),
+    [
+        ("torch", "torch", ()),
+        ("torch-nchw-fp32,torch-nhwc-fp16", "torch", ("torch-nchw-fp32", "torch-nhwc-fp16")),
+        ("cudnn-nchw-fp32-strict", "cudnn", ("cudnn-nchw-fp32-strict",)),
+        ("torch,torch-nchw-fp32", "torch", ()),
+    ],
+)
+def test_a_library_is_named_or_some_of_its_peers(text, library, names):
+    assert peers_named(text) == text
+    assert (library_of(text), names_in(text)) == (library, names)
 
 
 class Host(Executor, HostExecutor):
