@@ -1,6 +1,7 @@
 """Which thread takes which output of a plane: the rule of ``kernels/common/plane.cuh``, from a rung's own constants."""
 
 from collections.abc import Mapping
+from functools import cache
 from math import ceil
 
 import numpy as np
@@ -43,7 +44,12 @@ def plane(conv: Conv, constants: Mapping[str, int]) -> tuple[np.ndarray, np.ndar
 
 def sectors_per_store(conv: Conv, constants: Mapping[str, int], itemsize: int = 4) -> float:
     """Mean count of sectors that a warp touches when each of its threads stores one output of a plane."""
-    threads, turns = plane(conv, constants)
+    return _sectors_per_store(conv, constants["THREAD_OUTPUTS"], constants["COALESCED"], itemsize)
+
+
+@cache
+def _sectors_per_store(conv: Conv, outputs: int, coalesced: int, itemsize: int) -> float:
+    threads, turns = plane(conv, {"THREAD_OUTPUTS": outputs, "COALESCED": coalesced})
     e, f = np.indices(threads.shape)
     sector = (e * conv.F + f) * itemsize // SECTOR
     keys = np.stack([threads.ravel() // WARP, turns.ravel(), sector.ravel()])
