@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from difflib import unified_diff
 
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
 from alexconv.reports.alexnet import WORKLOAD, known_to_study
@@ -15,6 +16,7 @@ from alexconv.reports.ladder import family_technique, gain_of, ladder_batch
 from alexconv.reports.measurements import Measured, Measurements, layer_numbers, sum_or_none
 from alexconv.reports.published import Series, kernel_ms
 from alexconv.reports.why import COUNTERS, Reasons, busy_text, counter_row
+from alexconv.shapes import WORKLOADS
 
 TIMES = (
     *("workload", "layer", "N", "ms", "95 %", "with copies, ms", "gain over the parent", "TFLOP/s", "% of roofline"),
@@ -64,7 +66,7 @@ def page(measurements: Measurements, found: Frontier | None, reasons: Reasons, r
     """One rung's page."""
     text = source_of(rung)
     sections = [
-        Section("times", "Times", "", times(measurements, found, reasons, rung)),
+        Section("times", "Times", "", [*times(measurements, found, reasons, rung), *refused(measurements, rung)]),
         Section("counters", "Counters", "", counters(reasons, rung)),
         Section("launches", "Launches", "", launches(measurements, rung)),
         Section("source", "Source", "", [], code(rung, text)),
@@ -135,6 +137,19 @@ def times(measurements: Measurements, found: Frontier | None, reasons: Reasons, 
             Table(f"{rung.name}-others", title, "", columns, rows, samples=samples, filters=("layer", "N"), csv=False)
         )
     return items
+
+
+def refused(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
+    """The layers that the rung does not take, and why: from the ladder."""
+    rows: list[tuple[Cell, ...]] = []
+    for workload in measurements.workloads:
+        N = measurements.main_batch(workload)
+        for layer in layer_numbers(workload):
+            conv = WORKLOADS[workload].layer(layer)
+            if reason := rung.refuses(Problem(conv, N, rung.resolve(conv, {}, N))):
+                rows.append((workload, layer, reason))
+    columns = ("workload", "layer", "why")
+    return [Table(f"{rung.name}-refused", "Layers that it does not take", "", columns, rows, csv=False)] if rows else []
 
 
 def time_row(

@@ -1480,6 +1480,16 @@ searchable([
 "table, direct-any-half"
 ],
 [
+"Layers that it does not take",
+"rung-direct-few.html#direct-few-refused",
+"table, direct-few"
+],
+[
+"Layers that it does not take",
+"rung-direct-few-half.html#direct-few-half-refused",
+"table, direct-few-half"
+],
+[
 "Default constants",
 "rung-channels.html#channels-times",
 "table, channels"
@@ -1610,6 +1620,11 @@ searchable([
 "table, tiled-constant"
 ],
 [
+"Layers that it does not take",
+"rung-tiled-constant.html#tiled-constant-refused",
+"table, tiled-constant"
+],
+[
 "Each kernel",
 "rung-tiled-constant.html#tiled-constant-counters",
 "table, tiled-constant"
@@ -1730,6 +1745,11 @@ searchable([
 "table, shared-core-tile-constant"
 ],
 [
+"Layers that it does not take",
+"rung-shared-core-tile-constant.html#shared-core-tile-constant-refused",
+"table, shared-core-tile-constant"
+],
+[
 "Each kernel",
 "rung-shared-core-tile-constant.html#shared-core-tile-constant-counters",
 "table, shared-core-tile-constant"
@@ -1767,6 +1787,11 @@ searchable([
 [
 "Other constants and transfers",
 "rung-unroll-matmul-constant.html#unroll-matmul-constant-others",
+"table, unroll-matmul-constant"
+],
+[
+"Layers that it does not take",
+"rung-unroll-matmul-constant.html#unroll-matmul-constant-refused",
 "table, unroll-matmul-constant"
 ],
 [
@@ -1930,6 +1955,11 @@ searchable([
 "table, wgmma-half"
 ],
 [
+"Layers that it does not take",
+"rung-wgmma-half.html#wgmma-half-refused",
+"table, wgmma-half"
+],
+[
 "Each kernel",
 "rung-wgmma-half.html#wgmma-half-counters",
 "table, wgmma-half"
@@ -2005,6 +2035,11 @@ searchable([
 "table, wgmma-window-half"
 ],
 [
+"Layers that it does not take",
+"rung-wgmma-window-half.html#wgmma-window-half-refused",
+"table, wgmma-window-half"
+],
+[
 "Each kernel",
 "rung-wgmma-window-half.html#wgmma-window-half-counters",
 "table, wgmma-window-half"
@@ -2022,6 +2057,11 @@ searchable([
 [
 "Other constants and transfers",
 "rung-wgmma-window-scaled.html#wgmma-window-scaled-others",
+"table, wgmma-window-scaled"
+],
+[
+"Layers that it does not take",
+"rung-wgmma-window-scaled.html#wgmma-window-scaled-refused",
 "table, wgmma-window-scaled"
 ],
 [
@@ -2045,6 +2085,11 @@ searchable([
 "table, wgmma-split-resident"
 ],
 [
+"Layers that it does not take",
+"rung-wgmma-split-resident.html#wgmma-split-resident-refused",
+"table, wgmma-split-resident"
+],
+[
 "Each kernel",
 "rung-wgmma-split-resident.html#wgmma-split-resident-counters",
 "table, wgmma-split-resident"
@@ -2065,6 +2110,11 @@ searchable([
 "table, wgmma-winograd"
 ],
 [
+"Layers that it does not take",
+"rung-wgmma-winograd.html#wgmma-winograd-refused",
+"table, wgmma-winograd"
+],
+[
 "Each kernel",
 "rung-wgmma-winograd.html#wgmma-winograd-counters",
 "table, wgmma-winograd"
@@ -2075,8 +2125,18 @@ searchable([
 "table, wgmma-winograd"
 ],
 [
+"Layers that it does not take",
+"rung-wgmma-window-in-place.html#wgmma-window-in-place-refused",
+"table, wgmma-window-in-place"
+],
+[
 "Default constants",
 "rung-wgmma-half-split-k.html#wgmma-half-split-k-times",
+"table, wgmma-half-split-k"
+],
+[
+"Layers that it does not take",
+"rung-wgmma-half-split-k.html#wgmma-half-split-k-refused",
 "table, wgmma-half-split-k"
 ],
 [
@@ -2095,6 +2155,11 @@ searchable([
 "table, wgmma-half-whole"
 ],
 [
+"Layers that it does not take",
+"rung-wgmma-half-whole.html#wgmma-half-whole-refused",
+"table, wgmma-half-whole"
+],
+[
 "Each kernel",
 "rung-wgmma-half-whole.html#wgmma-half-whole-counters",
 "table, wgmma-half-whole"
@@ -2110,6 +2175,11 @@ searchable([
 "table, wgmma-floats"
 ],
 [
+"Layers that it does not take",
+"rung-wgmma-floats.html#wgmma-floats-refused",
+"table, wgmma-floats"
+],
+[
 "Each kernel",
 "rung-wgmma-floats.html#wgmma-floats-counters",
 "table, wgmma-floats"
@@ -2122,6 +2192,11 @@ searchable([
 [
 "Default constants",
 "rung-wgmma-floats-split.html#wgmma-floats-split-times",
+"table, wgmma-floats-split"
+],
+[
+"Layers that it does not take",
+"rung-wgmma-floats-split.html#wgmma-floats-split-refused",
 "table, wgmma-floats-split"
 ],
 [

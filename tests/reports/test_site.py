@@ -115,6 +115,14 @@ def test_a_rung_s_page_has_its_gain_prediction_and_cudnn(counted: Path) -> None:
     assert (counters["µs"], counters["tensor cores, %"]) == (pytest.approx(90.0), 87.4)
 
 
+def test_a_rung_s_page_says_which_layers_it_does_not_take_and_why(counted: Path) -> None:
+    report = compose(found(counted), gather([counted]))
+    rows = {row["layer"]: row["why"] for row in table(report, "wgmma-window-in-place-refused")}
+    assert list(rows) == [1, 2, 3, 4, 5]
+    assert rows[1] == "3 channels: the copy engine takes multiples of 8"
+    assert not any(each.key == "direct-refused" for each in report.tables())
+
+
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 def test_every_rung_s_source_names_its_technique_and_shows_what_changed(rung) -> None:
     text = rung_pages.source_of(rung)
