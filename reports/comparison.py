@@ -13,7 +13,6 @@ from alexconv.kernels.rung import Rung
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.points import GEMM, layer_range, peer_name
 from alexconv.planning.transfers import transfer_named
-from alexconv.records.faults import fault_of
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.statistics import Ratio, Summary, ratio_of, summarize
 from alexconv.records.store import Record, Records, identity, read
@@ -22,6 +21,7 @@ from alexconv.reports.elements import shown
 from alexconv.reports.measurements import (
     Measured,
     card_of,
+    fault_in,
     is_uniform,
     kernels_alone,
     latest,
@@ -459,6 +459,6 @@ def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) 
             together[identity(point)] = Together(record)
     if not of_layers and not together:
         return None
-    points = tuple(measured(record) for record in latest(of_layers) if fault_of(record) is None)
+    points = tuple(measured(record) for record in latest(of_layers) if fault_in(record) is None)
     cards = {record["device"]: card_of(headers[record["device"]]) for record in records}
     return Source(file, headers[records[-1]["device"]], points, tuple(together.values()), cards)

@@ -148,7 +148,7 @@ def measured(record: Record, run: Run = NO_RUN) -> Measured:
     """A record as a point of the report; raises UsageError for an unusable one."""
     point = record["point"]
     workload, layer, N, name = (point[axis] for axis in ("workload", "layer", "N", "rung"))
-    if fault := fault_of(record):
+    if fault := fault_in(record):
         raise UsageError(f"the record of {workload} layer {layer}, N={str(N)[:20]}, {name} cannot be used: {fault}")
     changed = tuple(changed_in(record).items())
     return Measured(record, workload, layer, N, Series(name, point["transfer"]), point["precision"], changed, run)
@@ -408,6 +408,17 @@ def stretches(names: Sequence[Series], wanted: Collection[Series]) -> str:
 
 
 STUDY_SERIES = (Series("direct", "managed"),)
+
+
+def fault_in(record: Record) -> str | None:
+    """Why nothing can be reported of a point, or None."""
+    if fault := fault_of(record):
+        return fault
+    try:
+        transfer_named(record["point"]["transfer"])
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def kernels_alone(transfer: str) -> bool:
