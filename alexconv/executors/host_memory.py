@@ -26,7 +26,7 @@ def copied(values: Values, into: Values | None = None) -> Values:
     return found
 
 
-def forgotten(values: Values) -> Values:
+def filled_with_nan(values: Values) -> Values:
     """The array itself, filled with NaN."""
     each_block(lambda block: fill_with_nan(values[block]), values, BLOCK)
     return values

@@ -172,7 +172,7 @@ def open_rung(
     """
     rung = plan.bound.rung
     program = executor.load(plan.bound)
-    inputs = as_taken(x, plan.bound)
+    inputs = in_rung_layout(x, plan.bound)
     added = () if bias is None else (bias.astype(rung.dtype, copy=False),)
     buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer, *added)
     try:
@@ -181,7 +181,7 @@ def open_rung(
         buffers.close()
 
 
-def as_taken(x: Values, bound: BoundRung) -> Values:
+def in_rung_layout(x: Values, bound: BoundRung) -> Values:
     """Images ``[N][C][H][W]`` in a rung's type and layout; themselves where they are so."""
     dtype, layout = bound.rung.dtype, bound.rung.layout
     if x.dtype == dtype and layout == STUDY:

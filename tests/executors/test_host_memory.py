@@ -9,7 +9,7 @@ import pytest
 from alexconv.executors import host_memory, interface
 from alexconv.executors.cuda.buffers import CopiedBuffers
 from alexconv.executors.host.executor import HostExecutor
-from alexconv.executors.host_memory import HostMemory, copied, forgotten
+from alexconv.executors.host_memory import HostMemory, copied, filled_with_nan
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200
@@ -53,7 +53,7 @@ def test_every_value_is_forgotten_and_copied(shape, dtype):
     found = copied(turned)
     assert address(found) != address(values)
     np.testing.assert_array_equal(found, turned)
-    assert forgotten(values) is values
+    assert filled_with_nan(values) is values
     assert np.isnan(values).all()
 
 
@@ -147,7 +147,7 @@ def test_images_are_brought_to_a_rungs_type_and_layout(monkeypatch, rung):
     conv, taker = Conv(C=2, H=6, W=5, M=3, R=3, S=3), RUNGS[rung]
     bound = BoundRung(taker, conv, taker.resolve(conv, {}, 5, H200), H200)
     x = np.random.default_rng(0).standard_normal(conv.x_shape(5)).astype("f4")
-    found = interface.as_taken(x, bound)
+    found = interface.in_rung_layout(x, bound)
     np.testing.assert_array_equal(found, from_study(x.astype(taker.dtype), taker.layout))
     assert (found.dtype, found.flags.c_contiguous) == (np.dtype(taker.dtype), True)
     assert (found is x) == (rung == "direct")

@@ -13,7 +13,7 @@ from alexconv.executors.cuda.audit import Audit
 from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.executors.cuda.timing import time_on_device
 from alexconv.executors.cuda.watched import WatchedArrays
-from alexconv.executors.host_memory import copied, forgotten
+from alexconv.executors.host_memory import copied, filled_with_nan
 from alexconv.executors.interface import NAN_BYTE, Suspect, Values, fill_with_nan
 from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.rung import BIAS
@@ -83,7 +83,7 @@ class CudaBuffers:
 
     def outputs_on_host(self) -> Values:
         """An array full of NaN for the outputs of the batch: the first use of its pages must not count as copying."""
-        return forgotten(self.host_array(self.program.bound.rung.y_shape(self.conv, self.plan.N)))
+        return filled_with_nan(self.host_array(self.program.bound.rung.y_shape(self.conv, self.plan.N)))
 
     def check_guards(self) -> None:
         """Raises LaunchError if a kernel stored into a guard zone."""
@@ -332,7 +332,7 @@ class Pipeline:
     def forget(self) -> None:
         """Fills outputs and scratch arrays, on the device and on the host, with NaN."""
         for batch in self.batches:
-            forgotten(batch.y)
+            filled_with_nan(batch.y)
             for pointers in batch.sets.values():
                 batch.fill(pointers, self.executor.stream)
         self.executor.stream.synchronize()

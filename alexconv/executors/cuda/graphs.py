@@ -25,7 +25,7 @@ def kernel_names(graph: int) -> list[str]:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """No garbage is collected in the block, in any thread: to unload its kernels waits for the device."""
     collects = gc.isenabled()
     gc.disable()
@@ -44,7 +44,7 @@ class Graph:
         self._stream = stream
         # Relaxed: another thread may free memory at any time, which would invalidate a stricter capture.
         mode = self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        with uncollected():
+        with gc_paused():
             answer(self._driver.cuStreamBeginCapture(stream.handle, mode), "beginning of a graph")
             try:
                 enqueue()

@@ -9,7 +9,7 @@ import numpy as np
 
 from alexconv.compiling import nvcc
 from alexconv.executors.cuda.audit import Marks, Sums
-from alexconv.executors.host_memory import forgotten
+from alexconv.executors.host_memory import filled_with_nan
 from alexconv.executors.interface import Values
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class WatchedArrays:
     def outputs(self) -> Values:
         """See Watched."""
         bound = self._buffers.program.bound
-        y = forgotten(np.empty(bound.rung.y_shape(bound.conv, self.images), bound.rung.dtype))
+        y = filled_with_nan(np.empty(bound.rung.y_shape(bound.conv, self.images), bound.rung.dtype))
         self._stream.synchronize()
         self._driver.memcpy_dtoh(y, self._pointers["y"])
         return y
