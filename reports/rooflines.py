@@ -43,16 +43,15 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     known = roofs(ceilings, measurements.device)
     rate = float(ceilings["copy_bytes_per_s"]) if ceilings else None
     told, runs = roof_text(known), footnote(points, of=KERNELS)
-    items: list[Table | Plot] = [
-        Plot(
-            f"{workload}-roofline",
-            f"{workload}: roofline with compulsory bytes, N={N}",
-            "Bytes: input, filters and output once: rungs of one layer and precision are above each other. "
-            f"{told} {runs}",
-            partial(intensity_figure, points, least, known, rate),
+    items: list[Table | Plot] = []
+    if any(point.rung for point in points):  # peers have no roof
+        caption = (
+            f"Bytes: input, filters and output once: rungs of one layer and precision are above each other. {told}"
         )
-    ]
-    profiled = [point for point in points if point.name in measured]
+        draw = partial(intensity_figure, points, least, known, rate)
+        title = f"{workload}: roofline with compulsory bytes, N={N}"
+        items.append(Plot(f"{workload}-roofline", title, f"{caption} {runs}", draw))
+    profiled = [point for point in points if point.name in measured and point.rung]
     if profiled:
         title = f"{workload}: roofline with measured DRAM bytes, N={N}"
         draw = partial(intensity_figure, profiled, [measured[point.name] for point in profiled], known, rate)
