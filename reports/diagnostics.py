@@ -264,15 +264,11 @@ def launch_cells(launch: dict[str, object]) -> tuple[Cell, ...]:
 def memory(measurements: Measurements) -> Table:
     """Planned bytes, pieces, and what the mapping of threads predicts for stores; from the ladder, not from a GPU."""
     rows = []
-    sectors: dict[tuple[object, ...], float] = {}
     for point in measurements.points:
         constants = point.record.get("planned_constants") or point.record["point"]["constants"]
         predicted = None
         if point.rung and {"THREAD_OUTPUTS", "COALESCED"} <= set(constants):
-            key = (point.conv, constants["THREAD_OUTPUTS"], constants["COALESCED"], point.itemsize)
-            if key not in sectors:
-                sectors[key] = mapping.sectors_per_store(point.conv, constants, point.itemsize)
-            predicted = sectors[key]
+            predicted = mapping.sectors_per_store(point.conv, constants, point.itemsize)
         scratch = None
         if point.rung and point.rung.scratch:
             images = point.record.get("images_per_piece") or point.N
