@@ -211,7 +211,7 @@ class CudaExecutor:
     @cached_property
     def host_memory(self) -> HostMemory:
         """The large arrays of points on the host."""
-        return HostMemory(self.driver.pagelocked_empty)
+        return HostMemory(lambda length, dtype: self.driver.pagelocked_empty(length, dtype))
 
     def free_kept(self) -> None:
         """See Executor."""
