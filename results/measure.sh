@@ -111,6 +111,7 @@ lenet() {  # each study at its own batch sizes
         --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.05
 }
 
+fastest_of_cudnn=torch-nchw-fp32,torch-nhwc-tf32,torch-nhwc-fp16  # the layout of each class, with many images
 leaders=wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half,\
 wgmma-half-split-k
 
@@ -138,7 +139,7 @@ frontier() {  # rungs and peers interleaved, in one process for each file
         stage "$name-frontier-together" --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
     stage "$name-frontier-scaling" --layers 1-5 --N 128,2048 --transfer pinned --no-baseline --seconds 0.03 \
-        --peers torch-nchw-fp32,torch-nchw-tf32,torch-nhwc-fp16 --rungs "$leaders"
+        --peers "$fastest_of_cudnn" --rungs "$leaders"
     stage "$name-frontier-pipeline" --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
 }
@@ -161,8 +162,8 @@ again() {  # the rungs of the frontier beside cuDNN once more, on another card
 }
 
 data() {  # the same points on other data: power, and so time, depend on it
-    stage "$name-data" --layers 1-3 --N 128 --data uniform,relu,zeros --peers torch --no-baseline --seconds 0.06 \
-        --rungs wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-half
+    stage "$name-data" --layers 1-3 --N 128 --data uniform,relu,zeros --no-baseline --seconds 0.06 \
+        --peers "$fastest_of_cudnn" --rungs wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-half
 }
 
 hard() {  # errors on hard data, of conv2d and cuDNN, and the worst that a search finds for each rung
