@@ -17,10 +17,10 @@ PART = "main-job"
 
 
 def main_job(records: Records, file: str) -> str:
-    """What the file's last finished run took, and on what; raises UsageError for a file without one."""
-    ends = [header for header in records.headers.values() if header["type"] == "end"]
+    """What the file's last run that kept no point took, and on what; raises UsageError for a file without one."""
+    ends = [header for header in records.headers.values() if header["type"] == "end" and not header.get("kept")]
     if not ends:
-        raise UsageError(f"{file} has no finished run")
+        raise UsageError(f"{file} has no finished run that measured all of its points")
     end = ends[-1]
     run = records.headers[end["run"]]
     of_run = [record for record in records.points if record["run"] == end["run"]]
