@@ -7,7 +7,7 @@ import pytest
 
 from alexconv.executors.cuda import timing
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.cuda.timing import FLUSHED_PIECES, WARM_MS, rested, time_on_device, time_once
+from alexconv.executors.cuda.timing import FLUSHED_PIECES, HOST_READINGS, WARM_MS, rested, time_on_device, time_once
 
 TICK = 0.01
 
@@ -98,6 +98,15 @@ def test_hot_and_cold_have_the_same_number_of_samples(rests):
     gpu = Gpu()
     samples = time_on_device(gpu, [gpu.run], 0.2)
     assert samples == {"kernel": [2.0] * 10, "kernel_cold": [3.0] * 10}
+
+
+@pytest.mark.parametrize("disturbed", [0, 2, 3])
+def test_a_reading_of_the_hosts_clock_that_another_process_lengthened_is_taken_again(rests, monkeypatch, disturbed):
+    readings = iter([9.0] * disturbed + [2.0] * 9)
+    monkeypatch.setattr(timing, "host_ms", lambda executor, pieces, expected: next(readings))
+    samples = time_on_device(gpu := Gpu(), [gpu.run], 0.2)
+    assert samples["kernel"] == [2.0] * 10
+    assert gpu.done.count("flush") == (10 if disturbed < HOST_READINGS else 20), "else samples are taken again as well"
 
 
 @pytest.mark.parametrize(("warm", "runs"), [({}, 4), ({"warm_ms": 0}, 0)])
