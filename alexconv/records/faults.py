@@ -100,10 +100,11 @@ def of_ceilings(ceilings: Record) -> dict[str, bool]:
     rates = [rate for name, rate in ceilings.items() if name.endswith("_per_s")]
     return {
         "it has no copy rate": "copy_bytes_per_s" in ceilings,
-        "a rate is not possible": all(rate is None or 0 < rate <= MOST for rate in [*rates, *flops_of(ceilings)]),
+        "a rate is not possible": all(rate is None or 1 <= rate <= MOST for rate in [*rates, *flops_of(ceilings)]),
     }
 
 
+WORK = ("h2d", "kernel", "d2h")  # of a stream
 MEMORY = ("blocks", "block_bytes", "peak_bytes")  # of a shard
 
 
@@ -201,5 +202,5 @@ def timeline(events: list[Record]) -> bool:
     """Whether events have streams and pieces, and times that rise; no events are fine."""
     placed = all(whole(event[name]) for event in events for name in ("stream", "piece"))
     timed = all(0 <= event["start"] <= event["end"] <= LONGEST_MS for event in events)
-    named = all(isinstance(event["what"], str) for event in events)
+    named = all(event["what"] in WORK for event in events)
     return placed and timed and named and (not events or any(event["end"] > event["start"] for event in events))

@@ -14,6 +14,7 @@ from report_records import GPU, HOST, RUN, record, timeline
 
 from alexconv import compare
 from alexconv.errors import UsageError
+from alexconv.records.faults import fault_of, fault_of_header
 from alexconv.records.store import RecordFile, read
 from alexconv.reports.comparison import gather
 from alexconv.reports.measurements import measurements
@@ -133,6 +134,7 @@ FOUND = {  # by attacks: each has ended in a traceback
     "a number as reason": lambda point: point.update(reason=1),
     "no outputs for a thread": lambda point: point["point"]["constants"].update(THREAD_OUTPUTS=0),
     "less than none": lambda point: point["point"]["constants"].update(THREAD_OUTPUTS=-1),
+    "a constant that was not planned": lambda point: point["planned_constants"].pop("CHANNELS", None),
     "an unknown transfer": lambda point: point["point"].update(transfer="0"),
     "a number of streams that is none": lambda point: point["point"].update(transfer="streamed:none"),
 }
@@ -145,6 +147,17 @@ def test_what_attacks_have_found_is_left_out(folder: Path, what: str) -> None:
         if line["type"] == "point" and line["point"]["rung"] in ("direct", "channels-vector", "wgmma-split"):
             FOUND[what](line)
     compared_and_reported(folder, lines)
+
+
+def test_what_attacks_have_found_in_figures_is_a_fault() -> None:
+    streamed = copy.deepcopy(next(line for line in BASE if line.get("timeline")))
+    assert fault_of(streamed) is None
+    streamed["timeline"][0]["what"] = ""
+    assert fault_of(streamed) == "its timeline is malformed"
+    ceilings = copy.deepcopy(next(line for line in BASE if line["type"] == "ceilings"))
+    assert fault_of_header(ceilings) is None
+    ceilings["flops"]["fp32"] = 5e-324
+    assert fault_of_header(ceilings) == "a rate is not possible"
 
 
 @shares()

@@ -163,7 +163,7 @@ def test_work_is_on_torchs_stream(torch, pair):
     outputs = []
     for stream in streams * 4:
         with torch.cuda.stream(stream):
-            torch.cuda._sleep(400_000_000)
+            torch.cuda._sleep(1_000_000_000)  # half a second: longer than a busy host takes for the calls
             doubled = x * 2  # still to be computed when the call returns
             outputs.append((layer(doubled), alexconv.conv2d(doubled, w, padding=1)))
             assert not stream.query()
