@@ -40,7 +40,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from math import ceil, inf, sqrt
 from typing import TypeVar
@@ -187,31 +187,7 @@ class MaxError:
 
         ``sums`` are the sums of |x| |w|, ``[N][M][E][F]`` of the first images.  ``rectified``: after ReLU.
         """
-        smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero
-
-        def of_images(images: slice) -> list[tuple[float, float, float, int]]:
-            with np.errstate(all="ignore"):
-                error = y[images].astype(np.float32, copy=False) - reference[images]
-                np.abs(error, out=error)
-                each = patch_norms[images]
-                norms = filter_norms[:, None, None] * (each if each.ndim == y.ndim else each[:, None])
-                misplaced = 0
-                if not np.isfinite(error.max()):
-                    if len(error) > 1:  # each image is judged by itself
-                        return [of_images(slice(at, at + 1))[0] for at in range(*images.indices(len(y)))]
-                    finite = np.isfinite(norms)
-                    overflows = finite & (norms > bound.limit)
-                    may_be_zero = overflows & (y[images] == 0) if rectified else np.False_
-                    error, misplaced = judged(error, y[images], reference[images], overflows, may_be_zero)
-                    norms = np.where(finite, norms, 1)  # where NaN or an infinity is due, an error is 0 or NaN
-                over = np.maximum(error - np.float32(bound.absolute), 0) if bound.absolute else error
-                np.maximum(norms, smallest, out=norms)
-                scaled, of_sums = np.divide(over, norms, out=norms).max(), 0.0
-                if sums is not None and (summed := sums[images]).size:
-                    known = np.where(np.isfinite(summed), np.maximum(summed, smallest), 1)
-                    of_sums = (over[: len(known)] / known).max()
-            return [(error.max(), scaled, of_sums, misplaced)]
-
+        of_images = partial(errors, y, reference, patch_norms, filter_norms, bound, sums, rectified)
         for absolute, scaled, of_sums, misplaced in chain(*each_block(of_images, reference, CHECKED_BYTES)):
             self.absolute = float(np.maximum(self.absolute, absolute))
             self.scaled = float(np.maximum(self.scaled, scaled))
@@ -222,6 +198,45 @@ class MaxError:
     def passes(self, tolerance: float) -> bool:
         """Whether the error is within the tolerance; false for NaN."""
         return self.scaled <= tolerance
+
+
+def errors(
+    y: np.ndarray,
+    reference: np.ndarray,
+    patch_norms: np.ndarray,
+    filter_norms: np.ndarray,
+    bound: Bound,
+    sums: np.ndarray | None,
+    rectified: bool,
+    images: slice,
+) -> list[tuple[float, float, float, int]]:
+    """Of some images, together or each: largest error, over norms, over sums, and values that are not finite unduly.
+
+    See MaxError.add.
+    """
+    with np.errstate(all="ignore"):
+        error = y[images].astype(np.float32, copy=False) - reference[images]
+        np.abs(error, out=error)
+        each = patch_norms[images]
+        norms = filter_norms[:, None, None] * (each if each.ndim == y.ndim else each[:, None])
+        misplaced = 0
+        if not np.isfinite(error.max()):
+            if len(error) > 1:  # each image is judged by itself
+                given = y, reference, patch_norms, filter_norms, bound, sums, rectified
+                return [errors(*given, slice(at, at + 1))[0] for at in range(*images.indices(len(y)))]
+            finite = np.isfinite(norms)
+            overflows = finite & (norms > bound.limit)
+            may_be_zero = overflows & (y[images] == 0) if rectified else np.False_
+            error, misplaced = judged(error, y[images], reference[images], overflows, may_be_zero)
+            norms = np.where(finite, norms, 1)  # where NaN or an infinity is due, an error is 0 or NaN
+        over = np.maximum(error - np.float32(bound.absolute), 0) if bound.absolute else error
+        smallest = np.finfo(np.float32).tiny  # an all-zero patch: its output must be exactly zero
+        np.maximum(norms, smallest, out=norms)
+        scaled, of_sums = np.divide(over, norms, out=norms).max(), 0.0
+        if sums is not None and (summed := sums[images]).size:
+            known = np.where(np.isfinite(summed), np.maximum(summed, smallest), 1)
+            of_sums = (over[: len(known)] / known).max()
+    return [(error.max(), scaled, of_sums, misplaced)]
 
 
 def judged(

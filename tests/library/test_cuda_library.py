@@ -1,5 +1,6 @@
 """``alexconv.conv2d`` on a GPU: hundreds of random shapes against torch, streams, layouts, and no copies."""
 
+import gc
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -159,6 +160,7 @@ def test_work_is_on_torchs_stream(torch, pair):
     layer = alexconv.Conv2d(w, padding=1)
     layer(x)  # its filters are prepared
     torch.cuda.synchronize()
+    gc.collect()  # unloading an earlier test's kernels would wait for the device
     streams = [torch.cuda.Stream() for _ in range(3)]
     outputs = []
     for stream in streams * 4:

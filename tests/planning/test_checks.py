@@ -1,6 +1,8 @@
 """The checks pass roundings and nothing else (promise 4)."""
 
+import gc
 import math
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -222,3 +224,16 @@ def test_images_have_the_errors_that_they_have_alone(monkeypatch, dtype, grouped
             due = np.max([getattr(each, name) for each in alone])
             np.testing.assert_equal(getattr(found, name), due)
         assert found.misplaced == sum(each.misplaced for each in alone) == misplaced
+
+
+def test_outputs_that_were_checked_are_freed_without_a_collection():
+    y, norms = np.ones((3, 2, 4, 4), np.float32), np.ones((3, 4, 4))
+    checked = weakref.ref(y)
+    gc.collect()
+    gc.disable()
+    try:
+        MaxError().add(y, y.copy(), norms, np.ones(2))
+        del y
+        assert checked() is None, "page-locked memory would wait for a collection, in a thread without a context"
+    finally:
+        gc.enable()
