@@ -187,6 +187,10 @@ class Source:
         """The time of a rung or a peer over the layers in ms."""
         return total(self.all_named(name, N, layers))
 
+    def faster(self, contract: Contract, layer: int, N: int) -> Measured | None:
+        """cuDNN in its faster layout, of those that were measured."""
+        return quickest(point for name in contract.peers if (point := self.named(name, layer, N)))
+
     def faster_layouts(self, contract: Contract, N: int, layers: Sequence[int] = LAYERS) -> float | None:
         """cuDNN's time over the layers in ms, each in its faster layout; None unless both were measured."""
         times = [[hot(self.named(name, layer, N)) for name in contract.peers] for layer in layers]

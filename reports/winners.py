@@ -30,7 +30,7 @@ MINOR = ("95 %", "samples")  # of columns
 
 @dataclass(frozen=True)
 class Winner:
-    """The fastest point of a class, and cuDNN's under the same contract in the same record file."""
+    """The fastest point of a class, and cuDNN's in the same file: under the same contract, or in another layout."""
 
     contract: Contract
     point: Measured
@@ -49,7 +49,12 @@ def winners(
             if contract is FP32:
                 strict = point
             if point and (contract is FP32 or strict is None or point.name != strict.name):
-                yield Winner(contract, point, source.named(contract.peer, layer, N) if source else None)
+                yield Winner(contract, point, beside(source, contract, layer, N))
+
+
+def beside(source: Source | None, contract: Contract, layer: int, N: int) -> Measured | None:
+    """cuDNN's point under a contract, or where only its faster layout was timed, in that."""
+    return (source.named(contract.peer, layer, N) or source.faster(contract, layer, N)) if source else None
 
 
 def source_of(found: Frontier | None, N: int) -> Source | None:
@@ -87,7 +92,7 @@ def table(
     peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
     keys = [*(each.get("device") for each in reasons.profiles), *(winner.point.record["device"] for winner in every)]
     where = "on the same card" if len({measurements.cards.get(key) for key in keys}) == 1 else "on other cards, too"
-    beside = f" Beside them {', '.join(peers)}, of the same run, arrays and types." if peers else ""
+    beside = f" Beside them {', '.join(peers)}, of the same run and types." if peers else ""
     caption = (
         f"Medians of kernel time in ms per batch.{beside} Why: what the rung does; how busy its longest kernel keeps "
         f"the hardware, in brackets its parent's, as Nsight Compute counted {where}; its share of the roofline."

@@ -2135,6 +2135,11 @@ searchable([
 "table, wgmma-half-split-k"
 ],
 [
+"Other constants and transfers",
+"rung-wgmma-half-split-k.html#wgmma-half-split-k-others",
+"table, wgmma-half-split-k"
+],
+[
 "Layers that it does not take",
 "rung-wgmma-half-split-k.html#wgmma-half-split-k-refused",
 "table, wgmma-half-split-k"
