@@ -9,19 +9,22 @@ kernel in one way each.
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from math import inf, nan
+from math import inf, nan, prod
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import UsageError
+from alexconv.machine import cores
 from alexconv.shapes import Conv
 
 GENERATOR_VERSION = 1  # part of every cache key: raise it when the values below change
 UNIFORM = "uniform"
+AT_ONCE = 1 << 19  # values that a thread generates at once
 
 Floats = npt.NDArray[np.float32]
 Generator = np.random.Generator
@@ -277,8 +280,14 @@ def images(
     inner = slice(conv.pad, conv.H - conv.pad), slice(conv.pad, conv.W - conv.pad)
     shape = (conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
     make, key = data_set(data).image, _key(workload, layer, seed, data)
-    for i in range(first, last):
-        x[i - first, :, *inner] = make(_generator(*key, "image", i), shape, i)
+    at_once = max(1, AT_ONCE // prod(shape))
+
+    def fill(start: int) -> None:
+        for i in range(start, min(start + at_once, last)):
+            x[i - first, :, *inner] = make(_generator(*key, "image", i), shape, i)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(fill, range(first, last, at_once)))
     return x
 
 

@@ -131,7 +131,7 @@ class CachedReference:
         """Read images ``first`` to ``last - 1`` of a file into ``y``; HDF5 verifies each one's checksum."""
         with self._opened(part) as dataset:
             dataset.read_direct(y, np.s_[first - part.first : last - part.first])
-            if self._must_be_finite and not np.isfinite(y).all():
+            if self._must_be_finite and not all(np.isfinite(image).all() for image in y):
                 raise ValueError("values that are not finite")
 
     @property

@@ -25,7 +25,7 @@ REFERENCE_VERSION = 1  # part of every cache key: raise it when `reference` may 
 # interpreter's time per tile shows.
 _TILE_COLUMNS = 1024
 _TILE_ELEMENTS = 1 << 18
-_NORM_ELEMENTS = 1 << 17  # of the images whose patch norms are computed at once: their temporaries stay in cache
+_NORM_ELEMENTS = 1 << 19  # of the images whose norms are computed at once: threads seldom wait for one another
 
 _Tile = tuple[slice, slice]  # images, rows of the output plane
 

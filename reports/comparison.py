@@ -459,7 +459,7 @@ def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) 
             continue
         if point["workload"] == WORKLOAD and isinstance(point["layer"], int):
             of_layers.append(record)
-        elif point["workload"] == WORKLOAD and point["layer"] == layer_range(LAYERS):
+        elif point["workload"] == WORKLOAD and point["layer"] == layer_range(LAYERS) and fault_in(record) is None:
             together[identity(point)] = Together(record)
     if not of_layers and not together:
         return None

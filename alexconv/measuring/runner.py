@@ -28,6 +28,7 @@ from alexconv.planning.checks import (
     PRECISIONS,
     Bound,
     MaxError,
+    Outputs,
     each_block,
     exact_bias,
     exact_inputs,
@@ -108,7 +109,7 @@ class Layer:
         bias = None if self.bias is None else np.abs(self.bias)
         return convolve(self.conv, np.abs(self.x[:SUMMED]), np.abs(self.w), np.float64, bias)
 
-    def check(self, y: Values, precision: str, atomic_additions: int = 0) -> tuple[MaxError, float]:
+    def check(self, y: Outputs, precision: str, atomic_additions: int = 0) -> tuple[MaxError, float]:
         """Largest error of ``y`` ``[n][M][E][F]``, of the layer's first n images, and the tolerance on such data."""
         bound = bound_on(self.data, precision, self.conv.K, atomic_additions)
         return self.error(y, bound), bound.factor
@@ -134,7 +135,7 @@ class Layer:
         for name in what:
             getattr(self, name)
 
-    def error(self, y: Values, bound: Bound = NORMS) -> MaxError:
+    def error(self, y: Outputs, bound: Bound = NORMS) -> MaxError:
         """Largest error of ``y`` ``[n][M][E][F]``, the layer's first n images, as a bound measures it."""
         error, N = MaxError(), len(y)
         patches, filters = self.norms

@@ -212,7 +212,7 @@ class TorchRunner:
                 outputs = work.enqueue()
         names = kernel_names(graph.raw_cuda_graph())
         graph.instantiate()
-        run = partial(replayed, graph, outputs)
+        run = partial(replayed, torch, graph, outputs)
         exact = work.exact(run, transform_of(names) is not None)
         facts = checked(*work.check(run()), exact)
         if facts["status"] == "ok":
@@ -230,11 +230,12 @@ class TorchRunner:
         return timed_under_load(self.executor, measure, enqueue, self._runner.settings.seconds)
 
 
-def replayed(graph: Any, outputs: list[Any]) -> list[Any]:
-    """The outputs of a recorded work, which were NaN before."""
+def replayed(torch: Any, graph: Any, outputs: list[Any]) -> list[Any]:
+    """The outputs of a recorded work, which were NaN before, for other threads' streams too."""
     for output in outputs:
         output.fill_(nan)
     graph.replay()
+    torch.cuda.synchronize()
     return outputs
 
 
@@ -295,8 +296,9 @@ class Operands:
         """Other values in the place of those there; fewer images come again and again."""
         arrays = on_host(self.conv, x, w, bias, self.precision, padded=self.padded)
         for place, values in zip((self.x, self.w, self.bias), arrays, strict=True):
-            if values is not None:
-                place.copy_(torch.from_numpy(np.resize(values, tuple(place.shape))))
+            for first in () if values is None else range(0, len(place), len(values)):
+                rest = place[first : first + len(values)]
+                rest.copy_(torch.from_numpy(values[: len(rest)]))
 
     def output(self, torch: Any) -> Any:
         """torch's convolution."""
@@ -337,6 +339,20 @@ def uneven(conv: Conv) -> bool:
     return conv.padding[::2] != conv.padding[1::2]
 
 
+class OnDevice:
+    """Outputs that come to the host image by image as they are checked: a gigabyte of fresh memory takes longer."""
+
+    def __init__(self, output: Any) -> None:
+        self._output, self.ndim = output, output.ndim
+
+    def __len__(self) -> int:
+        return len(self._output)
+
+    def __getitem__(self, images: int | slice) -> Values:
+        found: Values = self._output[images].cpu().numpy()
+        return found
+
+
 @lru_cache(maxsize=16)
 def integers(
     conv: Conv, images: int, precision: str, seed: int, scaled: bool
@@ -369,7 +385,7 @@ def exact_of(
         each.put(torch, x, w, bias)
     for output, layer, numbers in zip(run(), layers, given, strict=True):
         tolerance = PRECISIONS[precision].tolerance(layer.conv.K) if transforms else 0.0
-        wrong += wrong_outputs(layer.conv, output.cpu().numpy(), *numbers, tolerance)
+        wrong += wrong_outputs(layer.conv, OnDevice(output), *numbers, tolerance)
     for each, layer in zip(operands, layers, strict=True):
         each.put(torch, layer.x[:N], layer.w, layer.bias)
     within = max(PRECISIONS[precision].tolerance(layer.conv.K) for layer in layers)
@@ -377,7 +393,7 @@ def exact_of(
 
 
 def wrong_outputs(
-    conv: Conv, y: Values, x: Values, w: Values, bias: Values | None, due: Values, tolerance: float
+    conv: Conv, y: Values | OnDevice, x: Values, w: Values, bias: Values | None, due: Values, tolerance: float
 ) -> int:
     """Outputs ``[N][M][E][F]`` that are off what is ``due``, of images that come again and again.
 
@@ -396,7 +412,7 @@ def wrong_outputs(
 def check_of(layers: Sequence[Layer], precision: str, outputs: list[Any]) -> tuple[MaxError, float]:
     """The worst error of the layers' outputs, and its tolerance."""
     pairs = zip(layers, outputs, strict=True)
-    return worst([layer.check(output.cpu().numpy(), precision) for layer, output in pairs])
+    return worst([layer.check(OnDevice(output), precision) for layer, output in pairs])
 
 
 def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:

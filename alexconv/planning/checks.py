@@ -43,7 +43,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
 from math import ceil, inf, sqrt
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -163,6 +163,17 @@ PRECISIONS: dict[str, Precision] = {
 }
 
 
+class Outputs(Protocol):
+    """An array of outputs, or what brings those of some images to the host."""
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, images: slice) -> np.ndarray: ...
+
+
 @dataclass
 class MaxError:
     """Largest error so far.  A NaN anywhere makes all figures NaN, and NaN passes no check."""
@@ -174,7 +185,7 @@ class MaxError:
 
     def add(
         self,
-        y: np.ndarray,
+        y: Outputs,
         reference: np.ndarray,
         patch_norms: np.ndarray,
         filter_norms: np.ndarray,
@@ -201,7 +212,7 @@ class MaxError:
 
 
 def errors(
-    y: np.ndarray,
+    y: Outputs,
     reference: np.ndarray,
     patch_norms: np.ndarray,
     filter_norms: np.ndarray,

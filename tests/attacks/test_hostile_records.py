@@ -134,17 +134,19 @@ FOUND = {  # by attacks: each has ended in a traceback
     "a number as reason": lambda point: point.update(reason=1),
     "no outputs for a thread": lambda point: point["point"]["constants"].update(THREAD_OUTPUTS=0),
     "less than none": lambda point: point["point"]["constants"].update(THREAD_OUTPUTS=-1),
-    "a constant that was not planned": lambda point: point["planned_constants"].pop("CHANNELS", None),
+    "a constant that was not planned": lambda point: point.get("planned_constants", {}).pop("CHANNELS", None),
+    "no number of images": lambda point: point["point"].update(N=None),
     "an unknown transfer": lambda point: point["point"].update(transfer="0"),
     "a number of streams that is none": lambda point: point["point"].update(transfer="streamed:none"),
 }
 
 
+@pytest.mark.parametrize("rung", ["direct", "channels-vector", "wgmma-split", "direct-together"])
 @pytest.mark.parametrize("what", FOUND)
-def test_what_attacks_have_found_is_left_out(folder: Path, what: str) -> None:
+def test_what_attacks_have_found_is_left_out(folder: Path, what: str, rung: str) -> None:
     lines = copy.deepcopy(BASE)
     for line in lines:
-        if line["type"] == "point" and line["point"]["rung"] in ("direct", "channels-vector", "wgmma-split"):
+        if line["type"] == "point" and line["point"]["rung"] == rung:
             FOUND[what](line)
     compared_and_reported(folder, lines)
 

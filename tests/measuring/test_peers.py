@@ -49,6 +49,16 @@ class Tensor:
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, images: int | slice) -> "Tensor":
+        return Tensor(self.values[images])
+
     def fill_(self, value: float) -> None:
         self.values.fill(value)
 
