@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from alexconv.kernels.ladder import RUNGS
+from alexconv.records.faults import possible
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
 from alexconv.reports.elements import Cell, Plot, Section, Table, shown
@@ -56,7 +57,7 @@ def clocks(device: Record) -> str:
 
 def rounded(value: object, unit: float) -> str:
     """A header's number in a unit; a question mark for what is no number, as in a damaged file."""
-    return f"{value / unit:.0f}" if isinstance(value, int | float) else "?"
+    return f"{value / unit:.0f}" if isinstance(value, int | float) and possible(value) else "?"
 
 
 def commit(run: Record) -> str:

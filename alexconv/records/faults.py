@@ -13,6 +13,7 @@ from alexconv.shapes import WORKLOADS
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12  # beyond them a time is a fault of its record
 MOST_IMAGES = 10**9
 MOST = 1e18  # bytes, rates and counts
+MOST_CONSTANT = 1 << 20
 _ERRORS = (AlexconvError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 _RANGE = re.compile(r"[0-9]{1,3}([,-][0-9]{1,3})*")  # layers as text
 _NAME = re.compile(r"[\w:.+-]{1,100}")  # of rungs, transfers, precisions, constants
@@ -55,6 +56,7 @@ def of_point(record: Record) -> dict[str, bool]:
         "its status is no text": isinstance(record["status"], str),
         "its reason is no text": isinstance(record["reason"], str | None),
         "a constant is no whole number": all(map(whole, constants)),
+        "a constant is larger than any": all(value <= MOST_CONSTANT for value in constants),
         "a constant is smaller than its rung takes": several or large_enough(point["rung"], record),
         "its changed constants are none of its constants": several or len(changed_in(record)) <= len(constants),
         "a time is not possible": not ok or all(SHORTEST_MS <= time <= LONGEST_MS for time in times),

@@ -18,6 +18,7 @@ from alexconv.records.faults import fault_of, fault_of_header
 from alexconv.records.store import RecordFile, read
 from alexconv.reports.comparison import gather
 from alexconv.reports.measurements import measurements
+from alexconv.reports.overview import clocks
 from alexconv.reports.page import html, markdown
 from alexconv.reports.site import compose
 
@@ -133,6 +134,7 @@ FOUND = {  # by attacks: each has ended in a traceback
     "no reason": lambda point: point.pop("reason"),
     "a number as reason": lambda point: point.update(reason=1),
     "no outputs for a thread": lambda point: point["point"]["constants"].update(THREAD_OUTPUTS=0),
+    "more outputs than there are": lambda point: point.get("planned_constants", {}).update(THREAD_OUTPUTS=2**63),
     "less than none": lambda point: point["point"]["constants"].update(THREAD_OUTPUTS=-1),
     "a constant that was not planned": lambda point: point.get("planned_constants", {}).pop("CHANNELS", None),
     "no number of images": lambda point: point["point"].update(N=None),
@@ -160,6 +162,11 @@ def test_what_attacks_have_found_in_figures_is_a_fault() -> None:
     assert fault_of_header(ceilings) is None
     ceilings["flops"]["fp32"] = 5e-324
     assert fault_of_header(ceilings) == "a rate is not possible"
+
+
+def test_a_clock_that_attacks_have_found_is_not_shown() -> None:
+    assert clocks({"clock_khz": 10**400}) == "? MHz"
+    assert clocks({"clock_khz": 1980000}) == "1980 MHz"
 
 
 @shares()
