@@ -65,10 +65,11 @@ SHAPES = (
     Conv(C=8, H=14, W=11, M=16, R=3, S=3),
     Conv(C=64, H=9, W=8, M=64, R=3, S=3),
 )
-BORDERED = (  # tried with ``--again``: padding, strides, dilation, one tap, images in several tiles
+BORDERED = (  # tried with ``--again``: padding, strides, dilation, one tap, partial K stages, images in several tiles
     Conv(C=16, H=9, W=12, M=24, R=3, S=2, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     Conv(C=16, H=13, W=10, M=20, R=3, S=2, U=2, V=1, top=1, bottom=2, left=1, right=2, dilation_columns=2),
     Conv(C=128, H=10, W=13, M=72, R=1, S=1),
+    Conv(C=72, H=6, W=7, M=16, R=3, S=1),
     Conv(C=3, H=23, W=19, M=12, R=5, S=4, U=4, top=1, bottom=2, left=2, right=1),
 )
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
