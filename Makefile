@@ -62,7 +62,7 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.book results docs/book docs/report/book
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
 	$(BIN)/python -m alexconv.reports.commands results/h200-main-job.jsonl docs/commands.md
-	$(BIN)/python scripts/terminal_picture.py results/h200-main-job.jsonl docs/terminal/run-gpu.svg
+	$(BIN)/python scripts/terminal_picture.py docs/terminal/run-gpu.svg --records results/h200-main-job.jsonl
 	$(BIN)/python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md
 	$(BIN)/python -m alexconv.reports.library results/library/*.jsonl docs/library.md
 	$(BIN)/python -m alexconv.reports.networks results/networks/*.jsonl docs/networks.md
