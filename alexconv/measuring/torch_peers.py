@@ -296,9 +296,10 @@ class Operands:
         """Other values in the place of those there; fewer images come again and again."""
         arrays = on_host(self.conv, x, w, bias, self.precision, padded=self.padded)
         for place, values in zip((self.x, self.w, self.bias), arrays, strict=True):
-            for first in () if values is None else range(0, len(place), len(values)):
-                rest = place[first : first + len(values)]
-                rest.copy_(torch.from_numpy(values[: len(rest)]))
+            if values is not None:
+                for first in range(0, len(place), len(values)):
+                    rest = place[first : first + len(values)]
+                    rest.copy_(torch.from_numpy(values[: len(rest)]))
 
     def output(self, torch: Any) -> Any:
         """torch's convolution."""

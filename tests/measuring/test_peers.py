@@ -320,6 +320,16 @@ def test_the_faster_variant_is_the_peers_time():
     assert min(facts, key=lambda padded: torch_peers.rank(facts[padded])) is True
 
 
+def test_fewer_images_come_again_and_again_in_the_place_of_the_inputs(torch):
+    conv = Conv(C=2, H=5, W=4, M=3, R=2, S=2)
+    x, w = np.zeros(conv.x_shape(5), np.float32), np.zeros(conv.w_shape(), np.float32)
+    operands = torch_peers.Operands(Tensor(x), Tensor(w), None, conv, (0, 0), True, "fp32")
+    few = np.arange(np.prod(conv.x_shape(2)), dtype=np.float32).reshape(conv.x_shape(2))
+    operands.put(torch, few, w + 1, None)
+    assert (x == few[[0, 1, 0, 1, 0]]).all()
+    assert (w == 1).all()
+
+
 def test_a_wrong_peer_has_no_time(torch):
     for spoil in (0.1, np.nan):
         torch.spoil = spoil
