@@ -124,6 +124,23 @@ def test_no_async_rung_has_a_hazard_whenever_its_effects_come(runtime, rung):
         np.testing.assert_array_equal(to_study(found.y, rung.layout).astype("f4"), reference(SMALL, x, w))
 
 
+@pytest.mark.parametrize("arrivals", [1, 2])
+def test_phases_that_end_in_a_row_without_a_wait_are_found(runtime, tmp_path, arrivals):
+    unit = tmp_path / "phases.cu"
+    unit.write_text(
+        f'#include "{FOLDER / "arch" / "hopper.cuh"}"\n#line 1\nextern "C" __global__ void kernel(float* y)\n'
+        "{\n    __shared__ Mbarrier barrier;\n"
+        "    if (threadIdx.x == 0) { mbarrier_init(&barrier, 2); mbarrier_init_fence(); }\n    __syncthreads();\n"
+        f"    for (int i = 0; i < {arrivals}; ++i) mbarrier_arrive(&barrier);\n"
+        "    y[threadIdx.x] = 1;\n}\n"
+    )
+    module = runtime.compile(unit, shape_macros(SMALL), ["kernel"])
+    launch = LaunchConfig("kernel", (), (1, 1, 1), (2, 1, 1), 0)
+    found = watch_launch(module, launch, [runtime.allocate(128)], "earliest", seed=1)
+    message = "two phases of the barrier in a row end that no thread waits for"
+    assert (message in str(found)) == (arrivals == 2), found
+
+
 def test_loads_of_what_nobody_wrote_are_told_apart(runtime, tmp_path):
     unit = tmp_path / "unwritten.cu"
     unit.write_text(

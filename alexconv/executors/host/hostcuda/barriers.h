@@ -43,7 +43,7 @@ inline void count(Mbarrier* barrier, int arrivals, int announced, int brought, S
     }
     *barrier = same_bits<Mbarrier>(state);
     if (!ends) return;
-    hazards::phase_ends(barrier);
+    hazards::phase_ends(barrier, site);
     phase_ends(barrier);
 }
 

@@ -53,9 +53,9 @@ void announces(const uint64_t* barrier, unsigned bytes, Site site)
 {
     if (watcher) watcher->announces(barrier, bytes, site);
 }
-void phase_ends(const uint64_t* barrier)
+void phase_ends(const uint64_t* barrier, Site site)
 {
-    if (watcher) watcher->phase_ends(barrier);
+    if (watcher) watcher->phase_ends(barrier, site);
 }
 void has_waited(const uint64_t* barrier)
 {

@@ -40,7 +40,7 @@ void barrier_starts(const uint64_t* barrier, Site site);
 void barrier_is_used(const uint64_t* barrier, Site site);
 void arrives(const uint64_t* barrier);
 void announces(const uint64_t* barrier, unsigned bytes, Site site);
-void phase_ends(const uint64_t* barrier);
+void phase_ends(const uint64_t* barrier, Site site);
 void has_waited(const uint64_t* barrier);
 // What was announced to a barrier whose phase does not end, in words; empty if it is not known.
 void explain(const uint64_t* barrier, char* text, size_t size);
@@ -81,7 +81,7 @@ inline void barrier_starts(const uint64_t*, Site) {}
 inline void barrier_is_used(const uint64_t*, Site) {}
 inline void arrives(const uint64_t*) {}
 inline void announces(const uint64_t*, unsigned, Site) {}
-inline void phase_ends(const uint64_t*) {}
+inline void phase_ends(const uint64_t*, Site) {}
 inline void has_waited(const uint64_t*) {}
 inline void explain(const uint64_t*, char* text, size_t) { *text = 0; }
 inline void fence_proxy() {}

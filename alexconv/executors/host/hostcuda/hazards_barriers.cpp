@@ -67,7 +67,7 @@ void Watcher::barrier_starts(const uint64_t* barrier, Site site)
     BarrierSlot& slot = slots_[found->second];
     const std::uint32_t phases = slot.phases;
     slot = {};
-    slot.phases = phases;
+    slot.phases = slot.waited = phases;
     slot.init = now(0, ~0u);
     slot.init_place = place_of(site);
     slot.arrived.assign(width_, 0);
@@ -82,7 +82,7 @@ void Watcher::announces(const uint64_t* barrier, unsigned bytes, Site site)
     found->announced_place = place_of(site);
 }
 
-void Watcher::phase_ends(const uint64_t* barrier)
+void Watcher::phase_ends(const uint64_t* barrier, Site site)
 {
     BarrierSlot* found = slot(barrier);
     if (!found) return;
@@ -90,12 +90,15 @@ void Watcher::phase_ends(const uint64_t* barrier)
     join(found->fenced_completed, found->fenced_arrived.data());
     found->announced = found->brought = 0;
     ++found->phases;
+    // By its parity a waiter cannot tell this phase from the last but one.
+    if (found->phases > found->waited + 1) fail("two phases of the barrier in a row end that no thread waits for", site);
 }
 
 void Watcher::has_waited(const uint64_t* barrier)
 {
     BarrierSlot* found = slot(barrier);
     if (!found) return;
+    found->waited = found->phases;
     acquire(me(), found->completed, found->fenced_completed);
     learns(me(), BARRIERS + unsigned(found - slots_.data()), found->phases);
 }

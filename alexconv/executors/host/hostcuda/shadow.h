@@ -104,7 +104,7 @@ inline void join(Clock& into, const std::uint32_t* other)
 }
 
 struct BarrierSlot {
-    std::uint32_t phases = 0;  // completed
+    std::uint32_t phases = 0, waited = 0;  // completed; of them when a thread last waited
     Mark init;
     Place init_place;
     Clock arrived, completed;                // clocks of those who have arrived, of those in completed phases

@@ -89,7 +89,7 @@ public:
     }
 
     void announces(const uint64_t* barrier, unsigned bytes, Site site);
-    void phase_ends(const uint64_t* barrier);
+    void phase_ends(const uint64_t* barrier, Site site);
     void has_waited(const uint64_t* barrier);
     void explain(const uint64_t* barrier, char* text, size_t size);
 
