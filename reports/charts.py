@@ -36,6 +36,7 @@ FLOOR_COLOUR = "#D55E00"
 MARGIN = 0.95  # inches around the rows: titles, axis and legend
 OTHERS = "the other rungs"
 LEAST_GAP = 0.055  # between two labels at the side of an axis, as a share of its length
+CROWDED = 36  # rungs of a ladder
 BEST_GAP = 1.7  # columns of the ladder between two bests, for their figures
 NOTE_ROOM = 3.0  # how far a log axis goes on for the notes beside its marks, as a factor
 NEAR = 1.25  # values closer than this factor have their notes on one line
@@ -500,6 +501,7 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
 def label_families(axes: Any, steps: Sequence[Step]) -> None:
     """A family's name above its rungs, its band tinted, and its shortest time under the fastest of them."""
     families = [(x, RUNGS[step.rung].family) for x, step in enumerate(steps)]
+    size = 7 if len(steps) < CROWDED else 5.5  # points: three rungs are as wide as their family's name
     for i, (family, members) in enumerate(groupby(families, key=lambda each: each[1])):
         places = [x for x, _ in members]
         if i % 2 == 0:
@@ -507,7 +509,7 @@ def label_families(axes: Any, steps: Sequence[Step]) -> None:
         middle = (places[0] + places[-1]) / 2
         at_top = axes.get_xaxis_transform()
         colour = family_colour(family)
-        axes.text(middle, 1.01, family, ha="center", va="bottom", fontsize=7, color=colour, transform=at_top)
+        axes.text(middle, 1.01, family, ha="center", va="bottom", fontsize=size, color=colour, transform=at_top)
         fastest = min(places, key=lambda x: steps[x].own.median)
         write_below(axes, fastest, steps[fastest].own.median)
 
