@@ -10,7 +10,7 @@
 #   part-5   5 files, 4 min    the frontier under load, hard data, a course's kernel, accuracy, microbenchmarks
 #   library  6 files, 10 min   Conv2d in graphs beside torch's cuDNN; layers of networks; cuDNN's plans one by one
 #
-# The first five are the default.  Minutes are of one session on an H200 with 16 cores, references beside it and tests on
+# The first five are the default.  Minutes are of all in one go on an H200 with 16 cores, references beside it and tests on
 # the other GPU of the host: 24 min 38 s in all, where 20 are the goal.  Peers at N=2048 had 200 s of them; since then
 # their outputs are no longer copied as a whole, and sustained takes three peers, not seven, which is not timed yet.  Each
 # stage says what it took; that of references leaves the GPU alone.
