@@ -286,8 +286,12 @@ def images(
         for i in range(start, min(start + at_once, last)):
             x[i - first, :, *inner] = make(_generator(*key, "image", i), shape, i)
 
-    with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(fill, range(first, last, at_once)))
+    starts = range(first, last, at_once)
+    if len(starts) > 1:
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(fill, starts))
+    else:
+        fill(first)
     return x
 
 

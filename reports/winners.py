@@ -92,9 +92,9 @@ def table(
     peers = dict.fromkeys(peer_title(winner.peer.series.rung) for winner in every if winner.peer)
     keys = [*(each.get("device") for each in reasons.profiles), *(winner.point.record["device"] for winner in every)]
     where = "on the same card" if len({measurements.cards.get(key) for key in keys}) == 1 else "on other cards, too"
-    beside = f" Beside them {', '.join(peers)}, of the same run and types." if peers else ""
+    theirs = f" Beside them {', '.join(peers)}, of the same run and types." if peers else ""
     caption = (
-        f"Medians of kernel time in ms per batch.{beside} Why: what the rung does; how busy its longest kernel keeps "
+        f"Medians of kernel time in ms per batch.{theirs} Why: what the rung does; how busy its longest kernel keeps "
         f"the hardware, in brackets its parent's, as Nsight Compute counted {where}; its share of the roofline."
         f" Runs: {', '.join(files)}."
     )
