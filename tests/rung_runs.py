@@ -1,10 +1,17 @@
 """Rungs run once, from arrays in the study's order to such arrays."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import numpy as np
+import pytest
 
 from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.rung import Rung
+from alexconv.machine import cores
+from alexconv.measuring.ahead import quietly
 from alexconv.planning.planner import Plan, plan
 from alexconv.planning.transfers import TRANSFERS, Transfer
 from alexconv.shapes import Conv
@@ -28,3 +35,16 @@ def run_once(
 def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
     """One piece of N images, with those of the chosen constants that the rung has."""
     return plan(BoundRung(rung, conv, rung.resolve(conv, chosen)), N, PLENTY)
+
+
+def compile_ahead(request: pytest.FixtureRequest, executor: Executor, bound_of: Callable[..., BoundRung]) -> None:
+    """Compiles what the module's GPU tests of this run need, a compiler per core; a failure is raised by its test.
+
+    ``bound_of`` gets the parameters of each test that has a parameter ``rung``.
+    """
+    tests = [item for item in request.session.items if item.path == request.path and item.get_closest_marker("gpu")]
+    asked = [item.callspec.params for item in tests if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    wanted = dict.fromkeys(bound_of(**parameters) for parameters in asked if "rung" in parameters)
+    suited = [bound for bound in wanted if not (executor.unsuited(bound.rung) or bound.refusal())]
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(partial(quietly, executor.build), suited))

@@ -1,10 +1,10 @@
 """Every rung on a real GPU: against the reference under every transfer, and exactly on integers."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pytest
-from rung_runs import run_once, whole
+from rung_runs import compile_ahead, run_once, whole
 
 from alexconv import ceilings
 from alexconv.cpu_reference.reference import reference
@@ -28,8 +28,20 @@ ODD = (Conv(C=5, H=23, W=19, M=7, R=4, S=3, U=2), Conv(C=16, H=23, W=19, M=7, R=
 
 
 @pytest.fixture(scope="module")
-def cuda():
-    return choose_executor("cuda")
+def cuda(request):
+    executor = choose_executor("cuda")
+    compile_ahead(request, executor, partial(bound_of, executor))
+    return executor
+
+
+def bound_of(executor, rung, conv=None, layer=None, **others):
+    """What a test with these parameters compiles."""
+    conv = conv or (WORKLOADS["alexnet"].layer(layer) if layer else odd(rung))
+    return BoundRung(rung, conv, rung.resolve(conv, {}), executor.device)
+
+
+def odd(rung):
+    return next(conv for conv in ODD if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
 
 
 @pytest.mark.parametrize("layer", range(1, 6))
@@ -92,7 +104,7 @@ def test_micro_batches_come_out_exactly(cuda, transfer):
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 @pytest.mark.parametrize("transfer", TRANSFERS)
 def test_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
-    conv = next(conv for conv in ODD if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
+    conv = odd(rung)
     x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
     constants, how = rung.resolve(conv, {}), TRANSFERS[transfer]
     cut = plan(BoundRung(rung, conv, constants), 9, 1 << 30, how.streams, how.pieces_at_least)
@@ -121,7 +133,7 @@ def without_bindings():
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if not rung.maps], ids=lambda rung: rung.name)
 @pytest.mark.parametrize("transfer", ["pageable", "streamed:3"])
 def test_pycuda_alone_runs_every_rung_without_tensor_maps(without_bindings, rung, transfer):
-    conv = next(conv for conv in ODD if not BoundRung(rung, conv, rung.resolve(conv, {})).refusal())
+    conv = odd(rung)
     x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
     constants, how = rung.resolve(conv, {}), transfer_named(transfer)
     cut = plan(BoundRung(rung, conv, constants), 9, 1 << 30, how.streams, how.pieces_at_least)

@@ -1,7 +1,10 @@
 """Layers as networks have them, on a GPU: padding, strides, dilation, bias and ReLU by every rung that takes them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from rung_runs import compile_ahead
 
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors import choose_executor
@@ -32,17 +35,22 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def cuda() -> Executor:
-    return choose_executor("cuda")
+def cuda(request: pytest.FixtureRequest) -> Executor:
+    executor = choose_executor("cuda")
+    compile_ahead(request, executor, partial(bound_of, executor))
+    return executor
+
+
+def bound_of(executor: Executor, rung: Rung, shape: str) -> BoundRung:
+    conv = SHAPES[shape]
+    return BoundRung(rung, conv, rung.resolve(conv, {}, N, executor.device), executor.device)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.takes], ids=lambda rung: rung.name)
 def test_integers_come_out_exactly(cuda: Executor, rung: Rung, shape: str) -> None:
-    conv = SHAPES[shape]
-    constants = rung.resolve(conv, {}, N, cuda.device)
-    bound = BoundRung(rung, conv, constants, cuda.device)
-    if reason := cuda.unsuited(rung) or rung.refuses(Problem(conv, N, constants, cuda.device)):
+    bound, conv = bound_of(cuda, rung, shape), SHAPES[shape]
+    if reason := cuda.unsuited(rung) or rung.refuses(Problem(conv, N, bound.constants, cuda.device)):
         pytest.skip(reason)
     (x, w), bias = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1), exact_bias(conv, seed=1)
     with open_rung(cuda, Plan(bound, N, N, bound.device_bytes(N)), x, w, TRANSFERS["pageable"], bias) as opened:

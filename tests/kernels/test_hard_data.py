@@ -5,11 +5,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from rung_runs import run_once, whole
+from rung_runs import compile_ahead, run_once, whole
 
 from alexconv.cpu_reference.cache import FLOAT32
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.executors import choose_executor
+from alexconv.executors.interface import Executor
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
@@ -83,10 +84,17 @@ def test_a_rung_keeps_its_promise_on_all_data(rung: Rung, conv: Conv):
     assert failures(choose_executor("host"), rung, conv) == []
 
 
+@pytest.fixture(scope="module")
+def cuda(request: pytest.FixtureRequest) -> Executor:
+    executor = choose_executor("cuda")
+    compile_ahead(request, executor, lambda rung, conv: whole(rung, conv, N).bound)
+    return executor
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("rung, conv", cases({**SHAPES, **LARGE}))
-def test_a_rung_keeps_its_promise_on_all_data_on_a_gpu(rung: Rung, conv: Conv):
-    assert failures(choose_executor("cuda"), rung, conv) == []
+def test_a_rung_keeps_its_promise_on_all_data_on_a_gpu(cuda: Executor, rung: Rung, conv: Conv):
+    assert failures(cuda, rung, conv) == []
 
 
 @pytest.mark.parametrize("rung", [rung for rung in LADDER if "-atomic" in rung.name], ids=lambda rung: rung.name)
