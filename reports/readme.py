@@ -5,7 +5,7 @@ python -m alexconv.reports.readme results/FILE.jsonl... README.md [--check]
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +42,7 @@ from alexconv.reports.elements import Cell, Plot, markdown_table, shown
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.generated import check, updated
 from alexconv.reports.ladder import comparisons, family_technique, steps
-from alexconv.reports.measurements import Measured, Measurements, measurements, name_of
+from alexconv.reports.measurements import Measured, Measurements, card_of, measurements, name_of
 from alexconv.reports.style import FAMILIES, RC, settle, svg_text
 
 HEADLINE, FIGURES, FAMILY_TABLE = "headline", "figures", "families"  # names of the markers
@@ -131,25 +131,28 @@ def families(data: Measurements, found: Frontier) -> str:
     source = found.many
     peer = source.named_sum(FP32.peer, MANY) if source else None
     rows: list[tuple[Cell, ...]] = []
-    apart: list[str] = []
+    apart: dict[str, list[str]] = {}
     for family in FAMILIES:
         points = family_points(data, found, (rung for rung in LADDER if rung.family == family and FP32.kept_by(rung)))
         ms, speed = total(points), over(peer, total(points))
         names = dict.fromkeys(f"`{point.series.rung}`" for point in points if point)
         percent = None if speed is None else f"{100 * speed:.{0 if speed > 0.1 else 1}f} %"
         rows.append((family, family_technique(family), ", ".join(names) or None, ms, percent))
-        if source and points[0] not in source.points:
-            apart.append(family)
+        others = [point for point in points if point and source and point not in source.points]
+        if source and others:
+            here = {data.cards.get(point.record["device"]) for point in others} == {card_of(source.device)}
+            where = "other runs on this card" if here else "runs on other cards of its kind"
+            apart.setdefault(where, []).append(family)
     rows.append(("cuDNN", "fastest engine of its benchmark, through torch", None, peer, "100 %" if peer else None))
     columns = ("family", "technique", "fastest rungs", "ms", "speed, cuDNN = 100 %")
     return "\n".join([*markdown_table(columns, rows), "", caption(data, found, apart)])
 
 
-def caption(data: Measurements, found: Frontier, apart: Sequence[str]) -> str:
-    """What the columns mean and which runs they are from."""
+def caption(data: Measurements, found: Frontier, apart: Mapping[str, Sequence[str]]) -> str:
+    """What the columns mean and which runs they are from; ``apart`` are families by where their other runs were."""
     source = found.many
     runs = f" One run on one card: `results/{source.file}`" if source else ""
-    others = f"; {', '.join(apart)} from runs on other cards of the same kind" if runs and apart else ""
+    others = "".join(f"; {', '.join(families)} from {where}" for where, families in apart.items())
     return (
         f"fp32, NCHW, all five layers: medians of the fastest rung of each.{runs}{others}{'.' if runs else ''} The "
         "figure's numbers are of one rung of a family, whatever its precision."

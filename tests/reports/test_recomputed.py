@@ -456,8 +456,10 @@ def scaling_claims(table: list[dict[str, str]], points: list[Point]) -> Iterator
     for row, (short, peer) in product(table, FASTER.items()):
         N, kept = int(row["N"]), contract_of(f"torch-{'nhwc' if short == 'fp16' else 'nchw'}-{short}")
         ours = sum(ms(fastest(points, layer, N, kept), "kernel") for layer in range(1, 6))
-        theirs = sum(ms(peer_at(points, layer, N, peer), "kernel") for layer in range(1, 6))
         yield Claim("docs/frontier.md", f"N={N} {short}", row[f"{short}, µs"], ours / N * 1000)
+        if not any((point["point"]["N"], point["point"]["rung"]) == (N, peer) for point in points):
+            continue
+        theirs = sum(ms(peer_at(points, layer, N, peer), "kernel") for layer in range(1, 6))
         yield Claim("docs/frontier.md", f"N={N} {peer}", row[f"cuDNN beside {short}, µs"], theirs / N * 1000)
 
 
@@ -505,15 +507,16 @@ def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """The README's families: the fastest rung of each layer, in the one run or in those that its note names."""
     text = (root / "README.md").read_text()
     cudnn = sum(ms(peer_at(raw[FRONTIER], layer, 128, "torch-nchw-fp32"), "kernel") for layer in range(1, 6))
-    elsewhere = re.findall(r"`; ([\w, ]+) from runs on other cards", text)
+    files_of_study = "h200-alexnet", "h200-main-job"  # the first has some rungs at more batch sizes
+    elsewhere = re.findall(r"; ([\w, ]+) from (?:other runs|runs) on", text)
     for table in markdown_tables(text):
         for row in table if table[0].keys() >= {"family", "fastest rungs", "ms"} else ():
             names = re.findall(r"`([\w-]+)`", row["fastest rungs"])
-            others = elsewhere[0].split(", ") if elsewhere else []
-            files = ("h200-alexnet", "h200-main-job") if row["family"] in others else (FRONTIER,)
+            others = [family for families in elsewhere for family in families.split(", ")]
+            files = files_of_study if row["family"] in others else (FRONTIER,)
             if names:
                 held = ([each for each in raw[file] if each["point"]["rung"] in names] for file in files)
-                points = next(filter(None, held))
+                points = next(points for points in held if at(points, 5, 128))
                 whole = sum(shortest(points, layer) for layer in range(1, 6))
                 yield Claim("README.md", f"family {row['family']}", row["ms"], whole)
                 (share,) = [cell for name, cell in row.items() if "%" in name]
@@ -521,7 +524,8 @@ def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
                 yield Claim("README.md", f"family {row['family']}, share", share.removesuffix(" %"), value)
     headline = re.search(r"\*\*([\d.]+) ms\*\* with the naive kernel", text)
     if headline:
-        points = [each for each in raw["h200-alexnet"] if each["point"]["rung"] == "direct"]
+        held = ([each for each in raw[file] if each["point"]["rung"] == "direct"] for file in files_of_study)
+        points = next(points for points in held if at(points, 5, 128))
         naive = sum(shortest(points, layer) for layer in range(1, 6))
         yield Claim("README.md", "headline: naive kernel", headline[1], naive)
 

@@ -489,6 +489,16 @@ def test_the_readme_is_written_between_markers_and_stale_ones_are_noticed(tmp_pa
     assert readme.main([*command, "--check"]) == 1, "a figure is stale"
 
 
+def test_the_readme_says_whether_other_runs_were_on_this_card(tmp_path: Path) -> None:
+    compared = [record("alexnet", layer, 128, name) for layer in range(1, 6) for name in ("igemm", "torch-nchw-fp32")]
+    files = [write(tmp_path / "compared.jsonl", compared, GPU | {"uuid": "GPU-1"})]
+    for name, card in (("direct", "GPU-1"), ("tiled", "GPU-2")):
+        points = [record("alexnet", layer, 128, name) for layer in range(1, 6)]
+        files.append(write(tmp_path / f"{name}.jsonl", points, GPU | {"uuid": card}))
+    text = readme.families(measurements(read(files)), gather(files))
+    assert "; single from other runs on this card; tiles from runs on other cards of its kind." in text
+
+
 def test_the_readme_names_a_technique_for_every_family() -> None:
     assert all(len(family_technique(family)) > 20 for family in FAMILIES)
 
