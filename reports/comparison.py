@@ -253,6 +253,11 @@ class Frontier:
         return self._pick(lambda source: len(larger_batches(source)))
 
     @cached_property
+    def largest(self) -> int | None:
+        """The largest batch of ``scaling`` that cuDNN was timed at, too."""
+        return max((N for _, N in larger_batches(self.scaling)), default=None) if self.scaling else None
+
+    @cached_property
     def pipelines(self) -> Source | None:
         """The file with the most classes that have a pipeline."""
         return self._pick(lambda source: sum(bool(source.pipelines(contract, MANY)) for contract in CONTRACTS))

@@ -8,7 +8,6 @@ from alexconv.reports.comparison import (
     CONTRACTS,
     FP32,
     MANY,
-    MOST,
     ONE,
     Contract,
     Frontier,
@@ -59,7 +58,7 @@ def beside(source: Source | None, contract: Contract, layer: int, N: int) -> Mea
 
 def source_of(found: Frontier | None, N: int) -> Source | None:
     """The file that compares ours with cuDNN at a batch size."""
-    return {MANY: found.many, ONE: found.one, MOST: found.scaling}.get(N) if found else None
+    return {MANY: found.many, ONE: found.one, found.largest: found.scaling}.get(N) if found else None
 
 
 def best_of(
@@ -74,7 +73,8 @@ def best_of(
 
 def batches_of(measurements: Measurements, found: Frontier | None, workload: str) -> list[int]:
     """The batch sizes worth a row: those that cuDNN was timed at, or else the usual one."""
-    compared = [N for N in (MANY, ONE, MOST) if workload == WORKLOAD and source_of(found, N)]
+    sizes = (MANY, ONE, found.largest) if found and workload == WORKLOAD else ()
+    compared = [N for N in sizes if N and source_of(found, N)]
     return compared or [measurements.main_batch(workload)]
 
 

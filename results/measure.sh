@@ -3,17 +3,15 @@
 #
 # STAGES (formerly PARTS) names some of the stages, or parts of them:
 #
-#   part-1   7 files, 7 min    the main job from an empty cache, the AlexNet study, ceilings
-#   part-2   8 files, 3 min    the LeNet-style studies
-#   part-3   5 files, 7 min    the frontier beside cuDNN, other data
-#   part-4   7 files, 4 min    counters, 40 s of it LeNet's layers
-#   part-5   5 files, 4 min    the frontier under load, hard data, a course's kernel, accuracy, microbenchmarks
+#   part-1   8 files, 5 min    the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
+#   part-2   8 files, 4 min    counters, references of large batches beside them on the CPU; microbenchmarks
+#   part-3   8 files, 7 min    batch sizes, the frontier beside cuDNN, under load, on other data
+#   part-4   8 files, 3 min    the LeNet-style studies
 #   library  6 files, 10 min   Conv2d in graphs beside torch's cuDNN; layers of networks; cuDNN's plans one by one
 #
-# The first five are the default.  Minutes are of all in one go on an H200 with 16 cores, references beside it and tests on
-# the other GPU of the host: 24 min 38 s in all, where 20 are the goal.  Peers at N=2048 had 200 s of them; since then
-# their outputs are no longer copied as a whole, and sustained takes three peers, not seven, which is not timed yet.  Each
-# stage says what it took; that of references leaves the GPU alone.
+# The first four are the default.  Minutes are an estimate, 19 in all, from a run of the same stages on an H200 with 16
+# cores that took 24 min 38 s: it had tests on the other GPU of the host, and peers at N=2048 for 200 s, which are at
+# N=512 now.  Each stage says what it took.
 #
 # Each can be given again: points resume where they stopped, and a file that is made as a whole is kept once it is
 # finished (a file .FILE.unfinished says that it is not; remove a file to make it anew).  In an empty FOLDER, all points
@@ -29,15 +27,14 @@ here=$(dirname "${BASH_SOURCE[0]}")/..
 [[ $here == results/.. ]] && here=.
 python=${PYTHON:-$([[ -x $here/.venv/bin/python ]] && echo "$here/.venv/bin/python" || echo python3)}
 declare -A parts=(
-    [part-1]="main_job references ceilings study transfers scaling"
-    [part-2]="lenet tune"
-    [part-3]="frontier data"
-    [part-4]="counters lenet_counters"
-    [part-5]="sustained hard course accuracy microbenchmarks"
+    [part-1]="main_job ceilings study transfers errors course"
+    [part-2]="counted microbenchmarks"
+    [part-3]="scaling frontier sustained data"
+    [part-4]="lenet tune"
     [library]="library_calls library_fp32 library_tf32 library_fp16 networks plans"
 )
-default="part-1 part-2 part-3 part-4 part-5"
-others="${parts[library]} again cluster strictness audit tune_10000 sanitizers frontier_sanitizers"
+default="part-1 part-2 part-3 part-4"
+others="references counters lenet_counters hard accuracy ${parts[library]} again cluster strictness audit tune_10000 sanitizers frontier_sanitizers"
 status=0
 stages=""
 for what in ${STAGES:-${PARTS:-$default}}; do stages+=" ${parts[$what]:-$what}"; done
@@ -72,10 +69,10 @@ main_job() {  # every rung on every layer, N=128, as `make study` runs it; from 
     stage "$name-main-job" --layers 1-5 --N 128
 }
 
-references() {  # of the largest batches, on the CPU, so that no other stage waits for them
+references() {  # of large batches, on the CPU, so that no other stage waits for them
     local of
     for of in "alexnet 2048" "lenet-72-k7 10000" "lenet-70-k5 10000" "lenet-86-k7 10000"; do
-        "$python" -m alexconv.reference --workload "${of% *}" --N "${of#* }" || failed "references of $of: not made"
+        nice "$python" -m alexconv.reference --workload "${of% *}" --N "${of#* }" || failed "references of $of: not made"
     done
 }
 
@@ -84,20 +81,21 @@ ceilings() {
 }
 
 study() {
-    stage "$name-alexnet" --layers 1-5 --N 1,32,128 --rungs single,multi
-    stage "$name-alexnet-um" --layers 1-5 --N 1,32,128 --rungs um
-    stage "$name-alexnet" --layers 1 --N 1,32,128 --set COALESCED=0,1 \
+    stage "$name-alexnet" --layers 1-5 --N 1,32 --rungs single,multi --seconds 0.05  # N=128: the main job
+    stage "$name-alexnet-um" --layers 1-5 --N 1,32,128 --rungs um --seconds 0.05
+    stage "$name-alexnet" --layers 1 --N 1,32,128 --set COALESCED=0,1 --seconds 0.05 \
         --rungs rla2m,rswbdla2m,rswmtla2m,swso,mk-sw-mt
 }
 
 transfers() {
-    stage "$name-alexnet-transfers" --layers 1,3,5 --N 128 --transfer all --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
+    stage "$name-alexnet-transfers" --layers 1,3,5 --N 128 --transfer all --seconds 0.05 --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
 }
 
 scaling() {  # tables 10 and 11 of the AlexNet study
     stage "$name-alexnet-scaling" --layers 1-5 --N 1,32,128,256:2048:x2 --seconds 0.03 \
         --rungs rswmtla2m,exp-mk-sw-mt-si-c-vec
-    stage "$name-alexnet-budget" --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --memory-budget 64MiB
+    stage "$name-alexnet-budget" --layers 1-5 --N 128 --rungs mk,mk-sw-mt-si-c-vec --seconds 0.05 \
+        --memory-budget 64MiB
 }
 
 lenet() {  # each study at its own batch sizes
@@ -106,7 +104,8 @@ lenet() {  # each study at its own batch sizes
         stage "$name-lenet-$year" --study "ece408-$year" --N 100,1000,$([[ $year == 2023 ]] && echo 5000 || echo 10000) \
             --seconds 0.05
     done
-    stage "$name-lenet-ablation" --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4
+    stage "$name-lenet-ablation" --workload lenet-86-k7 --N 1000 --rungs tiled --set RESTRICT=0,1 --set UNROLL=0,1,2,3,4 \
+        --seconds 0.05
     stage "$name-lenet-rungs" --workload lenet-86-k7 --N 1000 --rungs tiles,shared,gemm --seconds 0.05
     stage "$name-lenet-rest" --workload lenet-86-k7 --N 100,1000,10000 \
         --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.05
@@ -119,7 +118,7 @@ wgmma-half-split-k
 
 frontier() {  # rungs and peers interleaved, in one process for each file
     stage "$name-frontier" --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
-        --peers torch --no-baseline
+        --peers torch --no-baseline --seconds 0.06
     # For a single image: constants that a search found for each layer.
     local fp32="1=mma-split:TILE_PIXELS=96:TILE_FILTERS=32:CHANNELS=3:STAGES=3:SPLITS=1:WARPS=8:WARPS_DOWN=2,\
 2=mma-split:TILE_PIXELS=48:TILE_FILTERS=32:CHANNELS=96:STAGES=3:SPLITS=1:WARPS=16:WARPS_DOWN=2,\
@@ -140,8 +139,11 @@ frontier() {  # rungs and peers interleaved, in one process for each file
     for mix in "$fp32" "$tf32" "$fp16"; do
         stage "$name-frontier-together" --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
-    stage "$name-frontier-scaling" --layers 1-5 --N 128,2048 --transfer pinned --no-baseline --seconds 0.03 \
+    # At N=2048 rungs alone: cuDNN's benchmark, which runs every engine, takes up to 40 s a layer there.
+    stage "$name-frontier-scaling" --layers 1-5 --N 128,512 --transfer pinned --no-baseline --seconds 0.03 \
         --peers "$fastest_of_cudnn" --rungs "$leaders"
+    stage "$name-frontier-scaling" --layers 1-5 --N 2048 --transfer pinned --no-baseline --seconds 0.03 \
+        --rungs "$leaders"
     stage "$name-frontier-pipeline" --layers 1-5 --N 128 --rungs wgmma-split,wgmma-scaled --together --no-baseline \
         --transfer streamed:8,streamed:16
 }
@@ -189,6 +191,12 @@ accuracy() {
     whole "$name-accuracy" "accuracy: not as promised" -m alexconv.accuracy --rungs all --out
 }
 
+errors() {  # both at a time: neither is timed
+    (hard; exit $status) &
+    accuracy
+    wait $! || status=1
+}
+
 count() {  # count FILE ARGUMENTS...: what Nsight Compute counts
     local file=$1
     shift
@@ -211,6 +219,13 @@ lenet_counters() {
         --rungs tiled,shared-core-tile-constant,unroll-matmul,unroll-register-matmul,fused-unroll-matmul
     count "$name-profile-lenet-2024" --workload lenet-86-k7 --N 1000 \
         --rungs tiled,tiled-constant,tiled-half,tiled-scatter-atomic,shared-input-tile,unroll-matmul,fused-unroll-matmul
+}
+
+counted() {  # the references of large batches beside them, on the CPU: counters are not timed
+    (references; exit $status) &
+    counters
+    lenet_counters
+    wait $! || status=1
 }
 
 networks() {  # layers with padding and strides

@@ -24,7 +24,7 @@ def test_without_a_name_it_says_how_it_is_used():
 def test_an_unknown_stage_is_refused_before_anything_is_measured(tmp_path):
     done = measure("gpu", str(tmp_path), stages="ceilings nothing", python="false")
     assert done.returncode == 2
-    assert done.stderr.startswith("there is no stage nothing: main_job references ceilings")
+    assert done.stderr.startswith("there is no stage nothing: main_job ceilings study")
     assert "measured" not in done.stderr
 
 
@@ -51,7 +51,7 @@ def calls(folder):
 
 def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
     made = []
-    for part in range(1, 6):
+    for part in range(1, 5):
         folder = tmp_path / f"part-{part}"
         folder.mkdir()
         done = measure("gpu", str(folder / "out"), stages=f"part-{part}", python=recorder(folder))
@@ -95,6 +95,30 @@ def test_the_library_is_made_by_name_and_each_stage_says_what_it_took(tmp_path):
         "networks",
         "plans",
     ]
+
+
+@pytest.mark.parametrize(
+    ("stages", "parts"), [("errors", "hard accuracy"), ("counted", "references counters lenet_counters")]
+)
+def test_stages_side_by_side_are_those_one_by_one(tmp_path, stages, parts):
+    folders, found = [tmp_path / name for name in ("together", "apart")], []
+    for folder, names in zip(folders, (stages, parts), strict=True):
+        folder.mkdir()
+        assert measure("gpu", str(folder / "out"), stages=names, python=recorder(folder)).returncode == 0
+        found.append(sorted(call.replace(str(folder), "") for call in calls(folder)))
+    assert found[0] == found[1]
+    assert measure("gpu", str(tmp_path / "failing"), stages=stages, python="false").returncode == 1
+
+
+def test_what_runs_beside_a_stage_shows_its_failure(tmp_path):
+    failing = tmp_path / "failing"
+    failing.write_text(
+        '#!/bin/sh\ncase "$*" in *alexconv.reference*) exit 1;; esac\nfor last; do :; done\necho 1 > "$last"\n'
+    )
+    failing.chmod(0o755)
+    done = measure("gpu", str(tmp_path / "out"), stages="counted", python=str(failing))
+    assert (done.returncode, done.stderr.count("references of")) == (1, 4)
+    assert len(list((tmp_path / "out").rglob("*.jsonl"))) == 7
 
 
 def test_references_are_made_without_records(tmp_path):

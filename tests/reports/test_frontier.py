@@ -8,11 +8,13 @@ import pytest
 from report_records import GPU, record, samples, write
 
 from alexconv.kernels.ladder import RUNGS
-from alexconv.records.store import RecordFile
+from alexconv.records.store import RecordFile, read
 from alexconv.reports import frontier
 from alexconv.reports.comparison import CONTRACTS, Frontier, gather
 from alexconv.reports.generated import markers, updated
 from alexconv.reports.goals import Goal, goals
+from alexconv.reports.measurements import measurements
+from alexconv.reports.winners import batches_of
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -249,6 +251,18 @@ def test_an_image_of_a_large_batch_is_compared_with_one_of_the_usual(tmp_path: P
     table = rows(frontier.scaling_part(data))
     assert [row["N"] for row in table] == ["128", "2048"]
     assert float(table[1]["fp32, µs"]) == pytest.approx(5 * 6.3 / 2048 * 1000, rel=1e-3)
+
+
+def test_cudnn_may_end_at_a_smaller_batch_than_ours(tmp_path: Path) -> None:
+    alone = [point(rung, layer, 2048, 6.3) for rung in OURS.values() for layer in LAYERS]
+    data = gathered(tmp_path, [*comparison(128, 0.4), *comparison(512, 1.2), *alone])
+    assert data.largest == 512
+    assert goal(data, 9, "fp32").ratio == pytest.approx(6.3 / 16 / 0.4)
+    table = rows(frontier.scaling_part(data))
+    beside = [(row["N"], row["ratio"], row["cuDNN beside fp16, µs"] != "–") for row in table]
+    assert beside == [("128", "0.4444", True), ("512", "1.333", True), ("2048", "–", False)]
+    measured = measurements(read([tmp_path / "file-0.jsonl"]))
+    assert batches_of(measured, data, "alexnet") == [128, 512]
 
 
 # Tables

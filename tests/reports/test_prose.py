@@ -45,7 +45,7 @@ def points(name: str, **axes: object) -> list[dict[str, Any]]:
     ]
 
 
-def ms(rung: str, layer: int, name: str = "h200-alexnet.jsonl", **axes: object) -> float:
+def ms(rung: str, layer: int, name: str = "h200-main-job.jsonl", **axes: object) -> float:
     """The median of a rung's kernel time, in the mapping that is its default."""
     wanted: dict[str, Any] = {"workload": "alexnet", "N": BATCH, "transfer": "pageable", **axes}
     found = points(name, rung=rung, layer=layer, **wanted)
@@ -95,7 +95,7 @@ def registers() -> list[float]:
 
 
 def coalesced(value: int) -> float:
-    return ms("direct-register", 1, constants={"COALESCED": value})
+    return ms("direct-register", 1, "h200-alexnet.jsonl", constants={"COALESCED": value})
 
 
 def alexnet_study() -> dict[str, list[float]]:
