@@ -12,6 +12,7 @@ from test_library import assert_right, random_case
 
 import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms
+from alexconv.executors.cuda.graphs import gc_paused
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import MICRO_BATCH
 from alexconv.library import convolution as library
@@ -160,11 +161,11 @@ def test_work_is_on_torchs_stream(torch, pair):
     layer = alexconv.Conv2d(w, padding=1)
     layer(x)  # its filters are prepared
     torch.cuda.synchronize()
-    gc.collect()  # unloading an earlier test's kernels would wait for the device
     streams = [torch.cuda.Stream() for _ in range(3)]
     outputs = []
+    gc.collect()
     for stream in streams * 4:
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), gc_paused():  # to unload an earlier test's kernels would wait for the device
             torch.cuda._sleep(1_000_000_000)  # half a second: longer than a busy host takes for the calls
             doubled = x * 2  # still to be computed when the call returns
             outputs.append((layer(doubled), alexconv.conv2d(doubled, w, padding=1)))
