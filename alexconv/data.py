@@ -9,7 +9,6 @@ kernel in one way each.
 
 import hashlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from math import inf, nan, prod
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import UsageError
-from alexconv.machine import cores
+from alexconv.parallel import each_slice
 from alexconv.shapes import Conv
 
 GENERATOR_VERSION = 1  # part of every cache key: raise it when the values below change
@@ -280,18 +279,12 @@ def images(
     inner = slice(conv.pad, conv.H - conv.pad), slice(conv.pad, conv.W - conv.pad)
     shape = (conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad)
     make, key = data_set(data).image, _key(workload, layer, seed, data)
-    at_once = max(1, AT_ONCE // prod(shape))
 
-    def fill(start: int) -> None:
-        for i in range(start, min(start + at_once, last)):
-            x[i - first, :, *inner] = make(_generator(*key, "image", i), shape, i)
+    def fill(places: slice) -> None:
+        for i in range(last - first)[places]:
+            x[i, :, *inner] = make(_generator(*key, "image", first + i), shape, first + i)
 
-    starts = range(first, last, at_once)
-    if len(starts) > 1:
-        with ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(fill, starts))
-    else:
-        fill(first)
+    each_slice(fill, last - first, AT_ONCE // prod(shape))
     return x
 
 

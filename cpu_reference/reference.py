@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from alexconv.machine import cores
+from alexconv.parallel import each_slice
 from alexconv.shapes import Conv
 
 SOURCE = Path(__file__)
@@ -143,10 +144,8 @@ def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
     columns = slice(0, (conv.F - 1) * across + 1, across)
     planes = with_border(conv, x)
     norms = np.empty((len(x), conv.groups, conv.E, conv.F), np.float32)
-    at_once = max(1, _NORM_ELEMENTS // prod(planes.shape[1:]))
 
-    def fill(first: int) -> None:
-        images = slice(first, first + at_once)
+    def fill(images: slice) -> None:
         for group, norm in zip(
             np.split(planes[images], conv.groups, axis=1), norms[images].swapaxes(0, 1), strict=True
         ):
@@ -159,8 +158,7 @@ def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
                 taps = range(conv.filter_columns + 2 * reach)
             norm[:] = np.sqrt(sum(bands[:, :, s:][:, :, columns] for s in taps) + conv.bias)
 
-    with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(fill, range(0, len(x), at_once)))
+    each_slice(fill, len(x), _NORM_ELEMENTS // prod(planes.shape[1:]))
     return norms[:, 0] if conv.groups == 1 else np.repeat(norms, conv.M // conv.groups, axis=1)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.executors.interface import Values, fill_with_nan
-from alexconv.planning.checks import each_block
+from alexconv.parallel import each_block
 
 LARGE = 64 << 20  # bytes from which an array is kept
 BLOCK = 16 << 20  # bytes that a core takes at a time

@@ -12,7 +12,8 @@ from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.problem import Device
 from alexconv.kernels.rung import Rung
-from alexconv.planning.checks import CHECKED_BYTES, each_block
+from alexconv.parallel import each_block
+from alexconv.planning.checks import CHECKED_BYTES
 from alexconv.planning.layouts import STUDY, from_study, to_study
 from alexconv.planning.planner import Plan
 from alexconv.planning.transfers import Opener, Transfer

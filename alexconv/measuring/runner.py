@@ -22,6 +22,7 @@ from alexconv.executors.sampling import Samples
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.geometry import FLOAT
 from alexconv.kernels.ladder import RUNGS
+from alexconv.parallel import each_block
 from alexconv.planning.checks import (
     CHECKED_BYTES,
     NORMS,
@@ -29,7 +30,6 @@ from alexconv.planning.checks import (
     Bound,
     MaxError,
     Outputs,
-    each_block,
     exact_bias,
     exact_inputs,
     nearby,

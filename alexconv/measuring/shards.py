@@ -19,7 +19,7 @@ from alexconv.executors.sampling import Samples, repeat
 from alexconv.kernels.geometry import FLOAT
 from alexconv.machine import peak_memory
 from alexconv.measuring.runner import Layer, Place, Runner, Settings, attempted, place_of
-from alexconv.planning.checks import each_image
+from alexconv.parallel import each_image
 from alexconv.planning.points import Point
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv

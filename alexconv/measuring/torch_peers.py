@@ -29,7 +29,8 @@ from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
 from alexconv.executors.cuda.graphs import kernel_names
 from alexconv.executors.interface import Executor, Values
 from alexconv.measuring.runner import EXACT_IMAGES, Layer, Runner, Skip, attempted, checked, timed_under_load
-from alexconv.planning.checks import PRECISIONS, MaxError, each_image, exact_bias, exact_inputs, worst
+from alexconv.parallel import each_image
+from alexconv.planning.checks import PRECISIONS, MaxError, exact_bias, exact_inputs, worst
 from alexconv.planning.layouts import LAYOUTS
 from alexconv.planning.planner import MEBIBYTE
 from alexconv.planning.points import GEMM, LayerSequence, Point, peer_name

@@ -36,21 +36,17 @@ largest number, an output may also be not finite, as IEEE arithmetic has it; it 
 powers of two, a kernel must equal the reference bit for bit, whatever its order of summation.
 """
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import chain
-from math import ceil, inf, sqrt
-from typing import Protocol, TypeVar
+from math import inf, sqrt
+from typing import Protocol
 
 import numpy as np
 
-from alexconv.machine import cores
+from alexconv.parallel import each_block
 from alexconv.shapes import Conv
-
-Result = TypeVar("Result")
 
 USUAL, WALK, ANY = "usual", "walk", "any"  # kinds of data: see the module's text
 MOST_BIAS = 8  # of exact inputs
@@ -264,26 +260,6 @@ def judged(
     found = np.where(due, 0, error)
     wrong = ~np.isfinite(found)
     return np.where(wrong, np.nan, found), int(wrong.sum())
-
-
-def each_image(function: Callable[[int], Result], N: int) -> list[Result]:
-    """``function(0)`` to ``function(N - 1)``, on all cores: NumPy releases the GIL while it computes.
-
-    The function must not call ``each_image`` itself: the pool's threads would deadlock.
-    """
-    return list(_pool(os.getpid()).map(function, range(N))) if N > 1 else [function(image) for image in range(N)]
-
-
-def each_block(function: Callable[[slice], Result], values: np.ndarray, nbytes: int) -> list[Result]:
-    """``function`` of slices of an array's first axis of ``nbytes`` each, or of one entry, as ``each_image`` does."""
-    step = max(1, nbytes * len(values) // max(values.nbytes, 1))
-    return each_image(lambda block: function(slice(block * step, (block + 1) * step)), ceil(len(values) / step))
-
-
-@cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """A process's thread pool, made when first needed; a forked process does not inherit its parent's threads."""
-    return ThreadPoolExecutor(cores())
 
 
 def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:

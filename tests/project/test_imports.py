@@ -16,7 +16,7 @@ FOLDERS = {
 }
 
 # A folder of the package is a part with all that it holds; the modules beside the folders are in two parts.
-BASICS = ["data", "errors", "files", "machine", "messages", "options", "paths", "shapes"]
+BASICS = ["data", "errors", "files", "machine", "messages", "options", "parallel", "paths", "shapes"]
 COMMANDS = ["accuracy", "ceilings", "check", "compare", "merge", "new", "predict", "profile", "reference", "run"]
 COMMANDS += ["tune", "assignment", "grade", "__main__"]
 

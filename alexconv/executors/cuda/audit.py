@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from alexconv.errors import Untrusted
 from alexconv.executors.interface import Suspect, Values
-from alexconv.planning.checks import CHECKED_BYTES, each_block
+from alexconv.parallel import each_block
+from alexconv.planning.checks import CHECKED_BYTES
 from alexconv.records.store import Record
 
 Marks = npt.NDArray[np.bool_]  # by image: whether its input has the other sign
