@@ -18,6 +18,8 @@ CONVS = {
     "even channels": (Conv(C=10, H=9, W=9, M=20, R=3, S=3), {"CHANNELS": 2, "SPLITS": 2}),
     "odd channels": (Conv(C=3, H=23, W=23, M=20, R=5, S=5, U=2), {"CHANNELS": 1, "SPLITS": 1}),
 }
+# Of some rungs several warps share a pixel's channels; of Winograd's an image is two tiles of pixels, or one.
+FAINT = {rows: Conv(C=64, H=rows, W=12, M=8, R=rows, S=3) for rows in (3, 2)}
 MAGNITUDES = {
     "usual": np.ones(8),
     "small": np.full(8, 1e-3),
@@ -31,16 +33,20 @@ MAGNITUDES = {
 }
 
 
-def error(rung: Rung, conv: Conv, constants: dict[str, int], x: np.ndarray, w: np.ndarray) -> MaxError:
+def error(rung: Rung, conv: Conv, constants: dict[str, int], x: np.ndarray, w: np.ndarray, reach: int = 0) -> MaxError:
     y = run_once(choose_executor("host"), x, w, whole(rung, conv, len(x), **constants))
     found = MaxError()
-    found.add(y, reference(conv, x, w), patch_norms(conv, x), filter_norms(w))
+    found.add(y, reference(conv, x, w), patch_norms(conv, x, reach), filter_norms(w))
     return found
 
 
 def takes(rung: Rung, shape: str) -> bool:
     conv, constants = CONVS[shape]
     return rung.refuses(Problem(conv, 1, rung.resolve(conv, constants))) is None
+
+
+def takes_faint(rung: Rung, conv: Conv) -> bool:
+    return rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))) is None
 
 
 with_shapes = pytest.mark.parametrize(
@@ -76,3 +82,30 @@ def test_an_input_that_is_tiny_and_alone_counts(rung: Rung, shape: str):
     conv, constants = CONVS[shape]
     w = np.random.default_rng(1).uniform(-1, 1, conv.w_shape()).astype(np.float32)
     assert error(rung, conv, constants, lonely_inputs(conv, 8), w).passes(PRECISIONS[rung.precision].tolerance(conv.K))
+
+
+def faint_inputs(conv: Conv) -> np.ndarray:
+    """Each pixel once as the only one that halves of the image's scale do not have, beside a one in the last pixel."""
+    x = np.zeros(conv.x_shape(conv.H * conv.W), np.float32)
+    x[:, 0, -1, -1] = 1
+    for place, image in enumerate(x):
+        image[place % conv.C].flat[place] += np.float32(1e-12)
+    return x
+
+
+@pytest.mark.parametrize(
+    "rung, conv",
+    [
+        pytest.param(rung, conv, id=f"{rung.name}-{rows} rows")
+        for rung in SCALED
+        for rows, conv in FAINT.items()
+        if takes_faint(rung, conv)
+    ],
+)
+def test_a_faint_pixel_counts_wherever_it_is(rung: Rung, conv: Conv):
+    w, precision = (
+        np.random.default_rng(1).uniform(-1, 1, conv.w_shape()).astype(np.float32),
+        PRECISIONS[rung.precision],
+    )
+    found = error(rung, conv, {}, faint_inputs(conv), w, precision.guarantee.reach)
+    assert found.passes(precision.tolerance(conv.K))
