@@ -34,7 +34,8 @@ declare -A parts=(
     [library]="library_calls library_fp32 library_tf32 library_fp16 networks plans"
 )
 default="part-1 part-2 part-3 part-4"
-others="references counters lenet_counters hard accuracy ${parts[library]} again cluster strictness audit tune_10000 sanitizers frontier_sanitizers"
+others="references counters lenet_counters hard accuracy ${parts[library]} again cluster strictness audit tune_10000"
+others+=" sanitizers frontier_sanitizers"
 status=0
 stages=""
 for what in ${STAGES:-${PARTS:-$default}}; do stages+=" ${parts[$what]:-$what}"; done
@@ -88,7 +89,8 @@ study() {
 }
 
 transfers() {
-    stage "$name-alexnet-transfers" --layers 1,3,5 --N 128 --transfer all --seconds 0.05 --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
+    stage "$name-alexnet-transfers" --layers 1,3,5 --N 128 --transfer all --seconds 0.05 \
+        --rungs mcpy,rswmtla2m,mk-sw-mt-si-c-vec
 }
 
 scaling() {  # tables 10 and 11 of the AlexNet study

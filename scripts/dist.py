@@ -16,6 +16,8 @@ import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from alexconv.files import unpack
+
 ROOT = Path(__file__).resolve().parent.parent
 EPOCH = "SOURCE_DATE_EPOCH"
 NO_SOURCES = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "docs", "results", "study")
@@ -69,7 +71,7 @@ def distribute(root: Path, folder: Path, when: int) -> tuple[Path, Path]:
         source = folder / made.name
         write_reproducibly(made, source, when)
         with tarfile.open(source) as archive:
-            archive.extractall(temporary / "unpacked", filter="data")
+            unpack(archive, temporary / "unpacked")
         (unpacked,) = (temporary / "unpacked").iterdir()
         made = built("wheel", unpacked, temporary / "wheel", when)
         return source, Path(shutil.copy(made, folder / made.name))

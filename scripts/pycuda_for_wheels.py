@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from alexconv.compiling.nvcc import NVCC_WHEEL
 from alexconv.compiling.toolchain import program_of_wheel
+from alexconv.files import unpack
 
 PIP = [sys.executable, "-m", "pip"]
 DRIVER = "libcuda.so.1"
@@ -70,7 +71,7 @@ def main() -> int:
         subprocess.run([*PIP, "download", "-q", *wanted, "-d", folder / "archive"], check=True)
         (archive,) = (folder / "archive").iterdir()
         with tarfile.open(archive) as packed:
-            packed.extractall(folder / "source", filter="data")
+            unpack(packed, folder / "source")
         (source,) = (folder / "source").iterdir()
         libraries = folder / "libraries"
         libraries.mkdir()

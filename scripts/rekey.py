@@ -27,6 +27,7 @@ from cubin import behaviour
 
 from alexconv.compiling import nvcc
 from alexconv.errors import CompileError
+from alexconv.files import unpack
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200
@@ -116,7 +117,7 @@ def ask_before(records: Sequence[Record], tree: Path, commit: str = BEFORE) -> l
     """What the code of a commit says about each record, as keys_before.py or keys_of_tree.py gives it."""
     archive = subprocess.run(["git", "archive", commit], cwd=SCRIPTS.parent, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as files:
-        files.extractall(tree, filter="data")
+        unpack(files, tree)
     paths = [str(tree), str(tree / "scripts")]
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {paths!r}; exec(open(sys.argv[1]).read())"]
     asked = [
