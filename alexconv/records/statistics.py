@@ -85,9 +85,11 @@ def ratio_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]])
     """
     value = sum(summarize(samples).median for samples in ours) / sum(summarize(samples).median for samples in theirs)
     above, below = (sum(_resampled_medians(tuple(samples)) for samples in side) for side in (ours, theirs))
-    found = np.sort(np.divide.outer(above, below), axis=None)
+    found = np.divide.outer(above, below).reshape(-1)
     outside = int(found.size * (1 - CONFIDENCE) / 2)
-    return Ratio(value, float(found[outside]), float(found[-1 - outside]))
+    low, high = outside, found.size - 1 - outside
+    found.partition((low, high))
+    return Ratio(value, float(found[low]), float(found[high]))
 
 
 @lru_cache(maxsize=8192)
