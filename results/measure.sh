@@ -193,7 +193,7 @@ accuracy() {
     whole "$name-accuracy" "accuracy: not as promised" -m alexconv.accuracy --rungs all --out
 }
 
-errors() {  # both at a time: neither is timed
+errors() {  # both at a time: neither is timed, and accuracy takes no longer than hard's search, before cuDNN's turn
     (hard; exit $status) &
     accuracy
     wait $! || status=1
