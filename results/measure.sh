@@ -66,6 +66,13 @@ whole() {  # whole FILE WHAT COMMAND...: a file that is made as a whole, by a co
     if "$python" "$@" "$file"; then rm "$unfinished"; else failed "$what"; fi
 }
 
+beside() {  # beside WHAT STAGE...: one stage at the same time as others, one after the other
+    ("$1"; exit $status) &
+    local first=$! what
+    for what in "${@:2}"; do "$what"; done
+    wait $first || status=1
+}
+
 main_job() {  # every rung on every layer, N=128, as `make study` runs it; from an empty cache if it is the first
     stage "$name-main-job" --layers 1-5 --N 128
 }
@@ -194,9 +201,7 @@ accuracy() {
 }
 
 errors() {  # both at a time: neither is timed, and accuracy takes no longer than hard's search, before cuDNN's turn
-    (hard; exit $status) &
-    accuracy
-    wait $! || status=1
+    beside hard accuracy
 }
 
 count() {  # count FILE ARGUMENTS...: what Nsight Compute counts
@@ -224,10 +229,7 @@ lenet_counters() {
 }
 
 counted() {  # the references of large batches beside them, on the CPU: counters are not timed
-    (references; exit $status) &
-    counters
-    lenet_counters
-    wait $! || status=1
+    beside references counters lenet_counters
 }
 
 networks() {  # layers with padding and strides

@@ -11,7 +11,6 @@ error to bound that a search finds on a small shape (alexconv.measuring.adversar
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -28,6 +27,7 @@ from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring import adversary
+from alexconv.measuring.ahead import build_all
 from alexconv.measuring.runner import Layer, as_json
 from alexconv.measuring.torch_peers import chosen_engines, transform_of
 from alexconv.planning.checks import PRECISIONS
@@ -58,8 +58,7 @@ def compile_choices(executor: Executor, layers: Sequence[int], N: int) -> dict[t
             if choice:
                 names[precision, layer] = choice.rung.name
                 bound.append(BoundRung(choice.rung, conv, choice.constants, executor.device))
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(executor.build, bound))
+    build_all(executor, bound)
     return names
 
 
@@ -126,8 +125,7 @@ def searched(executor: Executor, options: argparse.Namespace) -> Iterator[Record
         rung.name: plan(BoundRung(rung, SEARCHED, rung.resolve(SEARCHED, {}), executor.device), IMAGES, PLENTY)
         for rung in rungs
     }
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(executor.build, [cut.bound for cut in cuts.values()]))
+    build_all(executor, [cut.bound for cut in cuts.values()])
     for rung in rungs:
 
         def run(x: np.ndarray, w: np.ndarray, rung: Rung = rung) -> np.ndarray:

@@ -1,8 +1,6 @@
 """Rungs run once, from arrays in the study's order to such arrays."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +8,7 @@ import pytest
 from alexconv.executors.interface import Executor, open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.rung import Rung
-from alexconv.machine import cores
-from alexconv.measuring.ahead import quietly
+from alexconv.measuring.ahead import build_all
 from alexconv.planning.planner import Plan, plan
 from alexconv.planning.transfers import TRANSFERS, Transfer
 from alexconv.shapes import Conv
@@ -45,6 +42,4 @@ def compile_ahead(request: pytest.FixtureRequest, executor: Executor, bound_of: 
     tests = [item for item in request.session.items if item.path == request.path and item.get_closest_marker("gpu")]
     asked = [item.callspec.params for item in tests if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
     wanted = dict.fromkeys(bound_of(**parameters) for parameters in asked if "rung" in parameters)
-    suited = [bound for bound in wanted if not (executor.unsuited(bound.rung) or bound.refusal())]
-    with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(partial(quietly, executor.build), suited))
+    build_all(executor, (bound for bound in wanted if not (executor.unsuited(bound.rung) or bound.refusal())))

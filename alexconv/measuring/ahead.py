@@ -17,6 +17,7 @@ from functools import partial
 from typing import Self
 
 from alexconv.errors import AlexconvError
+from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.machine import cores
@@ -74,10 +75,14 @@ class Ahead:
 
 
 def compile_all(runner: Runner, points: Iterable[Point]) -> None:
-    """Compiles the kernels of all points, one compiler per core; ignores failures."""
-    wanted = dict.fromkeys(bound for point in points if (bound := bound_rung(runner, point)))
+    """Compiles the kernels of all points, as ``build_all`` does."""
+    build_all(runner.executor, (bound for point in points if (bound := bound_rung(runner, point))))
+
+
+def build_all(executor: Executor, bounds: Iterable[BoundRung]) -> None:
+    """Compiles rungs, each once, one compiler per core; ignores failures, which occur again where a rung is loaded."""
     with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(partial(quietly, runner.executor.build), wanted))
+        list(pool.map(partial(quietly, executor.build), dict.fromkeys(bounds)))
 
 
 def bound_rung(runner: Runner, point: Point) -> BoundRung | None:

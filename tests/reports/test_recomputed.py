@@ -458,6 +458,7 @@ def scaling_claims(table: list[dict[str, str]], points: list[Point]) -> Iterator
         ours = sum(ms(fastest(points, layer, N, kept), "kernel") for layer in range(1, 6))
         yield Claim("docs/frontier.md", f"N={N} {short}", row[f"{short}, µs"], ours / N * 1000)
         if not any((point["point"]["N"], point["point"]["rung"]) == (N, peer) for point in points):
+            assert row[f"cuDNN beside {short}, µs"] == "–", f"no record has {peer} at N={N}"
             continue
         theirs = sum(ms(peer_at(points, layer, N, peer), "kernel") for layer in range(1, 6))
         yield Claim("docs/frontier.md", f"N={N} {peer}", row[f"cuDNN beside {short}, µs"], theirs / N * 1000)
