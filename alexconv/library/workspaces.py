@@ -158,6 +158,11 @@ class Lane:
         self._programs: list[CudaProgram | None] = []
 
     @property
+    def in_graph(self) -> bool:
+        """Whether a graph that still exists may use its workspaces."""
+        return self.life is not None and not self.life.ended()
+
+    @property
     def nbytes(self) -> int:
         """Bytes on the device."""
         lasting = [memory for arrays in self._lasting.values() for memory in arrays.values()]
@@ -328,7 +333,7 @@ class Gpu:
             return min(self.executor.memory_budget() + self._kept(), self.kept_bytes)
 
     def _kept(self) -> int:
-        return sum(lane.nbytes for lane in self._lanes.values() if lane.life is None)
+        return sum(lane.nbytes for lane in self._lanes.values() if not lane.in_graph)
 
     def lane(self, stream: int) -> tuple[int, int]:
         """Numbers of a stream and of the capture that it is in: its handle meanwhile, which stays its own."""
@@ -342,8 +347,8 @@ class Gpu:
         """The lane with those numbers, as it was left or new."""
         found = self._lanes.get(numbers)
         if found is None:
-            for key in [key for key, lane in self._lanes.items() if lane.life and lane.life.ended()]:
-                self._lanes.pop(key).release()
+            if numbers[1]:  # memory of graphs that ended goes with the next capture: calls do not wait for the device
+                self._drop_ended()
             while len(self._lanes) >= MOST_LANES and self._drop_lane(but=None):
                 pass
             life = native.GraphLife(self.streams.graph()) if numbers[1] else None
@@ -352,8 +357,17 @@ class Gpu:
             self._lanes.move_to_end(numbers)
         return found
 
+    def _drop_ended(self) -> bool:
+        """Drops the workspaces of graphs that no longer exist; whether there were any."""
+        ended = [key for key, lane in self._lanes.items() if lane.life and not lane.in_graph]
+        for key in ended:
+            self._lanes.pop(key).release()
+        return bool(ended)
+
     def _drop_lane(self, but: Lane | None) -> bool:
-        """Drops the workspaces of the stream that was not used for the longest time; whether there was one."""
+        """Drops workspaces: of graphs that ended, or else of the stream not used for the longest time; whether any."""
+        if self._drop_ended():
+            return True
         for key, lane in self._lanes.items():
             if lane is not but and lane.life is None:
                 self._lanes.pop(key).release()

@@ -196,7 +196,7 @@ def test_a_whole_run_of_2048_images_fits_eight_gibibytes_of_host_memory(tmp_path
     words += ["--no-baseline", "--seconds", "0.01", "--out", str(tmp_path / "r.jsonl")]
     environment = {**os.environ, CACHE_VARIABLE: str(cache)}
     command = [sys.executable, "-c", RUN, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     peak, status = map(int, done.stdout.split()[:2])
     assert status == 0, done.stdout
     print(f"peak of the host's memory: {peak}")

@@ -1,7 +1,6 @@
 """Searches over workers, on a made-up GPU whose times follow from the constants."""
 
 import pytest
-from distributed import LocalCluster
 
 from alexconv import tune
 from alexconv.cluster import worker
@@ -35,6 +34,8 @@ class MadeUpGpu(HostExecutor):
 @pytest.fixture
 def address(cache, monkeypatch):
     """Two workers in this process, each with the made-up GPU."""
+    from distributed import LocalCluster
+
     monkeypatch.setattr(worker, "choose_executor", lambda *arguments: MadeUpGpu())
     monkeypatch.setattr(worker, "_executors", {})
     with LocalCluster(n_workers=2, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:

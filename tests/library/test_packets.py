@@ -180,6 +180,38 @@ def test_a_captured_graph_has_a_workspace_that_ends_with_it(machine, torch):
     assert captured not in machine.bindings.allocated and eager in machine.bindings.allocated
 
 
+@pytest.fixture
+def ended(machine, torch):
+    """Address of what a graph had that ended: freed by no call but one that is captured or wants memory."""
+    layer, x = layer_of(LARGE), Tensor(LARGE["x"], X)
+    layer(x), machine.launched()
+    torch.stream = 0x7000
+    machine.variable("capturing").value = 1
+    layer(x), layer(x)
+    (address,) = {launch.words[1] for launch in machine.launched() if launch.entry == "prepare_input"}
+    machine.library.end_graph()
+    machine.variable("capturing").value = 0
+    return address
+
+
+def test_a_call_on_a_new_stream_does_not_free_what_a_graph_had(machine, torch, ended):
+    before = set(machine.bindings.allocated)
+    torch.stream = 0x8000
+    layer_of(LARGE)(Tensor(LARGE["x"], X))
+    assert ended in before and before < set(machine.bindings.allocated)
+
+
+def test_what_a_graph_had_is_freed_before_what_streams_have(machine, torch, ended, monkeypatch):
+    monkeypatch.setitem(machine.gpu.__dict__, "kept_bytes", machine.gpu._kept() + 4096)
+    before = set(machine.bindings.allocated)
+    torch.stream = 0x8000
+    layer_of(LARGE)(Tensor(LARGE["x"], X))
+    freed = before - set(machine.bindings.allocated)
+    assert ended in freed
+    streams = {lane.stream for lane in machine.gpu._lanes.values()}
+    assert streams == {0, 0x8000}
+
+
 def test_filters_of_a_first_call_that_is_captured_are_copied_beside_the_capture(machine, torch):
     torch.stream = 0x7000
     machine.variable("capturing").value = 1
