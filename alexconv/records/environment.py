@@ -71,7 +71,7 @@ def software_facts() -> Record:
 
 
 def git_facts() -> Record:
-    """Commit of the checkout this runs from, and whether it had been changed; nothing outside a checkout.
+    """Commit of the checkout this runs from, and whether a tracked file had been changed; nothing outside a checkout.
 
     ``ALEXCONV_COMMIT`` names the commit for a copy of a checkout that came without its history.
     """
@@ -87,6 +87,7 @@ def git_facts() -> Record:
         ).stdout.strip()
 
     try:
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changed)}
     except (OSError, subprocess.CalledProcessError):
         return {}
