@@ -3,15 +3,14 @@
 #
 # STAGES (formerly PARTS) names some of the stages, or parts of them:
 #
-#   part-1   8 files, 5 min    the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
+#   part-1   8 files, 4 min    the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
 #   part-2   8 files, 4 min    counters, references of large batches beside them on the CPU; microbenchmarks
 #   part-3   8 files, 7 min    batch sizes, the frontier beside cuDNN, under load, on other data
 #   part-4   8 files, 3 min    the LeNet-style studies
 #   library  6 files, 10 min   Conv2d in graphs beside torch's cuDNN; layers of networks; cuDNN's plans one by one
 #
-# The first four are the default.  Minutes are an estimate, 19 in all, from a run of the same stages on an H200 with 16
-# cores that took 24 min 38 s: it had tests on the other GPU of the host, and peers at N=2048 for 200 s, which are at
-# N=512 now.  Each stage says what it took.
+# The first four are the default: 17 min 55 s on an H200 with 16 cores, one after the other and nothing beside them.  Each
+# stage says what it took.
 #
 # Each can be given again: points resume where they stopped, and a file that is made as a whole is kept once it is
 # finished (a file .FILE.unfinished says that it is not; remove a file to make it anew).  In an empty FOLDER, all points

@@ -163,7 +163,6 @@ def alexnet_study() -> dict[str, list[float]]:
             100 * (ms("direct-register", 1) / ms("direct-filter-shared", 1) - 1),
             *span(counters("l1_throughput", (1,), *NEAR)),
         ],
-        "channels and channels-filter-shared (# ms both)": [ms("channels", 1)],
         "channels-vector's reduction of # ms": [c("duration_ns", 1, "channels-vector", reduce) / 1e6],
         "direct-half waits for its stores (# ms)": [ms("direct-half", 1)],
         "mapping is # times as fast for direct-register at N = 128 (# ms against # ms)": [

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from html.parser import HTMLParser
 from itertools import groupby, product
@@ -508,7 +508,7 @@ def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """The README's families: the fastest rung of each layer, in the one run or in those that its note names."""
     text = (root / "README.md").read_text()
     cudnn = sum(ms(peer_at(raw[FRONTIER], layer, 128, "torch-nchw-fp32"), "kernel") for layer in range(1, 6))
-    files_of_study = "h200-alexnet", "h200-main-job"  # the first has some rungs at more batch sizes
+    files_of_study = "h200-alexnet-scaling", "h200-alexnet", "h200-main-job"  # a rung's most batch sizes first
     elsewhere = re.findall(r"; ([\w, ]+) from (?:other runs|runs) on", text)
     for table in markdown_tables(text):
         for row in table if table[0].keys() >= {"family", "fastest rungs", "ms"} else ():
@@ -516,8 +516,7 @@ def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
             others = [family for families in elsewhere for family in families.split(", ")]
             files = files_of_study if row["family"] in others else (FRONTIER,)
             if names:
-                held = ([each for each in raw[file] if each["point"]["rung"] in names] for file in files)
-                points = next(points for points in held if at(points, 5, 128))
+                points = [point for name in names for point in of_rung(raw, files, name)]
                 whole = sum(shortest(points, layer) for layer in range(1, 6))
                 yield Claim("README.md", f"family {row['family']}", row["ms"], whole)
                 (share,) = [cell for name, cell in row.items() if "%" in name]
@@ -525,10 +524,15 @@ def family_claims(root: Path, raw: Raw) -> Iterator[Claim]:
                 yield Claim("README.md", f"family {row['family']}, share", share.removesuffix(" %"), value)
     headline = re.search(r"\*\*([\d.]+) ms\*\* with the naive kernel", text)
     if headline:
-        held = ([each for each in raw[file] if each["point"]["rung"] == "direct"] for file in files_of_study)
-        points = next(points for points in held if at(points, 5, 128))
+        points = of_rung(raw, files_of_study, "direct")
         naive = sum(shortest(points, layer) for layer in range(1, 6))
         yield Claim("README.md", "headline: naive kernel", headline[1], naive)
+
+
+def of_rung(raw: Raw, files: Iterable[str], rung: str) -> list[Point]:
+    """A rung's points in the file, the first of equals, that has most layers at N=128."""
+    held = [[point for point in raw[file] if point["point"]["rung"] == rung] for file in files]
+    return max(held, key=lambda points: sum(bool(at(points, layer, 128)) for layer in range(1, 6)))
 
 
 def shortest(points: list[Point], layer: int) -> float:
