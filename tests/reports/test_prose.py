@@ -225,7 +225,13 @@ def frontier() -> dict[str, list[float]]:
         (point,) = points("h200-frontier.jsonl", rung=rung, layer=1, N=BATCH)
         return float(point["error"]["scaled"])
 
-    return {"on layer 1: # of the norms here, # in cuDNN's": [error("wgmma-window-scaled"), error("torch-nchw-tf32")]}
+    def events_apart(name: str) -> float:
+        return 1e3 * float(lines(f"microbenchmarks/{name}.jsonl", "microbenchmarks")[-1]["launch"]["kernels"]["0"])
+
+    return {
+        "on layer 1: # of the norms here, # in cuDNN's": [error("wgmma-window-scaled"), error("torch-nchw-tf32")],
+        "between them are # µs apart on this card, and # µs on another": list(map(events_apart, ("h200", "h200-groups"))),
+    }
 
 
 def accuracy() -> dict[str, list[float]]:
