@@ -308,7 +308,7 @@ def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in files.items():
         if not name.endswith(".md"):
             continue
-        body = markdown.render(text)
+        body = markdown.render(text).replace("<pre>", '<pre tabindex="0">')  # which scrolls: by the keyboard too
         for drawing, svg in files.items():
             if drawing.endswith(".svg"):
                 image = re.compile(rf'<p><img src="{re.escape(drawing)}" alt="([^"]*)" ?/?></p>')

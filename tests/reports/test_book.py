@@ -157,6 +157,11 @@ def test_the_site_s_links_lead_to_files():
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def test_code_that_scrolls_takes_the_focus():
+    for page in sorted((ROOT / "docs" / "report" / "book").glob("*.html")):
+        assert all("tabindex=" in tag for tag in re.findall("<pre[^>]*>", page.read_text())), page.name
+
+
 def test_the_report_leads_to_the_book_where_there_is_one():
     assert f'<a href="{BOOK}">' in (ROOT / "docs" / "report" / PAGE).read_text()
     report = Report("A title", [], [], [Page(INDEX, "", "A title", "", [])], timed=True)
