@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import Bbox
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records.statistics import Summary
@@ -36,6 +37,8 @@ FLOOR_COLOUR = "#D55E00"
 MARGIN = 0.95  # inches around the rows: titles, axis and legend
 OTHERS = "the other rungs"
 LEAST_GAP = 0.055  # between two labels at the side of an axis, as a share of its length
+POINTS_PER_INCH = 72
+GAP = 5  # points between the middle of a mark and its value
 CROWDED = 36  # rungs of a ladder
 BEST_GAP = 1.7  # columns of the ladder between two bests, for their figures
 NOTE_ROOM = 3.0  # how far a log axis goes on for the notes beside its marks, as a factor
@@ -468,11 +471,10 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
     places = [len(steps) + 0.5 + BEST_GAP * i for i in range(len(bests))]
     for place, best in zip(places, bests, strict=True):
         axes.plot(place, best.value, "*", color=look(best.name).colour, markersize=9)
-        write_below(axes, place, best.value)
     axes.set_xlim(-0.8, (places or [len(steps) - 1])[-1] + 1)
     low, high = axes.get_ylim()
     axes.set_ylim(low / 1.6, high * 1.6)
-    label_families(axes, steps)
+    fastest = label_families(axes, steps)
     for peer in references:
         axes.axhline(peer.value, color=INK, linewidth=0.8, linestyle="--", zorder=1)
     side_labels(axes, [(peer.value, f"{peer.label}, {shown(peer.value)}") for peer in references])
@@ -495,13 +497,17 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
             Line2D([], [], marker="*", linestyle="", color="#777777", label="the fastest rung of each layer")
         )
     legend_below(figure, handles)
+    marks = [(float(x), step.own.median) for x, step in enumerate(steps)]
+    stars = [(place, best.value) for place, best in zip(places, bests, strict=True)]
+    write_values(axes, [*(marks[x] for x in fastest), *stars], [*marks, *stars])
     return figure
 
 
-def label_families(axes: Any, steps: Sequence[Step]) -> None:
-    """A family's name above its rungs, its band tinted, and its shortest time under the fastest of them."""
+def label_families(axes: Any, steps: Sequence[Step]) -> list[int]:
+    """A family's name above its rungs, its band tinted; the place of the fastest of each."""
     families = [(x, RUNGS[step.rung].family) for x, step in enumerate(steps)]
     size = 7 if len(steps) < CROWDED else 5.5  # points: three rungs are as wide as their family's name
+    found = []
     for i, (family, members) in enumerate(groupby(families, key=lambda each: each[1])):
         places = [x for x, _ in members]
         if i % 2 == 0:
@@ -510,15 +516,30 @@ def label_families(axes: Any, steps: Sequence[Step]) -> None:
         at_top = axes.get_xaxis_transform()
         colour = family_colour(family)
         axes.text(middle, 1.01, family, ha="center", va="bottom", fontsize=size, color=colour, transform=at_top)
-        fastest = min(places, key=lambda x: steps[x].own.median)
-        write_below(axes, fastest, steps[fastest].own.median)
+        found.append(min(places, key=lambda x: steps[x].own.median))
+    return found
 
 
-def write_below(axes: Any, x: float, value: float) -> None:
-    """A value in figures under its marker."""
-    below: Any = {"xytext": (0, -5), "textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 6.5}
+def write_values(axes: Any, wanted: Sequence[tuple[float, float]], marks: Sequence[tuple[float, float]]) -> None:
+    """Values in figures under their marks, or around them where they would hide other marks and values."""
+    axes.figure.draw_without_rendering()  # lays the figure out
+    points = POINTS_PER_INCH / axes.figure.dpi
+    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in points * axes.transData.transform(marks)]
     backed = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8}
-    axes.annotate(shown(value), (x, value), bbox=backed, zorder=5, **below)
+    size, height = 6.5, 7
+    for place in wanted:
+        text = shown(place[1])
+        width = 0.58 * size * len(text)
+        x, y = points * axes.transData.transform(place)
+        below, sides = -GAP - height, [(-width - GAP, -height / 2), (GAP, -height / 2)]
+        sides = [(-width / 2, below), (-width / 2, GAP), *sides, (-width, below), (0, below)]
+        boxes = [Bbox.from_bounds(x + right, y + up, width, height) for right, up in sides]
+        chosen = min(boxes, key=lambda box: box.count_overlaps(taken))
+        taken.append(chosen)
+        offset = chosen.x0 - x, chosen.y0 - y
+        axes.annotate(
+            text, place, offset, textcoords="offset points", va="bottom", fontsize=size, bbox=backed, zorder=5
+        )
 
 
 def side_labels(axes: Any, labels: Sequence[tuple[float, str]]) -> None:
