@@ -5,7 +5,8 @@ are cuda-bindings' here, and kernels are launched on the stream that the caller 
 
 What calls need besides the caller's arrays belongs to a *lane*: a stream, or its part of a graph that is captured.
 Calls on a lane follow each other, so they share scratch memory, whatever their shapes; calls on different lanes share
-none, so neither events nor waits order them.  The lane of a captured graph lasts as long as the graph.
+none, so neither events nor waits order them.  The lane of a captured graph lasts as long as the graph, and its memory
+until the next capture or until memory is wanted: to free it waits for the device.
 """
 
 import threading
@@ -156,11 +157,6 @@ class Lane:
         self._lasting: dict[WorkspaceKey, dict[str, Memory]] = {}
         self._maps: dict[int, TensorMaps] = {}  # by program
         self._programs: list[CudaProgram | None] = []
-
-    @property
-    def in_graph(self) -> bool:
-        """Whether a graph that still exists may use its workspaces."""
-        return self.life is not None and not self.life.ended()
 
     @property
     def nbytes(self) -> int:
@@ -333,7 +329,7 @@ class Gpu:
             return min(self.executor.memory_budget() + self._kept(), self.kept_bytes)
 
     def _kept(self) -> int:
-        return sum(lane.nbytes for lane in self._lanes.values() if not lane.in_graph)
+        return sum(lane.nbytes for lane in self._lanes.values() if lane.life is None or lane.life.ended())
 
     def lane(self, stream: int) -> tuple[int, int]:
         """Numbers of a stream and of the capture that it is in: its handle meanwhile, which stays its own."""
@@ -359,7 +355,7 @@ class Gpu:
 
     def _drop_ended(self) -> bool:
         """Drops the workspaces of graphs that no longer exist; whether there were any."""
-        ended = [key for key, lane in self._lanes.items() if lane.life and not lane.in_graph]
+        ended = [key for key, lane in self._lanes.items() if lane.life and lane.life.ended()]
         for key in ended:
             self._lanes.pop(key).release()
         return bool(ended)
