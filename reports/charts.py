@@ -29,6 +29,7 @@ from alexconv.reports.style import (
     canvas,
     family_colour,
     look,
+    settle,
 )
 
 COPY_NAMES = {"h2d": "copy to the device", "d2h": "copy back"}
@@ -497,8 +498,8 @@ def ladder(steps: Sequence[Step], unit: str, references: Sequence[Level] = (), b
             Line2D([], [], marker="*", linestyle="", color="#777777", label="the fastest rung of each layer")
         )
     legend_below(figure, handles)
-    marks = [(float(x), step.own.median) for x, step in enumerate(steps)]
-    stars = [(place, best.value) for place, best in zip(places, bests, strict=True)]
+    marks = list(enumerate(step.own.median for step in steps))
+    stars = list(zip(places, (best.value for best in bests), strict=True))
     write_values(axes, [*(marks[x] for x in fastest), *stars], [*marks, *stars])
     return figure
 
@@ -521,18 +522,19 @@ def label_families(axes: Any, steps: Sequence[Step]) -> list[int]:
 
 
 def write_values(axes: Any, wanted: Sequence[tuple[float, float]], marks: Sequence[tuple[float, float]]) -> None:
-    """Values in figures under their marks, or around them where they would hide other marks and values."""
-    axes.figure.draw_without_rendering()  # lays the figure out
+    """Values in figures under their marks, or elsewhere around them if they hide fewer marks and values there."""
+    settle(axes.figure)
     points = POINTS_PER_INCH / axes.figure.dpi
     taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in points * axes.transData.transform(marks)]
     backed = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8}
-    size, height = 6.5, 7
+    size = 6.5
+    height, digit, below = 1.1 * size, 0.58 * size, -GAP - 1.1 * size
     for place in wanted:
         text = shown(place[1])
-        width = 0.58 * size * len(text)
+        width = digit * len(text)
         x, y = points * axes.transData.transform(place)
-        below, sides = -GAP - height, [(-width - GAP, -height / 2), (GAP, -height / 2)]
-        sides = [(-width / 2, below), (-width / 2, GAP), *sides, (-width, below), (0, below)]
+        middles = [(-width / 2, below), (-width / 2, GAP), (-width - GAP, -height / 2), (GAP, -height / 2)]
+        sides = [*middles, (-width, below), (0, below)]
         boxes = [Bbox.from_bounds(x + right, y + up, width, height) for right, up in sides]
         chosen = min(boxes, key=lambda box: box.count_overlaps(taken))
         taken.append(chosen)

@@ -14,8 +14,10 @@ from typing import Any
 
 import matplotlib
 import pytest
+from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator
 from report_records import published_files
 
@@ -80,6 +82,20 @@ def faults_of(svg: str, path: Path, figure: Figure, written: Sequence[str]) -> l
     left = Counter(text for text in written if numbers_in(text)) - ticks
     known = Counter(expected(path.stem))
     return found + faults + [f"{text}: no record gives it" for text in left - known]
+
+
+@pytest.mark.parametrize("path", [path for path in DRAWN if "ladder" in path.stem], ids=lambda path: path.stem)
+def test_a_ladder_s_values_hide_no_mark(path: Path) -> None:
+    figure, _, _ = drawn(path)
+    axes = figure.axes[0]
+    marks = [line.get_xydata()[0] for line in axes.lines if line.get_marker() != "None" and len(line.get_xdata()) == 1]
+    values = [text for text in axes.texts if isinstance(text, Annotation)]
+    assert len(marks) > len(values) > 1
+    renderer = RendererAgg(1, 1, figure.dpi)
+    for value in values:
+        box = value.get_window_extent(renderer)
+        hidden = [mark for mark in axes.transData.transform(marks) if box.contains(*mark)]
+        assert not hidden, value.get_text()
 
 
 # Axes
