@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["Conv2d", "Shape", "__version__", "conv2d", "onnx_conv", "patch", "warm"]
 __version__ = "0.1.0"
 
-# In a plain checkout the sub-packages `kernels`, `cpu_reference` and `reports` lie beside this folder; installed,
-# they lie inside it (see the package-dir table of pyproject.toml).
+# In a plain checkout the sub-packages `kernels`, `cpu_reference` and `reports` are next to this folder; installed,
+# they are inside it (see the package-dir table of pyproject.toml).
 _checkout = Path(__file__).resolve().parent.parent
 if (_checkout / "pyproject.toml").is_file():
     __path__.append(str(_checkout))

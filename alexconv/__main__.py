@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.command is None:
         options.print_help(sys.stderr)
         return UsageError.exit_status
-    sys.argv = [f"{program} {chosen.command}", *chosen.arguments]  # by which the command's usage line names it
+    sys.argv = [f"{program} {chosen.command}", *chosen.arguments]  # the command's usage line shows it
     status: int = importlib.import_module(COMMANDS[chosen.command]).main()
     return status
 

@@ -43,9 +43,9 @@ SAME_PREDICTIONS = ("fp32", "fp32-tile")  # precisions that must change no predi
 class Accuracy:
     """A rung's predictions compared with the CPU reference's.
 
-    ``changed_predictions`` are the numbers of the images, counted from 0, that it puts in another class.
-    ``score_change`` is the largest change of any score, and ``reference_margin`` the smallest distance of an image's
-    two largest scores in the reference, both over the largest score of all: a change of less than half the margin
+    ``changed_predictions`` are the numbers of the images, counted from 0, that it classifies differently.
+    ``score_change`` is the largest change of any score, and ``reference_margin`` the smallest distance between an
+    image's two largest reference scores, both over the largest score of all: a change of less than half the margin
     changes no prediction.  Without a result, ``reason`` says why.
     """
 
@@ -123,7 +123,7 @@ class Trial:
 
 
 def margin(scores: Floats) -> float:
-    """Smallest distance of an image's two largest scores, over the largest score of all; scores ``[N][10]``."""
+    """Smallest distance between an image's two largest scores, over the largest score of all; scores ``[N][10]``."""
     second, first = np.sort(scores, axis=1)[:, -2:].T
     return float((first - second).min() / np.abs(scores).max())
 

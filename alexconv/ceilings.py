@@ -33,9 +33,9 @@ HOST_BYTES = 512 << 20
 CHAINS, STEPS, THREADS, BLOCKS_PER_MULTIPROCESSOR = 16, 20_000, 512, 2
 OPERATIONS = {"fp32": 2, "half": 4}  # of one multiply-add instruction of a thread: half works on pairs
 TILE = 64 * 128  # outputs of four warps, tensor_ceilings.cu
-ROW_BYTES, OPERAND_BYTES = 128, (64 + 128) * 128  # of an operand's values of K; of both operands
+ROW_BYTES, OPERAND_BYTES = 128, (64 + 128) * 128  # of one operand's row along K; of both operands
 TENSOR_STEPS, TENSOR_THREADS = 4_000, 256
-FACTORS = {"fp16": np.float16, "tf32": np.float32}  # and how a factor lies in memory
+FACTORS = {"fp16": np.float16, "tf32": np.float32}  # and a factor's type in memory
 OPERANDS = ("random", "zeros")  # random: uniform in [-1, 1]
 HOPPER = "90a"
 SAMPLES = 7
@@ -91,7 +91,7 @@ def arithmetic_rates(executor: CudaExecutor) -> dict[str, float]:
 
 
 def tensor_instructions(arch: str) -> dict[str, str]:
-    """The instructions to be measured, and the target that has them: Hopper's own too where there is one."""
+    """The instructions to measure, each with its target; on Hopper wgmma too."""
     return {"wgmma": HOPPER, "mma.sync": HOPPER.removesuffix("a")} if arch == HOPPER else {"mma.sync": arch}
 
 
@@ -105,7 +105,7 @@ def operands_of(kind: str, factors: str) -> np.ndarray:
 def tensor_products(
     executor: CudaExecutor, target: str, factors: str, operands: np.ndarray, steps: int
 ) -> tuple[float, np.ndarray]:
-    """Seconds that ``steps`` steps of the whole device take, and the sum over its outputs of each thread."""
+    """Seconds that ``steps`` steps of the whole device take, and each thread's sum over its outputs."""
     defines = {"FACTORS_FP16": int(factors == "fp16")}
     module = executor.driver.module_from_buffer(nvcc.compile_cubin(TENSOR_SOURCE, defines, target))
     blocks = BLOCKS_PER_MULTIPROCESSOR * executor.attribute("MULTIPROCESSOR_COUNT")
@@ -132,7 +132,7 @@ def tensor_rates(executor: CudaExecutor) -> list[Record]:
 
 
 def of_random_operands(rates: Sequence[Record]) -> dict[str, float]:
-    """The highest rate of each type of factors, by whatever instruction."""
+    """The highest rate of each type of factors, over all instructions."""
     random = [rate for rate in rates if rate["operands"] == "random"]
     return {factors: max(rate["flops"] for rate in random if rate["factors"] == factors) for factors in FACTORS}
 

@@ -82,7 +82,7 @@ def chosen_names(words: Sequence[str], own: list[str]) -> list[str]:
 
 
 def judge(name: str, kind: str, own: Sequence[str], seconds: float) -> Verdict:
-    """Runs one check in a process group of its own, which ends with it."""
+    """Runs one check in a separate process group, killed at the end."""
     try:
         needed = missing_environment(KINDS[kind].build)
     except MissingTool as error:
@@ -106,7 +106,7 @@ def judge(name: str, kind: str, own: Sequence[str], seconds: float) -> Verdict:
                 status = None
             finally:
                 with suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)  # whatever it has started, too
+                    os.killpg(child.pid, signal.SIGKILL)  # with everything that it started
                 child.wait()
         with messages.open("rb") as said:
             text = said.read(REPORT_BYTES).decode(errors="replace")

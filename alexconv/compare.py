@@ -93,7 +93,7 @@ def timed(records: Records, figure: str) -> dict[str, Record]:
 
 
 def left_out(records: Records) -> Iterator[str]:
-    """What is wrong with the lines of which nothing can be made, a line for each such point."""
+    """Why lines and points are left out: a line for unreadable lines, and one for each faulty point."""
     if records.unreadable:
         yield f"{len(records.unreadable)} unreadable lines: {', '.join(map(str, records.unreadable[:MOST_NUMBERS]))}"
     for record in records.latest():

@@ -3,8 +3,8 @@
 Each array comes from a Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)
 whose key is a hash of (seed, workload, layer, data set, array, image), so any image can be generated alone.
 
-``DATA_SETS`` has the distributions: ``uniform``, which the studies and most records use, and others that are hard for a
-kernel in one way each.
+``DATA_SETS`` has the distributions: ``uniform``, which the studies and most records use, and others, each hard for a
+kernel in one way.
 """
 
 import hashlib
@@ -103,7 +103,7 @@ def scaled_channels(generator: Generator, shape: Shape, number: int) -> Floats:
 
 
 def countered_filters(generator: Generator, conv: Conv) -> Floats:
-    """The inverse factor for each channel: all channels count the same in each sum."""
+    """The inverse factor for each channel: all channels contribute equally to each sum."""
     values = uniform(generator, conv.w_shape())
     return (values / decades(conv.C)[:, None, None]).astype(np.float32)
 
@@ -121,7 +121,7 @@ def scaled_filters(generator: Generator, conv: Conv) -> Floats:
 
 
 def with_one(value: float) -> Callable[[Generator, Shape, int], Floats]:
-    """Uniform images with one value of another size, somewhere."""
+    """Uniform images with this value in one random place."""
 
     def image(generator: Generator, shape: Shape, number: int) -> Floats:
         values = uniform(generator, shape)
@@ -179,7 +179,7 @@ GREY = 3  # channels up to which an image is a grey digit; with more it is a lat
 
 @cache
 def trained(name: str) -> Floats:
-    """An array of the digits' network by name; ``digits`` are images ``[64][8][8]`` from 0 to 1 that are new to it."""
+    """An array of the digits' network by name; ``digits`` are unseen images ``[64][8][8]`` from 0 to 1."""
     with np.load(DIGITS if name == "digits" else WEIGHTS) as arrays:
         values: Floats = arrays[name].astype(np.float32)
     return values
@@ -202,7 +202,7 @@ def repeated(values: Floats, count: int, axis: int) -> Floats:
 
 
 def real_image(generator: Generator, shape: Shape, number: int) -> Floats:
-    """A digit; for a later layer, what the network's first one makes of it: convolution, ReLU, pooling."""
+    """A digit; for a later layer, the output of the network's first one: convolution, ReLU, pooling."""
     channels, rows, columns = shape
     digits = trained("digits")
     grey = np.pad(np.kron(digits[number % len(digits)], np.ones((8, 8), np.float32)), 3)[None]
@@ -254,20 +254,20 @@ DATA_SETS: dict[str, DataSet] = {
 
 
 def data_set(name: str) -> DataSet:
-    """The data set of that name; raises UsageError, with the names there are, for any other."""
+    """The data set of that name; raises UsageError, which lists the names, for any other."""
     if name not in DATA_SETS:
         raise UsageError(f"unknown data {name!r}: choose from {', '.join(DATA_SETS)}")
     return DATA_SETS[name]
 
 
 def _generator(*key: object) -> Generator:
-    """The generator that the key names."""
+    """The generator of a key."""
     digest = hashlib.sha256("/".join(map(str, (GENERATOR_VERSION, *key))).encode()).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
 
 
 def _key(workload: str, layer: int, seed: int, data: str) -> tuple[object, ...]:
-    """What the generators of a layer have in common; the first data set has no name in it."""
+    """The part of the key that a layer's generators share; uniform data adds no name to it."""
     return (seed, workload, layer) if data == UNIFORM else (seed, workload, layer, data)
 
 
@@ -294,5 +294,5 @@ def filters(workload: str, layer: int, conv: Conv, seed: int = 0, data: str = UN
 
 
 def biases(workload: str, layer: int, conv: Conv, seed: int = 0, data: str = UNIFORM) -> np.ndarray:
-    """A number for each filter, float32 ``[M]``, uniform in [-1, 1) whatever the data set."""
+    """A bias for each filter, float32 ``[M]``, uniform in [-1, 1) for every data set."""
     return uniform(_generator(*_key(workload, layer, seed, data), "biases"), (conv.M,))

@@ -26,7 +26,7 @@ class LaunchError(AlexconvError):
 
 
 class OutOfMemory(AlexconvError):
-    """An allocation failed that the planner had found to fit."""
+    """An allocation failed that the planner found to fit."""
 
 
 class Untrusted(AlexconvError):

@@ -21,14 +21,14 @@ from alexconv.messages import Say
 from alexconv.paths import CACHE_VARIABLE
 
 TEMPORARY_SUFFIX = ".tmp"
-LEFT_AFTER = 3600.0  # seconds: a temporary file that was last written so long ago is a killed process's
+LEFT_AFTER = 3600.0  # seconds: a temporary file not written to for this long is a killed process's
 CHECKSUM = "sha256"  # of a JSON file's other content
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; when the block ends well its file is flushed to disk and becomes ``path``.
+    """A temporary path to write to; when the block succeeds its file is flushed to disk and becomes ``path``.
 
     When the block raises, ``path`` stays as it was.  A killed process leaves a file with TEMPORARY_SUFFIX, which a
     later call in the folder removes.  Raises UsageError when the disk is full or ``path`` is a folder.
@@ -99,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(found)
         if content.pop(CHECKSUM, None) != _checksum(content):
-            raise ValueError("another checksum")
+            raise ValueError("wrong checksum")
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     return dict(content)
@@ -119,7 +119,7 @@ def locked(folder: Path, say: Say) -> Iterator[None]:
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        say(f"waiting for another process that is at work in {folder}")
+        say(f"waiting for another process working in {folder}")
         lock.acquire()
     except OSError as error:
         raise UsageError(f"cannot lock {folder} ({error.strerror}); set {CACHE_VARIABLE}") from None
@@ -130,7 +130,7 @@ def locked(folder: Path, say: Say) -> Iterator[None]:
 
 
 def _flush(path: Path) -> None:
-    """Have the system write a file's contents, or a folder's entries, to the disk."""
+    """Flushes a file's contents, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -139,6 +139,6 @@ def _flush(path: Path) -> None:
 
 
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Unpacks an archive into a folder; from Python 3.11.4 on what lies outside of it is refused."""
+    """Unpacks an archive into a folder; from Python 3.11.4 on, paths outside it are refused."""
     archive.extraction_filter = getattr(tarfile, "data_filter", None)
     archive.extractall(folder)

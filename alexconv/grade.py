@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--weak-sandbox",
         action="store_true",
-        help="grade even where the system has no user namespaces (docs/course.md says the risk)",
+        help="grade even where the system has no user namespaces (the risk: docs/course.md)",
     )
     return options
 

@@ -31,7 +31,7 @@ def cpu_model() -> str:
 
 @cache
 def cpu_features() -> tuple[str, ...]:
-    """What -march=native looks at, for keys of compiled files: a cache folder may be shared by machines."""
+    """What -march=native depends on, for keys of compiled files: machines may share a cache folder."""
     telling = ("model name", "flags", "Features", "CPU implementer", "CPU part")
     try:
         first, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
@@ -48,14 +48,14 @@ def cores() -> int:
 
 
 def peak_memory() -> int:
-    """Most bytes of memory that this process has had so far."""
+    """Peak memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10  # which Linux counts in KiB
 
 
 def process_age() -> float:
     """Seconds since this process was started, imports included."""
-    behind_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    ticks = int(behind_name[19])  # field 22, starttime: proc(5)
+    after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    ticks = int(after_name[19])  # field 22, starttime: proc(5)
     return clock_gettime(CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 

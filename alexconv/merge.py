@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = argparse.ArgumentParser(prog=program(MODULE), description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="record files; of a point in several the last counts"
+        "files", nargs="+", type=Path, metavar="FILE", help="record files; for a point in several, the last counts"
     )
     options.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a file that does not exist yet")
     return options
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Joins the files; returns the exit status."""
     options = parser().parse_args(arguments)
     found = merge(options.files, options.out)
-    again = f"; {found.again} are of points that were there before, of which the last counts" if found.again else ""
+    again = f"; {found.again} repeat earlier points, of which the last counts" if found.again else ""
     print(f"{options.out}: {found.points} records of points from {len(options.files)} files{again}")
     if found.unreadable:
         print(f"{found.unreadable} unreadable line(s) were left out")

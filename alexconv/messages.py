@@ -1,4 +1,4 @@
-"""What commands say in words: counted nouns, and notes and errors on standard error."""
+"""Messages of the commands: counted nouns, and notes and errors on standard error."""
 
 import sys
 from collections.abc import Callable

@@ -46,9 +46,9 @@ REPLACED = """replace(
 )"""
 README = """# {name}
 
-A kernel of your own, made like `{like}`.
+A kernel of your own, modelled on `{like}`.
 
-| file | has |
+| file | contains |
 |---|---|
 | `{file}` | the kernel: change it |
 | `{entry_file}` | its entry: name, launches (grid, block, shared memory), constants |
@@ -61,8 +61,8 @@ alexconv tune --ladder {folder} --rungs {name} --layers 3        with a GPU, whe
 alexconv compare before.jsonl after.jsonl --ladder {folder}
 ```
 
-The shape (`C`, `H`, `W`, `M`, `R`, `S`, `U`, `E`, `F`) and the entry's constants are numbers when the kernel is
-compiled; only the number of images comes at run time.  Headers of the ladder are found by their path in `kernels/`.
+The shape (`C`, `H`, `W`, `M`, `R`, `S`, `U`, `E`, `F`) and the entry's constants are compile-time constants; only the
+number of images is known at run time.  Headers of the ladder are found by their path in `kernels/`.
 """
 
 
@@ -148,7 +148,7 @@ def _imports(module: ModuleType, call: ast.Call) -> str:
 
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the folder; raises UsageError where it exists or a name does not do."""
+    """Writes the folder; raises UsageError where it exists or a name is invalid."""
     options = parser().parse_args(arguments)
     folder: Path = options.folder
     if not _NAME.fullmatch(folder.name):
@@ -166,12 +166,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise UsageError(f"cannot make {folder}: {error.strerror}") from None
+        raise UsageError(f"cannot create {folder}: {error.strerror}") from None
     (folder / file).write_text(kernel_source(like, name, entries))
     (folder / ENTRY_FILE).write_text(entry_source(like, name, file, entries))
     words = {"name": name, "like": like.name, "file": file, "entry_file": ENTRY_FILE, "folder": folder.as_posix()}
     (folder / "README.md").write_text(README.format(**words))
-    folders.rungs_of(folder)  # what was written can be read
+    folders.rungs_of(folder)  # checks that the folder loads
     print(f"{folder}: {file}, {ENTRY_FILE}, README.md; next: alexconv check {folder}")
     return 0
 

@@ -56,7 +56,7 @@ def _number(text: str, holds: Callable[[float], bool], wanted: str) -> float:
 def comma_separated(text: str) -> str:
     """An argparse type: comma-separated words, unchanged; empty ones are refused."""
     if not all(word.strip() for word in text.split(",")):
-        raise argparse.ArgumentTypeError(f"words with commas between them, not {text!r}")
+        raise argparse.ArgumentTypeError(f"comma-separated words, not {text!r}")
     return text
 
 
@@ -132,7 +132,7 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
         except KeyboardInterrupt:
             return _INTERRUPTED
         finally:
-            sys.stdout.flush()  # here, and not after the last line of Python code, where no error is caught
+            sys.stdout.flush()  # here, and not at the interpreter's exit, where no error is caught
 
     @wraps(command)
     def heard(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
@@ -148,7 +148,7 @@ def exits_cleanly(command: Callable[Arguments, int]) -> Callable[Arguments, int]
                 return guarded(*arguments, **options)
         except OSError as error:
             if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
-                raise  # those of files that this project writes are its own exceptions
+                raise  # files that this project writes raise its own exceptions
             to_nowhere(sys.stdout)
             if isinstance(error, BrokenPipeError):
                 return _CLOSED_PIPE

@@ -1,6 +1,6 @@
 """Work on arrays, spread over all cores: NumPy releases the GIL while it computes.
 
-A function that is spread over the cores may spread work itself: that then runs in its own thread.
+A function that is spread over the cores may spread work itself: nested work runs in the same thread.
 """
 
 import os
@@ -21,7 +21,7 @@ _here = threading.local()
 
 def each_image(function: Callable[[int], Result], N: int) -> list[Result]:
     """``function(0)`` to ``function(N - 1)``."""
-    spread = N > 1 and not getattr(_here, "in_pool", False)  # a pool's thread that waited for others could wait forever
+    spread = N > 1 and not getattr(_here, "in_pool", False)  # a pool thread that waits for others can deadlock
     return list((_pool(os.getpid()).map if spread else map)(function, range(N)))
 
 

@@ -12,8 +12,8 @@ Every point becomes a record of type ``prediction`` in the file of ``--out``: ``
 launch its time, the unit that limits it, the utilisation of all units and ``metrics``, counters under the names of
 ``alexconv.profile``.  A point that the model cannot follow is ``refused``, with the reason.
 
---compare takes records that were measured and prints how far predictions are from them, by family, held out and not.
-Points that the file of ``--out`` has predictions of are not predicted again.
+--compare takes measured records and prints the errors of their predictions, by family, held out and not.  Points that
+the file of ``--out`` has predictions of are not predicted again.
 """
 
 import argparse

@@ -5,11 +5,11 @@ python -m alexconv.profile --backend host --rungs tiled --layers 2 --lines
 python -m alexconv.profile --compare GPU.jsonl HOST.jsonl
 
 On a GPU each rung's kernels are launched once after a warm-up, over the point's first piece.  Where Nsight Compute is
-missing or not permitted to read the counters, what compiler and driver report is given instead.  On the CPU a few
-blocks of each kernel are traced; a race that is found makes the exit status 1.
+missing or not permitted to read the counters, what compiler and driver report is shown instead.  On the CPU a few
+blocks of each kernel are traced; the exit status is 1 if a race is found.
 
 Every kernel becomes a record of type ``profile``: ``point`` (its axes), ``entry``, ``source`` (``ncu``, ``driver`` or
-``host``), ``images`` (that were computed), ``metrics`` (numbers by name), and from the host ``races`` and ``lines``.
+``host``), ``images`` (computed), ``metrics`` (numbers by name), and from the host ``races`` and ``lines``.
 Names of metrics are the same from all sources: ``docs/profile.md`` explains them.  Throughputs, rates, efficiencies,
 occupancies and shares are in percent.
 """

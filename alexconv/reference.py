@@ -26,7 +26,7 @@ _IMAGES_PER_READ = 32
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What was done for a layer: the images computed (the others were in the cache) and what that took."""
+    """What was done for a layer: the images computed (the others were in the cache) and the time it took."""
 
     layer: str
     computed: int
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         "--layers", default=ALL_LAYERS, metavar="LIST", help="layers, such as 1-5 or 1,3 (default: all)"
     )
     parser.add_argument(
-        "--N", default="128", metavar="LIST", help="images; of several batch sizes the largest (default: 128)"
+        "--N", default="128", metavar="LIST", help="images; the largest of several batch sizes (default: 128)"
     )
     parser.add_argument(
         "--workload", default="alexnet", metavar="NAME", help=f"{', '.join(WORKLOADS)} (default: alexnet)"
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the cache of the layers asked for and print what it took; the exit status."""
+    """Builds the cache of the layers asked for and prints what it took; returns the exit status."""
     options = _parser().parse_args(arguments)
     workload = workload_named(options.workload)
     layers = parse_layers(options.layers, workload)
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _over_workers(options: argparse.Namespace, workload: Workload, layers: Sequence[int], N: int) -> list[_Outcome]:
-    """Builds the layers in the caches of a cluster's workers; an outcome for each, whose seconds are all workers'."""
+    """Builds the layers in the caches of a cluster's workers; an outcome for each, with the seconds of all workers."""
     if options.check:
         raise UsageError("--check: not with --cluster")
     places = [((workload.name, layer, workload.layer(layer), options.seed, UNIFORM, FLOAT32), N) for layer in layers]
@@ -98,7 +98,7 @@ def _over_workers(options: argparse.Namespace, workload: Workload, layers: Seque
 def _build(
     workload: str, layer: int, conv: Conv, N: int, seed: int, check: bool, progress: Progress, before: int
 ) -> _Outcome:
-    """Builds a layer; ``before`` are the images of the layers before it."""
+    """Builds a layer; ``before`` counts the images of earlier layers."""
     progress.start(f"{workload} layer {layer}")
     start = perf_counter()
     cached = ensure(
@@ -125,7 +125,7 @@ def _read_back(cached: CachedReference) -> None:
 
 
 def _print_table(outcomes: list[_Outcome], N: int) -> None:
-    """A line per layer and one for all; the rates are those of the convolution, without making inputs and writing."""
+    """A line per layer and one for all; the rates are those of the convolution, without inputs and writing."""
     total = _Outcome(
         "all",
         sum(outcome.computed for outcome in outcomes),

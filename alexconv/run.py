@@ -121,14 +121,14 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         "--peers",
         type=peers_named,
         metavar="{torch,cudnn}",
-        help="also time cuDNN: torch is cuDNN and cuBLAS through PyTorch, cudnn every execution plan of cuDNN's own; "
+        help="also time cuDNN: torch is cuDNN and cuBLAS through PyTorch, cudnn the fastest of cuDNN's own plans; "
         "or some of their layouts and precisions, as in torch-nchw-fp32,torch-nhwc-fp16",
     )
     add(
         "--together",
         "--sequence",
         action="store_true",
-        help="also all layers of each rung in one CUDA graph, or with --transfer streamed:8 in one pipeline",
+        help="also time all layers of each rung in one CUDA graph, or with --transfer streamed:8 in one pipeline",
     )
     add(
         "--mix",
@@ -156,7 +156,7 @@ def add_measuring(group: argparse._ArgumentGroup) -> None:
         type=size,
         metavar="SIZE",
         help="device memory for a point, such as 64MiB or 8GB; a batch that exceeds it is cut into pieces "
-        "(default: what is free)",
+        "(default: the free memory)",
     )
     add(
         "--seconds",
@@ -169,7 +169,7 @@ def add_measuring(group: argparse._ArgumentGroup) -> None:
         type=duration,
         default=0.0,
         metavar="SECONDS",
-        help="time kernels again, back to back, after this long under load (default: 0, not at all)",
+        help="time kernels again, back to back, after this long under load (default: 0, off)",
     )
     add(
         "--time-limit",
@@ -178,7 +178,7 @@ def add_measuring(group: argparse._ArgumentGroup) -> None:
         help="a point that takes longer is recorded as a timeout (default: 600 on a GPU, none on the host)",
     )
     add("--verify-only", action="store_true", help="check outputs without timing, for example under a sanitizer")
-    add("--no-baseline", action="store_true", help="do not time the CPU; the table has no speedups then")
+    add("--no-baseline", action="store_true", help="do not time the CPU; the table then has no speedups")
     add("--predict", action="store_true", help="also predict each point's time from machine code (docs/predict.md)")
 
 
@@ -213,7 +213,7 @@ def add_cluster(group: argparse._ArgumentGroup) -> None:
         default=REFUSE,
         choices=MIXED,
         help="with --cluster, workers of another GPU model, driver, toolkit or code version: refuse them, or keep "
-        "their records in files of their own (default: refuse)",
+        "their records in separate files (default: refuse)",
     )
     add("--shards", type=comma_separated, metavar="K,...", help="split each batch over K GPUs")
     add(
@@ -239,7 +239,7 @@ def size(text: str) -> int:
 
 
 def backend_of(options: argparse.Namespace) -> str:
-    """The backend asked for: options of one executor ask for it; raises UsageError together with another one."""
+    """The backend asked for, also by options of one executor; raises UsageError if the two differ."""
     backend = str(options.backend)
     for name, executor in EXECUTORS.items():
         if own := given(options, parser(), executor.options):
@@ -289,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         listing(say, as_json=options.json)
         return 0
     if options.study is not None:
-        refuse_given(options, parser(), NOT_WITH_STUDY, "not with --study, which says what is run")
+        refuse_given(options, parser(), NOT_WITH_STUDY, "not with --study, which determines what runs")
     if options.shards:
         return in_shards(say, options, arguments)
     if options.cluster:
@@ -333,13 +333,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def say_tuned(say: Console, known: int | None, points: int) -> None:
-    """Says how many points have tuned constants, where that was asked for."""
+    """Says how many points have tuned constants, if asked for."""
     if known is not None:
         say.print(f"{known} of {points} points have constants from alexconv.tune, the others their defaults")
 
 
 def say_unreadable(say: Console, file: RecordFile) -> None:
-    """Says how many lines of a record file are of no use, if any."""
+    """Says how many lines of a record file are unreadable, if any."""
     if lines := file.previous.unreadable:
         say.print(f"{file.path}: {len(lines)} unreadable line(s), left as they are", soft_wrap=True)
 
@@ -408,12 +408,12 @@ def run_batches(
 
 
 def planned(options: argparse.Namespace) -> dict[str, object]:
-    """The options of which a worker makes the points."""
+    """The options from which a worker makes the points."""
     return {name: value for name, value in vars(options).items() if name not in ("ladder", "kernel")}
 
 
 def request_of(options: argparse.Namespace, arguments: Sequence[str] | None) -> Request:
-    """The request that the options make of every worker; raises UsageError for what no worker can do."""
+    """The options' request to every worker; raises UsageError for what no worker can do."""
     refuse_given(options, parser(), NOT_WITH_CLUSTER, "not with --cluster")
     return Request(
         topic=f"alexconv-{uuid4().hex}",
@@ -472,7 +472,7 @@ def on_cluster(say: Console, options: argparse.Namespace, arguments: Sequence[st
 
 
 def add_predictions(say: Console, file: RecordFile, headers: Record, points: Sequence[Point], device: Device) -> None:
-    """Predicts the points' kernel times on a device; shows and records them as predictions, a type of their own."""
+    """Predicts the points' kernel times on a device; shows and records them as records of type ``prediction``."""
     from alexconv.cli.prediction_tables import show_predictions
     from alexconv.prediction.gpu import of_device
     from alexconv.prediction.predictions import TYPE as PREDICTION

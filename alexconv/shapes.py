@@ -41,7 +41,7 @@ class Conv:
         if min(*sizes) < 1 or min(self.pad, self.V, *self.padding) < 0:
             raise ValueError(f"every size of a convolution must be at least 1, got {self}")
         if self.V == self.U:
-            object.__setattr__(self, "V", 0)  # so that equal layers are equal
+            object.__setattr__(self, "V", 0)  # so that equal layers compare equal
         rows, columns = self.padded
         if self.filter_rows > rows or self.filter_columns > columns:
             raise ValueError(

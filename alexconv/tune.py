@@ -2,19 +2,20 @@
 
 python -m alexconv.tune --workload lenet-70-k5 --layers 1-2 --N 1000 --rungs tiled,fused-unroll-matmul --trials 50
 
-Every candidate is a point of its own: verified before it is timed, and recorded in the file of ``--out`` with its
-constants.  One that fails is recorded and never chosen.  The fastest and the default are then run again: their times
-are those that are shown and kept.  ``python -m alexconv.run --tuned`` then uses the best.
+Every candidate is a separate point: verified before it is timed, and recorded in the file of ``--out`` with its
+constants.  One that fails is recorded and never chosen.  The fastest and the default are then run again: the times of
+these runs are shown and kept.  ``python -m alexconv.run --tuned`` then uses the best.
 
 With --predict the candidates' times are predicted first, from their machine code, and only those that may be the
 fastest are run (docs/predict.md).
 
-With --auto it searches no constants but compares rungs: all that suit the GPU, in each precision, with their defaults
-and with the constants found before.  The fastest is kept; ``--rungs auto`` and ``alexconv.conv2d`` then use it:
+With --auto it compares rungs instead of searching constants: all that suit the GPU, in each precision, with their
+defaults and with the constants found before.  The fastest is kept; ``--rungs auto`` and ``alexconv.conv2d`` then use
+it:
 
 python -m alexconv.tune --auto --precision fp32,tf32,fp16 --layers 1-5 --N 1,32,128
 
-The ECE 408 report of 2019 has a table of tile sizes, of its baseline and of its fused product.  This prints it:
+The ECE 408 report of 2019 has a table of tile sizes, for its baseline and its fused product.  This prints it:
 
 python -m alexconv.tune --workload lenet-70-k5 --N 10000 --rungs tiled,fused-unroll-matmul \
     --constants TILE --set RESTRICT=0 --set UNROLL=1
@@ -138,7 +139,7 @@ def tune(options: argparse.Namespace, executor: Executor, command: str) -> list[
 
 
 def prunes(device: Device) -> Callable[[list[Point]], list[Point]]:
-    """A filter that keeps the first candidate, those predicted to be as fast, and those that the model refuses.
+    """A filter that keeps the first candidate, those predicted to be fast, and those that the model refuses.
 
     Raises UsageError for a GPU without a description.
     """
@@ -203,10 +204,10 @@ def session(options: argparse.Namespace, command: str) -> Session:
 
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses the command line and tunes; returns the exit status, 1 where nothing of a rung was right."""
+    """Parses the command line and tunes; returns the exit status, 1 where a rung has no correct result."""
     options = parser().parse_args(arguments)
     if options.auto:
-        refuse_given(options, parser(), NOT_WITH_AUTO, "not with --auto, which compares rungs and not constants")
+        refuse_given(options, parser(), NOT_WITH_AUTO, "not with --auto, which compares rungs, not constants")
     if options.precision and not options.auto:
         raise UsageError("--precision works only with --auto; a search takes the rungs that --rungs names")
     command, console = command_line(MODULE, arguments), display.console()

@@ -1,6 +1,6 @@
 """Times of two CPU convolutions, the bases of speedups: serial C++ on one thread, and BLAS on all cores.
 
-Times are kept in the user's cache, under everything they depend on, so that they are measured once per machine.
+Times are kept in the user's cache, keyed by everything they depend on, so that they are measured once per machine.
 """
 
 import json
@@ -29,13 +29,13 @@ from alexconv.messages import Say, print_to_stderr
 from alexconv.paths import cache_dir
 from alexconv.shapes import Conv
 
-_REPEATS, _FEWEST, _APART = 5, 3, 0.01  # samples; as few where they are no further apart
+_REPEATS, _FEWEST, _APART = 5, 3, 0.01  # samples; as few if their relative spread is no larger
 # Enough work for a sample of a tenth of a second or so: small layers are timed over many images.
 _SERIAL_MACS = 100_000_000
 _BLAS_MACS = 4_000_000_000
 _MOST_IMAGES = 128
 _UNIT_ROUNDOFF = 2.0**-24  # of float32
-_LAMBDA = 6  # the bound fails with a probability of about 2 exp(-lambda**2 / 2) an output
+_LAMBDA = 6  # the bound fails with a probability of about 2 exp(-lambda**2 / 2) per output
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _measure(convolution: Convolution, conditions: Conditions, images: int) -> t
 
 
 def _alike(samples: Sequence[float]) -> bool:
-    """Whether further samples would tell little more."""
+    """Whether more samples would add little."""
     return len(samples) >= _FEWEST and max(samples) <= (1 + _APART) * min(samples)
 
 

@@ -1,7 +1,7 @@
 """The reference outputs of a layer, kept in immutable HDF5 files that together cover its images 0, 1, 2, ...
 
 Each (workload, layer, shape, seed, data set, type, versions) has a folder of files ``images-<first>-<last>.h5``,
-``last`` excluded.  Readers take no lock, for a file under its final name is whole; adding or removing files takes the
+``last`` excluded.  Readers take no lock: a file under its final name is complete.  Adding or removing files takes the
 folder's lock.
 """
 
@@ -40,7 +40,7 @@ _DATASET = "y"
 FLOAT32 = "float32"
 _HDF5_FORMAT = ("v110", "v110")  # the oldest format in which HDF5 checksums its own structures too
 
-# What h5py raises, according to which byte of a file is wrong.
+# What h5py raises, depending on which byte of a file is wrong.
 _HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
 
@@ -84,7 +84,7 @@ class CachedReference:
     def read(self, first: int, last: int) -> NDArray[np.float32]:
         """Outputs of images ``first`` to ``last - 1``, float32 ``[last - first][M][E][F]``, checksums verified.
 
-        A damaged file is named in one line and rebuilt.  Raises ValueError for images that are not its own, and
+        A damaged file is reported in one line and rebuilt.  Raises ValueError for images outside its range, and
         DamagedReference when what was just rebuilt cannot be read either.
         """
         if not self.first <= first <= last <= self.N:
@@ -102,12 +102,12 @@ class CachedReference:
         return sum(part.path.stat().st_size for part in self._parts())
 
     def _parts(self) -> list[_Part]:
-        """The files there are, in order of their first image."""
+        """The files, in order of their first image."""
         names = ((_FILE_NAME.fullmatch(path.name), path) for path in self.folder.glob("*.h5"))
         return sorted(_Part(int(name[1]), int(name[2]), path) for name, path in names if name)
 
     def _missing(self) -> list[tuple[int, int]]:
-        """The runs ``(first, last)`` of images, of its own, that no file holds."""
+        """The runs ``(first, last)`` of its images that no file holds."""
         runs, covered = [], self.first
         for part in self._parts():
             if covered < min(part.first, self.N):
@@ -128,7 +128,7 @@ class CachedReference:
         return y
 
     def _read_part(self, part: _Part, first: int, last: int, y: NDArray[np.float32]) -> None:
-        """Read images ``first`` to ``last - 1`` of a file into ``y``; HDF5 verifies each one's checksum."""
+        """Reads images ``first`` to ``last - 1`` of a file into ``y``; HDF5 verifies each one's checksum."""
         with self._opened(part) as dataset:
             dataset.read_direct(y, np.s_[first - part.first : last - part.first])
             if self._must_be_finite and not all(np.isfinite(image).all() for image in y):
@@ -145,7 +145,7 @@ class CachedReference:
 
         Errors in the block are DamagedReference too.
         """
-        import h5py  # here, because many a command reads no reference
+        import h5py  # here, because many commands read no reference
 
         try:
             if not part.path.is_file():
@@ -164,9 +164,9 @@ class CachedReference:
             raise DamagedReference(f"reference file {part.path} is damaged ({error})") from None
 
     def _attributes(self, first: int, last: int) -> dict[str, int | np.bytes_]:
-        """What a file with these images says about itself.
+        """The attributes of a file with these images.
 
-        Text has a fixed length, for HDF5 keeps other text outside its checksums and can hang on a damaged byte there.
+        Text has a fixed length: HDF5 keeps other text outside its checksums and can hang on a damaged byte there.
         """
         other = {} if self._usual else {"data": np.bytes_(self.data.encode()), "dtype": np.bytes_(self.dtype.encode())}
         return {
@@ -184,7 +184,7 @@ class CachedReference:
 
     @property
     def _usual(self) -> bool:
-        """Whether data and type are those that files of older versions have without saying so."""
+        """Whether data and type are the defaults, which files of older versions do not state."""
         return (self.data, self.dtype) == (data.UNIFORM, FLOAT32)
 
     def _inputs(self) -> Inputs:
@@ -210,23 +210,23 @@ class CachedReference:
         return not self._missing()
 
     def _rebuild(self, check: Callable[[_Part], None], progress: Progress | None = None) -> Work:
-        """Remove the files that do not pass ``check`` and compute what is missing, once no other process does."""
+        """Removes files that fail ``check`` and computes what is missing, under the folder's lock."""
         with locked(self.folder, self.say):
             self._remove_damaged(check)
             return self._compute_missing(progress)
 
     def _remove_damaged(self, check: Callable[[_Part], None]) -> None:
-        """Remove what does not pass ``check``, and what killed processes left; needs the lock."""
+        """Removes what fails ``check``, and what killed processes left; needs the lock."""
         remove_left(self.folder, after=0)
         for part in self._parts():
             try:
                 check(part)
             except DamagedReference as damage:
-                self.say(f"{damage}; removed, its images are computed again when needed")
+                self.say(f"{damage}; removed, its images are recomputed when needed")
                 remove(part.path)
 
     def _compute_missing(self, progress: Progress | None) -> Work:
-        """Compute the images that no file holds, block by block, each block a file; needs the lock."""
+        """Computes the images that no file holds, block by block, each block a file; needs the lock."""
         missing = self._missing()
         total = sum(last - first for first, last in missing)
         _refuse_full_disk(self.folder, 4 * total * self.conv.M * self.conv.E * self.conv.F)
@@ -252,7 +252,7 @@ class CachedReference:
     def _add(self, first: int, last: int) -> float:
         """Computes images that no file holds, and then writes them under the lock; seconds of the convolution.
 
-        Several processes may compute blocks of a layer at a time.
+        Several processes may compute blocks of a layer at the same time.
         """
         x, w, bias = images(*self._inputs(), first, last), filters(*self._inputs()), biases(*self._inputs())
         start = perf_counter()
@@ -266,7 +266,7 @@ class CachedReference:
     def _write(self, first: int, last: int, y: NDArray[np.float32]) -> None:
         import h5py
 
-        whole = BytesIO()  # HDF5 says more than one line of a disk that is full
+        whole = BytesIO()  # HDF5 prints more than one line about a full disk
         with h5py.File(whole, "w", libver=_HDF5_FORMAT) as file:
             file.attrs.update(self._attributes(first, last))
             file.create_dataset(_DATASET, data=y, chunks=(1, *y.shape[1:]), fletcher32=True, fillvalue=np.nan)
@@ -289,9 +289,9 @@ def ensure(
 ) -> CachedReference:
     """The reference of a layer's images ``first`` to N - 1; those that the cache lacks are computed and added.
 
-    Inputs and filters are those of a data set, rounded to ``dtype``.
-    A process that finds another one computing waits for it.  ``progress`` gets images done and to do, ``say`` a
-    line for each damaged file.  Raises UsageError when the cache cannot be written or N is below 1.
+    Inputs and filters are those of a data set, rounded to ``dtype``.  A process that finds another one computing waits
+    for it.  ``progress`` gets images done and to do, ``say`` a line for each damaged file.  Raises UsageError when the
+    cache cannot be written or N is below 1.
     """
     cached = _located((workload, layer, conv, seed, data_set, dtype), first, N, say)
     if not cached._is_complete():
@@ -367,7 +367,7 @@ def biases(workload: str, layer: int, conv: Conv, seed: int, data_set: str, dtyp
 
 
 def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
-    """Values of a type, as float32; what is beyond its range is infinite."""
+    """Values rounded to a type, as float32; those beyond its range become infinite."""
     with np.errstate(over="ignore"):
         return values if dtype == FLOAT32 else values.astype(dtype).astype(np.float32)
 

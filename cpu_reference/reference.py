@@ -1,4 +1,4 @@
-"""Convolution on the CPU as a matrix product of unrolled patches, on all cores, in memory that N does not change.
+"""Convolution on the CPU as a matrix product of unrolled patches, on all cores, in memory independent of N.
 
 Unrolling (im2col): Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
 processing", IWFHR 2006.
@@ -22,8 +22,8 @@ SOURCE = Path(__file__)
 REFERENCE_VERSION = 1  # part of every cache key: raise it when `reference` may give other values
 
 # A tile is the part of the unrolled patches that one product takes.  With fewer columns BLAS spends its time packing
-# the filters; with more elements the tile leaves the core's cache; very small layers need more columns, for else the
-# interpreter's time per tile shows.
+# the filters; with more elements the tile exceeds the core's cache; very small layers need more columns, to amortize
+# the interpreter's time per tile.
 _TILE_COLUMNS = 1024
 _TILE_ELEMENTS = 1 << 18
 _NORM_ELEMENTS = 1 << 19  # of the images whose norms are computed at once: threads seldom wait for one another
@@ -107,10 +107,10 @@ def _multiply(
     relu: bool,
     y: Values,
 ) -> None:
-    """Unroll tiles of ``patches`` ``[C][R][S][N][E][F]`` and multiply them by ``filters`` ``[M][K]``.
+    """Unrolls tiles of ``patches`` ``[C][R][S][N][E][F]`` and multiplies them by ``filters`` ``[M][K]``.
 
-    With ``bias`` ``[M]`` and ReLU, where the layer has them, the outputs go to ``y`` ``[N][M][E][F]``.  A worker's two
-    buffers last from tile to tile.
+    Writes the outputs to ``y`` ``[N][M][E][F]``, with ``bias`` ``[M]`` and ReLU where the layer has them.  A worker
+    reuses its two buffers for all tiles.
     """
     M, K = filters.shape
     unrolled = products = np.empty(0, filters.dtype)
@@ -137,7 +137,7 @@ def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
 
     ``x`` is ``[N][C][H][W]``; an output is at most its patch's norm times its filter's norm.  The patch is widened by
     ``reach`` columns to each side, as far as the plane goes.  A layer with groups has norms for each output,
-    ``[N][M][E][F]``.  A bias counts as one more tap, which meets an input of 1.
+    ``[N][M][E][F]``.  A bias counts as one more tap, with an input of 1.
     """
     (down, across), (apart, columns_apart) = conv.strides, conv.dilation
     rows = slice(0, (conv.E - 1) * down + 1, down)
@@ -150,7 +150,7 @@ def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
             np.split(planes[images], conv.groups, axis=1), norms[images].swapaxes(0, 1), strict=True
         ):
             squares = np.square(group, dtype=np.float64).sum(axis=1)  # [n][H][W]
-            # Adding R rows, then S columns, costs R + S additions a pixel and, unlike cumulative sums, cancels nothing.
+            # R rows, then S columns: R + S additions per pixel and, unlike with cumulative sums, no cancellation.
             bands = sum(squares[:, r * apart :][:, rows] for r in range(conv.R))  # [n][E][W]
             taps = range(0, conv.filter_columns, columns_apart)
             if reach:
@@ -163,6 +163,6 @@ def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
 
 
 def filter_norms(w: Values, bias: Values | None = None) -> NDArray[np.float64]:
-    """Euclidean norm of each filter, ``[M]``, of filters ``[M][C][R][S]``; with ``bias`` ``[M]``, of it too."""
+    """Euclidean norm of each filter, ``[M]``, of ``w`` ``[M][C][R][S]``; a ``bias`` ``[M]`` counts as one more tap."""
     squares: NDArray[np.float64] = np.square(w, dtype=np.float64).sum(axis=(1, 2, 3))
     return np.sqrt(squares if bias is None else squares + np.square(bias, dtype=np.float64))

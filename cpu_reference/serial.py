@@ -44,7 +44,7 @@ def compile_serial(cxx: str) -> Convolution:
         if x.shape != conv.x_shape(N) or w.shape != conv.w_shape():
             raise ValueError(f"arrays {x.shape} and {w.shape} do not fit {conv}")
         if beyond := set(conv.features) - {"padding"}:
-            raise ValueError(f"the serial convolution takes no {', '.join(sorted(beyond))}: {conv}")
+            raise ValueError(f"the serial convolution does not support {', '.join(sorted(beyond))}: {conv}")
         x, conv = np.ascontiguousarray(with_border(conv, x)), conv.with_border()
         y = np.empty(conv.y_shape(N), np.float32)
         entry(x, w, y, N, conv.C, conv.H, conv.W, conv.M, conv.R, conv.S, conv.U, conv.E, conv.F)

@@ -1,9 +1,9 @@
-"""ResNet-50 with its convolutions computed by alexconv: outputs beside float64, times in a CUDA graph.
+"""ResNet-50 with its convolutions computed by alexconv: outputs compared with float64, times in a CUDA graph.
 
     python examples/patch_resnet.py --precision fp32 --N 32
 
-Batch norms are folded into the convolutions before them, whose ReLUs are computed with them.  The plain model and the
-patched one run in both layouts.  Needs torch and a GPU, and no weights: the model is built here, with random ones.
+Batch norms are folded into the convolutions before them, and ReLUs are fused.  The plain model and the patched one run
+in both layouts.  Needs torch and a GPU, but no weights: the model is built here, with random ones.
 """
 
 import argparse
@@ -27,7 +27,7 @@ LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3, 1 x 1, and the way around them (He, Zhang, Ren and Sun, CVPR 2016)."""
+    """1 x 1, 3 x 3, 1 x 1, and the shortcut around them (He, Zhang, Ren and Sun, CVPR 2016)."""
 
     def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def main() -> int:
     add = options.add_argument
     add("--precision", default="fp32", help=f"error classes, of {', '.join(TYPES)} (default: fp32)")
     add("--N", default="32", help="batch sizes, as in 1,32 (default: 32)")
-    add("--plain", action="store_true", help="batch norms and ReLUs stay torch's")
+    add("--plain", action="store_true", help="leave batch norms and ReLUs to torch")
     add("--out", type=Path, metavar="FILE", help="append a record of each comparison to FILE")
     chosen = options.parse_args()
     precisions, batches = chosen.precision.split(","), parse_batches(chosen.N)

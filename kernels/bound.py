@@ -63,7 +63,7 @@ class BoundRung:
     device: Device = H200
 
     def having(self, constants: Constants) -> "BoundRung":
-        """The same rung with other values of some constants."""
+        """The same rung with some constants replaced."""
         return replace(self, constants={**self.constants, **constants})
 
     def problem(self, images: int) -> Problem:
@@ -85,11 +85,11 @@ class BoundRung:
         return self.rung.atomic_additions(self.problem(1))
 
     def micro_batch(self, images: int) -> int:
-        """Images that the launches take at a time; the sequence of launches repeats for the next ones."""
+        """Images that a sequence of launches takes; the sequence repeats for the rest."""
         return min(images, self.constants.get(MICRO_BATCH) or images)
 
     def micro_batches(self, images: int) -> list[tuple[int, int]]:
-        """First image, and number of images, of each micro-batch of these images."""
+        """First image and size of each micro-batch of these images."""
         most = self.micro_batch(images)
         return [(first, min(most, images - first)) for first in range(0, images, most)]
 
@@ -102,7 +102,7 @@ class BoundRung:
         return [_config(launch, self.problem(1)) for launch in self.rung.prepare]
 
     def launch_facts(self, N: int) -> list[Any]:
-        """What a record's key covers of the launches over N images: types, launches, array sizes, tensor maps."""
+        """The launch data in a record's key, for N images: types, launches, array sizes, tensor maps."""
         rung, problem = self.rung, self.problem(self.micro_batch(N))
 
         def window(tensor_map: TensorMap) -> tuple[int, ...] | None:

@@ -47,7 +47,7 @@ def outside_block(block: Block, shared: SharedBytes = no_bytes) -> Refusal:
 
 
 def outside_constant_memory(otherwise: Refusal) -> Refusal:
-    """Adds to ``otherwise``: filters that constant memory cannot hold are refused."""
+    """Refuses filters that constant memory cannot hold, and what ``otherwise`` refuses."""
 
     def reason(p: Problem) -> str | None:
         needed = p.conv.M * p.conv.K * FLOAT

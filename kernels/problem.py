@@ -1,4 +1,4 @@
-"""What the ladder's functions take: a layer, a number of images, a rung's constants and the device."""
+"""The argument of the ladder's functions: a layer, a number of images, a rung's constants and the device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -54,5 +54,5 @@ class Problem:
         return replace(self, N=images)
 
     def having(self, **constants: int) -> "Problem":
-        """The same with other values of some constants."""
+        """The same with some constants replaced."""
         return replace(self, constants={**self.constants, **constants})

@@ -6,12 +6,12 @@ that a kernel can assert (``defines``):
 
 * ``LADDER_<ENTRY>_THREADS``, ``_BLOCK_X``, ``_BLOCK_Y``, ``_BLOCK_Z``: the block of the launch of an entry point;
 * ``LADDER_<ENTRY>_SHARED_BYTES``: its dynamic shared memory;
-* ``LADDER_<ENTRY>_GRID_X``, ``_GRID_Y``, ``_GRID_Z``: its grid where it is over one image;
+* ``LADDER_<ENTRY>_GRID_X``, ``_GRID_Y``, ``_GRID_Z``: its grid for one image;
 * ``LADDER_<ARRAY>_ELEMENTS``: elements of a scratch or prepared array for one image;
-* ``LADDER_<MAP>_DIM_0``, ...; ``_STRIDE_0``, ...; ``_BOX_0``, ...: what a tensor map of one image describes;
+* ``LADDER_<MAP>_DIM_0``, ...; ``_STRIDE_0``, ...; ``_BOX_0``, ...: a tensor map's sizes for one image;
 * ``LADDER_<NAME>``: one of the rung's ``sizes``.
 
-Names are those of the ladder in capitals: ``static_assert(THREADS == LADDER_MULTIPLY_THREADS);``
+Names are the ladder's in capitals: ``static_assert(THREADS == LADDER_MULTIPLY_THREADS);``
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -32,7 +32,7 @@ FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
 BATCH = "N"  # the argument of a launch that is not an array
 BIAS = "bias"  # the last argument of launches that store outputs, where the layer has a bias
-# Two constants never reach a kernel: the planner's, and that of rungs whose scratch arrays are to stay in the L2 cache.
+# Two constants never reach a kernel: the planner's, and the one that keeps scratch arrays in the L2 cache.
 IMAGES_PER_PIECE = "IMAGES_PER_PIECE"
 MICRO_BATCH = "MICRO_BATCH"
 
@@ -106,7 +106,7 @@ class Launch:
     grid: Callable[[Problem], Dims]
     block: Callable[[Problem], Dims]
     dynamic_shared: Callable[[Problem], int] = lambda p: 0  # bytes
-    # Programmatic dependent launch: the kernel may start while the one before it on its stream still runs, and calls
+    # Programmatic dependent launch: the kernel may start while the previous one on its stream still runs, and calls
     # griddepcontrol.wait before it touches anything but prepared arrays.
     pdl: bool = False
     formerly: tuple[str, ...] = ()  # the entry point's names in older records
@@ -116,7 +116,7 @@ class Launch:
 def refusing_features(
     takes: Container[str], refuses: Callable[[Problem], str | None]
 ) -> Callable[[Problem], str | None]:
-    """Adds to ``refuses``: layers with features that a rung does not take are refused."""
+    """Refuses layers with features that a rung does not take, and what ``refuses`` refuses."""
 
     def reason(p: Problem) -> str | None:
         beyond = [name for name in p.conv.features if name not in takes]
@@ -157,8 +157,8 @@ class Rung:
     maps: tuple[TensorMap, ...] = ()
     min_capability: tuple[int, int] = (0, 0)  # compute capability
     exact_capability: bool = False  # no later generation has the instructions
-    tensor_factors: str = ""  # what tensor cores multiply, fp16 or tf32; empty on CUDA cores
-    products: int | None = 1  # multiplied for one product of the layer; None: depends on the shape
+    tensor_factors: str = ""  # operand type of the tensor cores, fp16 or tf32; empty on CUDA cores
+    products: int | None = 1  # computed for each product of the layer; None: depends on the shape
     formerly: tuple[str, ...] = ()  # its names in older records
     takes: tuple[str, ...] = ()  # features of a layer (alexconv.shapes.FEATURES) beyond the studies' contract
 

@@ -1,4 +1,4 @@
-"""What the LeNet-style course studies (Illinois ECE 408, 2018 to 2024) measured, in this project's words."""
+"""The variants measured by the LeNet-style course studies (Illinois ECE 408, 2018 to 2024), in this project's terms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Variant:
     constants: Mapping[str, int | tuple[int, ...]] = field(default_factory=dict)
 
 
-AS_WRITTEN = {"RESTRICT": 0, "UNROLL": 1}  # no hints: the source as the studies first had it
+AS_WRITTEN = {"RESTRICT": 0, "UNROLL": 1}  # no hints: the studies' first version
 
 
 def tiled(transfer: str = "pageable", **more: int | tuple[int, ...]) -> Variant:

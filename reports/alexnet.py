@@ -40,7 +40,7 @@ Fit = tuple[float, float, float]  # fixed part and slope in ms, largest relative
 
 
 def section(measurements: Measurements) -> Section:
-    """Everything of the study for which there are points."""
+    """The study's tables and figures that have points."""
     items: list[Table | Plot] = []
     if WORKLOAD in measurements.workloads:
         tables = measurements.of_one_run(lambda point: point.workload == WORKLOAD and at_study_batch(point))
@@ -59,13 +59,13 @@ def section(measurements: Measurements) -> Section:
                 items += scaling(measurements, figure, table, Series(ALIASES[variant]))
             items += pair(tables)
     text = (
-        f"The figures of the study {ALEXNET_STUDY}, in its order and numbering, measured here, with what it published "
-        f"for its {ALEXNET_GPU} beside them. Columns headed by a rung's name are ours; columns headed by the study's "
-        "abbreviation are the study's. Speedups are over each one's own serial CPU run and include the copies. "
-        "Where several runs hold a rung, its column or line is of the run that holds most of it."
+        f"The figures of the study {ALEXNET_STUDY}, in its order and numbering: measured here, beside those published "
+        f"for its {ALEXNET_GPU}. Columns headed by a rung's name are ours; columns headed by the study's "
+        "abbreviation are the study's. Speedups are over each side's own serial CPU run and include the copies. "
+        "Where several runs hold a rung, its column or line comes from the run with most of its points."
     )
     if not measurements.timed:
-        text = f"What of the study {ALEXNET_STUDY} needs no GPU, in its numbering."
+        text = f"Tables and figures of the study {ALEXNET_STUDY} that need no GPU, in its numbering."
     return Section("alexnet-study", "The AlexNet study", text, items)
 
 
@@ -84,7 +84,7 @@ def abbreviations() -> Table:
     columns = ("the study's name", "its grid", "rung here", "transfer", "idea", f"grid here, layer {SHOWN_LAYER}, N=1")
     caption = (
         "The study's 13 variants in its order; N images, M filters, C channels. Each is a rung here, or a rung under "
-        "another transfer. A block here may have several channels, so that the third number is C over these."
+        "another transfer. A block here may take several channels: the third number is C over their count."
     )
     return Table("table-1", "Table 1: the study's abbreviations and the rungs here", caption, columns, rows)
 
@@ -105,8 +105,8 @@ def blocks() -> Table:
         constants = rung.resolve(conv, {})
         x, y, _ = BoundRung(rung, conv, constants).launches(1)[0].block
         rows.append((layer, f"{conv.E}×{conv.F}", STUDY_BLOCKS[layer - 1], f"{x}×{y}", constants["THREAD_OUTPUTS"]))
-    columns = ("layer", "output", "block in the study", "block here", "outputs of a thread along each side")
-    caption = f"Of {rung.name}, from its ladder entry. A block has 1024 threads at most, fewer than 55×55."
+    columns = ("layer", "output", "block in the study", "block here", "outputs per thread along each side")
+    caption = f"{rung.name}, from its ladder entry. A block has at most 1024 threads, fewer than 55×55."
     return Table("table-2", "Table 2: block of each layer", caption, columns, rows)
 
 
@@ -114,7 +114,7 @@ def blocks() -> Table:
 
 
 def headline(measurements: Measurements) -> list[Table | Plot]:
-    """The study's best variant over all layers as it sums it up, beside ours."""
+    """The study's best variant over all layers, in its own figures, beside ours."""
     series, N = Series(ALIASES[HEADLINE]), WORKLOADS[WORKLOAD].batches[-1]
     kernel, total = (measurements.time(WORKLOAD, None, N, series, figure) for figure in ("kernel", "total"))
     serial = measurements.serial(WORKLOAD, None, N)
@@ -145,7 +145,7 @@ def result_tables(measurements: Measurements) -> list[Table | Plot]:
         *pairs(
             measurements,
             "table-4",
-            "Table 4: kernel time, one kernel a layer (ms)",
+            "Table 4: kernel time, one kernel per layer (ms)",
             single,
             kernel,
             published.kernel_ms,
@@ -153,7 +153,7 @@ def result_tables(measurements: Measurements) -> list[Table | Plot]:
         *pairs(
             measurements,
             "table-5",
-            f"Table 5: speedup {both}, one kernel a layer",
+            f"Table 5: speedup {both}, one kernel per layer",
             single,
             measurements.speedup,
             published.speedup,
@@ -192,7 +192,7 @@ def known_to_study(series: Series) -> bool:
 
 
 def studied(series: Sequence[Series]) -> list[Series]:
-    """Those that the study has; all, where it has none."""
+    """The series that the study has, or all if it has none of them."""
     return [each for each in series if known_to_study(each)] or list(series)
 
 
@@ -246,7 +246,7 @@ def copies_table(measurements: Measurements) -> list[Table | Plot]:
             cells += [own.median if own else None, published.copies_ms(WORKLOAD, layer, N, each)]
         rows.append((layer, N, *cells))
     heads = [head for each, name in zip(chosen, names, strict=True) for head in (each.rung, name)]
-    caption = "Both copies, input and filters to the device and output back, pageable memory."
+    caption = "Both copies: input and filters to the device, output back; pageable memory."
     caption = f"{caption} {measurements.footnote(chosen, of=COPIES)}"
     table = Table("table-3", "Table 3: copying overhead (ms)", caption, ("layer", "N", *heads), rows)
     return [table] if rows else []
@@ -333,7 +333,7 @@ def breakdown_plot(
     workload: str = WORKLOAD,
     study: bool = False,
 ) -> Plot:
-    """Stacked kernels and copies of every rung, or of those that the study has where ``study`` says so."""
+    """Stacked kernels and copies of every rung, or with ``study`` of the study's rungs."""
     drawn = measurements.series(workload, N)
     drawn = studied(drawn) if study else drawn
     bars = [stack(measurements, workload, layer, N, series) for series in drawn]
@@ -359,7 +359,7 @@ def mapping_figures() -> list[Table | Plot]:
         caption = (
             f"Drawn from the rung's constants ({', '.join(f'{k}={v}' for k, v in constants.items())}): which thread of "
             f"the block computes which output. A warp's store touches {touched:.1f} sectors of {mapping.SECTOR} bytes "
-            "in the mean."
+            "on average."
         )
         title = f"Fig. {number}: {name} accesses in layer 1"
         items.append(Plot(f"fig-{number}", title, caption, partial(mapping.draw, conv, constants)))
@@ -532,7 +532,7 @@ def scaling(measurements: Measurements, figure: str, table: str, series: Series)
         Plot(
             f"fig-{figure}a",
             f"Fig. {figure}a: kernel time of {series.rung} against the batch",
-            "Log axes; thin lines: the linear fit, crossed where it bends. Pale and dotted: the study's. "
+            "Log axes; thin lines: the linear fit, with a cross where it bends. Pale and dotted: the study's. "
             + measurements.footnote(of=KERNELS),
             partial(lines, time_lines, "kernel time (ms per batch)"),
         ),
@@ -597,8 +597,8 @@ def fit_table(key: str, series: Series, fitted: dict[int, Fit], runs: str) -> li
         rows.append((layer, 1000 * fixed, 1000 * slope, bend, 100 * worst))
     columns = ("layer", "fixed part (µs)", "per image (µs)", "bends at N =", "largest deviation (%)")
     caption = (
-        "Least squares of relative deviations, kernel time = fixed + per image x N. Below the bend the fixed part, a "
-        f"GPU that is not full, is the larger one; above it time is linear in N. No bend: linear from N=1 on. {runs}"
+        "Least squares of relative deviations, kernel time = fixed + per image x N. Below the bend the fixed part "
+        f"dominates: the GPU is not full; above it time is linear in N. No bend: linear from N=1 on. {runs}"
     )
     return [Table(key, f"Linear fit of {series.rung}", caption, columns, rows)] if rows else []
 

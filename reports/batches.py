@@ -15,7 +15,7 @@ from alexconv.reports.published import Series
 from alexconv.reports.slices import label as label_of
 from alexconv.reports.slices import slices, title_of
 
-MOST_LINES = 6  # that a figure highlights
+MOST_LINES = 6  # highlighted in a figure
 SHOWN_BESTS = ("fp32", "fp16")  # of the classes, the strictest and the fastest
 FIGURES = (("kernels", "kernel"), ("kernels and copies", "total"))
 
@@ -25,13 +25,13 @@ def section(measurements: Measurements, workload: str, found: Frontier | None) -
     return Section(
         "batches",
         "Time per image",
-        "A GPU that is full takes the same time for every image; below that, larger batches are cheaper.",
+        "A full GPU takes the same time for every image; below that, larger batches cost less per image.",
         per_image(measurements, workload, found),
     )
 
 
 def per_image(measurements: Measurements, workload: str, found: Frontier | None) -> list[Table | Plot]:
-    """Time of one image against the batch, all layers if they are there: the kernels alone, and with the copies."""
+    """Time per image against the batch, all layers if all were measured: the kernels alone, and with the copies."""
     batches = measurements.batches(workload)
     if len(batches) < 2:
         return []
@@ -44,7 +44,7 @@ def per_image(measurements: Measurements, workload: str, found: Frontier | None)
     others = sorted({point.series.transfer for point in measurements.of(workload)} - {usual})
 
     def time(name: str, N: int, figure: str) -> Summary | None:
-        """Of the kernels under whatever transfer, the usual one first; with the copies under that alone."""
+        """Kernel time under any transfer, the usual one first; with the copies, under the usual one alone."""
         known = (
             measurements.time(workload, layer, N, Series(name, transfer), figure)
             for transfer in (usual, *(others if figure == "kernel" else ()))
@@ -90,7 +90,7 @@ def values_of(drawn: Sequence[Line], label: str, batches: Sequence[int]) -> Sequ
 
 
 def bests(found: Frontier | None, workload: str, batches: Sequence[int]) -> list[Line]:
-    """Of each class the fastest rung of every layer, as one line, from the run of larger batches."""
+    """A line for each class: the fastest rung of every layer, from the run of larger batches."""
     source = found.scaling if found and workload == WORKLOAD else None
     lines: list[Line] = []
     for contract in CONTRACTS if source else ():
@@ -105,7 +105,7 @@ def bests(found: Frontier | None, workload: str, batches: Sequence[int]) -> list
 
 
 def foremost(times: Mapping[tuple[str, int], Summary | None], names: Sequence[str], *, alone: bool) -> list[str]:
-    """The first rung of all, cuDNN's classes, and ``alone`` the fastest of each class timed at two batch sizes."""
+    """The first rung, cuDNN's classes, and with ``alone`` the fastest of each class timed at two batch sizes."""
     found = [names[0], *(name for name in dict.fromkeys(contract.peer for contract in CONTRACTS) if name in names)]
     for contract in CONTRACTS if alone else ():
         fastest: list[tuple[float, str]] = []

@@ -47,14 +47,14 @@ PLAIN = {  # counters in plain words
     "dram_throughput": "memory busy",
     "fma_pipe": "multipliers busy",
     "tensor_pipe": "tensor cores busy",
-    "issue_slots": "cycles in which an instruction starts",
-    "active_lanes": "threads of a warp at work, of 32",
-    "registers": "registers a thread",
-    "achieved_occupancy": "warps present, of the most",
-    "stall_lg_throttle": "cycles a warp waits to hand a memory access on",
-    "stall_long_scoreboard": "cycles a warp waits for a load to come back",
+    "issue_slots": "cycles that issue an instruction",
+    "active_lanes": "active threads per warp, of 32",
+    "registers": "registers per thread",
+    "achieved_occupancy": "resident warps, of the maximum",
+    "stall_lg_throttle": "cycles a warp waits to issue a memory access",
+    "stall_long_scoreboard": "cycles a warp waits for a load",
     "stall_barrier": "cycles a warp waits at a barrier",
-    "global_load_sectors_per_request": "sectors of 32 bytes a load of a warp takes",
+    "global_load_sectors_per_request": "32-byte sectors per load of a warp",
 }
 CALLED = ("ms", "predicted", "counter", "cudnn", "error", "faster", "share", "rate", "roof", "results", "excerpt")
 PERCENT = ("throughput", "pipe", "slots", "occupancy")
@@ -71,7 +71,7 @@ class Chapter:
 
 
 class Sources:
-    """The records and sources of the book, as its templates ask for them.  Raises UsageError for what they lack."""
+    """The book's records and sources, as its templates use them.  Raises UsageError for anything missing."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
@@ -132,7 +132,7 @@ class Sources:
         return self._times[rung, layer]
 
     def predicted(self, rung: str, layer: int = LAYER) -> float | None:
-        """Predicted time in ms, None where there is no prediction of the rung's constants of today."""
+        """Predicted time in ms; None without a prediction for the rung's current constants."""
         return self._predicted.get((rung, layer))
 
     def error(self, rung: str, layer: int = LAYER) -> float:
@@ -168,7 +168,7 @@ class Sources:
         return 2 * WORKLOADS["alexnet"].layer(layer).macs(N) / self.ms(rung, layer) / 1e9
 
     def roof(self, kind: str) -> float:
-        """The most operations per second that this GPU reached, by the kind of factors, in units of 10^12."""
+        """The measured peak of this GPU by type of factors, in 10^12 operations per second."""
         return self._roofs[kind] / 1e12
 
     def results(self, *rows: tuple[str, str] | tuple[str, str, str]) -> str:
@@ -199,9 +199,9 @@ class Sources:
         return f"../../kernels/{path.relative_to(FOLDER)}"
 
     def excerpt(self, file: str, first: str, last: str, more: int = 0) -> str:
-        """Lines of a kernel's file, from the one line that has ``first`` to the next that has ``last``, and some more.
+        """Lines of a kernel's file, from the only one with ``first`` to the next with ``last``, and ``more`` after it.
 
-        Raises UsageError where there is no such line, or several have ``first``.
+        Raises UsageError if either is missing, or several lines have ``first``.
         """
         lines = (FOLDER / file).read_text().splitlines()
         begins = [number for number, line in enumerate(lines) if first in line]
@@ -261,12 +261,12 @@ def chapters(results: Path) -> list[Chapter]:
 
 
 def reflowed(text: str) -> str:
-    """Markdown whose plain paragraphs are filled again, after numbers of other lengths have come into them."""
+    """Markdown with its plain paragraphs rewrapped: the numbers in them vary in length."""
     parts = re.split(r"(```.*?```|\n\n+)", text, flags=re.DOTALL)
     return "".join(_filled(part) if _PARAGRAPH.match(part) else part for part in parts)
 
 
-# What is not a table, heading, picture, list or code; and words that would begin a list at the beginning of a line.
+# Anything but a table, heading, picture, list or code; and marks that would begin a list at the start of a line.
 _PARAGRAPH = re.compile(r"(?!```|\n|\||#|!|- |\d+\. |    |-{3})\S")
 _BULLET = re.compile(r" ([-+*=#]|\d+\.) ")
 
@@ -308,7 +308,7 @@ def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in files.items():
         if not name.endswith(".md"):
             continue
-        body = markdown.render(text).replace("<pre>", '<pre tabindex="0">')  # which scrolls: by the keyboard too
+        body = markdown.render(text).replace("<pre>", '<pre tabindex="0">')  # scrolls, by the keyboard too
         for drawing, svg in files.items():
             if drawing.endswith(".svg"):
                 image = re.compile(rf'<p><img src="{re.escape(drawing)}" alt="([^"]*)" ?/?></p>')
@@ -317,7 +317,7 @@ def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                     body = body.replace(match[0], figure)
         body = re.sub(r'href="(?:README)\.md"', 'href="index.html"', body)
         body = re.sub(r'href="(\d\d-[\w-]+)\.md"', r'href="\1.html"', body)
-        for rung in LADDER:  # whose page has its source
+        for rung in LADDER:  # its page shows its source
             body = body.replace(f'href="../../kernels/{rung.file}"', f'href="../rung-{rung.name}.html"')
         body = re.sub(r'href="\.\./(?!rung-)', 'href="../../', body)  # the pages lie one folder deeper
         title = text.partition("\n")[0].removeprefix("# ")
@@ -340,7 +340,7 @@ HTML = """<!doctype html>
 
 
 def outdated(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """The files of a folder that are not as they should be, or should not be there."""
+    """The files of a folder that are stale, missing or superfluous."""
     wrong = [folder / name for name, text in files.items() if not _is(folder / name, text)]
     there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     return wrong + [folder / name for name in sorted(there - files.keys())]

@@ -11,7 +11,7 @@ from alexconv.reports.style import COLOURS, INK, QUIET, WIDTH
 BLUE, SKY, TEAL, GREEN, OLIVE, SAND, ROSE, WINE, PURPLE = COLOURS
 PALE, PAPER = "#EDEDED", "white"
 ROW, TILES, POINTS = 13, 3, 7  # of wgmma-winograd: outputs of a row, tiles that cover them, products of each
-LADDER = (  # kernels of the last drawing, the factors that each multiplies, and its products for one of the layer
+LADDER = (  # kernels of the last drawing, type of their factors, products computed per product of the layer
     ("direct", "fp32", 1.0),
     ("direct-register", "fp32", 1.0),
     ("unroll-matmul", "fp32", 1.0),
@@ -26,19 +26,19 @@ LADDER = (  # kernels of the last drawing, the factors that each multiplies, and
 
 
 class Rates(Protocol):
-    """What the last drawing asks for."""
+    """Rates for the last drawing, in 10^12 operations per second."""
 
     def rate(self, rung: str, layer: int = 3) -> float:
-        """10^12 operations per second."""
+        """A rung's rate on a layer."""
         ...
 
     def roof(self, kind: str) -> float:
-        """The most of them."""
+        """The peak rate, by type of factors."""
         ...
 
 
 def sheet(width: float, height: float) -> tuple[Figure, Any]:
-    """An empty page of ``width`` x ``height`` units, a page's width wide."""
+    """An empty sheet of ``width`` x ``height`` units, as wide as a page."""
     figure = Figure(figsize=(WIDTH, WIDTH * height / width))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, width)
@@ -60,7 +60,7 @@ def write(axes: Any, x: float, y: float, text: str, **more: Any) -> None:
 
 
 def arrow(axes: Any, start: tuple[float, float], end: tuple[float, float], **more: Any) -> None:
-    """An arrow from a place to another."""
+    """An arrow between two places."""
     shape = {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 1.0, "color": INK, "shrinkA": 1, "shrinkB": 1}
     axes.add_patch(FancyArrowPatch(start, end, **{**shape, **more}))
 
@@ -125,9 +125,9 @@ def shared(_: Rates) -> Figure:
     arrow(axes, (22.3, 15), (36.7, 15), color=OLIVE)
     write(axes, 29, 11.5, "once", ha="center", color=OLIVE)
     axes.plot([35, 63], [24, 24], color=WINE, linewidth=1.4, linestyle=(0, (4, 2)))
-    write(axes, 66, 24, "__syncthreads(): a barrier.\nNobody reads before all have written.", color=WINE)
-    write(axes, 66, 32, "Every thread reads the filter,\nat a fraction of memory's delay.", color=BLUE)
-    write(axes, 66, 14, "A few hundred threads copy it,\nneighbours copy neighbours.", color=OLIVE)
+    write(axes, 66, 24, "__syncthreads(): a barrier.\nNo thread reads before all have written.", color=WINE)
+    write(axes, 66, 32, "Every thread reads the filter,\nat a fraction of memory's latency.", color=BLUE)
+    write(axes, 66, 14, "A few hundred threads copy it,\nwith coalesced loads.", color=OLIVE)
     return figure
 
 
@@ -144,8 +144,8 @@ def matrices(_: Rates) -> Figure:
         axes.plot([4 + 34 * step / 6] * 2, [33, 38], color=INK, linewidth=0.6)
         axes.plot([58, 65], [4 + 3 * step] * 2, color=INK, linewidth=0.6)
     write(axes, 21, 51, "filters: M rows, K columns", ha="center")
-    write(axes, 82, 13, "patches: K rows,\none column a pixel")
-    write(axes, 63, 51, "outputs: M rows, one column a pixel", ha="center")
+    write(axes, 82, 13, "patches: K rows,\none column per pixel")
+    write(axes, 63, 51, "outputs: M rows, one column per pixel", ha="center")
     write(axes, 82, 35.5, "a block's tile", color=WINE)
     arrow(axes, (38.4, 35.5), (57.6, 35.5))
     arrow(axes, (61.5, 22.4), (61.5, 32.6))
@@ -156,7 +156,7 @@ def matrices(_: Rates) -> Figure:
 def rectangle(_: Rates) -> Figure:
     """A thread's rectangle of outputs and what it loads for it."""
     figure, axes = sheet(100, 46)
-    for x, size, title in ((6, 1, "one output a thread"), (54, 8, "8 x 8 outputs a thread")):
+    for x, size, title in ((6, 1, "one output per thread"), (54, 8, "8 x 8 outputs per thread")):
         cell = 3.0
         left, top = x + 12, 15
         write(axes, left + 12, 4, title, ha="center", weight="bold")
@@ -166,7 +166,7 @@ def rectangle(_: Rates) -> Figure:
         loads, products = 2 * size, size * size
         ratio = f"{products / loads:g}"
         products_text = "1 product" if products == 1 else f"{products} products"
-        write(axes, left + 12, 43, f"{loads} loads, {products_text}: {ratio} a load", ha="center")
+        write(axes, left + 12, 43, f"{loads} loads, {products_text}: {ratio} per load", ha="center")
     write(axes, 7, 16.5, "filters", color=OLIVE)
     write(axes, 24, 11.3, "inputs", color=BLUE)
     return figure
@@ -193,7 +193,7 @@ def pipeline(_: Rates) -> Figure:
 
 
 def fragments(_: Rates) -> Figure:
-    """The product of a warp: who holds what."""
+    """The product of a warp: which thread holds what."""
     figure, axes = sheet(100, 46)
     cell = 1.9
     colours = (SKY, TEAL, SAND, ROSE)
@@ -213,9 +213,9 @@ def fragments(_: Rates) -> Figure:
     write(axes, 4 + 4 * cell, 8, "sums 16 x 8", ha="center")
     write(axes, 53, 12 + 8 * cell, "x", ha="center", fontsize=13)
     write(axes, 26, 12 + 8 * cell, "+=", ha="center", fontsize=13)
-    write(axes, 87, 20, "32 threads hold all,\na few numbers each", ha="center")
+    write(axes, 87, 20, "spread over 32 threads,\na few numbers each", ha="center")
     write(axes, 87, 32, "1024 products,\none instruction", ha="center")
-    write(axes, 50, 3, "mma.sync, of a warp together", ha="center", weight="bold")
+    write(axes, 50, 3, "mma.sync, by a whole warp", ha="center", weight="bold")
     return figure
 
 
@@ -329,7 +329,7 @@ def roofs(rates: Rates) -> Figure:
     axes.set_xlim(0.8, 4500)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel("10¹² operations of the layer per second, and how many the arithmetic units would allow")
+    axes.set_xlabel("10¹² operations of the layer per second, and the peak of the arithmetic units")
     axes.spines[["left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     return figure

@@ -42,7 +42,7 @@ POINTS_PER_INCH = 72
 GAP = 5  # points between the middle of a mark and its value
 CROWDED = 36  # rungs of a ladder
 BEST_GAP = 1.7  # columns of the ladder between two bests, for their figures
-NOTE_ROOM = 3.0  # how far a log axis goes on for the notes beside its marks, as a factor
+NOTE_ROOM = 3.0  # how far a log axis extends for notes beside its marks, as a factor
 NEAR = 1.25  # values closer than this factor have their notes on one line
 PLAIN = 1e4  # numbers outside 1/PLAIN..PLAIN need an exponent
 
@@ -387,7 +387,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """What stands beside it."""
+        """The label of its row."""
         return self.label or self.rung
 
 
@@ -614,7 +614,7 @@ def duel_text(row: Duel) -> str:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of a scatter chart; one with a ``note`` has it beside it."""
+    """A point of a scatter chart, with an optional ``note`` beside it."""
 
     rung: str
     x: float

@@ -17,7 +17,7 @@ PART = "main-job"
 
 
 def main_job(records: Records, file: str) -> str:
-    """What the file's last run that kept no point took, and on what; raises UsageError for a file without one."""
+    """Time and machine of the file's last run that measured all of its points; raises UsageError if there is none."""
     ends = [header for header in records.headers.values() if header["type"] == "end" and not header.get("kept")]
     if not ends:
         raise UsageError(f"{file} has no finished run that measured all of its points")

@@ -39,7 +39,7 @@ MANY, ONE, MOST = 128, 1, 2048  # images
 MS = 1000  # in a second
 TERA = 1e12
 SUSTAINED, PREPARED = "kernel_sustained", ("kernel", "prepare")  # figures
-# Dense products of the tensor cores with sums in fp32, by type of the factors: FLOP/s of the data sheet.
+# Data sheet FLOP/s of the tensor cores, dense, with fp32 accumulation, by type of factors.
 DATA_SHEET = {"NVIDIA H200": {"fp16": 989e12, "tf32": 494e12}}
 
 
@@ -47,7 +47,7 @@ DATA_SHEET = {"NVIDIA H200": {"fp16": 989e12, "tf32": 494e12}}
 class Contract:
     """What a class promises: the layout and type of input and output, and the error class.
 
-    ``products`` of halves on tensor cores make one product as exact as the class wants.  ``goal`` numbers its goal on
+    ``products`` of fp16 numbers on tensor cores make one as exact as the class requires.  ``goal`` numbers its goal on
     the sum of all layers.  ``stricter`` are classes whose rungs keep the contract too; ``peer_class`` is the precision
     that cuDNN is asked for.
     """
@@ -124,7 +124,7 @@ class Together:
         return float(error["scaled"]) if error else None
 
     def samples(self, figure: str) -> list[float]:
-        """Times in ms; none if not measured or not right."""
+        """Times in ms; none if not measured or wrong."""
         return self.record.get("samples", {}).get(figure) or [] if self.record["status"] == "ok" else []
 
     def median(self, figure: str) -> float | None:
@@ -152,7 +152,7 @@ class Source:
         return found
 
     def all_of(self, wanted: Callable[[Rung], bool], layer: int, N: int) -> list[Measured]:
-        """The points of the rungs that are wanted, whatever their constants."""
+        """The points of the wanted rungs, with any constants."""
         return [point for point in self._at.get((layer, N), []) if point.rung and wanted(point.rung)]
 
     def fastest(self, wanted: Callable[[Rung], bool], layer: int, N: int) -> Measured | None:
@@ -168,7 +168,7 @@ class Source:
         return quickest(point for point in self._at.get((layer, N), []) if point.series.rung == name)
 
     def batches(self) -> list[int]:
-        """Batch sizes, rising."""
+        """Batch sizes, ascending."""
         return sorted({N for _, N in self._at})
 
     def bests(self, contract: Contract, N: int, layers: Sequence[int] = LAYERS) -> list[Measured | None]:
@@ -297,7 +297,7 @@ class Frontier:
 
     @property
     def copy_rate(self) -> float | None:
-        """Bytes per second read and written within the device."""
+        """Bytes per second of a copy within the device, read and written."""
         return float(self.ceilings["copy_bytes_per_s"]) if self.ceilings else None
 
     @property
@@ -307,7 +307,7 @@ class Frontier:
 
     @property
     def tensor_rate(self) -> tuple[float | None, str]:
-        """Operations per second of the tensor cores in fp16, and whose figure that is."""
+        """Operations per second of the tensor cores in fp16, and the figure's source."""
         if found := self._ceiling("fp16"):
             return found, "measured"
         stated = DATA_SHEET.get(device_name(self.sources[0].device), {}) if self.sources else {}
@@ -346,7 +346,7 @@ def total(points: Iterable[Measured | None]) -> float | None:
 
 
 def largest(points: Sequence[Measured | None]) -> float | None:
-    """The largest error of those points that there are."""
+    """The largest error of the points that have one."""
     return max((point.error for point in points if point and point.error is not None), default=None)
 
 
@@ -361,9 +361,9 @@ Timed = Measured | Together
 def times_over(
     ours: Sequence[Timed | None], theirs: Sequence[Timed | None], figures: Sequence[str] = ("kernel",)
 ) -> Ratio | None:
-    """The sum of our figures over the first of them of theirs, or None where one of these is missing.
+    """The sum of our figures over the sum of their first figure; None if any point lacks the first figure.
 
-    The others count where a point has them: preparation, where something is prepared.
+    Further figures count where our points have them: preparation, if there is any.
     """
     base = figures[0]
     if not ours or not theirs or not all(each and each.samples(base) for each in (*ours, *theirs)):
@@ -378,7 +378,7 @@ def interval(estimate: Ratio | Summary | None) -> str | None:
 
 
 def preparation(points: Iterable[Measured | None]) -> float | None:
-    """The time in ms in which filters are prepared, of all points; 0 where none prepares any."""
+    """Time to prepare the filters in ms, over all points; 0 if none prepares any."""
     return sum_or_none([(point.median("prepare") or 0.0) if point else None for point in points])
 
 
@@ -441,7 +441,7 @@ def larger_batches(source: Source) -> list[tuple[Contract, int]]:
 
 
 def gather(files: Sequence[Path], device: str | None = None) -> Frontier:
-    """What the files say about one device; raises UsageError as ``measurements`` does, which chooses it."""
+    """The files' records of the device that ``measurements`` chooses; raises UsageError as it does."""
     by_file = [(path.name, read([path])) for path in sorted(files)]
     headers = {key: header for _, records in by_file for key, header in records.headers.items()}
     everything = Records(headers, [point for _, records in by_file for point in records.points])

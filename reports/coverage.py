@@ -1,4 +1,4 @@
-"""Every table and figure of the studies, and where ours is, or why there is none."""
+"""Every table and figure of the studies, with its counterpart here or why there is none."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -6,9 +6,9 @@ from typing import NamedTuple
 from alexconv.reports.elements import Cell, Section, Table
 from alexconv.reports.published import ALEXNET_STUDY
 
-PROGRAM = "time of a whole program that loads a framework and a model: of another program, with no rung"
+PROGRAM = "time of a whole program that loads a framework and a model: no rung corresponds to it"
 ACCURACY = "docs/accuracy.md: accuracy of a digits model by precision; the study's model and images are not public"
-HOST_CALLS = "times of host calls: allocation is apart here and not timed; copies are, in the figure"
+HOST_CALLS = "times of host calls: here allocation is separate and not timed; copies are in the figure"
 LISTING = "the study's own source; ours is on each rung's page"
 ORGANISATION = "about the team or its files, not about a GPU"
 
@@ -193,7 +193,7 @@ def of_2024() -> Iterator[Item]:
 
 
 def items() -> list[Item]:
-    """All of all studies."""
+    """The items of all studies."""
     return [item for study in (alexnet, of_2018, of_2019, of_2023, of_2024) for item in study()]
 
 

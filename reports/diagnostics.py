@@ -15,7 +15,7 @@ from alexconv.reports.measurements import COPIES, Measured, Measurements, Run, f
 
 COUNTED_BY = {
     "ncu": "Counted by Nsight Compute.",
-    "driver": "Told by the compiler and the driver: nothing was counted.",
+    "driver": "Reported by the compiler and the driver: nothing was counted.",
     "host": "Counted by the host executor: no GPU figures.",
 }
 BRANCHES, NO_BRANCHES = "branch_efficiency", "n/a"
@@ -25,7 +25,7 @@ Group = tuple[str, str, str, int, int, Run]  # workload, rung, transfer, N, laye
 
 
 def sections(measurements: Measurements) -> dict[str, Section]:
-    """By their keys."""
+    """Sections by key."""
     found = [
         Section(
             "constants",
@@ -45,7 +45,7 @@ def sections(measurements: Measurements) -> dict[str, Section]:
         Section(
             "launches",
             "Launches and memory",
-            "What was launched, and the memory that was planned for it before it was allocated.",
+            "What was launched, and the memory planned for it before allocation.",
             [launches(measurements), memory(measurements)],
         ),
     ]
@@ -56,7 +56,7 @@ def sections(measurements: Measurements) -> dict[str, Section]:
 
 
 def groups(points: Iterable[Measured]) -> dict[Group, list[Measured]]:
-    """Timed points of one run that differ in constants alone, and have the same ones."""
+    """Groups of timed points of one run that differ only in their constants."""
     found: dict[Group, list[Measured]] = defaultdict(list)
     for point in points:
         if point.median("kernel"):
@@ -84,7 +84,7 @@ def ablations(measurements: Measurements) -> list[Table | Plot]:
         batches = [N for name, N in bars if name == workload]
         if batches:
             N = max(batches)
-            draw = partial(charts.relative, bars[workload, N], "kernel time over that with the default constants")
+            draw = partial(charts.relative, bars[workload, N], "kernel time over the time with default constants")
             title = f"{workload}: one constant changed, N={N}"
             items.append(
                 Plot(
@@ -162,12 +162,12 @@ def timelines(measurements: Measurements) -> list[Table | Plot]:
             items.append(Plot(f"{workload}-timeline", f"{workload}: streams, N={N}", caption, draw))
     rows = [overlap_row(point) for point in points]
     columns = (*PLACE, "streams", "busy (ms)", "elapsed (ms)", "busy / elapsed")
-    caption = "Busy: all copies and kernels end to end. Above 1 they overlapped."
+    caption = "Busy: the sum of all copies and kernels. Above 1 they overlapped."
     return [*items, Table("overlap", "Overlap of copies and kernels", caption, columns, rows)] if rows else []
 
 
 def overlap_row(point: Measured) -> tuple[Cell, ...]:
-    """How much of a timeline's work went on at once."""
+    """How much of a timeline's work overlapped."""
     events = point.record["timeline"]
     busy = sum(event["end"] - event["start"] for event in events)
     elapsed = max(event["end"] for event in events) - min(event["start"] for event in events)
@@ -199,7 +199,7 @@ def profiles(measurements: Measurements) -> list[Table | Plot]:
 
 
 def counter(name: str, metrics: Mapping[str, float]) -> Cell:
-    """A counter's value.  Nsight Compute has 0 for the share of uniform branches where it counts no branch."""
+    """A counter's value.  Nsight Compute reports 0 % uniform branches if it counts no branch."""
     if name not in metrics:
         return None
     return NO_BRANCHES if name == BRANCHES and not metrics[name] else float(metrics[name])
@@ -241,7 +241,7 @@ def launches(measurements: Measurements) -> Table:
     ]
     sizes = ("registers", "shared (bytes)", "local (bytes)", "occupancy (%)")
     columns = (*PLACE, "kernel", "grid", "block", *sizes)
-    caption = "Of the first piece. Occupancy: theoretical. Local bytes: registers spilled, for each thread."
+    caption = "Launches of the first piece. Occupancy: theoretical. Local bytes: registers spilled, per thread."
     return Table("launches", "Launches", caption, columns, rows, long=True, filters=PLACE[:3])
 
 
@@ -288,15 +288,15 @@ def memory(measurements: Measurements) -> Table:
     columns = (
         *PLACE,
         "device memory (MiB)",
-        "of it partial planes (MiB)",
+        "of which partial planes (MiB)",
         "pieces",
         "compulsory traffic (MiB)",
         "FLOP/byte",
         "sectors per warp's store",
     )
     caption = (
-        "Predicted, not measured: compulsory traffic is input, filters and output once; sectors of 32 bytes that a "
-        "warp's store of one output each touches follow from the mapping of threads to outputs (float32 needs 4)."
+        "Predicted, not measured. Compulsory traffic: input, filters and output, once. Sectors: of 32 bytes, touched "
+        "when a warp stores one output per thread, by the mapping of threads to outputs (float32 needs 4)."
     )
     return Table("memory", "Memory behaviour, predicted", caption, columns, rows, long=True, filters=PLACE[:3])
 
@@ -320,7 +320,7 @@ def problems(measurements: Measurements) -> Section:
     points = len(measurements.every)
     text = f"{points} points: {points - len(failed)} ok, {len(failed)} failed or skipped."
     if missing:
-        text += f" Rungs of the ladder that these records do not have: {', '.join(missing)}."
+        text += f" Rungs missing from these records: {', '.join(missing)}."
     if measurements.unreadable:
         text += f" {measurements.unreadable} lines of the record files could not be read."
     if measurements.unusable:
@@ -329,12 +329,12 @@ def problems(measurements: Measurements) -> Section:
 
 
 def place_of(point: Measured) -> tuple[Cell, ...]:
-    """What names a point in tables of every point."""
+    """The cells that identify a point in tables of every point."""
     return point.workload, point.layer, point.N, point.label, point.run.name
 
 
 def doubts(point: Measured) -> str:
-    """Why a measurement may mislead, in words; empty if there is nothing."""
+    """Why a measurement may mislead; empty if nothing suggests it."""
     reasons = ["the GPU lowered its clocks"] if point.record.get("throttled") else []
     noisy = [name for name in ("kernel", "total") if (time := point.time(name)) and time.noisy]
     return "; ".join([*reasons, *([f"noisy: {', '.join(noisy)}"] if noisy else [])])

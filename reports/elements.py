@@ -14,10 +14,10 @@ MISSING = "–"
 class Table:
     """Columns and rows.  ``long`` tables are left out of the Markdown page, which links to their CSV file instead.
 
-    ``samples`` are each row's, in ms, drawn as its last column on the site.  ``filters`` names the columns by whose
-    values the site's readers choose rows, and ``chosen`` what is chosen from the start.  One without ``csv`` has no
-    file: its numbers are in other tables too.  A ``stacked`` one has its cells below each other on a phone, and is
-    without its ``minor`` columns where it would not fit beside its prose.
+    ``samples`` are each row's, in ms, drawn as its last column on the site.  ``filters`` names the columns that readers
+    of the site can filter by, and ``chosen`` the initial choice.  A table without ``csv`` has no file: its numbers are
+    in other tables too.  A ``stacked`` one shows its cells one below the other on a phone, and drops its ``minor``
+    columns where they do not fit beside its prose.
     """
 
     key: str
@@ -47,7 +47,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure that is drawn when it is written, maybe by another process: ``draw`` has to be picklable.
+    """A figure, drawn when it is written, possibly in another process: ``draw`` must be picklable.
 
     A ``wide`` one takes the page's whole width.
     """
@@ -75,8 +75,8 @@ class Page:
     """A page of the site: its file is named after its key.
 
     ``kind`` is the list that it is in (``layer``, ``workload``, ``rung``, ``study``, ``topic``).  ``facts`` stand at
-    its top.  A cell that is its ``name`` leads there.  What a ``derived`` one says is in other pages too, so that the
-    Markdown page leaves it out.
+    its top.  A cell equal to its ``name`` links to it.  The Markdown page leaves out a ``derived`` page, whose content
+    is on other pages too.
     """
 
     key: str
@@ -95,7 +95,7 @@ class Page:
 
 
 def shown(cell: Cell) -> str:
-    """A cell for readers: at most four significant digits, no exponent for 0.001 and more."""
+    """A cell for readers: at most four significant digits, no exponent from 0.001 on."""
     if cell is None:
         return MISSING
     if not isinstance(cell, float):
@@ -113,7 +113,7 @@ def exact(cell: Cell) -> str:
 
 
 def plain(text: str) -> str:
-    """Text as Markdown that is no HTML, link or image."""
+    """Text escaped for Markdown: no HTML, links or images."""
     return text.replace("<", "&lt;").replace("](", "]\\(")
 
 

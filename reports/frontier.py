@@ -98,7 +98,7 @@ def class_part(found: Frontier, contract: Contract) -> str:
 
 
 def text_of(table: Table | None) -> str:
-    """A table as the page has it."""
+    """A table as Markdown."""
     return NOT_MEASURED if table is None else lines(table.columns, table.rows, table.caption)
 
 
@@ -243,7 +243,7 @@ def scaling_part(found: Frontier) -> str:
 
 
 def sustained_part(found: Frontier) -> str:
-    """The classes beside cuDNN rested, in a row under load, and with the preparation of filters, N=128."""
+    """The classes beside cuDNN: rested, sustained, and with the preparation of filters, N=128."""
     source = found.sustained
     if source is None:
         return NOT_MEASURED
@@ -441,7 +441,7 @@ def error(point: Measured | None) -> float | None:
 
 
 def origin(source: Source) -> str:
-    """Which file the figures are from, and what machine and libraries they are of."""
+    """The figures' record file, machine and libraries."""
     device = source.device
     facts = [device_line(device), f"driver {device.get('driver', '?')}", f"CUDA {device.get('toolkit', '?')}"]
     for peer in (point.record["peer"] for point in source.points if point.record.get("peer")):
@@ -457,7 +457,7 @@ def origins(sources: Iterable[Source]) -> list[str]:
 
 
 def lines(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]], *notes: str) -> str:
-    """A table with what is to be said below it."""
+    """A table with notes below it."""
     return "\n".join([*markdown_table(columns, rows), "", *notes])
 
 

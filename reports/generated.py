@@ -44,8 +44,8 @@ def update_page(
 ) -> int:
     """The command of a module that writes a page's parts, or with --check says whether they are up to date.
 
-    ``parts`` makes them from the record files, of which the command line has ``files``; the description's first line
-    is the help's.  Returns the exit status.
+    ``parts`` makes them from the record files, whose number on the command line is ``files``; the description's first
+    line is the help's.  Returns the exit status.
     """
     summary = (description or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=summary)

@@ -93,7 +93,7 @@ def strict_sum(found: Frontier) -> Goal:
 def slowest_strict(found: Frontier) -> Goal:
     """Goal 5 beside cuDNN's engines of the same class."""
     what = f"no layer of the fp32 class slower than {STRICT_ENGINES}"
-    layers = [beside_strict(5, f"{what}: most is layer {n}", found, (n,), NO_LAYER) for n in LAYERS]
+    layers = [beside_strict(5, f"{what}: largest ratio on layer {n}", found, (n,), NO_LAYER) for n in LAYERS]
     if any(goal.ratio is None for goal in layers):
         return Goal(5, what, f"at most {NO_LAYER:.2f}")
     return max(layers, key=lambda goal: goal.ratio or 0.0)
@@ -168,7 +168,7 @@ def slowest(source: Source | None) -> Goal:
     what = "no layer of any class slower than cuDNN"
     found = {
         (contract.name, layer): times(
-            5, f"{what}: most is layer {layer}, {contract.name}", source, contract, (layer,), NO_LAYER
+            5, f"{what}: largest ratio on layer {layer}, {contract.name}", source, contract, (layer,), NO_LAYER
         )
         for contract, layer in places
     }
@@ -213,7 +213,7 @@ def pipeline(source: Source | None, contract: Contract) -> Goal:
 
 def per_image(source: Source | None, contract: Contract) -> Goal:
     """Goal 9: what a large batch costs per image, beside the usual one."""
-    what = f"an image at N={MOST}, {contract.name}: over one at N={MANY}, ours"
+    what = f"time per image at N={MOST}, {contract.name}: over that at N={MANY}, ours"
     large, usual = (
         None if source is None or (ms := source.sum_of(contract, N)) is None else ms / N * MICRO for N in (MOST, MANY)
     )
@@ -226,7 +226,7 @@ def per_image(source: Source | None, contract: Contract) -> Goal:
 
 
 def verdict(met: bool | None) -> str:
-    """What the tables say of a bound."""
+    """A bound's verdict in words."""
     return "not measured" if met is None else "met" if met else "missed"
 
 

@@ -15,7 +15,7 @@ from alexconv.reports.published import Series
 from alexconv.reports.slices import title_of
 
 MOST_LINES = 6
-DATE = 10  # letters of a record's time
+DATE = 10  # characters of a record's time
 Times = dict[tuple[Series, int], dict[Run, Summary]]  # of all layers, by series and batch
 
 
@@ -31,9 +31,9 @@ def section(measurements: Measurements, found: Frontier | None) -> Section:
             where = title_of(series), series.transfer, N, days[run][:DATE], run.commit[:SHORT], run.card, run.name
             rows.append((*where, ms, ms / first))
     columns = ("rung", "transfer", "N", "day", "commit", "card", "run", "all layers, ms", "over its first run")
-    caption = "Sums of the layers' medians, each of one run. Cards of a kind differ by some percent."
+    caption = "Sums of the layers' medians, each of one run. Cards of a kind differ by a few percent."
     table = Table("history", "Every run", caption, columns, rows, True, filters=("rung", "N", "transfer"))
-    text = "What earlier commits and other cards measured of the same points."
+    text = "The same points at earlier commits and on other cards."
     return Section("history", "History", text, [*figure(times, days, found), table] if rows else [])
 
 
@@ -86,6 +86,6 @@ def figure(times: Times, days: dict[Run, str], found: Frontier | None) -> list[T
         label = peer_title(series.rung) if series.rung in peers else series.label
         lines.append(Line(label, series.rung, range(1, len(runs) + 1), values))
     told = "; ".join(f"{number}: {run.text}" for number, run in enumerate(runs, start=1))
-    caption = f"Kernel time of all layers over that of the first run. Runs: {told}."
+    caption = f"Kernel time of all layers over the first run's. Runs: {told}."
     title = f"{WORKLOAD}: the same points in {len(runs)} runs, N={N}"
     return [Plot("history-figure", title, caption, partial(charts.history, lines), wide=True)]

@@ -68,8 +68,8 @@ def ladder(measurements: Measurements, workload: str, found: Frontier | None) ->
                 items.append(Plot(f"{workload}-ladder", title, told, draw, wide=True))
             title = f"{workload}: from rung to rung, {label(layer)}, N={N}"
             caption = (
-                "Right margin: the rung's time, and how many times faster than its parent it is, both in one run as in "
-                "the table of gains. The parent's mark is the rung's time multiplied by that."
+                "Right margin: the rung's time, and its gain over its parent, both from one run as in the table of "
+                "gains. The parent's mark is the rung's time multiplied by the gain."
             )
             draw = partial(charts.waterfall, climbed, unit, lines, bests)
             if len(climbed) >= LEAST_RUNGS:
@@ -97,8 +97,8 @@ def gains_table(measurements: Measurements, workload: str) -> Table:
     columns = ("rung", "parent", "what changed", *(label(layer) for layer in layers), "measured")
     title = f"{workload}: gain of each rung over its parent, N={N} (×)"
     caption = (
-        "Parent's kernel time over the rung's: above 1 is a gain. Both are of one run where any holds both, else of "
-        "two runs on cards of the same kind."
+        "Parent's kernel time over the rung's: above 1 is a gain. Both come from one run where any holds both, else "
+        "from two runs on cards of the same kind."
     )
     return Table(f"{workload}-gains", title, caption, columns, gain_rows(measurements, workload, N))
 
@@ -148,7 +148,7 @@ def ladder_table(measurements: Measurements, workload: str) -> Table:
             partly.append(title_of(series))
     figures = ("kernel (ms)", "total (ms)", "speedup (×)")
     columns = ("rung", *(f"N={N}, {figure}" for N in batches for figure in figures), "max error")
-    absent = f" Of some layers only, and so not here: {', '.join(partly)}." if partly else ""
+    absent = f" Not listed, as they take only some layers: {', '.join(partly)}." if partly else ""
     caption = (
         f"All layers, {measurements.transfer} memory. Kernel: all kernels of the rung; total: host arrays to host "
         "arrays; medians of ms per batch. Speedup: one core's serial C++ over the total. Max error: over the norms of "
@@ -204,7 +204,7 @@ def steps(measurements: Measurements, workload: str, layer: int | None, N: int) 
 def parent_time(
     measurements: Measurements, workload: str, layer: int | None, N: int, rung: Rung, own: float
 ) -> float | None:
-    """The parent's time: the rung's own by its gain.  A sum is by layer where one of both does not take all layers.
+    """The parent's time: the rung's own times its gain.  A sum is by layer if either does not take all layers.
 
     None where no layer has both.
     """

@@ -49,7 +49,7 @@ def facts_of(workload: str, layer: int) -> list[tuple[str, str]]:
     """The layer's shape in words."""
     conv = WORKLOADS[workload].layer(layer)
     planes = f"{conv.C} input channels of {conv.H}×{conv.W}, {conv.M} filters of {conv.R}×{conv.S}, stride {conv.U}"
-    work = f"{conv.macs(1) / 1e6:.1f} million multiply-adds an image, {conv.K} for each output"
+    work = f"{conv.macs(1) / 1e6:.1f} million multiply-adds per image, {conv.K} per output"
     return [("Workload", workload), ("Shape", f"{planes}: {conv.E}×{conv.F} outputs each"), ("Work", work)]
 
 
@@ -76,7 +76,7 @@ def points_table(measurements: Measurements, workload: str, layer: int) -> Table
     points = [point for point in measurements.points if (point.workload, point.layer) == (workload, layer)]
     points.sort(key=lambda point: (-point.N, point.median("kernel") or float("inf")))
     caption = (
-        "Choose a batch, class or transfer; a column's head sorts. Samples: each a tick, the median and its interval."
+        "Choose a batch, class or transfer; click a column's head to sort. Samples: ticks, the median and its interval."
     )
     return Table(
         f"layer-{workload}-{layer}-points",

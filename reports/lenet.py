@@ -24,8 +24,8 @@ from alexconv.reports.measurements import (
 from alexconv.reports.published import Figure, Series
 from alexconv.reports.why import COUNTERS, counter_row, longest_stall
 
-FIGURES = {"op_time": "kernel", "layer_time_with_memcpy": "total"}  # of ours, by the study's quantity
-SUM = "total_op_time"  # of both layers, as a sweep has it
+FIGURES = {"op_time": "kernel", "layer_time_with_memcpy": "total"}  # our figure for each quantity of the study
+SUM = "total_op_time"  # of both layers, in a sweep
 BASELINES = ("tiled-grid-baseline", "baseline")
 CURVES = 6  # rungs in one figure
 EFFICIENCIES = {  # of table 1 of 2018
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def variant(self) -> Variant | None:
-        """What stands for it in the ladder; None for the serial CPU."""
+        """Its counterpart in the ladder; None for the serial CPU."""
         return PUBLISHED.get((self.study, self.name))
 
     @property
@@ -73,8 +73,8 @@ def section(measurements: Measurements, study: str) -> Section:
     text = (
         "Op time is the time of one layer's kernels. Each variant that the study timed is a rung with the study's own "
         "constants (tile, restrict, unrolling, images at a time); 'here' is that rung, 'study' what the study printed "
-        "for the GPU that it names, 'here / study' their ratio: below 1 it is faster here. A * marks what is not the "
-        "same program on both sides; the table of variants says why."
+        "for its GPU, 'here / study' their ratio: below 1 is faster here. A * marks variants that are not the same "
+        "program on both sides; the table of variants says why."
     )
     if not measurements.timed or STUDY_WORKLOADS[study] not in measurements.workloads:
         return Section("op-times", "Op times", text)
@@ -132,7 +132,7 @@ def stands_for(point: Measured, variant: Variant) -> bool:
 
 
 def ours(measurements: Measurements, row: Row, N: int) -> Summary | None:
-    """Our time of a variant, of the figure that the study's quantity is; None if not measured."""
+    """Our time of a variant, in the study's quantity; None if not measured."""
     if row.layer is None:
         rows = [Row(row.study, row.name, row.quantity, layer) for layer in layer_numbers(row.workload)]
         return added(ours(measurements, each, N) for each in rows)
@@ -183,7 +183,7 @@ def op_times(measurements: Measurements, study: str) -> Table:
         rows.append((row.study, gpu, printed_name(row), stand_in(row), row.layer, *cells))
     of_batch = [f"N={N}, {what}" for N in batches for what in ("study (ms)", "here (ms)", "here / study")]
     caption = (
-        "Medians of ms per batch here; single figures of the studies. CPU rows: the studies' serial CPU beside ours. "
+        "Here: medians of ms per batch; the studies: single figures. CPU rows: the studies' serial CPU beside ours. "
         + footnote(points.points, by_series=False)
     )
     columns = ("study", "GPU", "variant", "rung here", "layer", *of_batch)
@@ -205,7 +205,7 @@ def by_batch(measurements: Measurements, study: str) -> Table:
             whole, total = sum_or_none(here), sum_or_none(theirs)
             rows.append((printed_name(of_layers[0]), N, *cells, whole / total if whole and total else None))
     heads = [f"Op Time {layer}, {who} (ms)" for layer in layers for who in ("study", "here")]
-    caption = f"Medians here. A * marks what is not the same program. {footnote(points.points, by_series=False)}"
+    caption = f"Medians here. A * marks a different program. {footnote(points.points, by_series=False)}"
     columns = ("variant", "dataset size", *heads, "both, here / study")
     title = f"{study}: op times as the study prints them"
     return Table(f"{study}-by-batch", title, caption, columns, rows, filters=("variant", "dataset size"))
@@ -340,7 +340,7 @@ def curves(measurements: Measurements, workload: str) -> list[Table | Plot]:
 
 
 def swept(measurements: Measurements, study: str) -> list[Table | Plot]:
-    """A study's sweep of tile sizes, both layers added up as there."""
+    """A study's sweep of tile sizes, both layers added up as the study does."""
     own = of_study(measurements, study)
     rows: list[tuple[Cell, ...]] = []
     for row, figures in figures_of(study).items():
@@ -357,7 +357,7 @@ def swept(measurements: Measurements, study: str) -> list[Table | Plot]:
 
 
 def properties(measurements: Measurements, study: str) -> list[Table | Plot]:
-    """What the study's profiler said of its baseline, beside ours (2018, table 1)."""
+    """The study's profiler figures of its baseline, beside ours (2018, table 1)."""
     printed = [figure for figure in published.figures() if figure.study == study and figure.quantity in EFFICIENCIES]
     rows: list[tuple[Cell, ...]] = []
     for quantity, name in EFFICIENCIES.items():
@@ -384,7 +384,7 @@ def counted(measurements: Measurements, figure: Figure) -> float | None:
 
 
 def counters(measurements: Measurements, study: str) -> list[Table | Plot]:
-    """What the study's pictures of profilers show: duration, use of units and memories, stalls of each kernel."""
+    """The data of the study's profiler screenshots: each kernel's duration, use of units and memories, and stalls."""
     rungs = {variant.rung for (name, _), variant in PUBLISHED.items() if name == study}
     rows = [
         (profile["point"]["rung"], *counter_row(profile)[1:], longest_stall(profile["metrics"]) or None)
@@ -396,8 +396,8 @@ def counters(measurements: Measurements, study: str) -> list[Table | Plot]:
     columns = ("rung", "layer", "N", "kernel", *COUNTERS.values(), "warps wait most for")
     title = f"{study}: counters of the rungs that stand for its variants"
     caption = (
-        "What the study's pictures of nvprof, Nsight Systems and Nsight Compute show, as numbers of the kernels here, "
-        "in the order in which they are launched. Counted by Nsight Compute."
+        "The data of the study's screenshots of nvprof, Nsight Systems and Nsight Compute, for the kernels here, in "
+        "launch order. Counted by Nsight Compute."
     )
     return [Table(f"{study}-counters", title, caption, columns, rows, filters=("layer",))] if rows else []
 
@@ -422,9 +422,9 @@ def coverage(measurements: Measurements) -> Table:
     totals = [sum(int(row[column] or 0) for row in rows) for column in range(2, 6)]
     rows.append(("all", "", *totals, "", None))
     counts = ("variants", "their figures", "measured here", "like for like")
-    columns = ("study", "workload", *counts, "not, and why", "runs")
+    columns = ("study", "workload", *counts, "others, and why", "runs")
     caption = (
-        "A variant counts as measured if each figure of it that the study printed has ours beside it. Serial CPU runs "
-        "are not counted."
+        "A variant counts as measured if every figure that the study printed for it has ours beside it. Serial CPU "
+        "runs are not counted."
     )
     return Table("lenet-coverage", "Variants of the studies", caption, columns, rows)

@@ -19,12 +19,12 @@ from alexconv.reports.measurements import SHORT, card_of, name_of
 OURS, PEER, PLAIN = "alexconv-", "cudnn-", "torch-"
 GRAPH, EAGER = "graph_ms", "eager_ms"
 MODEL = "library-model"  # records of examples/patch_resnet.py
-STUDY = "alexnet"  # of whose layers each is to be at most ALEXNET
+STUDY = "alexnet"  # each of its layers is to be at most ALEXNET
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Ratios to the best cuDNN layout that layers of networks are to have: geometric mean, share up to a limit."""
+    """Goals for the layers' ratios to the best cuDNN layout: the geometric mean, and the share up to a limit."""
 
     mean: float
     limit: float
@@ -42,7 +42,7 @@ def layers(records: Sequence[Record]) -> list[Record]:
 
 
 def best(record: Record, how: str, contender: str) -> tuple[float, str] | None:
-    """Least milliseconds of a contender's layouts, and that layout."""
+    """A contender's fastest layout: its milliseconds and its name."""
     times = [(ms, name.removeprefix(contender)) for name, ms in record[how].items() if name.startswith(contender)]
     return min(times, default=None)
 
@@ -64,7 +64,7 @@ def rung_of(record: Record) -> str:
 
 
 def limit(record: Record) -> float:
-    """The ratio that a layer is not to exceed."""
+    """The ratio that a layer must not exceed."""
     return ALEXNET if record["workload"] == STUDY else GOALS[record["precision"]].limit
 
 
@@ -74,7 +74,7 @@ def mean(ratios: Sequence[float]) -> float:
 
 
 def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:
-    """A row for each precision, of AlexNet and of the other networks: what was wanted, and what is."""
+    """A row for each precision, of AlexNet and of the other networks: goal and result."""
     for precision, goal in GOALS.items():
         for study in (True, False):
             of_class = [each for each in records if (each["workload"] == STUDY) is study]

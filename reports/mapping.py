@@ -14,7 +14,7 @@ from alexconv.reports.charts import legend_below
 from alexconv.reports.style import COLOURS, canvas
 from alexconv.shapes import Conv
 
-SECTOR = 32  # bytes: what the memory system moves at least
+SECTOR = 32  # bytes: the least that the memory system moves
 ZOOM = 14  # outputs of a plane's first rows that are shown with their thread's number
 
 

@@ -156,7 +156,7 @@ def measured(record: Record, run: Run = NO_RUN) -> Measured:
 
 @dataclass(frozen=True)
 class Measurements:
-    """One record of each point of one device, and what surrounds them.
+    """One record of each point of one device, and the headers around them.
 
     Where several runs hold a point, ``points`` has that of one run: see ``chosen``.  ``every`` has them all.
     """
@@ -187,10 +187,10 @@ class Measurements:
         *,
         of: int = SPEEDUPS,
     ) -> str:
-        """Which runs the points are of: all of them, or those of some series, of a workload, of a batch size.
+        """The runs of the points: of all of them, or of some series, a workload, a batch size.
 
         Of a workload only its points with default constants count, as in tables of rungs.  ``of`` says what times the
-        caption is about: see ``footnote``.
+        caption is about: see the function ``footnote``.
         """
         wanted = None if series is None else set(series)
         points = [
@@ -231,7 +231,7 @@ class Measurements:
         return found
 
     def baseline(self, workload: str) -> Run | None:
-        """The run whose host's CPU times all speedups are over: of those with such times the one with most points."""
+        """The run whose CPU times all speedups are over: of the runs with such times the one with most points."""
         return self._baselines.get(workload)
 
     @cached_property
@@ -265,7 +265,7 @@ class Measurements:
         return [point for key, point in self._defaults.items() if key[0] == workload]
 
     def batches(self, workload: str) -> list[int]:
-        """Batch sizes, rising."""
+        """Batch sizes, ascending."""
         return sorted({point.N for point in self.of(workload)})
 
     def main_batch(self, workload: str) -> int:
@@ -321,7 +321,7 @@ class Measurements:
     def serial(self, workload: str, layer: int | None, N: int, base: str = "serial") -> float | None:
         """The CPU's time for a batch, of the baseline's host; ``layer`` None adds up the layers.
 
-        The records have it per image, whatever their N (``serial_scaled_from``), so that it is in proportion to N.
+        It is proportional to N: the records scale it from a few images (``serial_scaled_from``), whatever their N.
         """
         if layer is None:
             return sum_or_none([self.serial(workload, number, N, base) for number in layer_numbers(workload)])
@@ -371,7 +371,7 @@ def chosen(points: Sequence[Measured]) -> list[Measured]:
 def footnote(
     points: Sequence[Measured], baselines: Sequence[Run] = (), by_series: bool = True, *, of: int = SPEEDUPS
 ) -> str:
-    """Which run the points are of; where there are several, which series are of which, and whose CPU times count.
+    """The points' run; of several runs, which series come from which, and whose CPU times count.
 
     A caption of KERNELS names no host, one of COPIES does, since they depend on it, and one of SPEEDUPS says whose CPU
     they are over.
@@ -411,7 +411,7 @@ STUDY_SERIES = (Series("direct", "managed"),)
 
 
 def fault_in(record: Record) -> str | None:
-    """Why nothing can be reported of a point, or None."""
+    """Why a point cannot be reported, or None."""
     if fault := fault_of(record):
         return fault
     try:
@@ -458,10 +458,10 @@ def sum_or_none(values: Sequence[float | None]) -> float | None:
 def measurements(records: Records, device: str | None = None) -> Measurements:
     """The records of one device: the named one, or else the only GPU, or else the host executor.
 
-    Raises UsageError when there is nothing to report, or when two GPUs are there and none is named.
+    Raises UsageError if there is nothing to report, or if there are several GPUs and none is named.
     """
     devices = {key: header for key, header in records.headers.items() if header["type"] == "device"}
-    # layers that were run as one sequence have their range for a number, and no place in tables of layers
+    # a sequence has a range of layers for a number, and no place in tables of layers
     files = records.files or [""] * len(records.points)
     of_layers = [
         (record, file)
@@ -477,13 +477,13 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
         raise UsageError(f"the record files hold times of {' and '.join(sorted(timed))}: choose one with --device")
     name = device or min(timed, default=next(iter(names)))
     if name not in names:
-        raise UsageError(f"no point was run on {name!r}: the record files know {', '.join(names)}")
+        raise UsageError(f"no point was run on {name!r}: the record files have {', '.join(names)}")
     keys = {key for key, header in devices.items() if name_of(header) == name}
     of_device = [(record, file) for record, file in of_layers if record.get("device") in keys]
     of_uniform = [(record, file) for record, file in of_device if is_uniform(record)]
     every, unusable = usable(of_uniform, records.headers)
     if hard := len(of_device) - len(of_uniform):
-        unusable.append(f"{hard} points of other data than {UNIFORM}")
+        unusable.append(f"{hard} points on data other than {UNIFORM}")
     if not every:
         raise UsageError(f"the record files hold no usable points: {'; '.join(unusable[:3])}")
     points = chosen([point for point in every if at_study_batch(point)])
@@ -513,7 +513,7 @@ def measurements(records: Records, device: str | None = None) -> Measurements:
 
 
 def is_uniform(record: Record) -> bool:
-    """Whether a point is of the data that tables and figures are of."""
+    """Whether a point has the data of tables and figures: uniform."""
     return bool(record["point"].get(DATA, UNIFORM) == UNIFORM)
 
 
@@ -547,8 +547,8 @@ def usable(records: Sequence[tuple[Record, str]], headers: Mapping[str, Record])
 def latest(records: Iterable[Record]) -> list[Record]:
     """The last record of each point.
 
-    One without a time of the CPU takes over the one before it, with the host that it is of: a tuner times no CPU, and
-    that time does not depend on the kernel.
+    A record without a CPU time takes over the previous one, with its host: a tuner times no CPU, and that time does not
+    depend on the kernel.
     """
     found: dict[str, Record] = {}
     for record in records:
@@ -561,10 +561,10 @@ def latest(records: Iterable[Record]) -> list[Record]:
 
 
 def last_profiles(profiles: Iterable[Record]) -> list[Record]:
-    """The profiles that each point's last run has from each source, one for every launch of a kernel.
+    """The profiles of each point's last run, by source, one for every launch of a kernel.
 
-    The same command given again is the same run by its header, so that of more profiles of a kernel than its rung
-    launches it the last count.
+    A repeated command is the same run by its header, so if a kernel has more profiles than its rung has launches of
+    it, the last ones count.
     """
     found: dict[tuple[str, str], list[Record]] = {}
     for profile in profiles:
@@ -581,7 +581,7 @@ def last_profiles(profiles: Iterable[Record]) -> list[Record]:
 
 
 def times_launched(profile: Record) -> int:
-    """How many times the profile's rung launches its kernel; 0 where this version's has none of that name."""
+    """How many times the profile's rung launches its kernel; 0 if this version has no such kernel."""
     rung = RUNGS.get(profile["point"]["rung"])
     return [launch.entry for launch in rung.launches].count(profile["entry"]) if rung else 0
 

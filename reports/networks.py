@@ -21,7 +21,7 @@ from alexconv.shapes import WORKLOADS, Conv
 
 CLASSES = ("fp32", "tf32", "fp16")
 LIMITS = (1.0, 1.05, 1.10)
-SLOWER = 1.05  # from where on a layer is in the table of those that are slower
+SLOWER = 1.05  # the table of slower layers has those above this ratio
 SUMMARY = ("network", "N", "class", "layers", "geometric mean", "at most 1.00", "at most 1.05", "at most 1.10", "worst")
 MISSES = ("network", "layer", "N", "class", "shape", "ours, us", "cuDNN, us", "ratio", "rung", "where its time goes")
 PREPARES = ("prepare_input", "pad_input")
@@ -74,7 +74,7 @@ def pairs(records: Records) -> list[Beside]:
 
 
 def in_order(found: tuple[tuple[str, int, int], list[Record]]) -> tuple[int, int, int]:
-    """Networks as they are named, then N, then layers."""
+    """Sorting key: networks in the order of WORKLOADS, then N, then layers."""
     workload, layer, N = found[0]
     return list(WORKLOADS).index(workload), N, layer
 
@@ -122,7 +122,7 @@ def shape(conv: Conv) -> str:
 
 
 def reason(each: Beside) -> str:
-    """What the record's launches say of its time: passes over the input, launches, blocks for the multiprocessors."""
+    """Where the time goes by the record's launches: their number, passes over the input, blocks and full tiles."""
     prepared = {launch.entry for launch in RUNGS[each.ours["point"]["rung"]].prepare}
     launches = [launch for launch in each.ours["launches"] if launch["entry"] not in prepared]
     counted = f"{len(launches)} launches" if len(launches) > 1 else "1 launch"

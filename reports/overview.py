@@ -15,7 +15,7 @@ KILO, GIBIBYTE = 1000, 2**30
 
 
 def facts(measurements: Measurements) -> list[tuple[str, str]]:
-    """Name and value of everything that the records say about machine and software."""
+    """Name and value of everything in the records about machine and software."""
     device = measurements.device
     used = [point.run.card for point in measurements.every]
     cards = [card for card in dict.fromkeys([*used, *sorted(measurements.cards.values())]) if card != name_of(device)]
@@ -56,7 +56,7 @@ def clocks(device: Record) -> str:
 
 
 def rounded(value: object, unit: float) -> str:
-    """A header's number in a unit; a question mark for what is no number, as in a damaged file."""
+    """A header's number in a unit; a question mark if it is no number, as in a damaged file."""
     return f"{value / unit:.0f}" if isinstance(value, int | float) and possible(value) else "?"
 
 
@@ -82,7 +82,7 @@ def bases(measurements: Measurements) -> list[tuple[str, str]]:
         f" In {scaled} of {len(measurements.points)} points it is scaled up from fewer images than N." if scaled else ""
     )
     if len(measurements.runs) > 1:
-        note += " A table has it from one run, which its caption names."
+        note += " Each table takes it from one run, named in its caption."
     return [
         ("Serial CPU", f"a plain seven-loop C++ convolution, -O2, one core of {hosts}.{note}"),
         ("BLAS", f"im2col and matrix product in float32 on all {cores} cores of {hosts}"),
@@ -132,9 +132,9 @@ def section(measurements: Measurements, workload: str) -> Section:
         )
     )
     text = (
-        "Kernel: all kernels of the rung on the device. Total: host arrays to host arrays, allocation apart. Each time "
-        "is the median of its samples; a sum, of both copies or of all layers, is the sum of these medians. Where "
-        "several runs hold the same rung, its row is of the run that holds most of the row."
+        "Kernel: all kernels of the rung on the device. Total: host arrays to host arrays, without allocation. Each "
+        "time is the median of its samples; a sum, of both copies or of all layers, is the sum of these medians. Where "
+        "several runs hold the same rung, its row comes from the run with most of the row."
     )
     return Section("overview", "Results", text, items)
 
@@ -180,8 +180,8 @@ def runs_table(measurements: Measurements) -> Table:
         "serial CPU, its first layer (ms per image)",
     )
     caption = (
-        "A run: one record file, card, host and commit. The last column is the same program on each run's host. Of "
-        "points that several runs hold, tables show one; ablations and sweeps show each run by itself."
+        "A run: one record file, card, host and commit. The last column is the same program on each run's host. "
+        "Where several runs hold a point, tables show one; ablations and sweeps show each run separately."
     )
     return Table("runs", "Runs", caption, columns, table_rows)
 

@@ -23,11 +23,11 @@ MARKDOWN, TABLES, FIGURES, SEARCH = "report.md", "tables", "figures", "search.js
 PAGE = f"{INDEX}.html"
 ASSETS = ("site.css", "site.js")
 BOOK = "book/index.html"
-FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others can be opened
-MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is open from the start
+FIRST_FACTS = ("Device", "Cards", "Driver", "Toolkit")  # the others are folded away
+MOST_OPEN_ROWS, MOST_COLUMNS = 64, 24  # of a table that is initially open
 NAMED = re.compile(r"[\w-]+(?: [\[(][^\])]*[\])])+")  # a name with constants or a transfer after it
 LEAST_CHOSEN, LEAST_LISTED = 20, 6  # rows of a table with tools above it; items of a page with a list of them
-MOST_WORKERS = 4  # each starts Python and matplotlib anew, which more of them would not win back
+MOST_WORKERS = 4  # each has to start Python and matplotlib, which more of them would not recoup
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -82,7 +82,7 @@ def size_of(drawing: Path) -> tuple[int, int] | None:
 def html(report: Report, sizes: Mapping[str, tuple[int, int]], book: str | None = None) -> dict[str, str]:
     """The pages by file name.  They load styles, script and figures from their own folder alone.
 
-    ``sizes`` are those of the figures, ``book`` is where the book's pages begin.
+    ``sizes`` are those of the figures, ``book`` is the book's first page.
     """
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -135,7 +135,7 @@ def page_links(report: Report) -> dict[str, str]:
 
 
 def link_of(cell: Cell, links: Mapping[str, str], here: str) -> str | None:
-    """The page that a cell names, maybe with constants or a transfer after it, if it is not the one it stands in."""
+    """The page that a cell names, perhaps with constants or a transfer after it, unless it is the cell's own page."""
     if not isinstance(cell, str) or not cell:
         return None
     found = links.get(cell) or (links.get(cell.split(" ")[0]) if NAMED.fullmatch(cell) else None)
@@ -168,7 +168,7 @@ def strip(samples: Sequence[float]) -> str:
 
 
 def source(code: Code) -> Markup:
-    """A source file's lines; those that a difference adds and takes away are marked."""
+    """A source file's lines, with those that a diff adds and removes marked."""
     if not code.diff:
         return escape(code.text)
     marks = {"+": Markup("<b>{}</b>"), "-": Markup("<i>{}</i>")}
@@ -195,12 +195,12 @@ def broad(table: Table) -> bool:
 
 
 def short(table: Table) -> bool:
-    """Whether a table is open from the start, and its rows are elements of the page from the start."""
+    """Whether a table is initially open, with its rows as elements of the page."""
     return len(table.rows) <= MOST_OPEN_ROWS and not broad(table)
 
 
 def cells_json(table: Table, links: Mapping[str, str], here: str) -> str:
-    """The rows' texts, links and samples as JSON that cannot end the script element that it stands in."""
+    """The rows' texts, links and samples as JSON that cannot end its script element."""
     rows: list[list[object]] = []
     for row in table.rows:
         hrefs = [link_of(cell, links, here) for cell in row]

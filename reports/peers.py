@@ -35,7 +35,7 @@ from alexconv.reports.slices import label, slices, title_of
 
 
 def headline(measurements: Measurements, found: Frontier | None) -> str:
-    """What the report comes to: the naive rung's time and the fastest rungs', beside cuDNN's where it was timed."""
+    """The report's result: the naive rung's time and the fastest rungs', beside cuDNN's where it was timed."""
     if WORKLOAD not in measurements.workloads or not measurements.timed:
         return ""
     source, first = found.many if found else None, LADDER[0].name
@@ -164,7 +164,7 @@ def every_peer(measurements: Measurements, workload: str) -> list[Table | Plot]:
         )
         items.append(Plot(key, title, caption, draw))
     runs = measurements.footnote(shown_ones, workload, N, of=KERNELS)
-    caption = f"One rung for all layers in the rows of all layers. Above 1 the rung is faster. {runs}"
+    caption = f"The rows of all layers have one rung for all of them. Above 1 the rung is faster. {runs}"
     table = Table(f"{workload}-peers-table", f"{workload}: every peer, N={N}", caption, columns, rows)
     return [*items, table]
 

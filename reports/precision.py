@@ -18,7 +18,7 @@ from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.generated import update_page
 
 GUARANTEE, SEARCH = "guarantee", "search"  # types of headers
-OTHER = "relu"  # the data set that a run which compares times has beside uniform data
+OTHER = "relu"  # the data set besides uniform data in runs that compare times
 CUDNN = "cuDNN"
 
 
@@ -52,8 +52,8 @@ def conv2d_part(records: Records) -> str:
     at = ", ".join(map(str, sorted(batches)))
     note = (
         f"Error over bound, the worst of {len(layers)} layers of AlexNet at N = {at}; "
-        "1 and less keep the guarantee.  *Misplaced*: outputs that are NaN or infinite where none is due, or the other "
-        f"way round.  cuDNN: {engines(found)}  {origin(records, found)}"
+        "up to 1 is within the guarantee.  *Misplaced*: outputs that are NaN or infinite where they should not be, or "
+        f"the other way round.  cuDNN: {engines(found)}  {origin(records, found)}"
     )
     return "\n".join([*markdown_table(("data", "who", *classes), rows), "", note])
 
@@ -72,7 +72,7 @@ def worst(found: Iterable[Record]) -> Callable[[str], Cell]:
 
 
 def ratio(scaled: float | str, bound: float) -> float:
-    """An error over its bound; errors that are not finite are words in records."""
+    """An error over its bound; records have words for errors that are not finite."""
     found = float(scaled) / bound
     return found if isfinite(found) else inf
 
@@ -141,7 +141,7 @@ def times_part(records: Records) -> str:
             sums = {data: sum(ms[data, layer] for layer in common) for data in sets}
             shares = [share for data in sets if data != UNIFORM for share in over_uniform(data, sums, ms, common)]
             rows.append((f"`{name}`", ", ".join(map(str, common)), sums[UNIFORM], *shares))
-    others = [f"{data} over uniform{of}" for data in sets if data != UNIFORM for of in ("", ", most on a layer")]
+    others = [f"{data} over uniform{of}" for data in sets if data != UNIFORM for of in ("", ", worst layer")]
     batch = ", ".join(map(str, sorted({record["point"]["N"] for record in found})))
     note = f"Kernels of the layers, N = {batch}, medians added up.  {origin(records, found)}"
     return "\n".join([*markdown_table(("rung or peer", "layers", "uniform, ms", *others), rows), "", note])
@@ -150,7 +150,7 @@ def times_part(records: Records) -> str:
 def over_uniform(
     data: str, sums: Mapping[str, float], ms: Mapping[tuple[str, int], float], layers: Iterable[int]
 ) -> tuple[float, float]:
-    """Times on a data set over those on uniform data: over all layers, and on the layer where that is most."""
+    """Times on a data set over those on uniform data: over all layers, and on the worst layer."""
     return sums[data] / sums[UNIFORM], max(ms[data, layer] / ms[UNIFORM, layer] for layer in layers)
 
 

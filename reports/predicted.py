@@ -29,8 +29,8 @@ def section(measurements: Measurements) -> Section:
     if not rows:
         return Section("predicted", "", "")
     text = (
-        "What `alexconv predict` says of each rung from its machine code and a description of the GPU, with no GPU "
-        "in the machine. docs/predict.md tells how, and how far off it is."
+        "What `alexconv predict` computes for each rung from its machine code and a description of the GPU, without "
+        "a GPU. docs/predict.md says how, and how accurate it is."
     )
     title = f"{WORKLOAD}: predicted times, all rungs"
     table = Table("predicted", title, f"Kernel times. {BAND}", COLUMNS, rows, True, filters=("layer", "N", "rung"))

@@ -78,8 +78,8 @@ def headline(data: Measurements, found: Frontier) -> str:
     return "\n".join(
         [
             f"AlexNet's five convolution layers, {MANY} images, {name_of(source.device)}: **{shown(start)} ms** with "
-            f"the naive kernel, **{shown(ours)} ms** with the fastest fp32 rung of each layer. Kernel times: filters "
-            "are prepared beforehand, in a time of its own, and copies between host and device are not included.",
+            f"the naive kernel, **{shown(ours)} ms** with the fastest fp32 rung of each layer. Kernel times: "
+            "filter preparation has its own column; copies between host and device are not included.",
             "",
             *markdown_table(columns, rows),
             "",
@@ -155,7 +155,7 @@ def caption(data: Measurements, found: Frontier, apart: Mapping[str, Sequence[st
     others = "".join(f"; {', '.join(families)} from {where}" for where, families in apart.items())
     return (
         f"fp32, NCHW, all five layers: medians of the fastest rung of each.{runs}{others}{'.' if runs else ''} The "
-        "figure's numbers are of one rung of a family, whatever its precision."
+        "figure's numbers are for each family's fastest rung, in any precision."
     )
 
 
@@ -179,7 +179,7 @@ def drawn_from(data: Measurements, found: Frontier) -> str:
 
 
 def stale(readme: Path, fresh: str, drawings: Sequence[Plot], mark: str) -> list[Path]:
-    """The files that are not what the records say."""
+    """The files that differ from the records."""
     files = [readme.parent / FOLDER / f"{plot.key}.svg" for plot in drawings]
     old = [file for file in files if not file.is_file() or mark not in file.read_text()]
     return [*([readme] if readme.read_text() != fresh else []), *old]

@@ -20,7 +20,7 @@ from alexconv.reports.comparison import DATA_SHEET, MS, TERA
 from alexconv.reports.measurements import Measured, name_of
 from alexconv.reports.style import canvas
 
-ROOM = 2.0  # how far the axes go on from the points, as a factor
+ROOM = 2.0  # how far the axes extend beyond the points, as a factor
 CLOSE = 1.1  # roofs closer than this factor look like one
 CUDA, TENSOR = "CUDA cores", "tensor cores"
 MEASURED, STATED = "measured", "data sheet"
@@ -28,7 +28,7 @@ MEASURED, STATED = "measured", "data sheet"
 
 @dataclass(frozen=True)
 class Roof:
-    """A unit's highest arithmetic rate in FLOP/s, and whose figure it is."""
+    """A unit's highest arithmetic rate in FLOP/s, and the figure's source."""
 
     unit: str
     factors: str
@@ -43,9 +43,9 @@ class Roof:
 
 
 def roofs(ceilings: Record | None, device: Record) -> list[Roof]:
-    """All roofs that are known of a device: measured ones, else the data sheet's.
+    """All known roofs of a device: measured ones, else the data sheet's.
 
-    Where rungs take several products of the tensor cores for a multiply-add, their roof is that much lower.
+    Rungs that take several tensor-core products per multiply-add have a roof that much lower.
     """
     measured = {name: rate for name, rate in ((ceilings or {}).get("flops") or {}).items() if rate}
     stated = DATA_SHEET.get(name_of(device), {})

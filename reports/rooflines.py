@@ -46,7 +46,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
     items: list[Table | Plot] = []
     if any(point.rung for point in points):  # peers have no roof
         caption = (
-            f"Bytes: input, filters and output once: rungs of one layer and precision are above each other. {told}"
+            f"Bytes: input, filters and output once, so rungs of one layer and precision line up vertically. {told}"
         )
         draw = partial(intensity_figure, points, least, known, rate)
         title = f"{workload}: roofline with compulsory bytes, N={N}"
@@ -71,8 +71,8 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
         "% of roofline",
     )
     caption = (
-        "Share of the roofline: achieved rate over the lower of two roofs, that of the bytes at the compulsory "
-        f"intensity and that of the rung's own unit. {told} None for peers, whose algorithm is not on record, and for "
+        "Share of the roofline: achieved rate over the lower of two roofs, the memory's at the compulsory intensity "
+        f"and the rung's own unit's. {told} None for peers, whose algorithm is not on record, and for "
         f"Winograd, which computes fewer products than are counted here. {runs}"
     )
     return [
@@ -82,7 +82,7 @@ def rooflines(measurements: Measurements, workload: str) -> list[Table | Plot]:
 
 
 def roof_text(known: Iterable[Roof]) -> str:
-    """Whose figures the roofs are."""
+    """The roofs and their sources in words."""
     names: dict[str, list[str]] = {}
     for roof in known:
         names.setdefault(roof.source, []).append(f"{roof.unit} {roof.name}")
@@ -112,7 +112,7 @@ def roofline_row(point: Measured, dram: float | None, roof: Roof | None, bytes_p
 def measured_bytes(measurements: Measurements) -> dict[str, float]:
     """DRAM bytes of all profiled kernels of a point for its whole batch, by the point's name.
 
-    Of a point that is run in pieces one was profiled: the others move as much per image.
+    Of a point that runs in pieces one piece was profiled: the others move as much per image.
     """
     found: dict[str, float] = defaultdict(float)
     for profile in measurements.of_type("profile"):

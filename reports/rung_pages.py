@@ -26,7 +26,7 @@ TECHNIQUE = re.compile(r"// Technique:(.*?)\n//\s*(?:\n|[A-Z][a-z ]+:)", re.DOTA
 
 
 def source_of(rung: Rung) -> str:
-    """The text of a rung's file; empty where it is not there any more, as one of a user's own may be."""
+    """The text of a rung's file; empty if it is gone, as a user's own may be."""
     return rung.path.read_text() if rung.path.is_file() else ""
 
 
@@ -93,7 +93,7 @@ def facts_of(rung: Rung, text: str) -> list[tuple[str, str]]:
         ("Parent", rung.parent or ""),
         ("In the AlexNet study", rung.alias if known_to_study(Series(rung.name)) else ""),
     ]
-    found += [("Started from it", each.name) for each in LADDER if each.parent == rung.name]
+    found += [("Child", each.name) for each in LADDER if each.parent == rung.name]
     found += [("Needs a GPU", rung.gpu_only or ""), ("File", f"kernels/{rung.file}")]
     return [(name, told) for name, told in found if told]
 
@@ -109,7 +109,7 @@ def times(measurements: Measurements, found: Frontier | None, reasons: Reasons, 
         rows = [time_row(measurements, sources, reasons, rung, point) for point in usual]
         caption = (
             "Medians of kernel time in ms per batch. Gain: the parent's time over this rung's. cuDNN: in the class's "
-            "layout, of the same run. Predicted from the machine code and the card's ceilings, not from times."
+            "layout, same run. Predicted: from the machine code and the card's ceilings, not from times."
         )
         key, samples = f"{rung.name}-times", [point.samples("kernel") for point in usual]
         items.append(
@@ -190,7 +190,7 @@ def time_row(
 
 
 def counters(reasons: Reasons, rung: Rung) -> list[Table | Plot]:
-    """What Nsight Compute counted of each of its kernels."""
+    """What Nsight Compute counted for each of its kernels."""
     found = reasons.counters(rung.name)
     if not found:
         return []
@@ -217,7 +217,7 @@ def launches(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
                 rows.append((workload, layer, N, *launch_cells(launch)))
     sizes = ("registers", "shared (bytes)", "local (bytes)", "occupancy (%)")
     columns = ("workload", "layer", "N", "kernel", "grid", "block", *sizes)
-    caption = "Of the first piece. Occupancy: theoretical. Local bytes: registers spilled, for each thread."
+    caption = "Launches of the first piece. Occupancy: theoretical. Local bytes: registers spilled, per thread."
     return [Table(f"{rung.name}-launches", "Launches", caption, columns, rows, csv=False)] if rows else []
 
 
@@ -229,6 +229,6 @@ def code(rung: Rung, text: str) -> list[Code]:
     if text and parent and before and parent.file != rung.file:
         lines = unified_diff(before.splitlines(), text.splitlines(), parent.file, rung.file, n=2, lineterm="")
         title = f"What changed since {parent.name}"
-        caption = "Between the two files; headers that both include are not in it."
+        caption = "Between the two files, without the headers that they include."
         found.append(Code(f"{rung.name}-diff", title, caption, "\n".join(lines), diff=True))
     return found

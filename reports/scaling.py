@@ -26,7 +26,7 @@ NOT_MEASURED = "Not measured yet."
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch in shards that were right and timed at the same time."""
+    """A batch in shards that were all right and timed at the same time."""
 
     record: Record
 
@@ -37,12 +37,12 @@ class Batch:
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """The number of shards."""
         return int(self.record["shards"])
 
     @property
     def cards(self) -> frozenset[str]:
-        """What names the devices of the shards."""
+        """The keys of the shards' devices."""
         return frozenset(str(part.get("device")) for part in self.record["parts"])
 
     @property
@@ -56,7 +56,7 @@ class Batch:
         return None if found is None else float(found)
 
     def rate(self, figure: str) -> float | None:
-        """Images a second of all shards and a shard."""
+        """Images per second and shard."""
         ms = self.ms(figure)
         return self.point["N"] / ms * 1e3 / self.shards if ms else None
 
@@ -89,7 +89,7 @@ def batches(headers: Iterable[Record]) -> list[Batch]:
 
 
 def alone(all_of: Sequence[Batch], batch: Batch, N: int) -> Batch | None:
-    """The same as a batch, of N images on one GPU, which has to be one of the batch's."""
+    """A batch's counterpart with N images on one of its GPUs."""
     wanted = {**batch.point, "N": N}
     found = (each for each in all_of if each.shards == 1 and each.cards <= batch.cards and each.point == wanted)
     return next(found, None)
@@ -98,9 +98,9 @@ def alone(all_of: Sequence[Batch], batch: Batch, N: int) -> Batch | None:
 def scaling(
     all_of: Sequence[Batch], images: Callable[[Batch], int], speedup: Callable[[Batch], int]
 ) -> list[tuple[Cell, ...]]:
-    """A row for each batch on several GPUs that has its counterpart on one, which ``images`` says the size of.
+    """A row for each batch on several GPUs that has a counterpart on one of them, of ``images`` images.
 
-    Efficiency is one GPU's time over that of ``speedup`` GPUs, times that number where they share one GPU's work.
+    Efficiency is one GPU's time over that of several, divided by ``speedup``: the ideal one.
     """
     rows: list[tuple[Cell, ...]] = []
     for batch in all_of:
@@ -121,26 +121,26 @@ def scaling(
 
 SCALING_COLUMNS = (
     *("layer", "N", "rung", "transfer", "GPUs"),
-    *("kernel on one, ms", "kernel, ms", "efficiency", "images/s a GPU"),
-    *("host to host on one, ms", "host to host, ms", "host-to-host efficiency", "host-to-host images/s a GPU"),
+    *("kernel on one, ms", "kernel, ms", "efficiency", "images/s per GPU"),
+    *("host to host on one, ms", "host to host, ms", "host-to-host efficiency", "host-to-host images/s per GPU"),
     "equal bits",
 )
 
 
 def strong(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
-    """The same batch on one GPU, and on several with that one."""
+    """The same batch on one GPU, and on several including it."""
     found = batches(headers)
     return scaling(found, lambda batch: batch.point["N"], lambda batch: batch.shards)
 
 
 def weak(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
-    """As many images a GPU on one, and on several with that one."""
+    """The same number of images per GPU on one, and on several including it."""
     found = batches(headers)
     return scaling(found, lambda batch: batch.per_shard, lambda batch: 1)
 
 
 def links(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
-    """Rates of copies on one GPU, and on all at once with as many images each."""
+    """Rates of copies on one GPU, and on all at once with the same number of images each."""
     rows: list[tuple[Cell, ...]] = []
     found = batches(headers)
     for batch in found:
@@ -157,14 +157,14 @@ def links(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
 
 
 LINKS_COLUMNS = (
-    *("layer", "images a GPU", "rung", "transfer", "GPUs"),
+    *("layer", "images per GPU", "rung", "transfer", "GPUs"),
     *("in, one GPU, GB/s", "in, slowest at once", "in, all", "in, share kept"),
     *("out, one GPU, GB/s", "out, slowest at once", "out, all", "out, share kept"),
 )
 
 
 def memory(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
-    """Batches that go through a host in blocks: the bytes of their arrays, and the most that a worker had."""
+    """Batches that go through a host in blocks: the bytes of their arrays, and a worker's peak memory."""
     rows: list[tuple[Cell, ...]] = []
     for batch in batches(headers):
         parts, point = batch.record["parts"], batch.point
@@ -182,8 +182,8 @@ def memory(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
 
 
 MEMORY_COLUMNS = (
-    *("workload", "layer", "N", "rung", "transfer", "GPUs", "input and output, GB", "a block at most, GB"),
-    *("blocks a GPU", "most memory of a worker, GB", "kernel, ms", "host to host, ms", "host-to-host images/s a GPU"),
+    *("workload", "layer", "N", "rung", "transfer", "GPUs", "input and output, GB", "block limit, GB"),
+    *("blocks per GPU", "peak memory, GB", "kernel, ms", "host to host, ms", "host-to-host images/s per GPU"),
 )
 
 
@@ -227,8 +227,8 @@ def studies(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
 
 
 STUDIES_COLUMNS = (
-    *("study", "points", "workers", "preparing, s", "measuring, s", "of the smallest's", "whole process, s"),
-    "of the smallest's process",
+    *("study", "points", "workers", "preparing, s", "measuring, s", "over the smallest's", "whole process, s"),
+    "over the smallest's process",
 )
 
 
@@ -253,13 +253,13 @@ def simulated(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
 
 
 SIMULATED_COLUMNS = (
-    *("GPUs", "tasks", "points", "a point, s", "schedule, s", "without overhead, s"),
-    *("overhead a point, ms", "share of the points' time", "CPU a point, ms", "load of the machine before"),
+    *("GPUs", "tasks", "points", "per point, s", "schedule, s", "without overhead, s"),
+    *("overhead per point, ms", "share of the points' time", "CPU per point, ms", "load of the machine before"),
 )
 
 
 def study_of(command: str) -> str:
-    """A command without what does not change its points: where it runs and records."""
+    """A command without the options that do not change its points: where it runs and records."""
     words, kept = command.split(), list[str]()
     for before, word in zip(["", *words], words, strict=False):
         if word not in ("--out", "--cluster", "--resume") and before not in ("--out", "--cluster"):
@@ -270,20 +270,20 @@ def study_of(command: str) -> str:
 TABLES: Mapping[str, tuple[str, str, Callable[[Sequence[Record]], list[tuple[Cell, ...]]], tuple[str, ...]]] = {
     "strong-scaling": (
         "Strong scaling",
-        "The same batch on one GPU, and on several with that one.",
+        "The same batch on one GPU, and on several including it.",
         strong,
         SCALING_COLUMNS,
     ),
     "weak-scaling": (
         "Weak scaling",
-        "As many images a GPU on one, and on several with that one.",
+        "The same number of images per GPU on one, and on several including it.",
         weak,
         SCALING_COLUMNS,
     ),
     "host-links": ("Host links", "Copies on one GPU, and on all at once.", links, LINKS_COLUMNS),
     "memory": ("Bounded memory", "Batches in blocks of bounded memory.", memory, MEMORY_COLUMNS),
     "cards": ("Cards", "The calibration point, which every card of a cluster runs first.", cards, CARDS_COLUMNS),
-    "simulated": ("Simulated schedules", "Workers that sleep what points took.", simulated, SIMULATED_COLUMNS),
+    "simulated": ("Simulated schedules", "Workers sleep as long as the points took.", simulated, SIMULATED_COLUMNS),
     "study-times": ("Studies over workers", "The same points on clusters of several sizes.", studies, STUDIES_COLUMNS),
 }
 

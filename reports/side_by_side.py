@@ -54,7 +54,7 @@ def table(found: Sequence[Compared], figure: str) -> Table:
         rows.append((*axes, each.label, *sides, each.ratio, span(each.low, each.high), each.verdict))
     columns = (
         *("workload", "layer", "N", "transfer", "point", "A, ms", "A, 95 %", "B, ms", "B, 95 %"),
-        *("B / A", "95 % of it", "verdict"),
+        *("B / A", "B / A, 95 %", "verdict"),
     )
     caption = f"Medians of {figure} time in ms per batch; B / A with the bootstrap's interval. The samples are B's."
     samples = [each.after for each in found]
@@ -67,7 +67,7 @@ def drawing(found: Sequence[Compared], figure: str) -> Plot:
     rows = [
         Dot(each.label, each.point["rung"], Summary(each.ratio, each.low, each.high, len(each.after))) for each in found
     ]
-    caption = "Left of 1 B is faster. The whisker is the interval of 95 %."
+    caption = "Left of 1, B is faster. The whisker is the 95 % interval."
     return Plot("ratios", f"{figure} time of B over A", caption, partial(charts.relative, rows, "B / A"), wide=True)
 
 
@@ -77,7 +77,7 @@ def span(low: float, high: float) -> str:
 
 
 def facts_of(letter: str, path: Path, records: Records) -> list[tuple[str, str]]:
-    """What a file says of where it was measured."""
+    """Where a file was measured."""
     found = [(letter, str(path))]
     for header in records.headers.values():
         if header["type"] == "device":

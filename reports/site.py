@@ -52,7 +52,7 @@ class Report:
 
     @property
     def sections(self) -> list[Section]:
-        """The sections that are in no other page."""
+        """The sections that are on no other page."""
         return [section for page in self.pages if not page.derived for section in page.sections]
 
     def tables(self) -> Iterator[Table]:
@@ -64,7 +64,7 @@ class Report:
         return (item for item in self._items() if isinstance(item, Plot))
 
     def _items(self) -> Iterator[Table | Plot]:
-        """Those of all pages, each once."""
+        """Tables and figures of all pages, each once."""
         items = (item for page in self.pages for section in page.sections for item in section.items)
         return iter({item.key: item for item in items}.values())
 
@@ -141,7 +141,7 @@ def study_pages(measurements: Measurements) -> Iterator[Page]:
 
 
 def coverage_page(measurements: Measurements, pages: Sequence[Page]) -> Page:
-    """What of the studies is on which of the pages."""
+    """Which page has which table or figure of the studies."""
     titles = {item.key: item.title for page in pages for section in page.sections for item in section.items}
     lenets = any(name in measurements.workloads for name in STUDY_WORKLOADS.values()) and measurements.timed
     variants = Section(

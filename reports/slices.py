@@ -12,7 +12,7 @@ def label(layer: int | None) -> str:
 
 
 def slices(measurements: Measurements, workload: str) -> list[int | None]:
-    """The layers there are, and None for their sum if they are all there."""
+    """The measured layers, and None for their sum if all were measured."""
     layers: list[int | None] = [*measurements.layers(workload)]
     return [*layers, None] if layers == list(layer_numbers(workload)) else layers
 

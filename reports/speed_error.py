@@ -32,7 +32,7 @@ def section(measurements: Measurements, workload: str) -> Section:
         "Speed and error",
         "The error is the largest deviation from the float64 reference, divided by the norms of the input "
         "patch and the filter; each precision has its tolerance. Inputs and filters are uniform in [-1, 1]; "
-        "docs/precision.md has what holds on all data.",
+        "docs/precision.md has the bounds that hold on all data.",
         accuracy(measurements, workload),
     )
 
@@ -71,12 +71,12 @@ def accuracy(measurements: Measurements, workload: str) -> list[Table | Plot]:
     runs = measurements.footnote(listed, workload, N, of=KERNELS)
     if any(row[0] in partly for row in rows):
         names = ", ".join(str(row[0]) for row in rows if row[0] in partly)
-        runs = f"Of some layers, with the time and error of the parent on the others: {names}. {runs}"
+        runs = f"Rungs of some layers, with their parent's time and error on the others: {names}. {runs}"
     return [
         Plot(
             f"{workload}-accuracy",
             title,
-            f"Down is faster, left is closer. Named: what no other rung or peer beats in both. {runs}",
+            f"Lower is faster, further left more accurate. Named: the Pareto front, beaten in both by none. {runs}",
             partial(charts.scatter, front_named(marks), x, y, peer_titles(marks)),
         ),
         Table(f"{workload}-accuracy-table", f"{workload}: error and time, {what}, N={N}", runs, columns, rows),

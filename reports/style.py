@@ -99,7 +99,7 @@ def svg_text(figure: Figure, key: str, identifier: str | None = None) -> str:
     return styles_once(re.sub(r">\s+<", "><", text))
 
 
-# Attributes that hold coordinates in points, which nobody sees beyond a hundredth.  Text is never rounded.
+# Attributes that hold coordinates in points: a hundredth is invisible.  Text is never rounded.
 COORDINATES = re.compile(r' (?:d|points|transform|x|y|x1|y1|x2|y2|cx|cy|r|width|height)="[^"]*"')
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
@@ -115,7 +115,7 @@ def texts(svg: str) -> list[str]:
 
 
 def styles_once(svg: str) -> str:
-    """An SVG element with classes for its style attributes, named after what they say: a page's figures share them."""
+    """An SVG element with classes for its style attributes, named after their content: a page's figures share them."""
     rules: dict[str, str] = {}
 
     def named(match: re.Match[str]) -> str:

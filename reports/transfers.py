@@ -24,14 +24,14 @@ def section(measurements: Measurements, workload: str) -> Section:
         "transfers",
         "Host-device transfers",
         "The copies' share of the total under each transfer. With unified memory the kernel's time "
-        "includes page migration; with several streams copies and kernels overlap, so that only the total "
-        "is theirs alone. The floor is the bytes of all arrays over the bus's measured rates, if recorded.",
+        "includes page migration; with several streams copies and kernels overlap, and only the total is "
+        "timed that way. The floor is the bytes of all arrays over the bus's measured rates, if recorded.",
         transfers(measurements, workload),
     )
 
 
 def transfers(measurements: Measurements, workload: str) -> list[Table | Plot]:
-    """Every rung with two transfers or more, at the largest batch with most of them; of one run if one holds them."""
+    """Every rung with several transfers, at the largest batch with most of them; from one run if one has them all."""
     points = measurements.of(workload)
     by_rung: dict[tuple[str, int], set[str]] = {}
     for point in points:

@@ -12,7 +12,7 @@ from alexconv.reports.elements import Cell
 from alexconv.reports.measurements import Measured, Measurements, name_of
 from alexconv.reports.roofline import Roof, roof_of, roofs
 
-BUSY = {  # counters in per cent of what the hardware can, in words
+BUSY = {  # counters in per cent of the hardware's peak, in words
     "tensor_pipe": "tensor cores",
     "fma_pipe": "FMA units",
     "l1_throughput": "L1 and shared memory",
@@ -32,33 +32,33 @@ COUNTERS = {  # by the profiler's names
     "dram_write_bytes": "written, MB",
     "achieved_occupancy": "occupancy, %",
     "registers": "registers",
-    "active_lanes": "lanes of 32",
-    "global_load_sectors_per_request": "sectors a load",
-    "shared_load_wavefronts_per_request": "wavefronts a shared load",
+    "active_lanes": "active lanes of 32",
+    "global_load_sectors_per_request": "sectors per load",
+    "shared_load_wavefronts_per_request": "wavefronts per shared load",
 }
 SCALES = {"duration_ns": 1e-3, "dram_read_bytes": 1e-6, "dram_write_bytes": 1e-6}
 STALL = "stall_"
-WAITS = {  # what warps wait for, by the profiler's names; fixed latencies and their turn are no reason
+WAITS = {  # stall reasons by the profiler's names; fixed latencies and not being selected are left out
     "long_scoreboard": "loads from memory",
     "short_scoreboard": "shared memory",
     "barrier": "barriers",
     "math_pipe_throttle": "the arithmetic units",
     "gmma": "the tensor cores",
-    "lg_throttle": "the queue of memory accesses",
-    "mio_throttle": "the queue of shared memory",
-    "tex_throttle": "the queue of the texture cache",
-    "no_instruction": "instructions",
-    "imc_miss": "constants",
+    "lg_throttle": "the global memory queue",
+    "mio_throttle": "the shared memory queue",
+    "tex_throttle": "the texture queue",
+    "no_instruction": "instruction fetch",
+    "imc_miss": "constant memory",
     "membar": "memory fences",
     "drain": "stores",
 }
-LEAST_STALL = 1.0  # cycles that a warp waits for an instruction: less is hardly a reason
+LEAST_STALL = 1.0  # stall cycles per instruction: fewer are hardly a reason
 PREDICTION = "prediction"
 
 
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """What the records know of a device beside times: roofs, counters and predictions."""
+    """What the records know of a device besides times: roofs, counters and predictions."""
 
     measurements: Measurements
 

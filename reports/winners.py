@@ -95,7 +95,7 @@ def table(
     theirs = f" Beside them {', '.join(peers)}, of the same run and types." if peers else ""
     caption = (
         f"Medians of kernel time in ms per batch.{theirs} Why: what the rung does; how busy its longest kernel keeps "
-        f"the hardware, in brackets its parent's, as Nsight Compute counted {where}; its share of the roofline."
+        f"the hardware (in brackets: its parent's), as Nsight Compute counted {where}; its share of the roofline."
         f" Runs: {', '.join(files)}."
     )
     rows = [row(winner, reasons) for winner in every]

@@ -2,7 +2,7 @@
 
 python scripts/advisories.py [--pip-audit COMMAND]    (`make advisories`)
 
-Status 0: none is known; 1: some are, one line each; 2: nothing was checked, and why.
+Exit status 0: none known; 1: some are, one line each; 2: nothing was checked, and why.
 """
 
 import argparse
@@ -16,7 +16,7 @@ TIME_LIMIT = 300  # seconds
 
 
 def main() -> int:
-    """Asks, and says what is known."""
+    """Asks pip-audit and prints the known advisories."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--pip-audit", default="pip-audit", metavar="COMMAND")
     command = [options.parse_args().pip_audit, "--requirement", LOCK, "--require-hashes", "--disable-pip"]
@@ -28,7 +28,7 @@ def main() -> int:
         return nothing_checked(f"{command[0]} does not run ({error.strerror})")
     except subprocess.TimeoutExpired:
         return nothing_checked(f"no answer within {TIME_LIMIT} s")
-    except (ValueError, KeyError, TypeError):  # it answered in no JSON: no network, or no such service
+    except (ValueError, KeyError, TypeError):  # its answer is not JSON: no network, or no such service
         return nothing_checked((done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1])
     known = 0
     for package in packages:
@@ -37,13 +37,13 @@ def main() -> int:
         for found in package["vulns"]:
             known += 1
             mended = ", ".join(found["fix_versions"]) or "no version yet"
-            print(f"{package['name']} {package['version']}: {found['id']}, mended in {mended}")
+            print(f"{package['name']} {package['version']}: {found['id']}, fixed in {mended}")
     print(f"{len(packages)} packages checked, {known} advisories.")
     return 1 if known else 0
 
 
 def nothing_checked(reason: str) -> int:
-    """What is said without an answer."""
+    """Prints why nothing was checked; returns the exit status."""
     print(f"Nothing was checked: {reason[:300]}", file=sys.stderr)
     return 2
 

@@ -47,7 +47,7 @@ def unaudited(executor: Any, pieces: Any, seconds: float, audit: object = None) 
 
 
 def without_audit() -> Any:
-    """The executor as it would be without."""
+    """The executor without its audit."""
     return mock.patch.multiple(buffers, Audit=Unaudited, time_on_device=unaudited)
 
 

@@ -1,9 +1,8 @@
-"""Makes the table of measured rungs that auto goes by: python scripts/auto_table.py results/networks/*.jsonl
+"""Makes auto's table of measured rungs: python scripts/auto_table.py results/networks/*.jsonl
 
-Of each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless the
-estimates of auto choose the same, or one that is slower by no more than TOLERATED, or other constants of that rung that
-nobody has measured.  Another rung that nobody has measured is trusted where its estimate is far below what was
-measured.  A stricter class's rungs serve too.
+For each layer, N, precision and layout in the record files it keeps the fastest rung with its constants, unless auto's
+estimates choose the same, or one slower by no more than TOLERATED, or unmeasured constants of that rung.  Another
+unmeasured rung is trusted where its estimate is far below the measured times.  A stricter class's rungs serve too.
 
 Files may also have records of ``scripts/library_choices.py``: where one has a layer, N and precision, it counts in
 place of that precision's points, for its rungs' layout.  It has the times of calls in graphs, which is what auto is
@@ -29,7 +28,7 @@ from alexconv.tuning.measured import TABLE, name_of
 
 CHOICES = "library-choices"
 TOLERATED = 1.02
-TRUSTED = 0.7  # an estimate of a rung that was not measured, over the least measured time
+TRUSTED = 0.7  # an estimate of an unmeasured rung, over the shortest measured time
 Times = dict[str, tuple[float, BoundRung]]  # by rung and constants
 
 

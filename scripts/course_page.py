@@ -1,5 +1,5 @@
-"""Writes the tables of docs/course.md and docs/own-kernels.md anew: the studies' limits, what came of grading many
-submissions and of a few with op time on a GPU, and a wrapped kernel's times.
+"""Writes the tables of docs/course.md and docs/own-kernels.md: the studies' limits, the grades of many submissions and
+of a few with op time on a GPU, and a wrapped kernel's times.
 
 python scripts/course_page.py
 """
@@ -38,7 +38,7 @@ def studies() -> str:
 
 
 def graded() -> str:
-    """What came of grading, by kind of submission."""
+    """Grades by kind of submission."""
     if not RECORD.exists():
         return "No run is on record yet."
     record = json.loads(RECORD.read_text())

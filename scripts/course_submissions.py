@@ -3,9 +3,9 @@
     python scripts/course_submissions.py                      200 of them, into results/course/submissions.json
     python scripts/course_submissions.py --count 40 --out F   fewer, into another file
 
-Kinds are right, wrong and malicious; the last try what a grader has to expect.  Each knows the points that it must have
-where nothing helps it: a malicious one that reads a hidden file, or gets out of its sandbox, spoils its own outputs,
-which shows as lost points.  Files outside, other submissions' grades and processes are looked at, too.
+Kinds are right, wrong and malicious; the last try the attacks that a grader must expect.  Each has the points that it
+must get if no attack succeeds: a malicious one that reads a hidden file, or escapes its sandbox, spoils its own outputs
+and so loses points.  Files outside, other submissions' grades and processes are checked, too.
 """
 
 import argparse
@@ -38,8 +38,8 @@ OUT = CHECKOUT / "results" / "course" / "submissions.json"
 ALL, NONE = 85.0, 0.0  # points without op time
 LIMITS = Limits(seconds=120.0, cpu_seconds=20, memory=1 << 30, processes=64, file=64 << 20, folder=192 << 20)
 SEED = 408
-MOST_FEEDBACK = 3000  # letters of a row
-LINGER_SECONDS = 60.0  # for which the system may need to end what was killed
+MOST_FEEDBACK = 3000  # characters of a row
+LINGER_SECONDS = 60.0  # that killed processes may take to end
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 SYSTEM = """#include <arpa/inet.h>
@@ -74,7 +74,7 @@ class Kind:
 
 
 def edited(*edits: tuple[str, str], text: str = RIGHT) -> str:
-    """The right submission with other parts."""
+    """The right submission with parts replaced."""
     for old, new in edits:
         assert old in text, old
         text = text.replace(old, new)
@@ -82,25 +82,25 @@ def edited(*edits: tuple[str, str], text: str = RIGHT) -> str:
 
 
 def on_load(code: str) -> str:
-    """A submission that does this when its library is loaded, and otherwise computes, rightly unless it has spoiled."""
+    """A submission that runs code when its library is loaded; outputs are right unless the code sets ``spoiled``."""
     attack = f"{SYSTEM}__attribute__((constructor)) static void attack() {{ {code} }}\n"
     return attack + edited((STORE, "y4d(b, m, h, v) = spoiled ? -1.0f : acc;"))
 
 
 def in_launch(code: str) -> str:
-    """A submission whose launch code does this first."""
+    """A submission whose launch function runs code first."""
     return SYSTEM + edited((LAUNCH, f"{code}\n    {LAUNCH}"))
 
 
 def in_kernel(code: str) -> str:
-    """A submission whose kernel does this in a thread."""
+    """A submission whose kernel runs code in one thread."""
     return SYSTEM + edited(
         (FIRST, f"if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) {{ {code} }}\n    {FIRST}")
     )
 
 
 def right() -> Iterator[Kind]:
-    """Submissions that compute rightly."""
+    """Submissions that are right."""
     for tile in (4, 8, 12, 16):
         yield Kind(f"right-tile-{tile}", edited(("#define TILE_WIDTH 8", f"#define TILE_WIDTH {tile}")), ALL, ALL)
     yield Kind("right-with-windows-lines", RIGHT.replace("\n", "\r\n"), ALL, ALL)
@@ -137,7 +137,7 @@ def wrong() -> Iterator[Kind]:
 
 
 def private() -> list[Path]:
-    """What lies in the user's own folder and in the cache, but for what a sandbox shows and the folders around it."""
+    """What lies in the user's home and in the cache, except what a sandbox shows and the folders around it."""
     shown = [path.resolve() for path in [*sandbox.visible([]), cache_dir("sandbox")]]
     found = sorted([*Path.home().iterdir(), *cache_dir("sandbox").parent.iterdir()])
     return [
@@ -148,7 +148,7 @@ def private() -> list[Path]:
 
 
 def harmless(secret: Path, others: Path, port: int) -> dict[str, str]:
-    """Attacks that come to nothing, so that the outputs stay right: what each does when it is loaded."""
+    """Attacks that must fail, so that the outputs stay right: the code that each runs when it is loaded."""
 
     def opens(*paths: Path) -> str:
         return " ".join(f'if (open("{path}", O_RDONLY) >= 0) spoiled = 1;' for path in paths)
@@ -294,7 +294,7 @@ def kinds(secret: Path, others: Path, port: int) -> list[Kind]:
 
 
 def write_submissions(folder: Path, count: int, every: Sequence[Kind]) -> dict[str, Kind]:
-    """Submissions of all kinds in turn, by name; some have names of their own, and some are no files at all."""
+    """Submissions of all kinds in turn, by name; some have odd names, and some are not even files."""
     found: dict[str, Kind] = {}
     for number in range(count):
         kind = every[number % len(every)]
@@ -311,13 +311,13 @@ def write_submissions(folder: Path, count: int, every: Sequence[Kind]) -> dict[s
 
 
 def write_oddities(folder: Path, secret: Path) -> dict[str, Kind]:
-    """Submissions that are no plain files."""
+    """Submissions that are not plain files."""
     (folder / "link.cu").symlink_to(secret)
     os.mkfifo(folder / "pipe.cu")
     (folder / "empty-folder").mkdir()
     (folder / "folder" / "conv.cu").mkdir(parents=True)
-    (folder / "linked").symlink_to(secret.parent)  # a link to a folder is no submission
-    names = {"link": "is a link", "pipe": "is no file", "empty-folder": "cannot be read", "folder": "is no file"}
+    (folder / "linked").symlink_to(secret.parent)  # a link to a folder is not a submission
+    names = {"link": "is a link", "pipe": "not a regular", "empty-folder": "cannot be read", "folder": "not a regular"}
     return {name: Kind(name, "", NONE, NONE, says) for name, says in names.items()}
 
 
@@ -340,7 +340,7 @@ def listening() -> Iterator[tuple[int, list[str]]]:
 
 
 def state_of(folders: Sequence[Path]) -> str:
-    """A digest of names, kinds and contents of all that is in folders, but for what Python compiles of its own."""
+    """A digest of names, kinds and contents of everything in folders, except files that Python compiles."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*")):
@@ -354,7 +354,7 @@ def state_of(folders: Sequence[Path]) -> str:
 
 @contextmanager
 def keeping_orphans() -> Iterator[None]:
-    """Processes whose parents end become this one's children, however far down they were started."""
+    """Descendants whose parents end become this process's children."""
     before = ctypes.c_int()
     libc = ctypes.CDLL(None)
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
@@ -382,7 +382,7 @@ def processes() -> set[str]:
 
 
 def left_behind(running: set[str]) -> set[str]:
-    """Processes that do not end, besides those that ran before; one that was killed may take its time."""
+    """Processes that do not end, besides those that ran before; a killed one may take a while."""
     end = monotonic() + LINGER_SECONDS
     while (left := processes() - running) and monotonic() < end:
         sleep(0.1)
@@ -392,7 +392,7 @@ def left_behind(running: set[str]) -> set[str]:
 def graded(
     count: int, folder: Path, every: Sequence[str] = (), limits: Limits = LIMITS, jobs: int = 0
 ) -> dict[str, object]:
-    """Makes submissions, grades them in one run, and says what came of each, and what was not as expected."""
+    """Makes submissions and grades them in one run; returns a row for each, and what was not as expected."""
     home = folder / "hw"
     made = assignment.new("hw", "ece408-2019", None, 1.0, SEED)
     made = replace(made, shapes=made.shapes[1:3], hazard_shapes=1, screen=False, limits=limits)

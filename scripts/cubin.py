@@ -1,4 +1,4 @@
-"""What a cubin makes the device do, apart from names and line numbers: machine code and resources of its kernels."""
+"""A cubin's behaviour, apart from names and line numbers: machine code and resources of its kernels."""
 
 import struct
 from collections import Counter
@@ -53,7 +53,7 @@ def parse(data: bytes) -> Cubin:
 
 
 def behaviour(data: bytes, entries: Sequence[str]) -> tuple[object, ...]:
-    """Of each entry point in order, then of the whole file: code, sizes and resources.  Equal ones run alike."""
+    """Code, sizes and resources of each entry point in order, then of the whole file.  Equal ones run alike."""
     cubin = parse(data)
     numbers = {entry: number for number, entry in enumerate(entries)}
     resources = _resources(cubin)
@@ -88,7 +88,7 @@ def behaviour(data: bytes, entries: Sequence[str]) -> tuple[object, ...]:
 
 
 def _relocations(cubin: Cubin, section: _Section, unnamed) -> list[tuple[object, ...]]:
-    """Places in the code that a loader fills in, with what stands there."""
+    """Places in the code that a loader fills in, with their values."""
     found: list[tuple[object, ...]] = []
     for offset, info, addend in struct.iter_unpack(_RELOCATION, section.data):
         _, place, value = cubin.symbols[info >> 32]
@@ -108,7 +108,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _numberless(data: bytes) -> bytes:
-    """A kernel's attributes without the number of a symbol, which says only how many stand before it."""
+    """A kernel's attributes without the number of a symbol, which says only how many come before it."""
     found = bytearray(data)
     for attribute, begin, end in _attributes(data):
         if attribute == _ARGUMENTS and end > begin:

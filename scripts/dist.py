@@ -1,4 +1,4 @@
-"""A source distribution and a wheel that anybody can build again, byte for byte.
+"""Builds a source distribution and a wheel, reproducible byte for byte.
 
 python scripts/dist.py [FOLDER]    (dist/ unless named)
 
@@ -25,7 +25,7 @@ DIRECTORY, FILE, PROGRAM, UMASK = 0o755, 0o644, 0o755, 0o022
 
 
 def epoch() -> int:
-    """The time that all files of the archives have."""
+    """The modification time of all files in the archives."""
     if given := os.environ.get(EPOCH):
         return int(given)
     command = ["git", "log", "-1", "--format=%ct"]
@@ -48,7 +48,7 @@ def built(kind: str, sources: Path, folder: Path, when: int) -> Path:
 
 
 def write_reproducibly(archive: Path, target: Path, when: int) -> None:
-    """Packs a ``.tar.gz`` again: sorted, with one time, root's, and with modes that no umask decides."""
+    """Repacks a ``.tar.gz``: sorted, with one time, owned by root, with modes independent of the umask."""
     plain = io.BytesIO()
     with tarfile.open(archive) as old, tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda member: member.name):

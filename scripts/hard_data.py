@@ -1,10 +1,10 @@
-"""What conv2d and cuDNN give on hard data, and what a search for the worst data finds, as a record file.
+"""Errors of conv2d and cuDNN on hard data, and of a search for the worst data, as a record file.
 
 python scripts/hard_data.py conv2d --out results/h200-hard.jsonl      needs an NVIDIA GPU; torch adds cuDNN
 python scripts/hard_data.py search --out results/h200-hard.jsonl --seconds 2
 
-``conv2d``: each class on each data set and layer of AlexNet, its error and its bound, and beside it cuDNN's on the
-same data, held to the same bound, with the kernels that cuDNN has run.  ``search``: for each rung the worst ratio of
+``conv2d``: error and bound of each class on each data set and layer of AlexNet, and cuDNN's error on the same data
+against the same bound, with the kernels that cuDNN ran.  ``search``: for each rung the worst ratio of
 error to bound that a search finds on a small shape (alexconv.measuring.adversary), on a GPU or on the host executor.
 """
 
@@ -41,13 +41,13 @@ from alexconv.shapes import WORKLOADS, Conv
 from alexconv.tuning import auto
 
 CLASSES = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16"}
-OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # how events begin that are no kernels
+OF_THE_HOST = ("cuda", "cuLaunch", "Activity", "Memcpy", "Memset")  # prefixes of events that are not kernels
 SEARCHED = Conv(C=16, H=6, W=10, M=8, R=3, S=3)
 IMAGES, PLENTY = 2, 1 << 30
 
 
 def compile_choices(executor: Executor, layers: Sequence[int], N: int) -> dict[tuple[str, int], str]:
-    """Compiles what conv2d takes, a compiler per core; the rung's name by class and layer."""
+    """Compiles the rungs that conv2d chooses, a compiler per core; their names by class and layer."""
     names: dict[tuple[str, int], str] = {}
     bound: list[BoundRung] = []
     for precision, layer in product(CLASSES, layers):
@@ -161,15 +161,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="+", choices=tuple(PARTS))
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file")
     parser.add_argument("--backend", default="auto", choices=backends())
-    parser.add_argument("--N", type=int, default=4, help="images of conv2d (default: 4)")
-    parser.add_argument("--layers", default="all", help="of conv2d (default: all)")
-    parser.add_argument("--data", default="all", help="of conv2d (default: all)")
-    parser.add_argument("--trials", type=int, default=10_000, help="of the search, per rung (default: 10000)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of the search, per rung (default: 2)")
+    parser.add_argument("--N", type=int, default=4, help="images for conv2d (default: 4)")
+    parser.add_argument("--layers", default="all", help="layers for conv2d (default: all)")
+    parser.add_argument("--data", default="all", help="data sets for conv2d (default: all)")
+    parser.add_argument("--trials", type=int, default=10_000, help="trials of the search per rung (default: 10000)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of the search per rung (default: 2)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     executor = choose_executor(options.backend, 0)
-    file, broken = RecordFile(options.out), 0  # of our own results
+    file, broken = RecordFile(options.out), 0  # of our own bounds
     command = "python scripts/hard_data.py " + " ".join(arguments or sys.argv[1:])
     headers = environment.write_headers(file, executor.header(), command)
     try:

@@ -1,8 +1,8 @@
-"""Plants synchronization bugs into the kernels and asks the host executor's build for async hazards to find each.
+"""Plants synchronization bugs in the kernels, each of which the host executor's build for async hazards must find.
 
     python scripts/hazard_mutants.py                    all, into results/hazard-mutants.json; docs/hazards.md follows
     python scripts/hazard_mutants.py --list             what would be planted
-    python scripts/hazard_mutants.py --only resident    those whose name has this in it, and record nothing
+    python scripts/hazard_mutants.py --only resident    those whose name contains this; records nothing
 
 Mutants come from the sources by patterns: every statement that synchronizes is left out, weakened or moved.
 """
@@ -56,7 +56,7 @@ FILES: dict[str, tuple[str, ...]] = {
 }
 FEW_CHANNELS = Conv(C=3, H=59, W=59, M=24, R=5, S=5, U=2)
 USUAL = Conv(C=64, H=13, W=13, M=40, R=3, S=3)
-# Shape, images and constants: such that stages are filled again and a block has several tiles.
+# Shape, images and constants, such that stages are refilled and a block has several tiles.
 CASES: dict[str, tuple[tuple[Conv, int, dict[str, int]], ...]] = {
     "igemm-stream-k": ((Conv(C=16, H=13, W=13, M=40, R=3, S=3), 7, {}),),
     "mma-tf32": ((USUAL, 2, {"CHANNELS": 16}), (Conv(C=64, H=13, W=13, M=40, R=1, S=1), 2, {"CHANNELS": 16})),
@@ -146,7 +146,7 @@ SPECIAL: dict[str, tuple[Operator, ...]] = {
     ),
     "wgmma/wgmma_split.cu": (),
 }
-# Mutants that are no bugs, and why.
+# Mutants that are not bugs, and why.
 EQUIVALENT = {
     **{
         f"mma/mma_tile.cuh: {operator}: copy_async_wait_group<0>(); #2": "every copy has been waited for before it was"
@@ -173,7 +173,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What tells it from the others, and stays when lines move."""
+        """Identifies it even when lines move."""
         return f"{self.file}: {self.operator}: {self.statement}" + (f" #{self.number}" if self.number > 1 else "")
 
 
@@ -195,7 +195,7 @@ def mutants() -> Iterator[Mutant]:
 
 
 def examine(mutant: Mutant | None, rungs: tuple[str, ...]) -> dict[str, str]:
-    """The rung, the moment of effects and the report that give a mutant away; empty if nothing does."""
+    """The rung, the moment of asynchronous effects and the report that reveal a mutant; empty if none does."""
     with tempfile.TemporaryDirectory() as folder:
         kernels = Path(folder) / "kernels"
         shutil.copytree(FOLDER, kernels, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
@@ -240,10 +240,10 @@ def in_a_process(number: int) -> dict[str, str]:
 
 
 def with_tables(page: str) -> str:
-    """The page with the recorded mutants between its marks."""
+    """The page with the recorded mutants between its markers."""
     rows = json.loads(RECORDS.read_text())
     found = [row for row in rows if "report" in row]
-    lines = [f"{len(rows)} mutants: {len(found)} found, {len(rows) - len(found)} that are no bugs.", ""]
+    lines = [f"{len(rows)} mutants: {len(found)} found, {len(rows) - len(found)} that are not bugs.", ""]
     lines += ["| bug | at | what the report says |", "|---|---|---|"]
     for row in rows:
         report = row.get("report") or f"no bug: {row['equivalent']}"

@@ -1,11 +1,11 @@
 """Runs a sample of the mutants of scripts/hazard_mutants.py on a GPU: alone, and under compute-sanitizer's four tools.
 
     python scripts/hazard_sanitizers.py                  into results/hazard-sanitizers.json; docs/hazards.md follows
-    python scripts/hazard_sanitizers.py --out FILE       into a file that is written again after every mutant
+    python scripts/hazard_sanitizers.py --out FILE       into a file that is rewritten after every mutant
     python scripts/hazard_sanitizers.py --page           write the recorded table into docs/hazards.md
 
 Needs an NVIDIA GPU, nvcc and compute-sanitizer.  The sample has every kind of bug.  The five ways to run them share the
-GPU, each mutant in a process of its own.  Mutants for which the time does not suffice say so.
+GPU, each mutant in a process of its own.  Mutants for which no time is left say so.
 """
 
 import argparse
@@ -89,7 +89,7 @@ BEGIN, END = "<!-- sanitizers: begin -->\n", "<!-- sanitizers: end -->\n"
 
 
 def sample() -> list[planted.Mutant]:
-    """The mutants to run; raises StopIteration where the kernels have one of the sample no more."""
+    """The mutants to run; raises StopIteration if the kernels no longer have one of the sample."""
     everyone = list(planted.mutants())
     return [next(each for each in everyone if each.name.startswith(start)) for start in SAMPLE]
 
@@ -136,7 +136,7 @@ def run_one(folder: Path, backend: str, number: int, runs: int) -> None:
 
 
 def ran(tool: str, number: int, folder: Path, backend: str, deadline: float) -> str:
-    """What running a mutant one way comes to, in a process of its own: its numbers, or the tool's first finding."""
+    """The result of running a mutant one way, in its own process: its numbers, or the tool's first finding."""
     words = [] if tool == ALONE else ["compute-sanitizer", "--tool", tool, "--print-limit", PRINTED]
     if tool == "memcheck":
         words += ["--report-api-errors", "no"]
@@ -187,7 +187,7 @@ def rows_of(found: Mapping[tuple[str, int], str], mutants: Sequence[planted.Muta
 
 
 def measure(out: Path, backend: str) -> None:
-    """Runs the sample every way and writes the file again and again until all have ended."""
+    """Runs the sample every way and rewrites the file until all have ended."""
     start = monotonic()
     mutants, found = sample(), {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_A_TIME) as pool:
@@ -219,7 +219,7 @@ def measure(out: Path, backend: str) -> None:
 
 
 def with_table(page: str, record: dict[str, object], found: dict[str, str]) -> str:
-    """The page with the recorded table between its marks; ``found`` are the reports of the check on a CPU."""
+    """The page with the recorded table between its markers; ``found`` are the reports of the check on a CPU."""
     rows = record["rows"]
     assert isinstance(rows, list)
     bugs = [row for row in rows if row["mutant"] != NONE]

@@ -1,10 +1,9 @@
-"""Whether lines that a kernel asks the L2 cache to keep outlive the flush before a timed run, and its remedy.
+"""Whether lines that a kernel asks the L2 cache to keep survive the flush before a timed run, and the remedy.
 
 python scripts/kept_lines.py results/trust/h200-kept-lines.jsonl
 
-A line per size of an array and way to prepare: the median of the milliseconds for loading the array once more.
-``flushed``, after a flush; ``forgotten``, after the kept lines were made ordinary ones and a flush, as before each
-sample.
+A line per array size and preparation: the median of the milliseconds for loading the array again.  ``flushed``: after a
+flush; ``forgotten``: after the kept lines were made ordinary and a flush, as before each sample.
 """
 
 import json
@@ -32,7 +31,7 @@ def timed(executor: CudaExecutor, load: Any, way: str) -> float:
     executor.stream.synchronize()
     if way == "forgotten":
         executor.forget_kept_lines()
-    executor.flush()  # keeps the device busy, too, until what follows is enqueued
+    executor.flush()  # keeps the device busy, too, until the next work is enqueued
     start = executor.mark(executor.stream)
     load()
     end = executor.mark(executor.stream)

@@ -8,12 +8,12 @@ Appends records to the file, of these types (docs/library.md has the tables):
                    contender: alexconv (input in the layout of the precision's rungs; of AlexNet also in the other),
                    cudnn (nchw and nhwc); its rung; its largest error over the norms
 ``library-host``   microseconds of host time of a warm call, by contender and way of calling
-``library-first``  seconds of the first call of shapes that the process has not met, by what the cache has of them
+``library-first``  seconds of the first call of shapes new to the process, by what the cache has of them
 
-A captured call is the CALLS-th part of a graph of as many calls, hot.  cuDNN benchmarks its engines.  Inputs are
+A captured call's time is that of a graph of CALLS calls over CALLS, hot.  cuDNN benchmarks its engines.  Inputs are
 without their padding, which belongs to the call; fp32 is IEEE on both sides, tf32 and fp16 are cuDNN's own.  A layer
-that two networks have is timed once and recorded for both.  Batch sizes and networks come in the order in which they
-are named, all networks at a batch size.
+that two networks have is timed once and recorded for both.  Batch sizes and networks come in the order given, all
+networks at a batch size.
 """
 
 import argparse
@@ -213,7 +213,7 @@ def exact(torch: Any, x: Any, w: Any, conv: Conv) -> tuple[Any, Any]:
 
 
 def first_calls() -> Record:
-    """Seconds of the first call of each of FIRST's shapes in this process; the first of all makes the GPU ready."""
+    """Seconds of the first call of each of FIRST's shapes in this process; the very first initializes the GPU."""
     import torch
 
     import alexconv
@@ -232,7 +232,7 @@ def first_calls() -> Record:
 
     process = call(1, 1, 8, 1, "fp32")
     shapes = {precision: [call(*shape, precision) for shape in FIRST] for precision in DTYPES}
-    alexconv.warm(  # until all that compiles in the background is in the cache
+    alexconv.warm(  # until everything compiled in the background is in the cache
         alexconv.Shape((N, C, 20, 20), (64, C, R, S), 1, R // 2, precision)
         for precision in DTYPES
         for R, S, C, N in FIRST
@@ -241,7 +241,7 @@ def first_calls() -> Record:
 
 
 def first(command: str) -> Record:
-    """First calls with an empty cache, and again when it has all that they made it compile."""
+    """First calls with an empty cache, and again with what they compiled in it."""
     found: Record = {}
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)  # noqa: PTH101
@@ -294,7 +294,7 @@ def layouts_of(workload: str, precision: str) -> Sequence[str]:
 
 
 def warm(bench: Bench, points: Sequence[tuple[str, int, Conv, int, str]]) -> None:
-    """Compiles all that is to be timed, side by side."""
+    """Compiles everything to be timed, in parallel."""
     shapes = [
         bench.alexconv.Shape(
             (N, conv.C, conv.H - 2 * conv.pad, conv.W - 2 * conv.pad),
@@ -321,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--layers", default="all", help="layers of each (default: all)")
     add("--N", default="1,128", help="batch sizes (default: 1,128)")
     add("--precision", default="fp32,tf32,fp16", help="error classes (default: fp32,tf32,fp16)")
-    add("--seconds", type=float, default=600, help="no layer is begun after so long (default: 600)")
+    add("--seconds", type=float, default=600, help="start no layer after this many seconds (default: 600)")
     add("--only-first", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args(arguments)
     if chosen.only_first:

@@ -2,8 +2,9 @@
 
     python scripts/library_choices.py results/library/*.jsonl --slower 1.05 --precision fp16 --out choices.jsonl
 
-For each layer, N and precision whose last record is slower than so many times the faster layout of cuDNN it takes what
-auto chooses, with and without the rungs of ``--new``, and the OF_A_RUNG least estimates of each rung of RUNGS_OF.
+For each layer, N and precision whose last record is more than ``--slower`` times slower than cuDNN's faster layout it
+takes auto's choice, with and without the rungs of ``--new``, and each rung of RUNGS_OF with its OF_A_RUNG best
+estimates.
 Calls are captured in graphs as library_bench.py does, in ROUNDS rounds one contender after the other; cuDNN is timed in
 each.  Appends a record of type ``library-choices`` for each layer: ms by rung and constants, those of cuDNN, which one
 auto chooses, and errors over the norms.  ``scripts/auto_table.py`` takes such records, too.
@@ -50,7 +51,7 @@ Point = tuple[Conv, int, str]
 
 
 def slower(paths: Sequence[Path], limit: float, precisions: Sequence[str]) -> list[tuple[Point, str]]:
-    """The layers above a limit by their last records, each once, the slowest first, and what they are called."""
+    """The layers above a limit by their last records, each once, the slowest first, and their names."""
     last: dict[Point, Record] = {}
     for path in paths:
         for line in path.read_text().splitlines():
@@ -76,7 +77,7 @@ def layout_of(precision: str) -> str:
 
 
 def chosen(device: Device, point: Point, without: Sequence[str]) -> Choice | None:
-    """What auto chooses, of all rungs but some."""
+    """Auto's choice among all rungs but some."""
     conv, N, precision = point
     layout, served = layout_of(precision), (precision, *PRECISIONS[precision].stricter)
     known = measured.fastest(device, conv, N, precision, layout)
@@ -89,7 +90,7 @@ def chosen(device: Device, point: Point, without: Sequence[str]) -> Choice | Non
 
 
 def choices(device: Device, point: Point, new: Sequence[str], rungs: Sequence[str]) -> dict[Choice, list[str]]:
-    """What is compared, each with what chooses it."""
+    """The choices to compare, each with what makes it."""
     conv, N, _ = point
     found: dict[Choice, list[str]] = {}
     for name, without in (("auto", ()), ("auto without new", new)):
@@ -102,7 +103,7 @@ def choices(device: Device, point: Point, new: Sequence[str], rungs: Sequence[st
 
 
 def build(points: Sequence[tuple[Point, dict[Choice, list[str]]]]) -> None:
-    """Compiles all choices side by side."""
+    """Compiles all choices in parallel."""
     device, begun, waiting = convolution.gpu(0), perf_counter(), []
     for (conv, _, _), compared in points:
         for rung, constants in compared:
@@ -175,12 +176,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and records; returns the exit status."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     add = options.add_argument
-    add("records", nargs="+", type=Path, help="files of library_bench.py, in the order in which they count")
-    add("--out", type=Path, help="record file; without it what would be compared is printed")
-    add("--slower", type=float, default=1.0, help="layers slower than so many times cuDNN (default: 1)")
+    add("records", nargs="+", type=Path, help="files of library_bench.py; later ones win")
+    add("--out", type=Path, help="record file; without it the choices are only printed")
+    add("--slower", type=float, default=1.0, help="layers slower than this many times cuDNN's time (default: 1)")
     add("--precision", default="fp16", help="error classes (default: fp16)")
-    add("--new", default=NEW, help=f"rungs without which auto is asked again (default: {NEW})")
-    add("--seconds", type=float, default=600, help="no layer is begun after so long (default: 600)")
+    add("--new", default=NEW, help=f"rungs to leave out when auto chooses again (default: {NEW})")
+    add("--seconds", type=float, default=600, help="start no layer after this many seconds (default: 600)")
     given = options.parse_args(arguments)
     points = [
         (title, point, compared)

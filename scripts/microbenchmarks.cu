@@ -150,7 +150,7 @@ SHARED(lds_conflict32, 1, 32, LDS1)
 SHARED(sts, 1, 1, STS1)
 SHARED(sts128, 4, 1, STS4)
 
-// Vectors that some lanes have in common: `place` is a lane's vector of `words` words.
+// Vectors that several lanes share: `place` is a lane's vector of `words` words.
 #define COMMON(name, words, place, load)                                                             \
     KERNEL(rate_##name)                                                                              \
     {                                                                                                \
@@ -182,7 +182,7 @@ COMMON(lds128_4_vectors, 4, lane % 4, LDS4)
 COMMON(lds128_8_vectors, 4, lane % 8, LDS4)
 COMMON(lds128_16_vectors, 4, lane % 16, LDS4)
 
-// Loads that hit L1: `stride` words between lanes; what is loaded is summed, or the compiler would leave it out.
+// Loads that hit L1: `stride` words between lanes; the sum keeps the compiler from removing them.
 #define CACHED(name, stride, load)                                                                            \
     KERNEL(rate_##name)                                                                                       \
     {                                                                                                         \

@@ -1,4 +1,4 @@
-"""Measures what the model of kernel times needs to know of a GPU: rates and latencies of its units.
+"""Measures what the model of kernel times needs to know about a GPU: rates and latencies of its units.
 
     python scripts/microbenchmarks.py --out results/microbenchmarks/h200.jsonl
 
@@ -147,7 +147,7 @@ class Bench:
 
     def __init__(self, executor: CudaExecutor) -> None:
         self.executor, self.driver = executor, executor.driver
-        macros = shape_macros(Conv(C=1, H=8, W=8, M=1, R=3, S=3))  # which the headers want
+        macros = shape_macros(Conv(C=1, H=8, W=8, M=1, R=3, S=3))  # required by the headers
         self.cubin = nvcc.compile_cubin(SOURCE, macros, executor.arch)
         self.module = self.driver.module_from_buffer(self.cubin)
         self.bytes = 1 << 30
@@ -157,7 +157,7 @@ class Bench:
         self.clocks = self.driver.mem_alloc(8 * self.clock_count)
 
     def function(self, name: str, shared: int = 0) -> Any:
-        """A kernel that may have so much dynamic shared memory."""
+        """A kernel, allowed ``shared`` bytes of dynamic shared memory."""
         function = self.module.get_function(name)
         if shared > 48 * 1024:
             function.set_attribute(self.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
@@ -355,7 +355,7 @@ def memory(bench: Bench) -> Record:
 
 
 def launches(bench: Bench) -> Record:
-    """See ``launch`` above; a kernel before hides what the CPU needs to enqueue them."""
+    """See ``launch`` above; a preceding kernel hides the CPU's time to enqueue them."""
     nothing, busy = bench.function("nothing"), bench.function("chip_read")
 
     def timed(count: int, blocks: int, threads: int) -> float:

@@ -1,17 +1,17 @@
-"""Mutants of every rung: which of them does anything notice, and what?
+"""Mutants of every rung: which of them are noticed, and by what?
 
 python scripts/mutants.py results/mutants.jsonl [--per-rung 10] [--rungs NAME,NAME] [--seed 0] [--jobs 1]
                           [--forget] [--again]
 
 A mutant is a kernel with one change: another operator, bound, index or number, a missing barrier.  It is compiled for
-the CPU and runs on a small, odd, non-square shape with three images; where nothing notices it there, on further shapes
-and with other constants, and its line says on how many.  One whose machine code is the original's is no mutant.  What
+the CPU and runs on a small, odd, non-square shape with three images; if nothing notices it there, on further shapes
+and with other constants, and its line says on how many.  One with the original's machine code is not a mutant.  What
 may notice it: ``compiler``; ``rule``, a barrier of an arrival is missing in its source; ``fault``, its process ends or
-its threads wait in vain; ``crash``, what calls it fails; ``endless``, it runs for a minute; ``error``, the max error on
-uniform inputs, and on zeros among which a tiny value is; ``integers``, sums of integers that must be exact; ``again``,
-a second run, of other images, over what the first left in its scratch arrays; ``order``, the same integers with the
+its threads deadlock; ``crash``, its caller fails; ``endless``, it runs for a minute; ``error``, the max error on
+uniform inputs, and on zeros with a tiny value among them; ``integers``, sums of integers that must be exact; ``again``,
+a second run, of other images, with the first run's scratch arrays; ``order``, the same integers with the
 threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant;
-rungs of which FILE has as many already are left out.  ``--forget`` drops lines whose source is another now.  With
+rungs of which FILE already has as many are left out.  ``--forget`` drops lines whose source has changed.  With
 ``--again`` those that nothing noticed are first tried by the further kinds of ``alexconv check`` on its own shapes,
 ``data``, ``addresses``, ``races`` and ``async``, then on more shapes and constants; their lines say ``again``.
 """
@@ -74,11 +74,11 @@ BORDERED = (  # tried with ``--again``: padding, strides, dilation, one tap, par
 )
 N, ORDERS, MEMORY = 3, (1, 7), 1 << 32
 ENDLESS = 60.0  # seconds
-TINY = 1e-12  # an input beside which there is a one elsewhere in the image: halves of its scale do not have it
-NOT_COUNTED = 0.8  # of the mutants that are no valid C++: a few will do
-NAMED_SECTIONS = (".dynstr", ".gnu.version_d", ".note.gnu.build-id")  # of a library: they differ with its file's name
+TINY = 1e-12  # an input in an image with a one elsewhere: fp16 at the image's scale loses it
+NOT_COUNTED = 0.8  # of the mutants that are not valid C++: a few suffice
+NAMED_SECTIONS = (".dynstr", ".gnu.version_d", ".note.gnu.build-id")  # of a library: they depend on its file name
 TRACED_BLOCKS = 4
-CHECKED = ("data", "addresses", "races", "async")  # kinds of alexconv check that ask for more than what comes before
+CHECKED = ("data", "addresses", "races", "async")  # kinds of alexconv check beyond ``outcome``
 CHECK_SECONDS = 240.0  # for a kind
 CHECK = """
 import sys
@@ -89,8 +89,8 @@ file, _, name, _ = sys.argv[1:]
 ladder._rungs[name] = replace(ladder.RUNGS[name], file=file)
 sys.exit(kinds.run_one(sys.argv[2:]))
 """
-MOST_VARIANTS, MOST_AGAIN = 6, 16  # shapes and constants on which a mutant is tried that none before notices
-FIELDS = ("file", "line", "before", "after")  # of a line, by which mutants are told apart
+MOST_VARIANTS, MOST_AGAIN = 6, 16  # shapes and constants to try on a mutant that goes unnoticed
+FIELDS = ("file", "line", "before", "after")  # of a line, which identify a mutant
 Variant = tuple[Conv, dict[str, int]]
 SWAPS = {"R": "S", "S": "R", "E": "F", "F": "E", "H": "W", "W": "H", "C": "M", "M": "C"}
 OPERATORS = {
@@ -102,12 +102,12 @@ TOKEN = re.compile(r"(?<![\w.])\d+(?![\w.])|\b[A-Za-z_]\w*\b|<<|>>|[<>=!+]=|&&|\
 LEFT_ALONE = re.compile(
     r"^\s*(?:#|//|\*|static_assert|ASSERT_|template|using|extern|struct|namespace|asm)|static_assert"
 )
-SHARED_FOLDERS = ("arch", "common")  # of headers that are not a family's own
+SHARED_FOLDERS = ("arch", "common")  # of headers that families share
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one place: file, line number, what stood there and what stands there now."""
+    """A change in one place: file, line number, the text before and after."""
 
     file: str
     line: int
@@ -144,7 +144,7 @@ def mutants_of(rung: Rung, draw: random.Random) -> Iterator[Mutant]:
 
 
 def changes(token: str, code: str, end: int) -> list[str]:
-    """What may stand in a token's place."""
+    """What may replace a token."""
     if token in SWAPS:
         return [SWAPS[token]]
     if token in OPERATORS:
@@ -156,10 +156,10 @@ def changes(token: str, code: str, end: int) -> list[str]:
 
 
 def variants(rung: Rung, most: int = MOST_VARIANTS, more: Sequence[Conv] = ()) -> list[Variant]:
-    """So many shapes, or with other constants the first and last of them, that a rung takes; the defaults come first.
+    """Up to ``most`` shapes that a rung takes, and the first and last of them with other constants.
 
-    After the first come those of ``more``.  A constant without choices is one that counts: half of its default, twice
-    as much, or one less is tried.
+    The shapes of ``more`` follow the first one.  A constant without choices is a count: half its default, twice its
+    default, or one less is tried.
     """
     shapes = [conv for conv in SHAPES if taken(rung, (conv, {}))]
     found: list[Variant] = [(conv, {}) for conv in shapes]
@@ -182,7 +182,7 @@ def variants(rung: Rung, most: int = MOST_VARIANTS, more: Sequence[Conv] = ()) -
 
 
 def tried_variants(rung: Rung, again: bool) -> list[Variant]:
-    """Those on which a mutant is tried that nothing notices."""
+    """The variants for a mutant that goes unnoticed."""
     return variants(rung, MOST_AGAIN, BORDERED) if again else variants(rung)
 
 
@@ -195,7 +195,7 @@ def taken(rung: Rung, variant: Variant) -> bool:
 
 
 def outcome(rung: Rung, variant: Variant, traced: bool) -> list[str]:
-    """What notices that a rung is wrong, by the host trace only if it is ``traced``."""
+    """What notices that a rung is wrong; the host trace only if ``traced``."""
     conv, precision = variant[0], PRECISIONS[rung.precision]
     constants = rung.resolve(*variant, N)
     draw = np.random.default_rng(3)
@@ -232,7 +232,7 @@ def outcome(rung: Rung, variant: Variant, traced: bool) -> list[str]:
 
 
 def races(rung: Rung, variant: Variant) -> bool:
-    """Whether the host trace finds two accesses to a byte that nothing puts in order."""
+    """Whether the host trace finds two unordered accesses to a byte."""
     conv = variant[0]
     executor, cut = HostExecutor(build="trace"), plan(BoundRung(rung, conv, rung.resolve(*variant, N)), N, MEMORY)
     program = executor.load(cut.bound)
@@ -256,7 +256,7 @@ def races(rung: Rung, variant: Variant) -> bool:
 
 
 def outcome_in_time(rung: Rung, variant: Variant, traced: bool) -> list[str]:
-    """The same, in a process that is ended when a kernel does not end."""
+    """The same, in a process that is killed if a kernel does not end."""
     processes = multiprocessing.get_context("fork")
     found = processes.SimpleQueue()
     child = processes.Process(target=lambda: found.put(outcome(rung, variant, traced)))
@@ -271,13 +271,13 @@ def outcome_in_time(rung: Rung, variant: Variant, traced: bool) -> list[str]:
 
 @cache
 def original(name: str, number: int, again: bool, build: str) -> bytes:
-    """The machine code of a rung as it is, in a variant."""
+    """The machine code of an unchanged rung, in a variant."""
     return machine_code(RUNGS[name], tried_variants(RUNGS[name], again)[number], build)
 
 
 @cache
 def alarms_of(name: str, number: int, again: bool, traced: bool) -> list[str]:
-    """What notices something about a rung as it is, in a variant: nothing should."""
+    """False alarms: what notices something about an unchanged rung, in a variant."""
     return outcome(RUNGS[name], tried_variants(RUNGS[name], again)[number], traced)
 
 
@@ -285,7 +285,7 @@ def alarms_of(name: str, number: int, again: bool, traced: bool) -> list[str]:
 def checked(name: str, file: str, source: str = "") -> list[str]:
     """The first further kind of ``alexconv check`` that finds something in a rung of this file, in a list.
 
-    ``source`` is what the changed one of its files now has.
+    ``source`` is the text of its changed file.
     """
     with TemporaryDirectory() as folder:
         for kind in CHECKED:
@@ -302,7 +302,7 @@ def checked(name: str, file: str, source: str = "") -> list[str]:
 
 
 def placed(line: dict[str, Any]) -> dict[str, Any] | None:
-    """A mutant's line with the number that its source has now, and with the source; none if that is another now."""
+    """A mutant's line with the current number of its source line, and with that; None if the source has changed."""
     source = [each.strip() for each in (FOLDER / line["file"]).read_text().splitlines()]
     there = line["line"] <= len(source) and line["before"] in source[line["line"] - 1]
     code = line.get("code", source[line["line"] - 1] if there else None)
@@ -313,12 +313,12 @@ def placed(line: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def same(y: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether outputs are equal; NaN is not."""
+    """Whether outputs are equal; NaN never is."""
     return bool((y.astype(np.float32) == expected).all())
 
 
 def machine_code(rung: Rung, variant: Variant, build: str) -> bytes:
-    """What the compiled library has in memory, but for its own name and what follows from it; raises CompileError."""
+    """The compiled library's memory image, without what depends on its file name; raises CompileError."""
     bound = BoundRung(rung, variant[0], rung.resolve(*variant, N))
     library = HostExecutor(build).load(bound).module.path
     with TemporaryDirectory() as folder:
@@ -336,9 +336,9 @@ def main() -> int:
     options.add_argument("--rungs")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--again", action="store_true")
-    options.add_argument("--no-races", action="store_true", help="leave the host trace out; --again has it")
+    options.add_argument("--no-races", action="store_true", help="skip the host trace; --again includes it")
     options.add_argument("--forget", action="store_true")
-    options.add_argument("--jobs", type=int, default=1, help="mutants that are tried at a time")
+    options.add_argument("--jobs", type=int, default=1, help="mutants tried at a time")
     chosen = options.parse_args()
     lines = [json.loads(line) for line in chosen.out.read_text().splitlines()] if chosen.out.exists() else []
     if chosen.forget:
@@ -365,7 +365,7 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Task:
-    """A mutant to make and try: that of a line once more, or the next of every ``stride``-th in a random order."""
+    """A mutant to make and try: a line's once more, or the next of every ``stride``-th in a random order."""
 
     rung: str
     seed: str
@@ -376,7 +376,7 @@ class Task:
     line: dict[str, Any] | None = None
 
     def mutants(self) -> Iterable[Mutant]:
-        """Those that may be taken, in order."""
+        """The candidates, in order."""
         found = mutants_of(RUNGS[self.rung], random.Random(self.seed))
         if self.line:
             return [each for each in found if identity(asdict(each)) == identity(self.line)]
@@ -384,7 +384,7 @@ class Task:
 
 
 def tasks_of(name: str, lines: Sequence[dict], chosen: argparse.Namespace) -> list[Task]:
-    """Those of a rung."""
+    """The tasks of a rung."""
     there = [line for line in lines if line["rung"] == name]
     missing = max(chosen.per_rung - len(there), 0)
     known = frozenset(map(identity, there))
@@ -397,7 +397,7 @@ def tasks_of(name: str, lines: Sequence[dict], chosen: argparse.Namespace) -> li
 
 
 def identity(line: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells a rung's mutants apart."""
+    """What identifies a mutant of a rung."""
     return tuple(line[field] for field in FIELDS)
 
 
@@ -409,9 +409,9 @@ def write(lines: Iterable[dict], out: Path) -> None:
 
 
 def tried(task: Task) -> dict[str, Any] | None:
-    """The line of a task's mutant; none if it is no mutant any more.
+    """The line of a task's mutant; None if it is no longer a mutant.
 
-    Of a line's changes, where its text has several such places, one that nothing notices if there is one.
+    If a line's text has several places for its change, one that goes unnoticed is preferred.
     """
     rung, best = RUNGS[task.rung], None
     draw = random.Random(task.seed)
@@ -442,7 +442,7 @@ def tried(task: Task) -> dict[str, Any] | None:
 def noticed(mutated: Rung, source: str, traced: bool) -> tuple[list[str], int] | None:
     """What notices a mutant, and on how many variants it ran; none if the first one has the original's machine code.
 
-    One that differs only where asynchronous copies and products are watched is for ``noticed_again``.
+    One that differs only in the build that watches asynchronous copies and products is for ``noticed_again``.
     """
     shapes = variants(mutated)
     if unguarded(source):
@@ -490,7 +490,7 @@ def same_code(mutated: Rung, number: int, again: bool, build: str = "fast") -> b
 
 
 def run(mutated: Rung, variant: Variant, number: int, again: bool, traced: bool) -> list[str]:
-    """What notices a mutant on a variant, on which the rung itself raises no alarm."""
+    """What notices a mutant on a variant; raises AlexconvError if the unchanged rung raises an alarm there."""
     if alarms := alarms_of(mutated.name, number, again, traced):
         raise AlexconvError(f"{mutated.name}: false alarm: {alarms}, {variant}")
     return outcome_in_time(mutated, variant, traced)

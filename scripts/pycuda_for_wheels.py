@@ -2,7 +2,7 @@
 
 python scripts/pycuda_for_wheels.py    (in an environment with the extra `toolkit`; `make study` calls it)
 
-PyCUDA comes as source.  Its build wants headers, which the wheels have, and ``libcuda.so``, which the driver has under
+PyCUDA comes as source.  Its build needs headers, which the wheels have, and ``libcuda.so``, which the driver has under
 another name.  cuRAND, which nothing here uses, is left out: its wheel is larger than all others.
 """
 

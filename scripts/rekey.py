@@ -1,9 +1,9 @@
-"""Carries records over to the keys of today: python scripts/rekey.py results/*.jsonl
+"""Carries records over to the current keys: python scripts/rekey.py results/*.jsonl
 
 Records made before kernels were moved and renamed have keys of the code at commit 4ad6089.  For each point whose key
 that code still gives, what ran then is compared with what would run now.  Where machine code, resources, launches,
-arrays and tolerance are the same, the point gets its key of today, in a header of type ``keys`` that is appended to its
-file; the rest of the file stays as it is.  nvcc has to be the one that the records name; no GPU is needed.
+arrays and tolerance are the same, the point gets its current key, in a header of type ``keys`` appended to its file;
+the rest of the file stays as it is.  nvcc must be the one that the records name; no GPU is needed.
 With ``--before COMMIT`` the keys are those of that commit's code, which has a rekey.py of its own.
 
 The table counts, for each file, the points that are carried over, those that were stale before or made later, and those
@@ -87,7 +87,7 @@ class RecordedPeers(TorchRunner):
 
 
 def records_of(path: Path) -> list[Record]:
-    """The points of a file as they stand there, with ``device`` and ``command`` in the headers' place.
+    """The points of a file as written there, with ``device`` and ``command`` in the headers' place.
 
     ``known`` is the key that the last header of keys gives the point, or its own.
     """
@@ -159,7 +159,7 @@ def unnamed(kernel: Record) -> Any:
 
 
 def ran_now(record: Record) -> list[Record]:
-    """What a record in the names of today would run now; raises Changed."""
+    """What a record in current names would run now; raises Changed."""
     point = record["point"]
     planned = {
         "constants": record.get("planned_constants", point["constants"]),
@@ -179,7 +179,7 @@ def ran_now(record: Record) -> list[Record]:
 
 
 def present_key(record: Record, settings: Settings, gpu: RecordedGpu) -> str:
-    """The key that a record in the names of today has now; raises Changed."""
+    """The key that a record in current names has now; raises Changed."""
     point = record["point"]
     axes = {name: value for name, value in point.items() if name != "layer"}
     runner = Runner(gpu, [], settings)
@@ -240,7 +240,7 @@ class Comparison:
 
 
 def rekey(paths: Iterable[Path], *, write: bool, commit: str = BEFORE) -> dict[Path, Counter[tuple[str, str]]]:
-    """Carries the points of files over; returns for each file how many points of a rung came to what."""
+    """Carries the points of files over; returns for each file the number of points by outcome and rung."""
     found = {path: records_of(path) for path in paths}
     outcomes: dict[Path, Counter[tuple[str, str]]] = {path: Counter() for path in found}
     keys: dict[Path, dict[str, str]] = {path: {} for path in found}
@@ -292,10 +292,10 @@ def refused(record: Record) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Converts the files and prints the table."""
-    parser = argparse.ArgumentParser(description="give records the keys of today where their kernels are the same")
+    parser = argparse.ArgumentParser(description="give records the current keys where their kernels are unchanged")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files")
     parser.add_argument("--dry-run", action="store_true", help="only print the table")
-    parser.add_argument("--before", default=BEFORE, metavar="COMMIT", help="whose keys the records have")
+    parser.add_argument("--before", default=BEFORE, metavar="COMMIT", help="commit whose keys the records have")
     options = parser.parse_args(arguments)
     outcomes = rekey(options.files, write=not options.dry_run, commit=options.before)
     for path, counts in outcomes.items():

@@ -1,10 +1,10 @@
-"""What a schedule costs on a cluster of many GPUs: workers that sleep what points took, by the records of a GPU.
+"""What a schedule costs on a cluster of many GPUs: workers sleep as long as points took in a GPU's records.
 
 python scripts/simulate_cluster.py results/h200-alexnet.jsonl ... --workers 64 --out results/cluster/simulated-64.jsonl
 
 Everything but the points is the real thing: Dask's scheduler, groups of points that stay together, a message for each
 record, one writer that flushes each line.  All runs in one process on this machine, whose event loop the workers share,
-so a cluster of as many hosts costs less; but what Dask watches of each worker's own host is off.
+so a cluster of as many hosts costs less; but Dask's monitoring of each worker's own host is off.
 A point sleeps as long as its samples add up to, with the pauses between.
 """
 
@@ -28,7 +28,7 @@ from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile, identity, read
 
 TYPE = "simulated-schedule"
-FIXED_S = 0.3  # of a point beside its samples: opening, checking, auditing
+FIXED_S = 0.3  # of a point besides its samples: opening, checking, auditing
 ELSEWHERE = {  # what each worker does on its own host
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "1h",
@@ -38,7 +38,7 @@ Sleeps = list[tuple[Record, float]]  # a point's record and seconds
 
 
 def seconds_of(record: Record) -> float:
-    """What a point took, about: its samples, each with a pause as long, and what comes before."""
+    """A point's approximate time: its samples, each with an equal pause, and what comes before."""
     samples = record.get("samples") or {}
     kernels = sum(sum(samples.get(name, ())) for name in ("kernel", "kernel_cold"))
     return FIXED_S + (2 * kernels + sum(samples.get("total", ()))) / 1e3
@@ -62,7 +62,7 @@ def groups_of(records: Sequence[Record], copies: int) -> list[tuple[Group, Sleep
 
 
 def sleep_points(request: Request, points: list[tuple[str, float]]) -> tuple[float, float]:
-    """Sleeps each point's time and sends its record; when the worker began and ended."""
+    """Sleeps each point's time and sends its record; returns when the worker began and ended."""
     file, began = Sender(request.topic), time()
     for text, seconds in points:
         sleep(seconds)
@@ -71,7 +71,7 @@ def sleep_points(request: Request, points: list[tuple[str, float]]) -> tuple[flo
 
 
 def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, speed: float) -> Record:
-    """Runs the schedule; what it took, and what it would have taken without overhead."""
+    """Runs the schedule; returns what it took, and what it would have taken without overhead."""
     import dask
     from distributed import Client, LocalCluster
 
@@ -134,7 +134,7 @@ def simulate(workers: int, groups: Sequence[tuple[Group, Sleeps]], out: Path, sp
 
 
 def ideal(workers: int, groups: Sequence[float]) -> float:
-    """Seconds of the same order of groups where nothing else takes any time."""
+    """Seconds of the same order of groups without any overhead."""
     ends = [0.0] * workers
     for seconds in groups:
         ends[ends.index(min(ends))] += seconds
@@ -145,11 +145,11 @@ def ideal(workers: int, groups: Sequence[float]) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Simulates and records; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files whose points are slept")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="record files with the points' times")
     parser.add_argument("--workers", type=int, default=64, help="simulated GPUs (default: 64)")
-    parser.add_argument("--copies", type=int, default=4, help="how often each point comes (default: 4)")
-    parser.add_argument("--speed", type=float, default=1.0, help="sleep so much shorter (default: 1)")
-    parser.add_argument("--records", type=Path, required=True, metavar="FILE", help="where the writer writes")
+    parser.add_argument("--copies", type=int, default=4, help="copies of each point (default: 4)")
+    parser.add_argument("--speed", type=float, default=1.0, help="divide sleeps by this (default: 1)")
+    parser.add_argument("--records", type=Path, required=True, metavar="FILE", help="file of the writer")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="record file for the result")
     options = parser.parse_args(arguments)
     found = simulate(

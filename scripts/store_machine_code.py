@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 FILES = ("h200-alexnet", "h200-main-job", "h200-frontier", "h200-lenet-2019", "h200-tune")
 TARGET = CHECKOUT / "tests" / "prediction" / "machine_code.json.xz"
 ARCH = "90a"
-CONTROL_SHIFT = 41  # bits of an instruction's second word that are no timing
+CONTROL_SHIFT = 41  # bits of an instruction's second word that are not timing
 
 _CONTROL = re.compile(r"^(\s+)/\* 0x(?P<word>[0-9a-f]{16}) \*/")
 _INSTRUCTION = re.compile(r"^\s+(?P<at>/\*[0-9a-f]{4,}\*/)\s+(?P<text>.*?)\s*/\* 0x[0-9a-f]{16} \*/")

@@ -24,7 +24,7 @@ from rich.text import Text
 from alexconv.cli import matrix
 from alexconv.records import store
 
-FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # on a network, which a picture does not ask
+FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # on a network, which a picture must not use
 ENDED = 5  # errno EIO: the command has closed its end of the terminal
 
 

@@ -2,7 +2,7 @@
 
 python scripts/train_digits.py          needs torch and scikit-learn; a minute on two cores
 
-The seed and the single thread make the weights the same again on the same machine with the same torch.
+The seed and the single thread make the weights reproducible on the same machine with the same torch.
 """
 
 import sys

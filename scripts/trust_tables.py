@@ -77,7 +77,7 @@ def named(line: dict) -> str:
 
 
 def why(line: dict) -> str | None:
-    """Why nothing that is computed changes with a mutant; None if nobody has said so."""
+    """Why a mutant changes no result; None if no reason is recorded."""
     for each in EQUIVALENT:
         same = (each["file"], *each["change"]) == (line["file"], line["before"], line["after"])
         if same and each["code"] in line["code"] and each.get("rung", line["rung"]) == line["rung"]:
@@ -91,7 +91,7 @@ def equivalent(lines: Sequence[dict]) -> list[dict]:
 
 
 def unnoticed(lines: Sequence[dict]) -> list[dict]:
-    """Those that nothing noticed without one."""
+    """Mutants that nothing noticed, without a reason."""
     return [line for line in lines if not line["noticed"] and not why(line)]
 
 
@@ -101,7 +101,7 @@ def noticed(lines: Sequence[dict]) -> Counter[str]:
 
 
 def tried(lines: Sequence[dict]) -> str:
-    """What else was tried, how often, and how often the bad thing happened."""
+    """What else was tried, how often, and how often it went wrong."""
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for line in lines:
         both = sums[line["what"], line["bad"]]
@@ -125,16 +125,16 @@ def cost() -> str:
     return (
         f"On an {device}, {len(points)} points of AlexNet's layers, each measured without and with the audit: "
         f"{seconds[0]:.1f} s and {seconds[1]:.1f} s of wall time ({100 * (seconds[1] / seconds[0] - 1):.1f} % more). "
-        f"Hot kernel times with over without: median {median(hot):.3f}, from {min(hot):.3f} to {max(hot):.3f}; "
+        f"Hot kernel times, with over without: median {median(hot):.3f}, from {min(hot):.3f} to {max(hot):.3f}; "
         f"cold ones {median(cold):.3f}, from {min(cold):.3f} to {max(cold):.3f}. "
-        f"Outputs with other bits than those checked: {sum(each['audit']['differing'] for each in points)} of "
+        f"Outputs whose bits differ from those checked: {sum(each['audit']['differing'] for each in points)} of "
         f"{sum(each['audit']['samples'] for each in points)} samples; points refused: "
         f"{sum(each['with']['status'] != 'ok' for each in points)}."
     )
 
 
 def kept_lines() -> str:
-    """Milliseconds for loading an array by lines that the L2 cache is asked to keep, and by others."""
+    """Microseconds to load an array, by lines that the L2 cache is asked to keep and by others."""
     facts = [
         each for each in read([RESULTS / "h200-kept-lines.jsonl"]).headers.values() if each["type"] == "kept-lines"
     ]
@@ -164,12 +164,12 @@ def chosen() -> str:
     number = f"{len(ratios)} search{'es' if len(ratios) > 1 else ''}"
     return (
         f"In {number} on an H200, of {tried} candidates, the fastest took {median(ratios):.3f} of its first time when "
-        f"it was run again, in the median, from {min(ratios):.3f} to {max(ratios):.3f}."
+        f"run again (median, from {min(ratios):.3f} to {max(ratios):.3f})."
     )
 
 
 def alarms() -> str:
-    """How many points were audited, how many of them refused, and how many others were taken for wrong."""
+    """How many points were audited, how many of them refused, and how many others were judged wrong."""
     points = read(sorted((ROOT / "results").rglob("h200*.jsonl"))).points
     audited = [each for each in points if "audit" in each]
     refused = sum(each["status"] != "ok" for each in audited)

@@ -1,7 +1,7 @@
-"""How much of what could go on for ever is tried, and what came of it.
+"""How much the open-ended tests try, and what they found.
 
-The suite tries a share.  ``make attack`` tries ALEXCONV_ATTACK shares, tests of their own that may run beside each
-other, and keeps the counts in the file that ALEXCONV_ATTACK_RECORD names, of which a table in docs/trust.md is made.
+The suite tries one share.  ``make attack`` tries ALEXCONV_ATTACK shares, as separate tests that may run in parallel,
+and appends the counts to the file ALEXCONV_ATTACK_RECORD, the source of a table in docs/trust.md.
 """
 
 import json
@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-FACTOR = float(os.environ.get("ALEXCONV_ATTACK", 1))  # of the suite's numbers
+FACTOR = float(os.environ.get("ALEXCONV_ATTACK", 1))  # times the suite's numbers
 RECORD = os.environ.get("ALEXCONV_ATTACK_RECORD")
 
 
 def shares(each: int = 1) -> pytest.MarkDecorator:
-    """Has a test run once in the suite; else ``each`` times for what is one time the suite's, numbered by ``share``."""
+    """Runs a test once in the suite and ``each`` times per share in ``make attack``, numbered by ``share``."""
     return pytest.mark.parametrize("share", range(1 if FACTOR <= 1 else round(each * FACTOR)))
 
 
 def drawing(share: int) -> random.Random:
-    """What a share draws from: the same each time in the suite; in ``make attack`` new, with its seed in the output."""
+    """Random numbers of a share: always the same in the suite; new in ``make attack``, with the seed in the output."""
     seed = share if FACTOR <= 1 else random.SystemRandom().getrandbits(32)
     print(f"drawn from seed {seed}")
     return random.Random(seed)
 
 
 def keep(what: str, tried: int, bad: str, count: int = 0) -> None:
-    """Notes how often something was tried, and how often the bad thing happened."""
+    """Records how often something was tried, and how often it went wrong."""
     if RECORD:
         with Path(RECORD).open("a") as file:
             file.write(json.dumps({"what": what, "tried": tried, "bad": bad, "count": count}) + "\n")

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from functools import cache as once
 from pathlib import Path
 
-# Nothing relies on BLAS's own threads.  They end before each launch, which is a process of its own, begin again after
-# it, and then turn in circles for a while.  NumPy reads this when it is imported.
+# Nothing relies on BLAS's threads.  OpenBLAS ends them before each launch, which starts a process, and recreates them
+# afterwards; they then spin for a while.  NumPy reads this when it is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Tests start hundreds of commands: where bytecode is not kept, each compiles the whole package anew.
+# Tests start hundreds of commands: without cached bytecode, each would compile the whole package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
@@ -24,12 +24,12 @@ from alexconv.paths import CACHE_VARIABLE
 
 sys.dont_write_bytecode = False
 
-# What a terminal is like counts only where a test says so.
+# Settings of the terminal count only where a test sets them.
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)
 
-# Examples follow from the test alone: not from chance, from earlier runs, from how long they take, or from constants in
-# the modules that tests before have imported.
+# Examples depend on the test alone: not on chance, earlier runs, their duration, or constants in modules that earlier
+# tests have imported.
 settings.register_profile(
     "suite", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collected tests stay to the end: left alone by the garbage collector, they are not copied after each fork."""
+    """Freezes the collected tests, so that garbage collection does not copy their pages after each fork."""
     gc.collect()
     gc.freeze()
 
@@ -69,7 +69,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(pytestconfig: pytest.Config) -> Iterator[Path]:
-    """Keeps the user's own cache out of the tests, yet references and compiled kernels from one run to the next."""
+    """A cache separate from the user's, which keeps references and compiled kernels from one run to the next."""
     folder = pytestconfig.cache.mkdir("alexconv")
     folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
@@ -79,7 +79,7 @@ def shared_cache(pytestconfig: pytest.Config) -> Iterator[Path]:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder of the test's own."""
+    """An empty cache folder for one test."""
     folder = tmp_path / "cache"
     monkeypatch.setenv(CACHE_VARIABLE, str(folder))
     return folder
@@ -87,7 +87,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cache_of_tuning(cache: Path, shared_cache: Path) -> Path:
-    """An empty cache folder, but for what compiles and computes alike in all tests, which they share."""
+    """An empty cache folder, except for compiled kernels and references, which all tests share."""
     cache.mkdir(mode=0o700)
     for part in ("host", "host-headers", "reference"):
         (shared_cache / part).mkdir(mode=0o700, exist_ok=True)

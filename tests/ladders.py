@@ -1,4 +1,4 @@
-"""A ladder of a test's own: the real one is read-only, and its order is what commands and tables show."""
+"""Changes the ladder for a test: the real one is read-only, and commands and tables show its order."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ from alexconv.kernels.rung import FOLDER, Rung
 
 @contextmanager
 def ladder_with(*rungs: Rung, without: str | None = None, former: Mapping[str, str] | None = None) -> Iterator[None]:
-    """The ladder with these rungs in the places of those with their names, or at its end, and more former names.
+    """The ladder with these rungs in place of those of the same names, or at its end, and with more former names.
 
-    Afterwards it is as it was, in its order.
+    The ladder and its order are restored afterwards.
     """
     tables = ladder._rungs, ladder._former_names
     before = [dict(table) for table in tables]
@@ -31,7 +31,7 @@ def ladder_with(*rungs: Rung, without: str | None = None, former: Mapping[str, s
 
 
 def planted(name: str, right: str, wrong: str, folder: Path) -> Rung:
-    """A rung whose sources are copies in a folder in which one text replaces another."""
+    """A rung with copies of its sources in ``folder``, in which ``wrong`` replaces ``right``."""
     rung, found = ladder.RUNGS[name], 0
     for file in source_files(rung.path):
         text = file.read_text()

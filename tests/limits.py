@@ -1,4 +1,4 @@
-"""Time limits that end when a test says so, and not by a clock: on a slow host, too, just the step that is meant."""
+"""Time limits that expire when a test says so, not by a clock: even on a slow host, only in the intended step."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ running: list["Limit"] = []
 
 
 class Limit:
-    """Stands for the timer of a time limit."""
+    """A stand-in for the timer of a time limit."""
 
     def __init__(self, seconds: float, expire: Callable[[], None]) -> None:
         self.expire = expire
@@ -23,11 +23,11 @@ class Limit:
 
 
 def end() -> None:
-    """Ends the limits that run now."""
+    """Expires all running limits."""
     for limit in running:
         threading.Thread(target=limit.expire, daemon=True).start()
 
 
 def by_hand() -> None:
-    """No limit ends by a clock from now on."""
+    """From now on, no limit expires by a clock."""
     watchdog.threading = SimpleNamespace(Timer=Limit, Lock=threading.Lock, TIMEOUT_MAX=threading.TIMEOUT_MAX)

@@ -1,4 +1,4 @@
-"""Rungs run once, from arrays in the study's order to such arrays."""
+"""Runs a rung once, with arrays in the study's order."""
 
 from collections.abc import Callable
 

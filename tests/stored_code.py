@@ -1,4 +1,4 @@
-"""Machine code of measured points, as nvdisasm shows it, for tests where neither nvcc nor nvdisasm is.
+"""Machine code of measured points, as nvdisasm shows it, for tests without nvcc and nvdisasm.
 
 ``prediction/machine_code.json.xz`` is written by ``scripts/store_machine_code.py``.
 """

@@ -1,8 +1,8 @@
 """Finds hazards of asynchronous copies and wgmma on the CPU: memory that a kernel touches too early.
 
-A kernel of the host executor's build ``hazards`` runs with its copies (cp.async, TMA) and products (wgmma) taking
-effect at the earliest, the latest or a random legal moment.  Every access is held against what its thread can know to
-have happened: ``executors/host/hostcuda/watcher.h``.  What that finds and what it cannot: ``docs/hazards.md``.
+In the host executor's build ``hazards``, a kernel's copies (cp.async, TMA) and products (wgmma) take effect at the
+earliest, the latest or a random legal moment.  Every access is checked against what its thread can know to be complete
+(``executors/host/hostcuda/watcher.h``).  ``docs/hazards.md`` says what that finds and what it cannot.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ BUILD = "hazards"
 MOMENTS = ("earliest", "latest", "random")  # shadow.h's Moment
 
 UNWRITTEN = "a store to that shared memory before"
-_DEEDS = (
+_OPERATIONS = (
     "",
     "a load",
     "a store",
@@ -77,9 +77,9 @@ class _Report(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Hazard:
-    """Two deeds on the same memory, or one, and what had to come in between or before.
+    """Two operations on the same memory, or one, and what is missing between or before them.
 
-    ``first`` and its place are None where there is no earlier deed in this launch.
+    ``first`` and its place are None where this launch has no earlier operation.
     """
 
     entry: str
@@ -107,7 +107,7 @@ class Hazard:
 class Watched:
     """The result of one run with effects applied at a given moment: hazards, outputs, or why a launch failed.
 
-    ``unwritten`` are loads of shared memory that nobody has written: no harm where the value is not used.
+    ``unwritten`` are loads of shared memory before any store to it: harmless where the value is not used.
     """
 
     hazards: tuple[Hazard, ...]
@@ -127,10 +127,10 @@ def watch_launch(
 ) -> tuple[list[Hazard], str | None]:
     """Runs a launch, or these blocks of it, with its copies and products taking effect at that moment.
 
-    ``dependent`` are the arrays that launches before may still use until a thread has waited for them; for a launch
-    with programmatic dependent launch.  Returns the hazards, in the order in which the run met them, and why the launch
-    failed, if it did.  The module comes from a
-    HostRuntime with ``build="hazards"``.  Raises OutOfMemory, and MissingTool without binutils.
+    ``dependent`` are the arrays that earlier launches may still use until a thread has waited for them, with
+    programmatic dependent launch.  Returns the hazards in the order in which they occurred, and why the launch failed,
+    if it did.  The module comes from a HostRuntime with ``build="hazards"``.  Raises OutOfMemory, and MissingTool
+    without binutils.
     """
     extents = [Extent(buffer.pointer, buffer.nbytes) for buffer in dependent] if launch.pdl else []
     begin = module.library.host_cuda_hazards_begin
@@ -157,8 +157,8 @@ def watch_launch(
         hazard = Hazard(
             launch.entry,
             _MISSING[row.missing],
-            _DEEDS[row.first] or None,
-            _DEEDS[row.second],
+            _OPERATIONS[row.first] or None,
+            _OPERATIONS[row.second],
             _place(row.first_place, places),
             _place(row.second_place, places) or Place("?", 0),
             row.second_thread,

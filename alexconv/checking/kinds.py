@@ -1,6 +1,6 @@
-"""The kinds of checks of ``alexconv check``, each run in a process of its own: ``python -m alexconv.checking.kinds``.
+"""The kinds of checks of ``alexconv check``, each run in a separate process: ``python -m alexconv.checking.kinds``.
 
-A kind returns what is wrong, a line each; nothing, if all is well.
+A kind returns what is wrong, a line each; none if all is well.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from alexconv.planning.transfers import TRANSFERS
 from alexconv.profiling.host import trace_point
 from alexconv.shapes import WORKLOADS, Conv, Workload
 
-# Small shapes: one channel, odd sizes, a stride, a filter that is not square, several filters' and pixels' tiles.
+# Small shapes: one channel, odd sizes, a stride, a filter that is not square, several tiles of filters and of pixels.
 SHAPES = (
     Conv(C=1, H=12, W=12, M=4, R=5, S=5),
     Conv(C=3, H=13, W=11, M=5, R=3, S=2),
@@ -53,7 +53,7 @@ MOST_LINES = 5
 
 
 def points(rung: Rung, shapes: Sequence[Conv], data: Sequence[str]) -> list[Point]:
-    """A point for each shape and data set; the shapes are a workload of their own."""
+    """A point for each shape and data set; the shapes are a separate workload."""
     WORKLOADS[WORKLOAD] = Workload(WORKLOAD, tuple(shapes), (N,), "shapes of alexconv check")
     found = []
     for number, conv in enumerate(shapes, 1):
@@ -79,7 +79,7 @@ def in_words(conv: Conv) -> str:
 def verified(
     rung: Rung, shapes: Sequence[Conv], data: Sequence[str], build: str = "fast", accepted: Sequence[str] = ()
 ) -> Iterator[str]:
-    """What is wrong with outputs on data sets, as a run verifies them; statuses that are ``accepted`` are not."""
+    """What is wrong with outputs on data sets, verified as in a run; ``accepted`` statuses are not reported."""
     executor = HostExecutor(build)
     asked = points(rung, shapes, data)
     runner = Runner(executor, asked, Settings(baseline=False, timed=False))
@@ -105,7 +105,7 @@ def addresses(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
 
 
 def exact(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
-    """Integers, which must come out exactly, in several orders of a block's threads."""
+    """Integers, whose outputs must be exact, in several orders of a block's threads."""
     for conv in filter(lambda conv: taken(rung, conv), shapes):
         x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
         bias = exact_bias(conv, seed=1)

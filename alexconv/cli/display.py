@@ -31,11 +31,11 @@ from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
 BAR_WIDTH = 20  # columns
-SECONDS_A_LINE = 10.0  # of progress, where there is no bar
+SECONDS_A_LINE = 10.0  # between lines of progress, without a bar
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal; elsewhere wide enough that lines stay whole, unless COLUMNS says how wide."""
+    """A console as wide as the terminal or COLUMNS, else wide enough that lines stay whole."""
     stream = sys.stderr if stderr else sys.stdout
     fixed = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
     return Console(stderr=stderr, highlight=False, width=fixed)
@@ -44,7 +44,7 @@ def console(*, stderr: bool = False) -> Console:
 def keep_standard_output() -> None:
     """Reserves standard output for Python: what a kernel prints goes to standard error."""
     if sys.stdout is not sys.__stdout__ or sys.stdout is None:
-        return  # closed, or somebody's own
+        return  # closed, or already replaced
     with suppress(OSError):  # without a standard error
         own = os.dup(1)
         os.dup2(2, 1)
@@ -52,10 +52,10 @@ def keep_standard_output() -> None:
 
 
 class Position(ProgressColumn):
-    """Points done, time left and what runs now, in one column, so that only its end is cut off."""
+    """Points done, time left and what runs now, in one column, so that only its end is truncated."""
 
     def render(self, task: Task) -> Text:
-        """The text beside the bar."""
+        """The text next to the bar."""
         known = task.time_remaining is not None
         left = f"{timedelta(seconds=round(task.time_remaining or 0))} left  " if known else ""
         text = f"{task.completed:.0f}/{task.total or 0:.0f}  {left}{task.description}"
@@ -69,7 +69,7 @@ class Position(ProgressColumn):
 class Progress:
     """One live line with the time left on a terminal; elsewhere a plain line every few seconds.  On standard error.
 
-    A failed point has a line of its own, and if ``verbose`` every point.
+    A failed point gets its own line; with ``verbose``, every point does.
     """
 
     def __init__(self, total: int, *, verbose: bool = False) -> None:
@@ -78,7 +78,7 @@ class Progress:
         self._bar = Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self._task = self._bar.add_task("", total=total)
         self._total, self._done, self._verbose = total, 0, verbose
-        self._first: float | None = None  # when the first one was done: compiling came before
+        self._first: float | None = None  # end of the first point: compiling came before
         self._said = monotonic()
 
     def __enter__(self) -> "Progress":
@@ -89,7 +89,7 @@ class Progress:
         self.stop()
 
     def expect(self, total: int) -> None:
-        """Sets the number of points, if it was not known before."""
+        """Sets the number of points once it is known."""
         self._total = total
         self._bar.update(self._task, total=total)
 
@@ -138,7 +138,7 @@ def outcome(record: Record) -> str:
 
 
 def batch_line(point: Point, record: Record) -> str:
-    """A batch in shards: what its slowest shard took, and the rate of all."""
+    """A batch in shards: the slowest shard's times, and the rate of all."""
     head = f"{point.label()} in {record['shards']} shards"
     if record["status"] != "ok":
         return f"{head}: {record['status']}: {record['reason']}"
@@ -151,7 +151,7 @@ def batch_line(point: Point, record: Record) -> str:
 
 
 def listing(console: Console, *, as_json: bool) -> None:
-    """All rungs: by family for people, as an array on standard output for programs."""
+    """Prints all rungs by family or, with ``as_json``, as a JSON array on standard output."""
     if as_json:
         fields = ("name", "alias", "family", "parent", "precision", "idea", "file", "gpu_only")
         rungs = [{name: getattr(rung, name) for name in fields} for rung in LADDER]
@@ -203,13 +203,13 @@ def counted(records: Iterable[Record]) -> str:
 
 
 def next_steps(out: Path, *, measures: bool, verbose: bool) -> Iterator[str]:
-    """What the results show, and how to make a report of them."""
+    """What the results show, and how to make a report from them."""
     if not measures:
         yield "Outputs were verified on the CPU by the host executor: there are no GPU times."
         yield "GPU times: run the same command on a machine with an NVIDIA GPU, its driver and nvcc."
     yield f"Report: python -m alexconv.reports {out} -o {out.parent / 'report'}"
     if not verbose:
-        yield "Each point in a row of its own: --verbose"
+        yield "One row per point: --verbose"
 
 
 def result_tables(console: Console, records: Sequence[Record]) -> None:

@@ -1,6 +1,6 @@
 """The results of a run on one screen: a row per rung, a column per layer, fitted to the terminal's width.
 
-Cells are median kernel times, or without times the status of the check.  Columns that do not fit are dropped in the
+Cells are median kernel times, or the status of the check without times.  Columns that do not fit are dropped in the
 order of ``Column.dropped``; a table whose layers do not fit is split.
 """
 
@@ -20,15 +20,15 @@ from alexconv.records.statistics import median_of
 from alexconv.records.store import Record
 
 WIDEST = 120  # columns, however wide the terminal is
-LEAST_LABEL = 16  # columns for labels; where even they are missing, the layers go into two tables
+LEAST_LABEL = 16  # columns for labels; with fewer left, the layers are split into two tables
 PEERS = "peers"
 MARK = "*"
 INDENT = " "
 NONE = "-"
-SHORT = {"compile-error": "compile", "launch-error": "launch", "out-of-memory": "memory"}  # status as a cell has it
+SHORT = {"compile-error": "compile", "launch-error": "launch", "out-of-memory": "memory"}  # statuses as cells show them
 STYLES = {"ok": "", "skipped": "dim"}  # by status; any other is a failure
 FAILED = "bold red"
-# The peers' precision that a rung's is compared with, where it is another.
+# The peers' precision that a rung is compared with, where it differs from the rung's.
 CPU_BASE = {"half": "fp16", "fp32-tile": "fp32"}
 
 
@@ -59,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Column:
-    """A column after the layers': heading, and the cell of each line; the one with the least ``dropped`` goes first."""
+    """A column after the layers: heading and a cell per line; the one with the least ``dropped`` is dropped first."""
 
     heading: str
     cells: Sequence[str]
@@ -72,7 +72,7 @@ class Column:
 
 
 def summed(values: Sequence[float | None]) -> float | None:
-    """The sum, or None where a value is missing or there is none."""
+    """The sum, or None if there are no values or one is missing."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 
@@ -90,7 +90,7 @@ def milliseconds(value: float | None) -> str:
 def lines_of(records: Iterable[Record]) -> list[Line]:
     """The records of one workload and batch size as lines, in the order of the ladder, peers last.
 
-    The layers of a rung share a line, unless a layer has several records of different constants.
+    The layers of a rung share a line, unless a layer has several records with different constants.
     """
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
@@ -117,7 +117,7 @@ def lines_of(records: Iterable[Record]) -> list[Line]:
 
 
 def rung_of(line: Line) -> str:
-    """The rung, or peer, that a line is of."""
+    """The rung, or peer, of a line."""
     return str(next(iter(line.records.values()))["point"]["rung"])
 
 
@@ -160,7 +160,7 @@ def timed(records: Iterable[Record]) -> bool:
 
 
 def matrix(workload: str, N: int, records: Sequence[Record], width: int) -> Iterator[Text]:
-    """The table of one workload, batch size and data set, line by line, none longer than the width if that can be."""
+    """The table of one workload, batch size and data set, line by line, no wider than ``width`` if possible."""
     lines = lines_of(records)
     layers = sorted({layer for line in lines for layer in line.records})
     transfers = list(dict.fromkeys(record["point"]["transfer"] for record in records))
@@ -225,7 +225,7 @@ def check_table(title: str, lines: list[Line], layers: list[int], width: int) ->
 
 
 def error_of(record: Record) -> tuple[float, float]:
-    """Largest error over norms, and its tolerance; 0 and 1 of a record that was not checked."""
+    """Largest error over norms, and its tolerance; 0 and 1 for a record that was not checked."""
     error = record.get("error")
     return (float(error["scaled"]), float(error["tolerance"])) if error else (0.0, 1.0)
 
@@ -248,8 +248,8 @@ def table(
 ) -> Iterator[Text]:
     """Rows below headings of their families: ``labels`` are pairs of family and label, ``cells`` are by row and layer.
 
-    Where the width does not do, long labels are broken at their constants, columns are dropped, gaps shrink, and last
-    the layers are divided among two tables.
+    To fit the width, long labels are wrapped at their constants, columns are dropped, gaps shrink, and finally the
+    layers are split into two tables.
     """
     layer_widths = [max(len(str(layer)), *(len(row[i]) for row in cells)) for i, layer in enumerate(layers)]
     widest = max(len(INDENT + label) for _, label in labels)
@@ -257,7 +257,7 @@ def table(
     kept, gap = [column for column in columns if set(column.cells) - {NONE, ""}], 2
 
     def room() -> int:
-        """Columns of the terminal that the labels may have."""
+        """Terminal columns left for the labels."""
         return width - sum(gap + each for each in [*layer_widths, *(column.width for column in kept)])
 
     dropped: list[str] = []
@@ -295,7 +295,7 @@ def table(
 
 
 def reasons(records: Sequence[Record]) -> Iterator[str]:
-    """Why points have no time, each reason once with the rungs and layers that it is for; failures last."""
+    """Why points have no time, each reason once with its rungs and layers; failures last."""
     batches = list(dict.fromkeys(record["point"]["N"] for record in records))
     found: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=lambda each: each["status"] != "skipped"):

@@ -1,4 +1,4 @@
-"""The options that choose points, as the commands share them."""
+"""The options that choose points, shared by the commands."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def points_of(
 ) -> list[Point]:
     """The points that --workload, --layers, --N and --rungs choose, with pageable transfers; raises UsageError.
 
-    ``constants`` replace the rungs' defaults for ``device``; each has to be a constant of some rung that is chosen.
+    ``constants`` replace the rungs' defaults for ``device``; each must be a constant of a chosen rung.
     """
     workload = workload_named(options.workload)
     points = expand(

@@ -40,7 +40,7 @@ def show_predictions(console: Console, found: Iterable[PointPrediction]) -> None
 
 
 def show_lines(console: Console, prediction: PointPrediction, cache: KernelCache) -> None:
-    """A table for each launch: the source lines whose warps take most cycles, and what they wait for."""
+    """A table for each launch: the source lines whose warps take the most cycles, and what they wait for."""
     if prediction.reason:
         return
     kernels = cache(prediction.bound, prediction.gpu)

@@ -1,4 +1,4 @@
-"""Tables of profiles, and two record files of them side by side."""
+"""Tables of profiles, and a comparison of two record files of profiles."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Tables of what tuning finds: sweeps of constants, the best of them, the fastest rungs."""
+"""Tables of tuning results: sweeps of constants, the best constants, the fastest rungs."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -30,7 +30,7 @@ def show_searches(console: Console, searches: Iterable[Search]) -> None:
 
 
 def sweep_table(searches: Sequence[Search]) -> Table:
-    """One rung at one N: the values of the constants that vary, by layer, in ms; a failed candidate as its status."""
+    """One rung at one N: ms, or a failed candidate's status, by the constants that vary and by layer."""
     first = searches[0].default
     layers = [{tuple(record["point"]["constants"].values()): record for record in s.records} for s in searches]
     rows = sorted({row for layer in layers for row in layer if len(layer) <= MOST_ROWS or row in best_rows(layer)})
@@ -63,13 +63,13 @@ def cell(record: Record | None) -> str:
 
 
 def total(times: Sequence[float | None]) -> float | None:
-    """The sum, or None where one is missing."""
+    """The sum, or None if one is missing."""
     known = [ms for ms in times if ms is not None]
     return sum(known) if len(known) == len(times) else None
 
 
 def best_table(searches: Iterable[Search]) -> Table:
-    """The best constants of each layer beside the defaults."""
+    """The best constants of each layer, compared with the defaults."""
     table = Table("workload", "layer", "N", "rung", "best constants", "ms", "default ms", "gain", "candidates", "right")
     for found in searches:
         point, best, default_ms = found.default, found.best, found.default_ms

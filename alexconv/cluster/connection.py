@@ -1,7 +1,7 @@
-"""A connection to a Dask scheduler: one that is there, or one on this host with a worker for each GPU.
+"""A connection to a Dask scheduler: an existing one, or one on this host with a worker for each GPU.
 
-Conventions are dask-cuda's: a worker is one process with one thread and one GPU, whose UUID is all of
-CUDA_VISIBLE_DEVICES.  What this host starts listens on the loopback interface alone.
+Conventions are dask-cuda's: a worker is one process with one thread and one GPU, whose UUID alone is in
+CUDA_VISIBLE_DEVICES.  A scheduler and workers started here listen on the loopback interface alone.
 """
 
 import logging
@@ -15,8 +15,8 @@ from alexconv.machine import cores
 
 LOCAL = "local"
 LOOPBACK = "127.0.0.1"
-ANSWER_S = 30.0  # in which a scheduler has to answer
-CLOSE_S = 10.0  # in which a client takes its leave; on a busy host it may not
+ANSWER_S = 30.0  # for a scheduler to answer
+CLOSE_S = 10.0  # for a client to close; on a busy host it may take longer
 MOST_ON_CPU = 4  # workers that run kernels on the CPU, unless the user says how many
 
 
@@ -25,7 +25,7 @@ class ClusterLost(AlexconvError):
 
 
 def import_distributed() -> Any:
-    """Dask's ``distributed``; raises MissingTool with what to do."""
+    """Dask's ``distributed``; raises MissingTool that says what to install."""
     try:
         import distributed
     except ImportError as error:
@@ -37,11 +37,11 @@ def import_distributed() -> Any:
 def connected(where: str, backend: str) -> Iterator[Any]:
     """A client of the scheduler: ``local``, ``local:4``, an address, or a file that the scheduler wrote.
 
-    Raises MissingTool where none answers, UsageError for what is none of these.
+    Raises MissingTool if none answers, UsageError for anything else.
     """
     distributed = import_distributed()
     for name in ["distributed", *logging.root.manager.loggerDict]:
-        if name.startswith("distributed"):  # what matters is said in this project's lines
+        if name.startswith("distributed"):  # this project's own lines say what matters
             logging.getLogger(name).setLevel(logging.CRITICAL)
     kind, _, count = where.partition(":")
     if kind == LOCAL:
@@ -66,7 +66,7 @@ def connected(where: str, backend: str) -> Iterator[Any]:
 
 @contextmanager
 def client_of(distributed: Any, address: Any = None, **options: Any) -> Iterator[Any]:
-    """A client that is not the process's default; raises MissingTool where no scheduler answers."""
+    """A client that is not the process's default; raises MissingTool if no scheduler answers."""
     try:
         client = distributed.Client(address, set_as_default=False, timeout=ANSWER_S, **options)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
@@ -76,15 +76,15 @@ def client_of(distributed: Any, address: Any = None, **options: Any) -> Iterator
     try:
         yield client
     finally:
-        with suppress(TimeoutError):  # all results are here by then
+        with suppress(TimeoutError):  # all results have arrived
             client.close(timeout=CLOSE_S)
 
 
 @contextmanager
 def local_cluster(backend: str, count: int) -> Iterator[Any]:
-    """A scheduler and workers on this host: one for each GPU, or else on the CPU; ``count`` of them, if not 0.
+    """A scheduler and workers on this host: one for each GPU, else some on the CPU; ``count`` of them, if not 0.
 
-    A count beyond the GPUs makes workers share them, one point at a time.
+    More workers than GPUs share them, one point at a time.
     """
     import dask
     from distributed import Nanny, Scheduler, SpecCluster
@@ -114,7 +114,7 @@ def local_cluster(backend: str, count: int) -> Iterator[Any]:
         "options": {"host": LOOPBACK, "port": 0, "dashboard": False, "dashboard_address": f"{LOOPBACK}:0"},
     }
     settings = {
-        "distributed.scheduler.allowed-failures": 0,  # this project says where a killed worker's points go
+        "distributed.scheduler.allowed-failures": 0,  # this project reassigns a killed worker's points
         "distributed.scheduler.work-stealing": False,
         "distributed.scheduler.worker-ttl": None,  # a compiler may keep a worker from its heartbeat
         "distributed.deploy.lost-worker-timeout": "1d",  # else a worker that ends again is not restarted
@@ -127,9 +127,9 @@ def local_cluster(backend: str, count: int) -> Iterator[Any]:
 
 
 def visible_gpus() -> list[str]:
-    """UUIDs of the GPUs that CUDA may use here, as CUDA_VISIBLE_DEVICES takes them; none without a driver.
+    """The GPUs that CUDA may use here: the entries of CUDA_VISIBLE_DEVICES, or all UUIDs; none without a driver.
 
-    NVML counts all of the host's, CUDA those of CUDA_VISIBLE_DEVICES.
+    NVML counts all of the host's GPUs, CUDA those in CUDA_VISIBLE_DEVICES.
     """
     from os import environ
 

@@ -20,13 +20,13 @@ class Group:
 
     @property
     def label(self) -> str:
-        """The property that its members share."""
+        """What its points share: workload, layer, batch size and data."""
         workload, layers, N, data = place(self.points[0])
         return f"{workload} layer {layers} N={N}{'' if data == 'uniform' else f' {data}'}"
 
     @property
     def weight(self) -> float:
-        """About how long they take, in seconds; only the order of groups matters."""
+        """Estimated seconds; only the order of groups matters."""
         return sum(seconds(each) for point in self.points for each in point.points())
 
 
@@ -37,7 +37,7 @@ def place(point: AnyPoint) -> tuple[str, str, int, str]:
 
 
 def seconds(point: Point) -> float:
-    """About how long a point takes."""
+    """Estimated seconds of a point."""
     values = prod(point.conv.x_shape(point.N)) + prod(point.conv.y_shape(point.N))
     return POINT_S + 4 * values / BYTES_PER_S
 
@@ -59,7 +59,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shard_of(points: Sequence[AnyPoint], number: int, of: int) -> list[AnyPoint]:
-    """The points of one shard, in their order: each group in the shard that had least when its turn came."""
+    """The points of one shard, in their order: each group goes to the least loaded shard."""
     loads = [0.0] * of
     chosen: set[object] = set()
     for group in groups_of(points):

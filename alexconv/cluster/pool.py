@@ -1,8 +1,8 @@
-"""The pool of a cluster's workers: which there are, what each runs, and what happens when one ends.
+"""The pool of a cluster's workers: which exist, what each runs, and what happens when one ends.
 
 Dask carries calls, results and messages, starts workers and notices their end.  This module assigns tasks to workers
 (``workers=``): Dask would queue tasks at busy workers, steal work, and leave late workers idle.  A worker runs one task
-at a time, so does a GPU, and with ``exclusive`` a host.
+at a time, as does a GPU and, with ``exclusive``, a host.
 """
 
 import json
@@ -23,17 +23,17 @@ from alexconv.errors import AlexconvError, MissingTool
 from alexconv.messages import Say
 from alexconv.records.store import Record, digest
 
-LOOK_S = 0.5  # between looks at who is there
+LOOK_S = 0.5  # between polls for workers that came or went
 PATIENCE_S = 60.0  # without any worker
 START_S = 120.0  # for the first workers
-RESULT_S = 20.0  # in which a result, which is small, comes from its worker
-MOST_ENDS = 5  # of workers that ran the same thing
-REFUSE, APART = MIXED = ("refuse", "apart")  # what becomes of workers of another kind
+RESULT_S = 20.0  # for a result, which is small, to arrive from its worker
+MOST_ENDS = 5  # of workers during one point or call
+REFUSE, APART = MIXED = ("refuse", "apart")  # what to do with workers of another kind
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker and what it said of itself."""
+    """A worker and the facts that it reported."""
 
     address: str
     facts: Record
@@ -60,7 +60,7 @@ class Worker:
 
     @property
     def kind(self) -> str:
-        """Digest of what has to be the same in one study: code, GPU model, driver, toolkit; not which GPU it is."""
+        """Digest of what must be equal in one study: code, GPU model, driver, toolkit; not the GPU's UUID."""
         return digest(kind_facts(self.facts))
 
     def tokens(self, *, exclusive: bool) -> set[str]:
@@ -75,7 +75,7 @@ def kind_facts(facts: Record) -> Record:
 
 
 def difference(facts: Record, usual: Record) -> str:
-    """In what a worker's kind is another than the usual one, in words."""
+    """How a worker's kind differs from the usual one, in words."""
     ours, theirs = kind_facts(facts), kind_facts(usual)
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     return ", ".join(f"{name} {ours.get(name)} instead of {theirs.get(name)}" for name in names)
@@ -85,8 +85,8 @@ def difference(facts: Record, usual: Record) -> str:
 class Task:
     """A call for one worker.
 
-    ``suits`` or ``address`` selects workers; ``done`` gets the worker and the result, ``lost`` a worker that ended in
-    the task.  Both return follow-up tasks.
+    ``suits`` or ``address`` selects workers; ``done`` gets the worker and the result, ``lost`` a worker that ended
+    during the task.  Both return follow-up tasks.
     """
 
     what: str
@@ -98,7 +98,7 @@ class Task:
     address: str = ""
 
     def may_run_on(self, worker: Worker) -> bool:
-        """Whether the worker is one for it."""
+        """Whether the worker may run it."""
         return worker.address == self.address if self.address else self.suits(worker)
 
 
@@ -106,17 +106,17 @@ Heard = Callable[[Worker, str, list[Any]], None]  # a worker's message: its kind
 
 
 class Pool:
-    """Workers that run tasks; a context.  ``mixed`` says what becomes of workers of another kind than most."""
+    """Workers that run tasks; a context manager.  ``mixed`` says what to do with workers of a minority kind."""
 
     def __init__(
         self, client: Any, request: Request, say: Say, *, exclusive: bool = False, mixed: str = REFUSE
     ) -> None:
         self.client, self.request, self.say = client, request, say
         self.exclusive, self.mixed = exclusive, mixed
-        self.workers: dict[str, Worker] = {}  # by address; those that may have tasks
-        self.batch: Callable[[], AbstractContextManager[None]] = nullcontext  # around all messages that are there
-        self.welcome: Callable[[Worker], Iterable[Task]] = lambda worker: ()  # tasks of a worker, before all others
-        self.ever: dict[str, Worker] = {}  # those that ended too: their last message may come after their end
+        self.workers: dict[str, Worker] = {}  # by address; those that may get tasks
+        self.batch: Callable[[], AbstractContextManager[None]] = nullcontext  # around the handling of queued messages
+        self.welcome: Callable[[Worker], Iterable[Task]] = lambda worker: ()  # a new worker's tasks, before all others
+        self.ever: dict[str, Worker] = {}  # ended ones too: their last message may come after their end
         self._asked: dict[str, Any] = {}  # futures of the facts of new workers
         self._left_out: set[str] = set()
         self._running: dict[str, tuple[Any, Task, Worker]] = {}  # by the worker's address
@@ -140,7 +140,7 @@ class Pool:
                 self._submit(remote.close, (self.request,), address).exception(timeout=5)
 
     def kinds(self) -> list[str]:
-        """The kinds of workers, that of most of them first."""
+        """The kinds of workers, the most common first."""
         return [kind for kind, _ in Counter(worker.kind for worker in self.workers.values()).most_common()]
 
     def of_kind(self, kind: str) -> list[Worker]:
@@ -148,7 +148,7 @@ class Pool:
         return [worker for worker in self.workers.values() if worker.kind == kind]
 
     def first(self) -> Worker:
-        """A worker of the first kind."""
+        """A worker of the most common kind."""
         return self.of_kind(self.kinds()[0])[0]
 
     def slots(self) -> int:
@@ -163,11 +163,11 @@ class Pool:
         return count
 
     def one_of_each(self, part: Callable[[Worker], str]) -> list[Worker]:
-        """A worker of each host, or of each cache."""
+        """A worker for each value of ``part``, such as each host or cache."""
         return list({part(worker): worker for worker in reversed(self.workers.values())}.values())
 
     def run(self, tasks: Iterable[Task], heard: Heard = lambda worker, kind, content: None) -> None:
-        """Runs tasks, in order as workers are free, and what comes of them.  Raises ClusterLost."""
+        """Runs tasks in order, as workers become free, and their follow-up tasks.  Raises ClusterLost."""
         waiting = list(tasks)
         stuck_since: float | None = None
         while waiting or self._running:
@@ -180,7 +180,7 @@ class Pool:
             waiting = [*self._hear(heard), *waiting]
 
     def call(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of one call on a worker, or on another of its kind with its cache.  Raises ClusterLost."""
+        """The result of one call on a worker, or on another of its kind that shares its cache.  Raises ClusterLost."""
         found: list[Any] = []
         ended: list[str] = []
 
@@ -208,7 +208,7 @@ class Pool:
         )
 
     def _await_first(self) -> None:
-        """Returns when all workers that are there have said what they are; raises MissingTool where none comes."""
+        """Waits until all present workers have reported their facts; raises MissingTool if none comes."""
         began = monotonic()
         problems: list[str] = []
         while not self.workers or self._asked:
@@ -224,7 +224,7 @@ class Pool:
     def _refuse_other_kind(self, worker: Worker) -> None:
         if self._usual and self.mixed == REFUSE and kind_facts(worker.facts) != kind_facts(self._usual):
             what = difference(worker.facts, self._usual)
-            line = f"{worker.name} is left out: it has {what}; --mixed apart records its points in a file of their own"
+            line = f"{worker.name} is left out: it has {what}; --mixed apart records its points in a separate file"
             self.leave_out(worker.address, line)
 
     def at_work(self) -> list[Worker]:
@@ -238,7 +238,7 @@ class Pool:
         self.workers.pop(address, None)
 
     def _look(self, problems: list[str] | None = None) -> list[Task]:
-        """Takes note of who came and who went; the tasks that come of it."""
+        """Notes workers that came or went; returns follow-up tasks."""
         self._looked = monotonic()
         if self.client.status != "running":
             raise self._scheduler_lost()
@@ -263,7 +263,7 @@ class Pool:
                 continue
             try:
                 worker = Worker(address, future.result(timeout=RESULT_S))
-            except Exception:  # the worker ended with the result
+            except Exception:  # the worker ended, and its result is lost
                 continue
             self.workers[address] = self.ever[address] = worker
             self._refuse_other_kind(worker)
@@ -272,12 +272,10 @@ class Pool:
         return tasks
 
     def _scheduler_lost(self) -> ClusterLost:
-        return ClusterLost(
-            "the scheduler no longer answers: the same command with --resume goes on where this one ends"
-        )
+        return ClusterLost("the scheduler no longer answers: run the same command with --resume to continue")
 
     def _gone(self, address: str) -> list[Task]:
-        """The follow-up tasks of a worker that is gone."""
+        """Removes a worker that is gone; returns follow-up tasks."""
         worker = self.workers.pop(address)
         if address not in self._running:
             return []
@@ -286,7 +284,7 @@ class Pool:
         return list(task.lost(worker))
 
     def _start(self, waiting: Sequence[Task]) -> list[Task]:
-        """Gives tasks to free workers; the tasks that are left."""
+        """Assigns tasks to free workers; returns those that are left."""
         left: list[Task] = []
         taken = {token for _, _, worker in self._running.values() for token in worker.tokens(exclusive=self.exclusive)}
         free = [worker for worker in self.workers.values() if taken.isdisjoint(worker.tokens(exclusive=self.exclusive))]
@@ -309,7 +307,7 @@ class Pool:
         self._inbox.put(("ended", (address, future)))
 
     def _hear(self, heard: Heard) -> list[Task]:
-        """Waits for a message, at most until the next look; the tasks that come of it and of all that are there."""
+        """Waits for a message until the next poll at most, and handles all in the queue; returns follow-up tasks."""
         tasks: list[Task] = []
         wait = max(LOOK_S - (monotonic() - self._looked), 0.001)
         with suppress(Empty):
@@ -331,23 +329,23 @@ class Pool:
         address, future = content
         running = self._running.get(address)
         if running is None or running[0] is not future:
-            return ()  # of a worker that went, whose task is another's by now
+            return ()  # from a worker that is gone: its task was reassigned
         del self._running[address]
         _, task, worker = running
         if future.status == "finished":
             try:
                 result = future.result(timeout=RESULT_S)
-            except Exception:  # the worker ended with the result
+            except Exception:  # the worker ended, and its result is lost
                 self.workers.pop(address, None)
                 return task.lost(worker)
             return task.done(worker, result)
         error = future.exception() if future.status == "error" else None
-        if isinstance(error, AlexconvError):  # its own disk, compiler or driver
+        if isinstance(error, AlexconvError):  # a fault of its disk, compiler or driver
             self.leave_out(address, f"{worker.name} is left out: {error}")
         elif error is not None and type(error).__name__ != "KilledWorker":
-            raise error  # a fault of this project's
+            raise error  # a bug in this project
         else:
-            self.workers.pop(address, None)  # if it is there again, it is a new one
+            self.workers.pop(address, None)  # if it comes back, it counts as new
         return task.lost(worker)
 
     def restart(self, worker: Worker) -> None:
@@ -356,7 +354,7 @@ class Pool:
         try:
             self.client.restart_workers([worker.address], timeout=30, raise_for_error=True)
             self.say(f"{worker.name} is restarted: its device no longer answered")
-        except Exception as error:  # whatever a worker without a nanny makes of it
+        except Exception as error:  # whatever Dask raises for a worker without a nanny
             self.leave_out(
                 worker.address, f"{worker.name} is left out: its device no longer answers ({type(error).__name__})"
             )

@@ -50,7 +50,7 @@ def missing(request: Request, places: Sequence[Place]) -> list[tuple[Inputs, int
 
 
 def add_block(request: Request, inputs: Inputs, first: int, last: int) -> float:
-    """Computes a block and adds it to this worker's cache; the seconds that its convolution took."""
+    """Computes a block and adds it to this worker's cache; returns the seconds of its convolution."""
     return compute_block(inputs, first, last)
 
 
@@ -73,7 +73,7 @@ def blocks_of(
 
 
 def compute(pool: Pool, places: Sequence[Place], progress: Progress) -> list[Computed]:
-    """Brings the references of places into every cache of the pool's workers; what it took, in the places' order."""
+    """Adds the references of places to every cache of the pool's workers; returns each place's cost, in order."""
     found = {place: Computed(0, 0.0) for place in places}
     of_inputs = {inputs: (inputs, N) for inputs, N in places}
     tasks: list[Task] = []

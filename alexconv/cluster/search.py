@@ -24,21 +24,21 @@ Records = list[Record]
 
 
 def session_of(request: Request, previous: Records) -> Session:
-    """Where a worker's candidates are recorded: at the client; those of ``previous`` are not run again."""
+    """A session that records a worker's candidates at the client; those in ``previous`` are not run again."""
     sender, limit = Sender(request.topic, previous), remote.executor_of(request).time_limit
     progress = nullcontext(sender)
     return Session(lambda: sender, request.command, bool(previous), request.time_limit or limit, lambda most: progress)
 
 
 def remote_search(request: Request, point: Point, space: Axes, trials: int, previous: Records) -> str:
-    """Searches a space; the records of its candidates, and of those that were run again, as JSON."""
+    """Searches a space; returns the records of its candidates, and of those that were run again, as JSON."""
     executor, session = remote.executor_of(request), session_of(request, previous)
     (found,) = search_constants(executor, [(point, space)], trials, request.settings, session)
     return json.dumps([found.records, found.again])
 
 
 def remote_comparison(request: Request, points: Sequence[Point], previous: Records) -> str:
-    """Compares rungs on a layer and batch size; of each kind the place of its first point and records, as JSON."""
+    """Compares rungs on a layer and batch size; returns each kind's first point (an index) and records, as JSON."""
     executor, session = remote.executor_of(request), session_of(request, previous)
     found = compare_rungs(executor, points, request.settings, session)
     return json.dumps([(points.index(each.first), each.records, each.again) for each in found])
@@ -77,7 +77,7 @@ def over_workers(
     calls: Sequence[tuple[Callable[..., str], str, tuple[Any, ...]]],
     progress: Progress,
 ) -> list[str]:
-    """The result of each call, whose records go to the file as they come.  Raises ClusterLost."""
+    """The result of each call, whose records go to the file as they arrive.  Raises ClusterLost."""
     results: dict[int, str] = {}
 
     def hear(worker: Worker, kind: str, content: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a worker's records go to: a record file at the other end of the connection."""
+"""Sends a worker's records to the record file at the other end of the connection."""
 
 import json
 from collections.abc import Iterable
@@ -7,15 +7,15 @@ from typing import Any
 
 from alexconv.records.store import Record, Records, digest
 
-SENT_AFTER = 1.0  # seconds, in which a worker's last message has left it
+SENT_AFTER = 1.0  # seconds for a worker's last message to leave
 HEADER, POINT, STARTED, ARRIVED = "header", "point", "started", "arrived"
 CALIBRATION = "calibration"  # type of the header of a worker's first point
 
 
 class Sender:
-    """Takes headers and points as a RecordFile does, and sends each at once, as JSON, to who reads a topic.
+    """Takes headers and points as a RecordFile does, and immediately sends each, as JSON, to a topic's subscribers.
 
-    ``previous`` are records of points that need not be made again.
+    ``previous`` are records of points that need not be measured again.
     """
 
     def __init__(self, topic: str, previous: Iterable[Record] = ()) -> None:
@@ -36,7 +36,7 @@ class Sender:
         return digest([kind, data])
 
     def point(self, record: Record) -> Record:
-        """See RecordFile; with it goes the time since the last one, or since the task began."""
+        """See RecordFile; also sends the span of time since the last point, or since the task began."""
         ended = time()
         self.send(POINT, record, self._began, ended)
         self._began = ended
@@ -45,15 +45,15 @@ class Sender:
     # Progress, as a run shows it
 
     def start(self, what: str) -> None:
-        """Says what is being done now."""
+        """Sends what runs now."""
         self.send(STARTED, what)
 
     def finish(self, record: Record) -> None:
-        """Nothing: the record says it."""
+        """Does nothing: the record says it."""
 
     def say(self, line: str) -> None:
-        """Nothing: the client says what becomes of a worker."""
+        """Does nothing: the client reports on workers."""
 
     def stop(self) -> None:
-        """Returns when what was sent has left."""
+        """Waits until all messages have left."""
         sleep(SENT_AFTER)

@@ -31,7 +31,7 @@ def remote_key(request: Request, point: Point, count: int, block_bytes: int) -> 
 
 
 def remote_shard(request: Request, point: Point, count: int, number: int, block_bytes: int, meeting: str) -> None:
-    """Runs a shard and sends its record; ``meeting`` names the events at which all wait for each other, if they do."""
+    """Runs a shard and sends its record; ``meeting`` names the events at which all wait for each other, or is empty."""
     from distributed import Event
 
     executor, file = remote.executor_of(request), Sender(request.topic)
@@ -39,7 +39,7 @@ def remote_shard(request: Request, point: Point, count: int, number: int, block_
     def meet(place: str) -> None:
         file.send(ARRIVED, number, place)
         if not Event(f"{meeting}-{place}").wait(timeout=MEET_S):
-            raise LaunchError(f"the other shards did not come within {MEET_S:g} s")
+            raise LaunchError(f"the other shards did not arrive within {MEET_S:g} s")
 
     headers = remote.headers_of(request, executor, file)
     runner = Runner(executor, [], request.settings)
@@ -49,7 +49,7 @@ def remote_shard(request: Request, point: Point, count: int, number: int, block_
 
 @dataclass
 class Meeting:
-    """Who has come to which place; those that left wait nowhere."""
+    """Which shards have arrived at which place; no place waits for those that have left."""
 
     pool: Pool
     name: str
@@ -58,12 +58,12 @@ class Meeting:
     left: set[int] = field(default_factory=set)
 
     def arrive(self, number: int, place: str) -> None:
-        """Notes a shard, and lets all go on once the last has come."""
+        """Notes a shard's arrival; the last one releases all."""
         self.places.setdefault(place, set()).add(number)
         self._open(place)
 
     def leave(self, number: int) -> None:
-        """Nobody waits for a shard that has ended."""
+        """Notes that a shard has ended: no other waits for it."""
         self.left.add(number)
         for place in self.places:
             self._open(place)
@@ -77,14 +77,14 @@ class Meeting:
 
 @dataclass
 class ClusterBatches:
-    """Batches whose shards workers compute."""
+    """Batches whose shards run on workers."""
 
     pool: Pool
     file: RecordFile
     block_bytes: int
 
     def compile(self, points: Sequence[Point]) -> None:
-        """Brings the kernels of points into each cache."""
+        """Compiles the kernels of points into each cache."""
         stores = self.pool.one_of_each(lambda worker: worker.store)
         call = remote.compile_points, (self.pool.request, points)
         self.pool.run([Task("compiling", *call, address=worker.address) for worker in stores])

@@ -1,7 +1,7 @@
 """The points of a study over the workers of a cluster, into one record file with one writer.
 
-A layer with its peers is one task, which sends each record as soon as there is one.  Where its worker ends, what is
-left of it is another worker's task; where points end MOST_ENDS workers they are recorded as failed.
+A layer with its peers is one task, which sends each record as soon as it is complete.  If its worker ends, the rest
+goes to another worker; a point that ends MOST_ENDS workers is recorded as failed.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ ENDED = "launch-error"  # the status of a point that ends MOST_ENDS workers
 
 @dataclass
 class Study:
-    """The points of a command line for workers of one kind, in order, and what the record file has of them."""
+    """The points of a command line for workers of one kind, in order, and their records so far."""
 
     kind: str
     path: Path
@@ -41,11 +41,11 @@ class Study:
     tuned: int | None
     done: dict[str, Record] = field(default_factory=dict)
     calibrated: dict[str, float] = field(default_factory=dict)  # ms of the calibration's kernel, by card
-    headers: Record = field(default_factory=dict)  # of a worker, by which records name it
+    headers: Record = field(default_factory=dict)  # the digests by which records name a worker
 
     @cached_property
     def file(self) -> RecordFile:
-        """The record file, made when first asked for."""
+        """The record file, opened on first use."""
         return RecordFile(self.path)
 
     def left(self, points: Iterable[AnyPoint]) -> list[AnyPoint]:
@@ -53,7 +53,7 @@ class Study:
         return [point for point in points if name_of(point) not in self.done.keys() | self.kept.keys()]
 
     def keep(self, record: Record) -> Record | None:
-        """Writes the first record of a point; None for any other."""
+        """Writes the first record of a point and returns it; None for a later one."""
         name = identity(record["point"])
         if name in self.done:
             return None
@@ -69,7 +69,7 @@ class Study:
         )
 
     def end(self, workers: int, phases: Mapping[str, float]) -> None:
-        """Writes what the run took, in all and in its phases, of how many workers, and how the cards differ."""
+        """Writes the run's time and its phases', the number of workers, and how the cards differ."""
         if self.headers:
             facts = {"workers": workers, "phases_s": {name: round(each, 2) for name, each in phases.items()}}
             cards = {"cards": self.calibrated} if self.calibrated else {}
@@ -88,7 +88,7 @@ def alike(header: Record, other: Record) -> bool:
 
 
 def studies_of(pool: Pool, options: Mapping[str, Any], out: Path, *, resume: bool) -> list[Study]:
-    """A study for each kind of worker: the first kind's records go to ``out``, each other's to a file beside it."""
+    """A study for each kind of worker: the first kind's records go to ``out``, each other's to a file next to it."""
     found = []
     for number, kind in enumerate(pool.kinds()):
         path = out if number == 0 else out.with_stem(f"{out.stem}-{kind}")
@@ -124,7 +124,7 @@ class Measuring:
         self._spans: dict[str, list[tuple[str, float, float]]] = {}  # by host: worker, begin and end of each point
 
     def go(self) -> None:
-        """Calibrates, brings kernels, references and CPU times into each cache, then measures.  Raises ClusterLost."""
+        """Calibrates, adds kernels, references and CPU times to each cache, then measures.  Raises ClusterLost."""
         if not any(study.left(study.points) for study in self.studies.values()):
             return
         self.pool.batch = self._batch
@@ -143,14 +143,14 @@ class Measuring:
         return Task("calibration", *call, done=self._calibrated, address=worker.address)
 
     def _calibrated(self, worker: Worker, found: tuple[str, str | None]) -> list[Task]:
-        """A worker that gets the calibration wrong has no more tasks."""
+        """Leaves out a worker whose calibration failed."""
         status, reason = found
         if status != "ok":
             self.pool.leave_out(worker.address, f"{worker.name} is left out: its calibration is {status}: {reason}")
         return []
 
     def _prepare(self) -> None:
-        """The CPU's part: a host alone times its CPU, then all compile and compute references."""
+        """The CPU's part: one worker of each host times its CPU, then all compile and compute references."""
         request = self.pool.request
         for study in self.studies.values():
             layers = list(dict.fromkeys((each.workload, each.layer) for each in parts(study.left(study.points))))
@@ -185,14 +185,14 @@ class Measuring:
         )
 
     def _after(self, study: Study, group: Group, worker: Worker, answers: bool) -> list[Task]:
-        """What comes of a group that is at its end: nothing, unless the device was lost before."""
+        """Follow-up tasks of a group that has ended: none, unless the device was lost before."""
         if not answers:
             self.pool.restart(worker)
         left = study.left(group.points)
         return [self._task(study, Group(tuple(left)))] if left else []
 
     def _lost(self, study: Study, group: Group) -> list[Task]:
-        """What comes of a group whose worker ended: the rest, without a point that has ended too many."""
+        """Follow-up tasks of a group whose worker ended: the rest, without a point that has ended too many."""
         left = study.left(group.points)
         if left:
             name = name_of(left[0])
@@ -223,7 +223,7 @@ class Measuring:
             self._finished(study, {**record, "beside": beside} if beside else record)
 
     def _beside(self, worker: Worker, began: float, ended: float) -> list[str]:
-        """The workers of the same host that ran something during a span of its clock."""
+        """The host's other workers that ran something during a span of its clock."""
         spans = self._spans.setdefault(worker.host, [])
         spans.append((str(worker.facts["name"]), began, ended))
         busy = {str(each.facts["name"]) for each in self.pool.at_work() if each.host == worker.host}
@@ -236,7 +236,7 @@ class Measuring:
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
-        """Records that came together are flushed together, and told then."""
+        """Writes records that arrived together with one flush, then reports them."""
         with ExitStack() as stack:
             for study in self.studies.values():
                 stack.enter_context(study.file.batched())

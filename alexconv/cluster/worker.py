@@ -36,7 +36,7 @@ AnyPoint = Point | LayerSequence
 
 PACKAGES = ("alexconv", "alexconv.kernels", "alexconv.cpu_reference")
 SOURCES = {".py", ".cu", ".cuh", ".cpp", ".h", ".json", ".toml"}
-# What every card runs before anything else: a kernel that needs the whole GPU, or little of a CPU.
+# Every card's first point: a kernel that fills the whole GPU, or takes little time on a CPU.
 ON_GPU = ("alexnet", 3, 128, "igemm")
 ON_CPU = ("lenet-86-k7", 2, 1, "direct-register")
 
@@ -70,7 +70,7 @@ def executor_of(request: Request) -> Executor:
 
 @cache
 def code_digest() -> str:
-    """Digest of the package's sources and of packages that bring rungs: workers of another version have another one."""
+    """Digest of the package's sources and of packages that add rungs; it differs between versions."""
     found = sha256(repr(installed()).encode())
     for rung in RUNGS.values():
         found.update(f"{rung.name}\n".encode() + rung.path.read_bytes())
@@ -85,7 +85,7 @@ def code_digest() -> str:
 
 
 def store_name() -> str:
-    """The name of this worker's cache: workers that share the folder have the same."""
+    """The name of this worker's cache: workers that share the folder share the name."""
     folder = cache_dir("cluster")
     file = folder / "name"
     if not contents(file):
@@ -125,7 +125,7 @@ def facts(request: Request) -> dict[str, Any]:
 
 
 def headers_of(request: Request, executor: Executor, file: Sender) -> Record:
-    """Writes what all records of this worker have in common; the digests that name it."""
+    """Writes the headers that all records of this worker share; returns the digests that name them."""
     from distributed import get_worker
 
     timed = executor.measures and request.settings.timed
@@ -137,7 +137,7 @@ def headers_of(request: Request, executor: Executor, file: Sender) -> Record:
 
 
 def calibrate(request: Request) -> tuple[str, str | None]:
-    """Runs and sends the calibration point, which is every worker's first; its status and what is wrong."""
+    """Runs and sends the calibration point, which is every worker's first; returns its status and what is wrong."""
     executor, file = executor_of(request), Sender(request.topic)
     workload, layer, N, name = ON_GPU if executor.measures else ON_CPU
     rung = RUNGS[name]
@@ -151,7 +151,7 @@ def calibrate(request: Request) -> tuple[str, str | None]:
 
 
 def without_key(record: Record) -> Record:
-    """A point's record as part of a header, which has a key of its own."""
+    """A point's record as part of a header, which has its own key."""
     return {"point_key" if name == "key" else name: value for name, value in record.items()}
 
 
@@ -215,7 +215,7 @@ def busy_gpus(own: str | None) -> list[str] | None:
 
 
 def run_points(request: Request, points: Sequence[AnyPoint]) -> bool:
-    """Runs points one after the other and sends their records; whether the device answers afterwards."""
+    """Runs points one after the other and sends their records; returns whether the device still answers."""
     executor, file = executor_of(request), Sender(request.topic)
     runner = Runner(executor, [each for point in points for each in point.points()], request.settings)
     peer: Any = None
@@ -235,7 +235,7 @@ def run_points(request: Request, points: Sequence[AnyPoint]) -> bool:
 
 
 def is_peer(point: AnyPoint) -> bool:
-    """Whether it is another library's."""
+    """Whether the point runs another library's implementation."""
     return not isinstance(point, RungSequence) and point.rung not in RUNGS
 
 
@@ -252,7 +252,7 @@ def compile_points(request: Request, points: Sequence[Point]) -> None:
 
 
 def close(request: Request) -> None:
-    """Gives the device and the memory back, in the thread that took them."""
+    """Frees the device and its memory, in the thread that took them."""
     layer_of.cache_clear()
     executor = executor_of(request)
     _executors.clear()

@@ -1,1 +1,1 @@
-"""Compilers, and the cache of what they made."""
+"""Compilers, and the cache of their output."""

@@ -1,4 +1,4 @@
-"""Compiled files in a cache that several processes may share: whole, or compiled again."""
+"""A cache of compiled files that several processes may share; a damaged file is compiled again."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,10 +14,10 @@ _DIGEST_BYTES = sha256().digest_size
 
 
 def compiled(path: Path, build: Callable[[Path], None], *, waits: bool = False) -> bytes:
-    """The content that ``build`` writes to a path that it gets: from the cache's ``path`` if it is there and whole.
+    """The content that ``build`` writes to the path it is given; from ``path`` in the cache if that file is intact.
 
-    The file ends with the content's SHA-256, which linkers and loaders of shared libraries ignore.  With ``waits`` only
-    one process or thread builds it, and the others wait, as for what all kernels need first.  Raises CompileError if
+    The file ends with the content's SHA-256, which linkers and loaders of shared libraries ignore.  With ``waits`` one
+    process or thread builds it while the others wait: for files that all kernels need first.  Raises CompileError if
     ``build`` writes nothing.
     """
     content = _whole(path)
@@ -56,7 +56,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def is_compiled(path: Path) -> bool:
-    """Whether the cache has the file, whole."""
+    """Whether the cache has the file, intact."""
     return _whole(path) is not None
 
 

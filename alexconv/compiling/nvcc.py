@@ -53,7 +53,7 @@ def nvcc_version() -> str:
 
 
 def arch_name(compute_capability: tuple[int, int]) -> str:
-    """The target for a device of this compute capability: from Hopper on the one with its own instructions."""
+    """The target for a device of this compute capability: from Hopper on with architecture-specific instructions."""
     major, minor = compute_capability
     return f"{major}{minor}a" if major >= 9 else f"{major}{minor}"
 
@@ -61,8 +61,8 @@ def arch_name(compute_capability: tuple[int, int]) -> str:
 def cubin_key(source: Path, defines: Mapping[str, int], arch: str) -> str:
     """Digest of everything that the machine code depends on.
 
-    Line numbers are not part of it: a cubin from the cache may tell Nsight Compute and compute-sanitizer the lines from
-    before a comment was edited.  An empty ALEXCONV_CACHE_DIR gives the current ones.
+    Line numbers are not part of it: a cached cubin may give Nsight Compute and compute-sanitizer the line numbers from
+    before a comment was edited.  A new folder as ALEXCONV_CACHE_DIR gives the current ones.
     """
     return source_digest(source, defines, *FLAGS, arch, nvcc_version())
 
@@ -98,5 +98,5 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
 
 
 def cubin_path(source: Path, defines: Mapping[str, int], arch: str) -> Path:
-    """Where the cache has the machine code of a file, if it has it."""
+    """The path of a file's machine code in the cache, there or not."""
     return cache_dir("cubin") / f"{source.stem}-{cubin_key(source, defines, arch)}.cubin"

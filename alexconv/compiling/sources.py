@@ -1,7 +1,7 @@
 """What a compiled kernel depends on: the tokens of its file and of the project headers that it includes.
 
 Keys are made from what the compiler sees (translation phases 1 to 4, ISO C++ [lex.phases]): comments, white space, line
-breaks, and the names and folders of headers leave a key as it is; any changed token changes it.
+breaks, and the names and folders of headers do not change a key; any changed token does.
 """
 
 import hashlib
@@ -99,10 +99,10 @@ def _sources(path: Path) -> dict[Path, bytes]:
 
 
 def translation_unit(path: Path) -> list[str]:
-    """The tokens of a file, those of the files that it includes with quotes in their places; none has a line break.
+    """The tokens of a file, with those of the files that it includes with quotes in place; none has a line break.
 
-    A file included again has no tokens there, only its number in the order of first inclusion.  An include whose name a
-    macro gives is not followed.
+    A repeated include has no tokens, only the file's number in the order of first inclusion.  An include whose name is
+    a macro is not followed.
     """
     included: list[Path] = []
 
@@ -127,7 +127,7 @@ def translation_unit(path: Path) -> list[str]:
 def tokens(text: str) -> tuple[str | Include, ...]:
     """The preprocessing tokens of a source text, directives between line ends.
 
-    A quoted include is one token, and so is ``#define NAME(``, whose bracket may not stand apart.
+    A quoted include is one token, and so is ``#define NAME(``, whose bracket must follow directly.
     """
     found: list[str | Include] = []
     text = re.sub(_SPLICE, "", _COMMENT_OR_LITERAL.sub(_without_comments, text))
@@ -160,7 +160,7 @@ def _directive(line: str) -> Sequence[str | Include]:
 
 
 def _sees_positions(unit: Sequence[str]) -> bool:
-    """Whether the compiler sees line numbers or, where a macro makes text of its arguments, white space."""
+    """Whether the compiler sees line numbers or, where a macro stringizes its arguments, white space."""
     if not _POSITIONAL.isdisjoint(unit):
         return True
     in_macro = False

@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine, and what compilers say."""
+"""The C++ compiler of this machine, and compilers' messages."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def find_cxx() -> str:
 
 
 def compiler_version(cxx: str) -> str:
-    """The first line that the compiler prints about itself.  Raises MissingTool when it does not run."""
+    """The first line of the compiler's ``--version``.  Raises MissingTool when it does not run."""
     try:
         file = Path(cxx).stat()
         return _version(cxx, file.st_ino, file.st_mtime_ns)
@@ -40,7 +40,7 @@ def compiler_version(cxx: str) -> str:
 
 @cache
 def _version(cxx: str, inode: int, changed: int) -> str:
-    """The compiler is asked again when its file is another."""
+    """Cached until the compiler's file changes."""
     answer = subprocess.run([cxx, "--version"], capture_output=True, text=True, errors="replace", check=True)
     return answer.stdout.partition("\n")[0]
 
@@ -58,9 +58,9 @@ def program_of_wheel(wheel: str, name: str) -> Path | None:
 def first_error(output: str) -> str:
     """The first error in a compiler's output, else its last line.
 
-    One that only reports the linker's failure is preceded by the reason.
+    For an error that only reports the linker's failure, the line before it, which has the reason.
     """
-    lines = ["the compiler said nothing", *(line.strip() for line in output.splitlines() if line.strip())]
+    lines = ["the compiler printed nothing", *(line.strip() for line in output.splitlines() if line.strip())]
     for previous, line in pairwise(lines):
         if re.search(r"\berror\s*:", line):
             return previous if "ld returned" in line or "linker command failed" in line else line

@@ -1,4 +1,4 @@
-"""An assignment: what students get, and what its grader knows besides."""
+"""An assignment: the students' handout, and what only its grader knows."""
 
 import json
 import random
@@ -40,7 +40,7 @@ class Shape:
         return {**{letter: getattr(self.conv, letter) for letter in LETTERS}, "N": self.images}
 
     def words(self) -> str:
-        """Its sizes, as the function takes them."""
+        """Its sizes, by the names of the function's arguments."""
         conv = self.conv
         sizes = {"B": self.images, "M": conv.M, "C": conv.C, "H": conv.H, "W": conv.W, "K": conv.R, "S": conv.U}
         return " ".join(f"{letter}={size}" for letter, size in sizes.items())
@@ -59,9 +59,8 @@ class TimeLimit:
 class Assignment:
     """All that a grader knows.  ``shapes`` and ``seed`` are hidden from students.
 
-    ``points`` are those of each check; ``times`` the limits of op time, on ``workload`` with ``N`` images.  The checks
-    for hazards take the first ``hazard_shapes`` shapes.  ``screen`` says whether words that a convolution does not need
-    are refused.
+    ``points`` are by check; ``times`` are the limits of op time, on ``workload`` with ``N`` images.  The hazard checks
+    use the first ``hazard_shapes`` shapes.  ``screen`` says whether to refuse words that a convolution does not need.
     """
 
     name: str
@@ -83,7 +82,7 @@ class Assignment:
 
 
 def op_times(study: str, N: int) -> dict[str, float]:
-    """What a study printed: ms of all layers together by variant, where it printed each layer's op time at this N."""
+    """A study's printed op times: ms of all layers together by variant, where it has every layer's time at this N."""
     layers = range(1, len(WORKLOADS[STUDY_WORKLOADS[study]].layers) + 1)
     printed: dict[str, dict[int | None, float]] = {}
     for figure in figures():
@@ -146,7 +145,7 @@ def hidden_shapes(generator: random.Random) -> tuple[Shape, ...]:
 
 
 def new(name: str, study: str, N: int | None, scale: float, seed: int | None) -> Assignment:
-    """An assignment after a study; raises UsageError.  ``seed`` None draws one that nobody knows."""
+    """An assignment based on a study; raises UsageError.  ``seed`` None draws a secret one."""
     if study not in STUDY_WORKLOADS:
         raise UsageError(f"no study {study}: choose from {', '.join(STUDY_WORKLOADS)}")
     batch = largest_batch(study) if N is None else N
@@ -196,19 +195,19 @@ def write(assignment: Assignment, folder: Path) -> None:
 
 
 def as_json(assignment: Assignment) -> dict[str, Any]:
-    """An assignment as JSON has it."""
+    """An assignment as JSON."""
     found = {"schema": SCHEMA, **asdict(assignment)}
     found["shapes"] = [shape.sizes() for shape in assignment.shapes]
     return found
 
 
 def read(folder: Path) -> Assignment:
-    """The assignment of a folder; raises UsageError with what is wrong with its grader's file."""
+    """The assignment of a folder; raises UsageError that says what is wrong with grader.json."""
     path = folder / GRADER / CONFIG
     try:
         found = json.loads(path.read_text())
         if found.pop("schema") != SCHEMA:
-            raise UsageError(f"{path} is of another version of alexconv")
+            raise UsageError(f"{path} is from another version of alexconv")
         found["shapes"] = tuple(shape(each) for each in found["shapes"])
         found["times"] = tuple(TimeLimit(**each) for each in found["times"])
         found["limits"] = Limits(**found["limits"])
@@ -225,9 +224,9 @@ def read(folder: Path) -> Assignment:
 def shape(sizes: Mapping[str, int]) -> Shape:
     """A shape from its sizes; raises ValueError, TypeError and KeyError."""
     if set(sizes) != {*LETTERS, "N"} or not all(type(size) is int for size in sizes.values()):
-        raise ValueError(f"a shape has the whole numbers {', '.join((*LETTERS, 'N'))}, not {dict(sizes)}")
+        raise ValueError(f"a shape needs the integers {', '.join((*LETTERS, 'N'))}, not {dict(sizes)}")
     if sizes["R"] != sizes["S"] or sizes["N"] < 1:
-        raise ValueError(f"a shape has R equal to S, and N from 1, not {dict(sizes)}")
+        raise ValueError(f"a shape needs R = S and N >= 1, not {dict(sizes)}")
     return Shape(Conv(**dict[str, Any]((letter, sizes[letter]) for letter in LETTERS)), sizes["N"])
 
 
@@ -238,12 +237,12 @@ def fault_of(assignment: Assignment) -> str | None:
     if assignment.signature != SIGNATURE:
         return f"no signature {assignment.signature}"
     if set(assignment.points) != set(POINTS):
-        return f"points are those of {', '.join(POINTS)}"
+        return f"points must be given for {', '.join(POINTS)}, and nothing else"
     numbers: Sequence[object] = [*assignment.points.values(), *asdict(assignment.limits).values()]
     numbers = [*numbers, assignment.hazard_shapes]
     numbers = [*numbers, *(value for limit in assignment.times for value in (limit.ms, limit.share))]
     if not all(isinstance(number, int | float) and number >= 0 for number in numbers):
-        return "points, limits and times are numbers from 0"
+        return "points, limits and times must be numbers from 0"
     if not assignment.shapes or not sum(assignment.points.values()):
-        return "there are shapes, and points"
+        return "it needs shapes, and points above 0"
     return None

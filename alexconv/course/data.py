@@ -1,4 +1,4 @@
-"""Inputs of a submission's runs, the same inside and outside of the sandbox, and what its outputs have to be."""
+"""Inputs of a submission's runs, the same inside and outside the sandbox, and the check of its outputs."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ PRECISION = PRECISIONS["fp32"]  # of every submission
 
 
 def inputs(conv: Conv, images: int, data: str, seed: int) -> tuple[Values, Values]:
-    """Input ``[N][C][H][W]`` and filters ``[M][C][R][S]``, float32: uniform in [-1, 1], or integers of exact sums."""
+    """Input ``[N][C][H][W]`` and filters ``[M][C][R][S]``, float32: uniform in [-1, 1], or integers with exact sums."""
     if data == INTEGERS:
         return exact_inputs(conv, images, PRECISION, seed)
     generator = np.random.default_rng([seed, *conv.sizes().values(), images])

@@ -1,4 +1,4 @@
-"""Grades submissions: each is read, screened, run in sandboxes and compared outside of them."""
+"""Grades submissions: each is read, screened, run in sandboxes and compared outside them."""
 
 import json
 import os
@@ -58,7 +58,7 @@ class Grade:
         return round(sum(self.points.values()), 2)
 
     def say(self, check: str, lines: Iterable[str]) -> None:
-        """Adds feedback, a few short lines of it."""
+        """Adds feedback, up to MOST_LINES lines for a check."""
         said = self.feedback.setdefault(check, [])
         for line in lines:
             if line not in said:
@@ -74,7 +74,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Grader:
-    """Grades submissions of an assignment in sandboxes of a kind.  ``hidden`` are folders that they never see."""
+    """Grades an assignment's submissions in sandboxes of one kind.  They never see the folders ``hidden``."""
 
     assignment: Assignment
     kind: str
@@ -96,9 +96,9 @@ class Grader:
             found.say("file", [str(error)])
         except MissingTool:
             raise
-        except Exception as error:  # a fault of this program's: the others are graded all the same
+        except Exception as error:  # a bug in the grader: the others are still graded
             found.outcome = FAILED
-            found.say("file", [f"the grader fails on it: {line_of(f'{type(error).__name__}: {error}')}"])
+            found.say("file", [f"the grader failed: {line_of(f'{type(error).__name__}: {error}')}"])
         found.seconds = round(monotonic() - start, 2)
         return found
 
@@ -152,7 +152,7 @@ class Grader:
         return [[*size, lines] for size, lines in zip(sizes, said, strict=True)]
 
     def _outputs(self, found: Grade, source: "Source", told: Sequence[Any]) -> str | None:
-        """Points of ``correct`` and ``exact``, for outputs that are compared here; why it was stopped, if it was."""
+        """Awards ``correct`` and ``exact`` for outputs, compared here; returns why the run was stopped, or None."""
         shapes, seed = self.assignment.shapes, self.assignment.seed
         runs = [(shape, UNIFORM, 0) for shape in shapes]
         runs += [(shape, INTEGERS, order) for shape in shapes for order in ORDERS]
@@ -180,7 +180,7 @@ class Grader:
         return fault(shape.conv, x, w, y, data)
 
     def _check(self, found: Grade, check: str, source: "Source", told: Sequence[Any]) -> None:
-        """Points of a check for hazards; a submission that computes nothing right has none."""
+        """Awards a hazard check's points; a submission that computes nothing right gets none."""
         shapes = [sizes_of(shape.conv) for shape in self.assignment.shapes[: self.assignment.hazard_shapes]]
         job = {"kind": check, "told": told, "shapes": shapes, "most": 4 * MOST_LINES}
         try:
@@ -196,7 +196,7 @@ class Grader:
         found.points[check] = 0.0 if said else worth
 
     def _anonymous(self, line: str) -> str:
-        """A line without the sizes of a hidden shape."""
+        """A line with a hidden shape's number instead of its sizes."""
         for number, shape in enumerate(self.assignment.shapes, 1):
             sizes = " ".join(f"{letter}={size}" for letter, size in shape.conv.sizes().items())
             line = line.replace(sizes, f"hidden shape {number}")
@@ -211,7 +211,7 @@ class Grader:
         return found
 
     def _run(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> Ended:
-        """Runs a job of a worker in a sandbox of its own; raises MissingTool where there is none."""
+        """Runs a worker's job in a new sandbox; raises MissingTool if none can be made."""
         needed = {**environment(), **missing_environment(build)}
         shared = {"file": source.file, "text": source.text, "prepared": str(self.prepared)}
         return sandbox.run(
@@ -228,7 +228,7 @@ class Grader:
 
 @dataclass(frozen=True)
 class Source:
-    """A submission's text, and the name that messages call its file."""
+    """A submission's text, and its file's name in messages."""
 
     text: str
     file: str = FILE
@@ -242,7 +242,7 @@ class Submission:
     path: Path
 
     def read(self) -> Source:
-        """Its text; raises UsageError for a link, something else than a file, and a file that is too large."""
+        """Its text; raises UsageError for a link, anything but a regular file, and a file that is too large."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -252,7 +252,7 @@ class Submission:
             ) from None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise UsageError(f"{self.path.name} is no file")
+            raise UsageError(f"{self.path.name} is not a regular file")
         with os.fdopen(descriptor, "rb") as file:
             content = file.read(SOURCE_BYTES + 1)
         if len(content) > SOURCE_BYTES:
@@ -261,7 +261,7 @@ class Submission:
 
 
 def submissions(folder: Path) -> list[Submission]:
-    """What is in a folder: files NAME.cu, and folders NAME with a file *.cu; raises UsageError if there is nothing."""
+    """The submissions in a folder: NAME.cu, or a folder NAME with a file *.cu; raises UsageError if there are none."""
     if not folder.is_dir():
         raise UsageError(f"no folder {folder}")
     found: list[Submission] = []
@@ -314,7 +314,7 @@ def _are_lines(value: object) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """The variables of a worker: what finds the compilers and the project, and nothing else of this process's."""
+    """A worker's environment: of this process's variables only those that locate the compilers and the project."""
     passed = ("PATH", "PYTHONPATH", "CXX", "NVCC", "CUDA_HOME", "LD_LIBRARY_PATH")
     fixed = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -322,10 +322,10 @@ def environment() -> dict[str, str]:
 
 
 def prepare() -> Path:
-    """Compiles what all submissions need of the host executor; returns its folder, which sandboxes may read.
+    """Compiles the parts of the host executor that all submissions share; returns their folder, readable in sandboxes.
 
-    One process at a time: what another one has prepared is never replaced by files that its sandboxes may not read yet.
-    Raises MissingTool.
+    One process at a time: files that another has prepared are never replaced by ones that its sandboxes cannot read
+    yet.  Raises MissingTool.
     """
     folder = cache_dir("sandbox")
     words = [sys.executable, "-P", "-m", "alexconv.course.worker"]
@@ -345,7 +345,7 @@ def prepare() -> Path:
 
 
 def sizes_of(conv: Conv) -> dict[str, int]:
-    """A shape's sizes by letter, of which it is made again."""
+    """A shape's sizes by letter, from which a worker rebuilds it."""
     return {letter: getattr(conv, letter) for letter in LETTERS}
 
 
@@ -354,7 +354,7 @@ def _bytes(shape: Shape) -> int:
 
 
 def placed(file: str, problem: str) -> str:
-    """A problem with its place in the file in front, or with the file's name alone; either of them once."""
+    """A problem after its place in the file, or after the file's name alone; either appears once."""
     while problem.startswith(f"{file}: {file}:"):
         problem = problem.removeprefix(f"{file}: ")
     return problem if problem.startswith(f"{file}:") else f"{file}: {problem}"

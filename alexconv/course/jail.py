@@ -1,14 +1,14 @@
-"""The inside of the sandbox: run as a script, before any code of the project; the standard library alone.
+"""The inside of the sandbox: a script that runs before any code of the project, with the standard library alone.
 
     python -I -S jail.py SPEC        SPEC is JSON, made by sandbox.py
 
 With namespaces: a process in new user, mount, PID, network, IPC and UTS namespaces whose file system holds the folders
 that SPEC names, read-only, a new /proc, a few devices and one folder for temporary files.  The command runs in it as an
-ordinary user without capabilities, as a child of the namespace's first process, with whose end the kernel ends all
-others.  Without: a process in a session of its own, with limits, whose descendants are killed at the end.
+ordinary user without capabilities, as a child of the namespace's init process; when init ends, the kernel kills all
+others.  Without: a process in its own session, with limits; its descendants are killed at the end.
 
-The exit status is the command's; 128 and its number for a signal; SETUP_FAILED where the sandbox cannot be made.  Only
-then is there a line on standard error: the command's own goes nowhere.
+The exit status is the command's; 128 plus the number of a signal; SETUP_FAILED if the sandbox cannot be made.  Only
+then is there a line on standard error: the command's own is discarded.
 """
 
 import ctypes
@@ -70,7 +70,7 @@ def seal(target: str) -> None:
 
 
 def show(path: str, root: str) -> None:
-    """Makes a file, folder or link of the outside visible under the new root, at the same path."""
+    """Makes a file, folder or link visible under the new root, at the same path."""
     target = root + path
     if os.path.lexists(target):
         return
@@ -94,7 +94,7 @@ def furnish(spec: Spec) -> None:
         show(path, root)
         if not os.path.islink(path):
             seal(root + path)
-    for path in spec["hidden"]:  # what lies inside of a folder that is shown
+    for path in spec["hidden"]:  # inside a folder that is shown
         if os.path.isdir(root + path):
             mount("tmpfs", root + path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k")
     for path in [f"/dev/{name}" for name in DEVICES]:
@@ -137,7 +137,7 @@ def limit(spec: Spec) -> None:
 
 
 def start(spec: Spec, as_nobody: bool) -> int:
-    """Starts the command in a session of its own; returns its process."""
+    """Starts the command in its own session; returns its process ID."""
     child = os.fork()
     if not child:
         with guarded():
@@ -157,7 +157,7 @@ def start(spec: Spec, as_nobody: bool) -> int:
 
 
 class guarded:
-    """Ends a child process at the end of the block, with a line where it fails."""
+    """Ends a child process at the end of the block, with a line if it failed."""
 
     def __enter__(self) -> None:
         pass
@@ -169,12 +169,12 @@ class guarded:
 
 
 def status_of(child: int, status: int) -> int:
-    """A process's end as an exit status."""
+    """A wait status as an exit status."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def reap(child: int) -> int:
-    """Waits for this child and whatever else ends before it; returns its exit status."""
+    """Waits for this child, and reaps others that end before it; returns its exit status."""
     while True:
         ended, status = os.wait()
         if ended == child:
@@ -182,7 +182,7 @@ def reap(child: int) -> int:
 
 
 def first_process(spec: Spec, as_nobody: bool) -> int:
-    """The namespace's first process: with its end all others end."""
+    """Starts the namespace's init process, whose end kills all others; returns its process ID."""
     child = os.fork()
     if not child:
         with guarded():
@@ -193,7 +193,7 @@ def first_process(spec: Spec, as_nobody: bool) -> int:
 
 
 def mapped(as_root: bool, told: int, wait: int) -> None:
-    """Enters the namespaces; their users are mapped by the parent where it is root, else by this process."""
+    """Enters the namespaces; the parent maps their users if it is root, else this process does."""
     user, group = os.geteuid(), os.getegid()
     checked(libc.unshare(NAMESPACES), "unshare")
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -208,14 +208,14 @@ def mapped(as_root: bool, told: int, wait: int) -> None:
 
 
 def isolated(spec: Spec) -> int:
-    """Runs the command in namespaces of its own."""
+    """Runs the command in new namespaces."""
     as_root = os.geteuid() == 0
     wait_map, tell_map = os.pipe()
     wait_new, tell_new = os.pipe()
     child = os.fork()
     if not child:
         with guarded():
-            os.close(tell_map)  # so that the parent's end, whenever it comes, ends the wait for it
+            os.close(tell_map)  # so that the wait for the parent ends when the parent does
             os.close(wait_new)
             mapped(as_root, tell_new, wait_map)
             os.close(wait_map)
@@ -235,12 +235,12 @@ def isolated(spec: Spec) -> int:
     status = reap(child)
     with suppress(ChildProcessError):
         while True:
-            os.wait()  # the namespace's first process, where the one before it was killed
+            os.wait()  # the namespace's init process, if its parent was killed
     return status
 
 
 def ends_on_request(child: int) -> list[int]:
-    """SIGTERM, which waits until now, kills the child; the list has it then."""
+    """Unblocks SIGTERM, which kills the child and adds it to the returned list."""
     killed: list[int] = []
 
     def kill(*_: object) -> None:
@@ -254,7 +254,7 @@ def ends_on_request(child: int) -> list[int]:
 
 
 def tasks_of(user: int) -> int:
-    """Threads that the user has now: the limit of processes counts them all."""
+    """The user's threads now: RLIMIT_NPROC counts them all."""
     count = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
@@ -278,7 +278,7 @@ def descendants() -> list[int]:
 
 
 def apart(spec: Spec) -> int:
-    """Runs the command in a session of its own, and kills whatever it has started when it ends."""
+    """Runs the command in its own session, and kills its descendants when it ends."""
     child = start({**spec, "processes": spec["processes"] + tasks_of(os.getuid())}, False)
     ends_on_request(child)
     status = reap(child)
@@ -294,7 +294,7 @@ def apart(spec: Spec) -> int:
 def confine() -> int:
     """Runs what SPEC says; returns the exit status."""
     spec = json.loads(sys.argv[1])
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a child that it can kill
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until there is a child to kill
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:

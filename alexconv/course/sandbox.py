@@ -1,9 +1,9 @@
 """Runs a command that executes untrusted code, and takes a bounded answer from it.
 
-Two kinds.  ``namespaces``: what the command sees of the machine is the compiler, Python and the project, read-only, a
-folder in memory for temporary files, and nothing else: no other process, no network, no other file.  ``session``, where
-the system gives no namespaces: limits, and an end to all that it has started; but files and the network stay open to
-it.  Both limit time, memory, processes, the size of files and the size of the answer.
+Two kinds.  ``namespaces``: the command sees the compiler, Python and the project, read-only, and a folder in memory for
+temporary files: no other process, no network, no other file.  ``session``, on a system without user namespaces: limits,
+and its descendants are killed at the end, but files and the network stay open to it.  Both limit time, memory,
+processes, the size of files and the size of the answer.
 """
 
 import importlib.util
@@ -29,9 +29,9 @@ from alexconv.paths import CACHE_VARIABLE
 JAIL = Path(__file__).with_name("jail.py")
 NAMESPACES, SESSION = "namespaces", "session"
 SCRATCH = "/scratch"  # in namespaces, the folder for temporary files
-LOOKS_SECONDS = 0.05  # between two looks at the memory
+LOOKS_SECONDS = 0.05  # between checks of time and memory
 GRACE_SECONDS = 10.0  # for the kernel to end a namespace
-TRIAL_SECONDS = 120.0  # for a first command: a host that is busy for long must not seem to have no namespaces
+TRIAL_SECONDS = 120.0  # for a trial command: a busy host must not seem to lack namespaces
 MESSAGE_BYTES = 2000
 CHUNK = 1 << 16
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
@@ -40,13 +40,13 @@ PACKAGES = ("alexconv", "alexconv.kernels", "alexconv.cpu_reference")
 
 @dataclass(frozen=True)
 class Limits:
-    """A command's limits.  ``memory`` is that of all its processes together, ``answer`` what it may say; bytes."""
+    """A command's limits.  ``memory`` is for all its processes together, ``answer`` for its standard output; bytes."""
 
     seconds: float = 60.0
     cpu_seconds: int = 60  # of a process
     memory: int = 2 << 30
     processes: int = 96  # threads included
-    file: int = 256 << 20  # bytes of one
+    file: int = 256 << 20  # bytes of each
     folder: int = 512 << 20  # bytes of all
     answer: int = 64 << 20
 
@@ -55,7 +55,7 @@ class Limits:
 class Ended:
     """A command's output and how it ended: its exit status, or why it was stopped.
 
-    ``failure`` is why the sandbox could not be made; the command has not run then.
+    ``failure`` is why the sandbox could not be made and the command has not run.
     """
 
     answer: bytes
@@ -65,7 +65,7 @@ class Ended:
 
     @property
     def problem(self) -> str | None:
-        """In words, what is wrong with the end; None if nothing is."""
+        """What went wrong, in words, or None."""
         if self.stopped or not self.status:
             return self.stopped
         if self.status > 128:
@@ -76,7 +76,7 @@ class Ended:
 
 @cache
 def kind() -> str:
-    """The best kind that this system gives."""
+    """The best kind that this system supports."""
     ended = _run(NAMESPACES, ["/bin/sh", "-c", "exit 7"], b"", Limits(TRIAL_SECONDS), {}, (), ())
     return NAMESPACES if ended.status == 7 else SESSION
 
@@ -85,11 +85,11 @@ def protections(chosen: str) -> str:
     """The protections of a kind of sandbox, in one line."""
     if chosen == NAMESPACES:
         return (
-            "sandbox: namespaces (no network, no other process or file visible), limits of time, memory, processes and"
+            "sandbox: namespaces (no network, no other process or file visible), limits on time, memory, processes and"
             " files"
         )
     return (
-        "sandbox: WEAK. This system gives no user namespaces: submissions run with your rights, can read your files and"
+        "sandbox: WEAK. This system has no user namespaces: submissions run with your rights, can read your files and"
         " use the network; time, memory, processes and file sizes are limited"
     )
 
@@ -105,11 +105,11 @@ def run(
     hidden: Sequence[Path] = (),
     address_space: bool = True,
 ) -> Ended:
-    """Runs a command with ``given`` on standard input and returns what it says on standard output.
+    """Runs a command with ``given`` on standard input and returns its standard output.
 
-    ``shown`` are folders that it may read besides those of the system; ``hidden`` folders stay out of sight wherever
-    they lie.  Without ``address_space`` the limit of memory is watched only, as AddressSanitizer needs it.  Raises
-    MissingTool where the sandbox cannot be made.
+    In namespaces it may read the folders ``shown`` in addition to the system's; ``hidden`` ones are empty, wherever
+    they are.  Without ``address_space``, memory is only polled: AddressSanitizer needs a large address space.  Raises
+    MissingTool if the sandbox cannot be made.
     """
     ended = _run(chosen, command, given, limits, environment, shown, hidden, address_space)
     if ended.failure:
@@ -159,7 +159,7 @@ def _run(
 
 
 def _attend(child: "subprocess.Popen[bytes]", given: bytes, limits: Limits) -> Ended:
-    """Feeds a child, reads what it says, and stops it where it uses more than its limits."""
+    """Feeds a child's input, reads its output, and stops it when it exceeds its limits."""
     assert child.stdin and child.stdout and child.stderr
     answer, messages, stopped = bytearray(), bytearray(), None
     end, left = monotonic() + limits.seconds, memoryview(given)
@@ -195,7 +195,7 @@ def _attend(child: "subprocess.Popen[bytes]", given: bytes, limits: Limits) -> E
 
 
 def _write(descriptor: int, part: memoryview) -> int:
-    """How many bytes a pipe takes; -1 if nobody reads it."""
+    """Writes to a pipe; returns the bytes that it took, or -1 if its reader is gone."""
     try:
         return os.write(descriptor, part)
     except BlockingIOError:
@@ -205,7 +205,7 @@ def _write(descriptor: int, part: memoryview) -> int:
 
 
 def _last(child: "subprocess.Popen[bytes]", end: float, limits: Limits) -> str | None:
-    """Waits for a child that says no more, in the time that is left."""
+    """Waits, within its limits, for a child that has closed its output."""
     while True:
         try:
             child.wait(LOOKS_SECONDS)
@@ -216,18 +216,18 @@ def _last(child: "subprocess.Popen[bytes]", end: float, limits: Limits) -> str |
 
 
 def _excess(root: int, said: int, end: float, limits: Limits) -> str | None:
-    """What a process and its descendants use more of than they may, in words."""
+    """The limit that a process and its descendants exceed, in words, or None."""
     if monotonic() > end:
         return f"no answer after {limits.seconds:g} s: does a loop end? does a thread wait for memory?"
     if said > limits.answer:
-        return f"it says more than {limits.answer} bytes"
+        return f"its output exceeds {limits.answer} bytes"
     if memory_of(root) > limits.memory:
         return f"it takes more than {limits.memory >> 20} MiB of memory"
     return None
 
 
 def memory_of(root: int) -> int:
-    """Bytes of memory of a process's descendants that are theirs alone or shared with each other."""
+    """Bytes of resident memory of a process and its descendants; a shared page counts for each of them."""
     page = os.sysconf("SC_PAGE_SIZE")
     total, todo = 0, [root]
     while todo:
@@ -240,7 +240,7 @@ def memory_of(root: int) -> int:
 
 
 def _stop(child: "subprocess.Popen[bytes]") -> None:
-    """Ends a child with all that it has started; returns when it has ended."""
+    """Ends a child and its descendants; returns when it has ended."""
     for kill, number in ((os.kill, signal.SIGTERM), (os.killpg, signal.SIGKILL)):
         if child.poll() is None:
             with suppress(ProcessLookupError):
@@ -257,15 +257,15 @@ def _stop(child: "subprocess.Popen[bytes]") -> None:
 def visible(shown: Sequence[Path]) -> list[Path]:
     """The folders and files that a command in namespaces sees: system, compiler, Python, project and ``shown``.
 
-    A folder of PYTHONPATH is left out if the user's own or one of ``shown`` lies in it: others may not be able to pass
-    through what is between them.
+    A folder of PYTHONPATH is left out if it contains the user's home or one of ``shown``: other users may not be able
+    to traverse the folders between.
     """
     python = [Path(sys.prefix), Path(sys.base_prefix)]
     packages = [
         Path(spec.origin).parent for name in PACKAGES if (spec := importlib.util.find_spec(name)) and spec.origin
     ]
     toolkit = [Path(os.environ[name]) for name in ("CUDA_HOME",) if os.environ.get(name)]
-    packages.append(packages[0].parent / "pyproject.toml")  # by which a plain checkout knows itself
+    packages.append(packages[0].parent / "pyproject.toml")  # identifies a plain checkout
     own = {packages[0].parent, Path.cwd()}  # never as a whole
     named = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     inner = [each.resolve() for each in (Path.home(), *shown)]
@@ -284,9 +284,9 @@ def visible(shown: Sequence[Path]) -> list[Path]:
 
 @cache
 def compiler(cxx: str) -> list[Path]:
-    """A compiler with the folders of its programs, libraries and headers, which may lie anywhere.
+    """A compiler with the folders of its programs, libraries and headers, which may be anywhere.
 
-    None of them has the user's own folder in it.
+    None of them contains the user's home.
     """
     said = subprocess.run([cxx, "-print-search-dirs"], capture_output=True, text=True, check=False).stdout
     words = re.findall(r"^(?:install: |programs: =|libraries: =)(.*)$", said, re.MULTILINE)

@@ -14,11 +14,11 @@ from alexconv.course.grading import Grade
 from alexconv.files import replacing
 
 CSV, PAGE, FEEDBACK = "scores.csv", "scores.html", "feedback"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet computes
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of cells that a spreadsheet evaluates
 
 
 def write(grades: Sequence[Grade], assignment: Assignment, folder: Path, timed: bool, note: str) -> None:
-    """Writes the table, the page and the feedback; files appear whole.  Raises UsageError where the disk is full."""
+    """Writes the table, the page and the feedback, each file atomically.  Raises UsageError if the disk is full."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FEEDBACK).mkdir(exist_ok=True)
     checks = counted(assignment, timed)
@@ -47,7 +47,7 @@ def table(grades: Sequence[Grade], checks: Sequence[str]) -> str:
 
 
 def inert(text: str) -> str:
-    """Text that a spreadsheet shows and does not compute."""
+    """Text that a spreadsheet shows and does not evaluate."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

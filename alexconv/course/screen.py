@@ -1,6 +1,6 @@
-"""Words that a submission may not have: what a convolution needs none of, and tricks do.
+"""Words that a submission may not use: a convolution needs none of them, tricks do.
 
-No protection, that is the sandbox: it answers at once, with a line, and keeps a file from telling the machine that
+The sandbox is the protection; this answers immediately, with a line, and keeps a file from telling the machine that
 checks it from the one that times it.
 """
 
@@ -21,7 +21,7 @@ _WORDS = re.compile(
 
 
 def problems(text: str, file: str) -> Iterator[str]:
-    """A line for each thing that a submission may not have, with its place."""
+    """A line for each word or header that a submission may not use, with its place."""
     code = without_comments(text)
     for number, line in enumerate(code.splitlines(), 1):
         if match := _INCLUDE.match(line):
@@ -30,13 +30,13 @@ def problems(text: str, file: str) -> Iterator[str]:
                 yield f"{file}:{number}: includes {match[2].strip()[:60] or match[1]}; allowed are {', '.join(HEADERS)}"
             continue
         if match := _CONDITION.match(line):
-            yield f"{file}:{number}: asks for {match[1]}: a submission is the same program everywhere"
+            yield f"{file}:{number}: depends on {match[1]}: a submission must be the same program everywhere"
         elif match := _WORDS.search(line):
-            yield f"{file}:{number}: a submission may not have {match[1]}"
+            yield f"{file}:{number}: a submission may not use {match[1]}"
 
 
 def without_comments(text: str) -> str:
-    """The text with comments and strings blank, line for line; lines that end in a backslash go on in the next."""
+    """The text with comments and strings blanked and continued lines joined; each line keeps its number."""
     blank = re.compile(r'//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 
     def replaced(match: re.Match[str]) -> str:

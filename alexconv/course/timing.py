@@ -1,8 +1,8 @@
-"""Op times of submissions: ``python -m alexconv.course.timing`` times one on a GPU, in a process of its own.
+"""Op times of submissions: ``python -m alexconv.course.timing`` times one on a GPU, in a separate process.
 
-No code of a submission runs on the CPU here: its machine code was compiled, and its launches were told, in sandboxes.
-So the references, the clocks and the check of the outputs are out of its reach; what its kernels do on the device is
-audited as any rung's (docs/trust.md).
+No code of a submission runs on the CPU here: its machine code was compiled, and its launches recorded, in sandboxes.
+So the references, the clocks and the check of the outputs are out of its reach; its kernels are audited on the device
+like any rung's (docs/trust.md).
 """
 
 import json
@@ -32,13 +32,13 @@ from alexconv.planning.points import Point
 from alexconv.records.statistics import summarize
 from alexconv.shapes import WORKLOADS, Conv
 
-SECONDS = 180.0  # for a submission, references of the first included
+SECONDS = 180.0  # for a submission, including the references that the first one computes
 _ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """Times submissions on a backend; ``arch`` is what its machine code is for, and None where the CPU runs kernels."""
+    """Times submissions on a backend; ``arch`` is the target of machine code, None where the CPU runs kernels."""
 
     backend: str
     arch: str | None
@@ -68,7 +68,7 @@ class Gpu:
 
 
 def asked(N: int) -> list[int]:
-    """Numbers of images that the planner and the checks ask a batch's launch code about, where the batch fits."""
+    """Numbers of images whose launches the planner and the checks ask for, if the batch fits in memory."""
     found, low = [*range(1, EXACT_IMAGES + 1), N], 0
     while low < N:
         low = (low + N) // 2 + 1
@@ -88,7 +88,7 @@ def gpu(backend: str) -> Gpu | None:
 
 
 def in_a_process(job: Mapping[str, Any]) -> dict[str, Any]:
-    """What a process that times says; whatever became of the GPU's context ends with it."""
+    """The answer of a timing process; a broken GPU context ends with it."""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "alexconv.course.timing"],
         stdin=subprocess.PIPE,
@@ -148,7 +148,7 @@ def timed(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_one() -> int:
-    """Times the submission of the job on standard input; what its kernels print is no part of the answer."""
+    """Times the submission of the job on standard input; discards what its kernels print."""
     job = json.loads(sys.stdin.buffer.read())
     with os.fdopen(os.dup(1), "w") as answer, open(os.devnull, "w") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), 1)

@@ -1,6 +1,6 @@
 """What runs in the sandbox: ``python -m alexconv.course.worker`` reads a job as JSON and answers on standard output.
 
-A job has a ``kind``, the submission's ``file`` name and ``text``, and what its launch code has ``told``:
+A job has a ``kind``, the submission's ``file`` name and ``text``, and ``told``, what its launch code has printed:
 
 * ``tell`` answers with what the launch code prints for each of ``asked``, shapes with numbers of images;
 * ``outputs`` answers, for each of ``runs``, with a line of JSON and, where there is no problem, the outputs as bytes:
@@ -8,8 +8,8 @@ A job has a ``kind``, the submission's ``file`` name and ``text``, and what its 
 * ``addresses``, ``races`` and ``async`` answer with the problems that alexconv.checking finds, a line each;
 * ``cubins`` answers with the machine code for each of ``points`` for a GPU.
 
-The code of the submission runs in this process and in its children: nothing that they say is believed without a check,
-and nothing secret is here.
+The submission's code runs in this process and in its children: none of their answers is trusted without a check, and
+nothing secret is here.
 """
 
 import json
@@ -58,7 +58,7 @@ def told_by(table: Sequence[Sequence[Any]], file: Path) -> Callable[[Conv, int],
 
 
 def rung_from(job: Job) -> Rung:
-    """The submission as a rung; it is in the ladder, too."""
+    """The submission as a rung, which is added to the ladder."""
     file = Path(job["file"])
     rung = rung_of(job["text"], file, told_by(job["told"], file))
     register([rung], file)
@@ -126,7 +126,7 @@ def use_prepared(folder: Path) -> None:
 
 
 def prepare(build: str) -> None:
-    """Compiles what all submissions need of a build of the host executor into the cache."""
+    """Compiles into the cache what all submissions need from a build of the host executor."""
     rung, conv = RUNGS["direct-register"], Conv(C=1, H=3, W=3, M=1, R=3, S=3)
     bound = BoundRung(rung, conv, rung.resolve(conv, {}, 1))
     HostRuntime(build=build).compile(rung.path, bound.macros, bound.entries())
@@ -139,7 +139,7 @@ def run_one() -> int:
         return 0
     job = json.loads(sys.stdin.buffer.read())
     nowhere = os.open(os.devnull, os.O_RDWR)
-    with os.fdopen(os.dup(1), "wb") as answer:  # what the submission prints goes nowhere
+    with os.fdopen(os.dup(1), "wb") as answer:  # what the submission prints is discarded
         for descriptor in (0, 1, 2):
             os.dup2(nowhere, descriptor)
         if job["prepared"]:

@@ -5,7 +5,7 @@ prediction (LeCun et al., "Gradient-based learning applied to document recogniti
 today's ReLU and maxima).  The caller chooses how the convolutions are computed.
 
 The images are scikit-learn's digits, a part of the UCI set "Optical recognition of handwritten digits": 8x8 pixels of
-17 grey levels, in the order in which their writers came.  The network has learnt from all but the last HELD_OUT.
+17 grey levels, in the order of their writers.  The network has learnt from all but the last HELD_OUT.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def on_cpu(layer: int, x: Floats, w: Floats) -> Floats:
 
 
 def trained() -> Network:
-    """The network with the weights that come with the package; ``scripts/train_digits.py`` made them."""
+    """The network with the package's weights; ``scripts/train_digits.py`` made them."""
     with np.load(WEIGHTS) as arrays:
         filters = tuple(arrays[f"conv{number}"] for number in range(1, len(WORKLOAD.layers) + 1))
         return Network(filters, arrays["weights"], arrays["bias"])

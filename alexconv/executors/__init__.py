@@ -7,7 +7,7 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.interface import Executor
 
 AUTO = "auto"
-HOST_BUILDS = ("fast", "asan")  # how the host executor builds kernels for a run; a profile has a build of its own
+HOST_BUILDS = ("fast", "asan")  # how the host executor builds kernels for a run; a profile uses another one
 
 
 @dataclass(frozen=True)

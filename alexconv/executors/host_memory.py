@@ -1,7 +1,7 @@
 """Large arrays in host memory: filled and copied on all cores, and kept from one point to the next.
 
-A gigabyte of fresh memory can take longer than all that is timed on it: the first touch of its pages, most of all in a
-virtual machine whose host takes freed pages back, or page-locking them.
+A gigabyte of new memory can take longer than everything timed on it: first touches of its pages, above all in a virtual
+machine whose host reclaims freed pages, or page-locking.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Locked = Callable[[int, npt.DTypeLike], Values]  # a page-locked array of a leng
 
 
 def copied(values: Values, into: Values | None = None) -> Values:
-    """A copy, in fresh memory unless said where."""
+    """A copy, in new memory unless ``into`` is given."""
     found = np.empty_like(values) if into is None else into
     each_block(lambda block: np.copyto(found[block], values[block]), values, BLOCK)
     return found
@@ -33,9 +33,9 @@ def filled_with_nan(values: Values) -> Values:
 
 
 class HostMemory:
-    """Arrays for one user after the other.  Large ones that are given back wait for requests of exactly their size.
+    """Arrays for one user after the other.  Large ones that are given back are kept for requests of exactly their size.
 
-    A large request that none of them meets frees them first, so no more is held than was in use together.
+    A large request that none of them satisfies frees them first, so no more is held than was in use at one time.
     """
 
     def __init__(self, page_locked: Locked) -> None:
@@ -43,7 +43,7 @@ class HostMemory:
         self._kept: list[tuple[bool, Values]] = []  # whether page-locked, and bytes
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike, *, page_locked: bool) -> Values:
-        """An array that holds anything, and whose pages may be new."""
+        """An uninitialised array, whose pages may be untouched."""
         values: Values = self._taken(prod(shape) * np.dtype(dtype).itemsize, page_locked).view(dtype).reshape(shape)
         return values
 
@@ -61,5 +61,5 @@ class HostMemory:
             self._kept.append((page_locked, values.reshape(-1).view(np.uint8)))
 
     def free(self) -> None:
-        """Frees what waits for requests."""
+        """Frees the kept arrays."""
         self._kept.clear()

@@ -48,7 +48,7 @@ class Buffers(Protocol):
     def outputs(self, *, stale: bool = False) -> Values:
         """Runs from host arrays to host arrays and returns the outputs, in the rung's layout.
 
-        Output and scratch arrays are filled with NaN before; with ``stale``, scratch arrays keep the last run's values.
+        Output and scratch arrays are filled with NaN first; with ``stale``, scratch arrays keep the last run's values.
         The next run overwrites the returned array.  Raises LaunchError.
         """
         ...
@@ -125,7 +125,7 @@ class Executor(Protocol):
         ...
 
     def free_kept(self) -> None:
-        """Frees arrays of points that are kept for the next one, where others need the memory."""
+        """Frees the arrays that are kept for the next point, for others that need the memory."""
         ...
 
     def health(self) -> Record:
@@ -183,7 +183,7 @@ def open_rung(
 
 
 def in_rung_layout(x: Values, bound: BoundRung) -> Values:
-    """Images ``[N][C][H][W]`` in a rung's type and layout; themselves where they are so."""
+    """Images ``[N][C][H][W]`` in a rung's type and layout; ``x`` itself if it has both."""
     dtype, layout = bound.rung.dtype, bound.rung.layout
     if x.dtype == dtype and layout == STUDY:
         return x

@@ -1,7 +1,7 @@
 """Arrays of other libraries, seen without a copy: NumPy, torch, ``__cuda_array_interface__`` and DLPack.
 
-Axes are named ``(N, C, H, W)`` whatever their order in memory, which the strides tell.  No library is imported: an
-array of torch or CuPy comes from a process that has it.
+Axes are named ``(N, C, H, W)`` whatever their order in memory, which the strides give.  No library is imported: a
+process that passes torch or CuPy arrays has imported it.
 """
 
 import ctypes
@@ -18,19 +18,19 @@ from alexconv.executors.cuda.bindings import import_bindings
 
 Four = tuple[int, int, int, int]
 
-LEGACY_STREAM = 1  # the driver's name of the default stream, on which work is ordered with all blocking streams
+LEGACY_STREAM = 1  # the driver's handle of the legacy default stream, which synchronizes with all blocking streams
 CPU, CUDA_KINDS = 1, (2, 13)  # DLPack's device types: memory of the host; of CUDA devices, and managed by CUDA
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)  # orders of axes
 ALIGNMENT = 16  # bytes: the widest access of a rung, and the copy engine's unit
-KEPT_DESCRIPTORS = 4096  # of arrays, for which what follows from them is kept
+KEPT_DESCRIPTORS = 4096  # of arrays, in each cache of what follows from them
 
 
 class Descriptor(NamedTuple):
-    """A four-dimensional array but for its address, as cuDNN's tensor descriptors have it.
+    """A four-dimensional array without its address, like a cuDNN tensor descriptor.
 
-    What a call needs is looked up by the descriptors of its arrays: tuples, which are quick to hash.
-    ``strides`` count elements.  ``device`` is the number of the GPU, None for host memory.  ``aligned`` says whether
-    the first element is, to ALIGNMENT bytes.
+    Calls are looked up by the descriptors of their arrays: tuples, which hash fast.  ``strides`` count elements.
+    ``device`` is the number of the GPU, None for host memory.  ``aligned``: the first element is aligned to ALIGNMENT
+    bytes.
     """
 
     shape: Four
@@ -50,15 +50,15 @@ class Descriptor(NamedTuple):
         return self._replace(shape=permute(self.shape, order), strides=permute(self.strides, order))
 
     def lies(self, layout: str) -> bool:
-        """Whether the elements are in the order of a layout, without gaps."""
+        """Whether the array is packed in a layout."""
         return same_steps(self.shape, self.strides, packed_strides(self.shape, layout))
 
 
 class View(NamedTuple):
     """An array in memory.
 
-    Work on it belongs on ``stream``, a driver's handle.  With ``waits``, that work must have ended before the call
-    returns, because the array's owner knows nothing of it.
+    Work on it goes on ``stream``, a driver handle.  With ``waits`` the call must synchronize before it returns,
+    because the array's owner does not know of that work.
     """
 
     address: int
@@ -67,7 +67,7 @@ class View(NamedTuple):
     waits: bool = False
 
     def images(self, first: int, last: int) -> "View":
-        """Some images of the batch."""
+        """Images [first, last) of the batch."""
         whole = self.descriptor
         address = self.address + first * whole.strides[0] * whole.itemsize
         part = whole._replace(shape=(last - first, *whole.shape[1:]), aligned=is_aligned(address))
@@ -76,13 +76,13 @@ class View(NamedTuple):
 
 @lru_cache(maxsize=KEPT_DESCRIPTORS)
 def in_place(array: Descriptor, layout: str) -> bool:
-    """Whether a rung of the layout can use an array as it lies."""
+    """Whether a rung of the layout can use an array in place."""
     return array.aligned and array.lies(layout)
 
 
 @lru_cache(maxsize=KEPT_DESCRIPTORS)
 def packed_descriptor(shape: Four, layout: str, dtype: np.dtype[Any], device: int | None) -> Descriptor:
-    """An array without gaps in memory of its own."""
+    """The descriptor of a new, packed array."""
     return Descriptor(shape, packed_strides(shape, layout), dtype, device)
 
 
@@ -104,7 +104,7 @@ def packed_strides(shape: Four, layout: str) -> Four:
 
 
 def same_steps(shape: Four, strides: Four, others: Four) -> bool:
-    """Whether strides reach the same places: those of an axis with one element do not count."""
+    """Whether strides are equivalent: those of axes with one element do not matter."""
     return all(extent == 1 or a == b for extent, a, b in zip(shape, strides, others, strict=True))
 
 
@@ -114,9 +114,9 @@ def library_of(values: Any) -> str:
 
 
 def view(values: Any, what: str, axes: int = 4) -> View:
-    """An array as a View; ``what`` names it in errors.  One of a single axis has three of one element before it.
+    """An array as a View; ``what`` names it in errors.  Axes of one element precede fewer than four ``axes``.
 
-    Raises TypeError for a value that is no array, ValueError for one of other dimensions or that cannot be used.
+    Raises TypeError for a value that is no array, ValueError for other dimensions or an array that cannot be used.
     """
     if isinstance(values, np.ndarray):
         return _of_numpy(values, what, axes)
@@ -129,15 +129,15 @@ def view(values: Any, what: str, axes: int = 4) -> View:
         if kind == CPU:
             return _of_numpy(np.from_dlpack(values), what, axes)
         if kind not in CUDA_KINDS:
-            raise ValueError(f"{what} lies on a device of DLPack's type {kind}, which is neither the CPU nor CUDA")
+            raise ValueError(f"{what} is on a device of DLPack's type {kind}, which is neither the CPU nor CUDA")
         return _of_capsule(values.__dlpack__(stream=LEGACY_STREAM), number, what, axes)
     raise TypeError(
-        f"{what} is a {type(values).__name__}, which is no array: NumPy, torch, __cuda_array_interface__ or DLPack"
+        f"{what} is a {type(values).__name__}, not an array: NumPy, torch, __cuda_array_interface__ or DLPack"
     )
 
 
 def host_array(values: Any) -> npt.NDArray[Any]:
-    """The NumPy array of an array in host memory, which shares it."""
+    """An array in host memory as a NumPy array that shares it."""
     if isinstance(values, np.ndarray):
         return values
     array: npt.NDArray[Any] = values.detach().numpy() if library_of(values) == "torch" else np.from_dlpack(values)
@@ -145,7 +145,7 @@ def host_array(values: Any) -> npt.NDArray[Any]:
 
 
 def four(numbers: Sequence[int], what: str, axes: int = 4, filler: int = 1) -> Four:
-    """A shape or strides, ``filler`` in front of fewer than four; raises ValueError unless there are ``axes``."""
+    """A shape or strides, padded in front with ``filler``; raises ValueError unless there are ``axes``."""
     if len(numbers) != axes:
         raise ValueError(f"{what} has {len(numbers)} dimensions {tuple(numbers)}, not {axes}")
     a, b, c, d = (*[filler] * (4 - axes), *(operator.index(number) for number in numbers))
@@ -166,7 +166,7 @@ def _of_numpy(values: npt.NDArray[Any], what: str, axes: int) -> View:
 def _of_torch(values: Any, what: str, axes: int) -> View:
     torch: Any = sys.modules["torch"]
     if what == "out" and values.requires_grad and torch.is_grad_enabled():
-        raise ValueError("out asks for a gradient, which an output in place does not have: pass out.detach()")
+        raise ValueError("out requires a gradient, which an output in place does not have: pass out.detach()")
     if values.layout != torch.strided:
         raise ValueError(f"{what} is a tensor of layout {values.layout}, not torch.strided")
     if values.is_neg():
@@ -184,19 +184,19 @@ def _of_torch(values: Any, what: str, axes: int) -> View:
 def _torch_descriptor(
     size: Any, strides: tuple[int, ...], kind: Any, device: Any, aligned: bool, what: str, axes: int
 ) -> Descriptor:
-    """Of a tensor's size, strides, dtype and device, as torch gives them."""
+    """The descriptor for a tensor's size, strides, dtype and device."""
     torch: Any = sys.modules["torch"]
     shape, steps = four(size, what, axes), four(strides, what, axes, filler=0)
     dtypes = {torch.float32: np.float32, torch.float16: np.float16}
     if kind not in dtypes:
         raise ValueError(f"{what} is {kind}, not float32 or float16")
     if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"{what} lies on {device}, which is neither the CPU nor CUDA")
+        raise ValueError(f"{what} is on {device}, which is neither the CPU nor CUDA")
     return Descriptor(shape, steps, np.dtype(dtypes[kind]), device.index if device.type == "cuda" else None, aligned)
 
 
 def _of_interface(interface: Any, what: str, axes: int) -> View:
-    """Of the CUDA array interface, version 3 or older; raises ValueError if it is malformed."""
+    """A view of the CUDA array interface, version 3 or older; raises ValueError if it is malformed."""
     try:
         return _of_fields(interface, what, axes)
     except (LookupError, TypeError, AttributeError, OverflowError) as error:
@@ -224,7 +224,7 @@ def _of_fields(interface: Any, what: str, axes: int) -> View:
 
 
 def _of_capsule(capsule: Any, device: int, what: str, axes: int) -> View:
-    """Of DLPack's capsule, which is not consumed: its array keeps the memory alive during the call."""
+    """A view of a DLPack capsule, which is not consumed: the array keeps the memory alive during the call."""
     tensor = _Tensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     shape, strides = four(tensor.shape[: tensor.ndim], what, axes), None
     if tensor.strides:
@@ -241,7 +241,7 @@ _FLOAT = 2  # DLPack's code of floating-point numbers
 
 
 class _Tensor(ctypes.Structure):
-    """DLPack's DLTensor, with which a DLManagedTensor begins."""
+    """DLPack's DLTensor, the first member of a DLManagedTensor."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),

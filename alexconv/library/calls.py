@@ -1,4 +1,4 @@
-"""What follows from the descriptors of a call's arrays, found once for all calls with the same ones."""
+"""What follows from the descriptors of a call's arrays, computed once for all calls with the same ones."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,8 +19,8 @@ KEPT_CALLS = 4096
 class Call:
     """State shared by all calls whose arrays have the same descriptors.
 
-    ``x`` and ``y`` are input and output with their axes as (N, C, H, W), ``w`` and ``bias`` the filters and what is
-    added to their outputs; ``memory`` is the layout that x lies in.
+    ``x`` and ``y`` are input and output with their axes as (N, C, H, W), ``w`` and ``bias`` the filters and their bias;
+    ``memory`` is x's layout in memory.
     """
 
     terms: Terms
@@ -37,7 +37,7 @@ class Call:
 def call_of(
     terms: Terms, w: Descriptor, x: Descriptor, out: Descriptor | None = None, bias: Descriptor | None = None
 ) -> Call:
-    """The call for such arrays; without ``out``, for a new one without gaps.
+    """The call for these arrays; without ``out``, for a new, packed one.
 
     Raises ValueError where they do not fit each other or the precision.
     """
@@ -45,11 +45,11 @@ def call_of(
     seen = study_order(x, terms.layout)
     conv, N, memory = conv_of(terms, w, seen, bias=bias is not None), x.shape[0], memory_of(seen)
     if bias is not None and bias.device != x.device and bias.device is not None:
-        raise ValueError(f"x lies {place(x)}, bias {place(bias)}")
+        raise ValueError(f"x is {place(x)}, bias {place(bias)}")
     shape = conv.y_shape(N)
     if out is None:
         order = "nhwc" if terms.layout == "nhwc" else memory
-        y = packed_descriptor(shape, order, x.dtype, x.device)  # aligned: a GPU's allocators do more than ALIGNMENT
+        y = packed_descriptor(shape, order, x.dtype, x.device)  # aligned: GPU allocators align to more than ALIGNMENT
     else:
         check_dtype(out, "out", terms.precision)
         check_out(out, x, permute(shape, TO_NHWC) if terms.layout == "nhwc" else shape)
@@ -66,7 +66,7 @@ def check_filters(w: Descriptor, bias: Descriptor | None, terms: Terms) -> None:
     if bias.shape[3] != w.shape[0]:
         raise ValueError(f"bias has {bias.shape[3]} elements, there are {w.shape[0]} filters")
     if bias.shape[3] > 1 and bias.strides[3] != 1:
-        raise ValueError(f"bias has gaps: its stride is {bias.strides[3]}")
+        raise ValueError(f"bias is not contiguous: its stride is {bias.strides[3]}")
 
 
 def study_order(array: Descriptor, layout: str) -> Descriptor:
@@ -82,19 +82,19 @@ def check_dtype(array: Descriptor, what: str, precision: str) -> None:
 
 
 def check_out(out: Descriptor, x: Descriptor, shape: Four) -> None:
-    """Raises ValueError where an output of that shape cannot go there."""
+    """Raises ValueError for an ``out`` that cannot take an output of that shape."""
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, the output has {shape}")
     if out.device != x.device:
-        raise ValueError(f"x lies {place(x)}, out {place(out)}")
+        raise ValueError(f"x is {place(x)}, out {place(out)}")
     if not out.writable:
         raise ValueError("out is read-only")
     if overlaps(out):
-        raise ValueError(f"elements of out overlap, or may: its strides are {out.strides}")
+        raise ValueError(f"elements of out may overlap: its strides are {out.strides}")
 
 
 def overlaps(array: Descriptor) -> bool:
-    """Whether two elements may have one place: unless each step is longer than all that lies within it."""
+    """Whether elements may overlap: unless each stride is longer than the reach of all smaller ones."""
     reach = 0
     for step, extent in sorted((abs(step), extent) for step, extent in zip(array.strides, array.shape, strict=True)):
         if extent > 1 and step <= reach:
@@ -104,5 +104,5 @@ def overlaps(array: Descriptor) -> bool:
 
 
 def memory_of(array: Descriptor) -> str:
-    """The layout that an array's memory is in; nchw if none or both."""
+    """An array's layout in memory; nchw if neither or both."""
     return "nhwc" if array.lies("nhwc") and not array.lies("nchw") else "nchw"

@@ -1,4 +1,4 @@
-"""The rung that was chosen for a layer, kept on disk: to look for it takes longer than to load its machine code."""
+"""The rung chosen for a layer, cached on disk: choosing it takes longer than loading its cubin."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -22,13 +22,13 @@ PART = "choices"  # of the cache
 
 @dataclass(frozen=True)
 class Kept:
-    """A kept choice; without one no rung takes the layer."""
+    """A cached choice, None where no rung takes the layer."""
 
     choice: auto.Choice | None
 
 
 def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, budget: int) -> Kept | None:
-    """A layer's kept choice where it still fits ``budget`` bytes, else None.  A damaged file counts as none."""
+    """A layer's cached choice if it still fits ``budget`` bytes, else None.  A damaged file counts as missing."""
     path = _path(executor, conv, N, precision, memory)
     try:
         content = read_json(path)
@@ -47,7 +47,7 @@ def load(executor: Executor, conv: Conv, N: int, precision: str, memory: str, bu
 
 
 def keep(executor: Executor, conv: Conv, N: int, precision: str, memory: str, choice: auto.Choice | None) -> None:
-    """Keeps a choice, if the disk takes it."""
+    """Caches a choice; prints an error if that fails."""
     name, constants, measured = (choice.rung.name, choice.constants, choice.measured) if choice else (None, {}, False)
     content = {"rung": name, "constants": constants, "measured": measured}
     try:
@@ -60,14 +60,14 @@ def _path(executor: Executor, conv: Conv, N: int, precision: str, memory: str) -
     facts: Record = {
         **tuning_cache.best_key(executor, conv, N, precision, memory),
         "code": code(),
-        "tuned": cache_dir("tuning").stat().st_mtime_ns,  # what is found later may be faster
+        "tuned": cache_dir("tuning").stat().st_mtime_ns,  # later tuning may find a faster rung
     }
     return cache_dir(PART) / f"{digest(facts)}.json"
 
 
 @cache
 def code() -> str:
-    """Digest of what chooses: Python code, and a table of what was measured."""
+    """Digest of what determines a choice: Python code and a table of measurements."""
     return sha256(b"".join(file.read_bytes() for file in code_files())).hexdigest()
 
 

@@ -11,8 +11,8 @@ as ``x``:
 * Other arrays with ``__cuda_array_interface__``: on the stream that it names, else on the default stream; the output is
   a DeviceArray, which has that interface too.  With DLPack alone: on the default stream, synchronously.
 
-``x`` is used in place if it is contiguous in the rung's layout, aligned to 16 bytes, and its padding one that the rung
-takes.  Else a kernel copies it into a workspace, with its padding, so any strides work.  The same holds for ``out``.  A
+``x`` is used in place if it is contiguous in the rung's layout, aligned to 16 bytes, and the rung takes its padding.
+Else a kernel copies it into a workspace, with its padding, so any strides work.  The same holds for ``out``.  A
 channels_last tensor of torch counts as layout nhwc, and its output is channels_last.
 
 Precisions are the error classes of ``alexconv.planning.checks``: fp32 and tf32 take float32; fp16 and half take
@@ -71,7 +71,7 @@ from alexconv.shapes import Conv
 from alexconv.tuning import auto
 from alexconv.tuning.estimate import estimate, padding_it
 
-IN_BACKGROUND = True  # whether rungs compile in the background of a shape's first calls
+IN_BACKGROUND = True  # whether rungs compile in the background during a shape's first calls
 KEPT_FILTERS = 16  # prepared forms of a Conv2d's filters, one for each shape and rung
 KEPT_CALLS = 4096  # calls whose routes are cached
 KEPT_PACKETS = 1024  # cached for each operation
@@ -164,7 +164,7 @@ class Kept:
         self._prepared: dict[Any, Prepared] = {}  # by kernels
 
     def copies(self, device: Gpu, lane: Lane) -> tuple[Prepared, bool]:
-        """Filters ``w`` without gaps, and ``bias``, on a device; whether they were enqueued on the lane just now."""
+        """Packed filters ``w`` and ``bias`` on a device, and whether this call enqueued the copies."""
         found = self._copies.get(device.number)
         if found is not None:
             wait_for(found, lane)
@@ -176,7 +176,7 @@ class Kept:
             if source.descriptor.device is None:
                 device.upload(made.addresses[name], host_array(given), stream)
             else:
-                if not (lane.life and device.streams.capture(source.stream)):  # a captured stream has no work yet
+                if not (lane.life and device.streams.capture(source.stream)):  # captured work has not run yet
                     device.join(source.stream, stream)
                 recipe = device.recipe(Lane(device, stream))
                 target = packed_descriptor(source.descriptor.shape, "nchw", source.descriptor.dtype, device.number)
@@ -188,7 +188,7 @@ class Kept:
         return made, True
 
     def prepared(self, device: Gpu, lane: Lane, loaded: Loaded) -> tuple[Prepared, bool]:
-        """The filters as a rung wants them; whether they were enqueued on the lane just now."""
+        """The filters prepared for a rung, and whether this call enqueued their copies or preparation."""
         copies, new = self.copies(device, lane)
         found = self._prepared.get(loaded.program.kernels)
         if found is not None:
@@ -209,7 +209,7 @@ class Kept:
 
 
 def wait_for(prepared: Prepared, lane: Lane) -> None:
-    """Work enqueued on a lane after this may use prepared arrays."""
+    """Makes a lane's later work wait for prepared arrays; during a capture, the host waits."""
     if lane.life:
         prepared.order.wait()
     else:
@@ -223,7 +223,7 @@ def nbytes(array: Descriptor) -> int:
 
 @cache
 def allocator() -> Callable[[Any, Any, Any], Any]:
-    """Makes a tensor of a shape, strides and type on the current GPU: in a third of the time of empty_strided."""
+    """Makes a tensor of a shape, strides and type on the current GPU, in a third of empty_strided's time."""
     torch: Any = sys.modules["torch"]
     try:
         quick: Callable[[Any, Any, Any], Any] = torch._C._dynamo.guards._empty_strided_cuda  # as compiled models do
@@ -238,12 +238,12 @@ def described(values: Any) -> tuple[Any, ...]:
 
 
 def asks_for_gradient(values: Any) -> bool:
-    """Whether an array is a tensor of torch that asks for its gradient."""
+    """Whether an array is a torch tensor that requires a gradient."""
     return values is not None and getattr(values, "requires_grad", False)
 
 
 def is_plain(values: Any) -> bool:
-    """Whether an array is a tensor of torch whose values are what its memory has, or None."""
+    """Whether an array is None or a plain torch tensor, whose memory holds its values."""
     return values is None or (type(values).__name__ in PLAIN and not values.is_neg())
 
 
@@ -278,7 +278,7 @@ class Operation:
         return self._of_torch(torch, number, x, out, w, bias)
 
     def _of_torch(self, torch: Any, number: int, x: Any, out: Any, w: Any, bias: Any) -> Any:
-        """A call with a tensor on a GPU: the fast path, if there was a call like it."""
+        """A call with a tensor on a GPU; takes the fast path if there was a similar call."""
         stream = torch._C._cuda_getCurrentRawStream(number)
         address, to = x.data_ptr(), 0
         others: tuple[int, ...] = ()
@@ -305,7 +305,7 @@ class Operation:
         return out
 
     def compute(self, x: Any, out: Any, w: Any = None, bias: Any = None, quick: Any = None) -> Any:
-        """The same for arrays of any library; ``quick`` is the key under which a tensor's call is kept."""
+        """The same for arrays of any library; ``quick`` is the fast path's key for a tensor's call."""
         kept, seen, to = self._kept, view(x, "x"), None if out is None else view(out, "out")
         filters = kept.w if kept else view(w, "filters")
         added = kept.bias if kept else None if bias is None else view(bias, "bias", axes=1)
@@ -320,7 +320,7 @@ class Operation:
             return self._of_host(x, out, call, *(kept.arrays if kept else (w, bias)))
         if self.backend not in DEVICE_ARRAYS:
             raise ValueError(
-                f"x lies on GPU {seen.descriptor.device}, but backend {self.backend} takes arrays in host memory"
+                f"x is on GPU {seen.descriptor.device}, but backend {self.backend} takes arrays in host memory"
             )
         given = [] if kept else [each for each in (filters, added) if each is not None]
         if any(each.descriptor.device is None for each in given):
@@ -349,7 +349,7 @@ class Operation:
         if packet is not None and packet.usable():
             return packet
         lane = device.lane_of(numbers, stream)
-        with native.relaxed():  # what is not enqueued on the lane is allowed, whoever captures
+        with native.relaxed():  # allows work outside the lane during any capture
             packet = self._made(device, call, lane)
         if lane.life:
             lane.held.append(packet.kept)
@@ -389,7 +389,7 @@ class Operation:
 
     @staticmethod
     def _given_filters(device: Gpu, call: Call, lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
-        """Appends the preparation of filters that each call gives; the addresses of what is not x and y."""
+        """Appends the preparation of a call's own filters; returns the addresses of all arrays but x and y."""
         w, more = call.w, loaded.bound.prepared_bytes()
         in_order = in_place(w, "nchw")
         if not in_order:
@@ -404,7 +404,7 @@ class Operation:
         return values
 
     def _generic(self, device: Gpu, call: Call, lane: Lane) -> Packet:
-        """The packet of the kernel that takes every shape."""
+        """The packet of generic.cu, which takes every shape."""
         recipe, kept = device.recipe(lane), self._kept
         w: tuple[Value, Descriptor] = Symbol("w"), call.w
         bias: Value = 0 if call.bias is None else Symbol("bias")
@@ -418,7 +418,7 @@ class Operation:
         return Packet(recipe, lane, held)
 
     def _of_host(self, x: Any, out: Any, call: Call, w: Any, bias: Any) -> Any:
-        """The output of host arrays, of the same kind."""
+        """The output for host arrays, of the same array type."""
         device = HOST_ARRAYS[self.backend]()
         planes = self._turned(host_array(x))
         if not call.N:
@@ -469,9 +469,9 @@ class Operation:
 
 
 def operation_of(*arguments: Any) -> Operation:
-    """The operation for terms as ``conv2d`` is given them, kept; raises ValueError."""
+    """The operation for ``conv2d``'s arguments, cached; raises ValueError."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.compiler.is_compiling():  # which looks into what is called
+    if torch is not None and torch.compiler.is_compiling():  # which traces calls
         return new_operation(*arguments)
     try:
         hash(arguments)
@@ -490,7 +490,7 @@ def new_operation(
     dilation: Pair,
     groups: int,
 ) -> Operation:
-    """The operation for such terms; raises ValueError."""
+    """A new operation; raises ValueError."""
     return Operation(terms_of(stride, padding, precision, layout, dilation, groups, activation), backend)
 
 
@@ -532,9 +532,9 @@ class DeviceArray:
 
 
 def empty(x: Any, call: Call, device: Gpu, stream: int) -> tuple[Any, int]:
-    """A new array on the device for a call's output, of the library of ``x`` if that is torch or CuPy; its address.
+    """A new array on the device for a call's output, of ``x``'s library if that is torch or CuPy, and its address.
 
-    It lies as the call's ``y``; its axes are in the order of the call's layout.
+    Its memory is ordered as the call's ``y``, its axes as the call's layout.
     """
     layout, shape = call.terms.layout, call.y.shape
     memory = "nhwc" if layout == "nhwc" else call.memory
@@ -563,7 +563,7 @@ def like(x: Any, y: npt.NDArray[Any]) -> Any:
 
 @lru_cache(maxsize=4096)
 def chosen(device: Gpu, conv: Conv, N: int, precision: str, memory: str) -> auto.Choice | None:
-    """The rung for N images that lie in ``memory``'s order; None where none takes the layer, or none fits."""
+    """The rung for N images whose layout in memory is ``memory``; None where none takes the layer, or none fits."""
     budget = device.budget()
     kept = choices.load(device.executor, conv, N, precision, memory, budget)
     if kept is None:
@@ -573,7 +573,7 @@ def chosen(device: Gpu, conv: Conv, N: int, precision: str, memory: str) -> auto
 
 
 def _looked_for(device: Gpu, conv: Conv, N: int, precision: str, memory: str, budget: int) -> auto.Choice | None:
-    for name in (precision, *PRECISIONS[precision].stricter):  # a stricter one serves, too
+    for name in (precision, *PRECISIONS[precision].stricter):  # a stricter class will do, too
         for layout in sorted(auto.layouts_of(name), key=lambda layout: layout != memory):
             if choice := auto.choose(device.executor, conv, N, name, layout, print_to_stderr, budget):
                 return choice
@@ -582,9 +582,9 @@ def _looked_for(device: Gpu, conv: Conv, N: int, precision: str, memory: str, bu
 
 @dataclass(frozen=True)
 class Route:
-    """How a device computes a call: with a rung, or without a key by the kernel that takes every shape.
+    """How a device computes a call: with the key's rung, or without a key in generic.cu.
 
-    ``finish`` says that bias and ReLU come after the rung.
+    With ``finish`` another kernel applies bias and ReLU after the rung.
     """
 
     key: WorkspaceKey | None
@@ -595,8 +595,8 @@ class Route:
 def route_of(device: Gpu, call: Call) -> Route:
     """The route of a call on its device.
 
-    A rung that takes the whole layer, unless one that takes only its products, over a plane with its padding in memory,
-    is estimated to be faster even with the copy.
+    A rung that takes the whole layer, unless one that takes only the convolution, of a plane padded in memory, is
+    estimated to be faster, copy included.
     """
     precision, plain = call.terms.precision, replace(call.conv.with_border(), bias=False, relu=False)
     convs = [call.conv] if plain == call.conv else [call.conv, plain]
@@ -633,14 +633,14 @@ def gpu(number: int) -> Gpu:
 
 @cache
 def first_gpu() -> Gpu | None:
-    """GPU 0, or None where there is none that can be used."""
+    """GPU 0, or None if there is no usable one."""
     try:
         return gpu(0)
     except MissingTool:
         return None
 
 
-# Which GPU computes arrays in host memory, None for the CPU, by backend; and the backends that compute a GPU's arrays.
+# By backend, the GPU that computes arrays in host memory, None for the CPU; and the backends that take a GPU's arrays.
 HOST_ARRAYS: dict[str, Callable[[], Gpu | None]] = {
     "auto": lambda: first_gpu(),
     "cuda": lambda: gpu(0),

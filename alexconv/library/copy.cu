@@ -1,11 +1,11 @@
-// Copies a batch of planes into another order of axes, with a border of zeros or without one: what alexconv.library
-// does with an array that does not lie as a rung wants it.  No rung uses it.
+// Copies a batch of planes into another order of axes, with or without a border of zeros: for arrays that
+// alexconv.library cannot pass to a rung in place.  No rung uses it.
 //
-// An array is seen as [images][outer][middle][inner], its axes in the order in which the target has them.  Of the
-// target every element is written: those within `count` after a `border` come from the source, the others are zero.
+// An array is seen as [images][outer][middle][inner], its axes in the target's order.  Every element of the target is
+// written: along each axis `count` elements after a `border` come from the source, the others are zero.
 //
-// copy_elements: a thread per element of the target.  copy_transposed: for a source whose neighbours lie along the
-// outer or middle axis, through a tile in shared memory, so that both sides are read and written in rows.
+// copy_elements: a thread per element of the target.  copy_transposed: for a source that is contiguous along the outer
+// or middle axis, through a tile in shared memory, so that both loads and stores are coalesced.
 #if ELEMENT_BYTES == 2
 using Element = unsigned short;
 #else

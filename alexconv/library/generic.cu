@@ -1,6 +1,6 @@
 // A convolution whose shape is an argument of the launch: one compilation serves every shape, stride, padding, dilation
-// and number of groups, in any order of axes.  alexconv.library computes with it what no rung takes, and a shape's first
-// calls while its rung compiles.  No rung uses it.
+// and number of groups, in any order of axes.  alexconv.library uses it for layers that no rung takes, and for the
+// first calls of a shape while its rung compiles.  No rung uses it.
 //
 // convolve_tiles: implicit GEMM on CUDA cores.  A block computes TILE filters of a group at TILE output pixels of the
 // batch, TAPS taps at a time through shared memory; a thread has SIDE x SIDE accumulators in fp32.
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     x += group * shape.C * shape.x.c;
     w += group * M * shape.w.n;
 
-    // The pixel whose inputs this thread brings, and the first of its taps in a stage.
+    // The pixel whose inputs this thread loads, and the input coordinates of its first tap.
     const long long pixel = pixel_tile * TILE + t % TILE;
     const bool valid = pixel < pixels;
     const int e = pixel % plane / shape.F, f = pixel % shape.F;
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// The output of a thread's index, in the order in which outputs lie: channels innermost, or pixels.
+// The output with a thread's index, in memory order: channels innermost, or pixels.
 struct Output {
     long long n, m;
     int e, f;

@@ -1,4 +1,4 @@
-"""The kernels of generic.cu, whose shape is an argument, and those of copy.cu: what they are launched with."""
+"""Launch configurations of generic.cu's kernels, whose shape is an argument, and of copy.cu's."""
 
 from math import ceil, prod
 from pathlib import Path
@@ -11,7 +11,7 @@ from alexconv.shapes import Conv
 GENERIC_SOURCE, COPY_SOURCE = (Path(__file__).with_name(name) for name in ("generic.cu", "copy.cu"))
 TILE, THREADS = 64, 256  # filters and pixels of a block, and threads; as in generic.cu
 LEAST_FILTERS = 8  # of a group, below which a tile is mostly empty
-MOST_GROUPS = 65535  # CUDA's limit of a grid along y
+MOST_GROUPS = 65535  # CUDA's limit on gridDim.y
 COPY_TILE, COPY_ROWS = 32, 8  # of copy_transposed; as in copy.cu
 LEAST_TRANSPOSED = 8  # extents below which a tile is mostly empty
 
@@ -50,7 +50,7 @@ def over(elements: int) -> Dims:
 
 
 def copy(source: Descriptor, target: Descriptor, before: tuple[int, int]) -> Launch:
-    """The launch that copies planes into a target, ``before`` it rows and columns of zeros; zeros fill the rest.
+    """The launch that copies planes into a target after ``before`` rows and columns of zeros; zeros fill the rest.
 
     The arrays are source and target.
     """

@@ -1,4 +1,4 @@
-"""Arrays in host memory computed on the CPU."""
+"""Convolutions of arrays in host memory, on the CPU."""
 
 import sys
 from collections.abc import Iterator
@@ -49,8 +49,8 @@ def computed(conv: Conv, x: Values, w: Values, bias: Values | None, precision: s
 def in_parts(conv: Conv, x: Values, w: Values, bias: Values | None, precision: str) -> Values:
     """The output of a layer that no rung takes as it is.
 
-    Zeros are put around the planes and between the taps, groups are layers of their own, and where the strides differ
-    outputs are left out; bias and ReLU come last.
+    Planes are padded and filters dilated with zeros, each group is a separate layer, and where the strides differ
+    outputs are dropped; bias and ReLU come last.
     """
     x = np.pad(x, ((0, 0), (0, 0), (conv.top, conv.bottom), (conv.left, conv.right)))
     filters = np.zeros((*w.shape[:2], conv.filter_rows, conv.filter_columns), w.dtype)
@@ -68,7 +68,7 @@ def in_parts(conv: Conv, x: Values, w: Values, bias: Values | None, precision: s
 
 
 def plain(planes: tuple[int, ...], filters: tuple[int, ...], stride: int) -> Conv:
-    """The layer of planes (C, H, W) and filters (M, C, R, S) and nothing else."""
+    """The bare convolution of planes (C, H, W) with filters (M, C, R, S)."""
     C, H, W = planes
     M, _, R, S = filters
     return Conv(C=C, H=H, W=W, M=M, R=R, S=S, U=stride)
@@ -76,7 +76,7 @@ def plain(planes: tuple[int, ...], filters: tuple[int, ...], stride: int) -> Con
 
 @lru_cache(maxsize=4096)
 def chosen(conv: Conv, N: int, precision: str) -> auto.Choice | None:
-    """The rung for N images, None if none takes the layer; raises OutOfMemory if that takes too much memory."""
+    """The rung for N images, None if none takes the layer; raises OutOfMemory if none of those fits."""
     executor = host_executor()
     budget = executor.memory_budget()
     for most in (budget, sys.maxsize):

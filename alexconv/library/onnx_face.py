@@ -1,7 +1,7 @@
 """ONNX's operator Conv on arrays of any library that ``alexconv.conv2d`` takes.
 
-Attributes have their names and defaults of the standard (ONNX operators, Conv, since version 11).  Of its spatial axes
-there are one or two here: a layer with one is computed as one with a single row.
+Attributes have the standard's names and defaults (ONNX operators, Conv, since version 11).  One or two spatial axes are
+supported: a layer with one is computed as a layer of a single row.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ def onnx_conv(
     precision: str = "fp32",
     backend: str = "auto",
 ) -> Any:
-    """Conv: ``X [N][C][H][W]``, ``W [M][C / group][R][S]``, ``B [M]``; or all without H, E and R.
+    """Conv: ``X [N][C][H][W]``, ``W [M][C / group][R][S]``, ``B [M]``; with one spatial axis all without H, E and R.
 
-    ``pads`` are (top, left, bottom, right), begin and end along each axis.  Raises as ``conv2d`` does, and ValueError
-    for an attribute of another length than the spatial axes, or for other spatial axes than one or two.
+    ``pads`` are (top, left, bottom, right): the begins of all axes, then the ends.  Raises as ``conv2d`` does, and
+    ValueError for an attribute whose length does not match the spatial axes, or unless there are one or two of these.
     """
     one_of(auto_pad, "auto_pad", AUTO_PADS)
     axes = len(W.shape) - 2

@@ -1,7 +1,7 @@
 """Packets: the launches of a call on one stream, with all but a few addresses in place.
 
-A call with arrays as an earlier one had them writes its addresses into the packet's words and enqueues the launches:
-no plan, no arguments and no driver objects are made again.
+A call whose arrays have the descriptors of an earlier one's writes its addresses into the packet's words and enqueues
+the launches: no planning, no packing of arguments, no new driver objects.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from alexconv.executors.cuda.native import Words, check, ready_launch
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Dims, TensorMap
 
-ADDRESSES = ("x", "y", "w", "bias")  # in the order in which a packet is given them
+ADDRESSES = ("x", "y", "w", "bias")  # in the order in which a packet takes them
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """An address that each call gives, moved by some bytes."""
+    """An address that each call passes, plus an offset in bytes."""
 
     name: str
     moved: int = 0
@@ -30,7 +30,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class MapOf:
-    """The address of a tensor map of an array whose address each call gives."""
+    """The address of a tensor map of an array whose address each call passes."""
 
     tensor_map: TensorMap
     problem: Problem
@@ -38,7 +38,7 @@ class MapOf:
 
 
 class Place(NamedTuple):
-    """A word to be changed: the address with a number among those given, moved by some bytes."""
+    """A word to patch: with the address of that number among a call's, plus an offset in bytes."""
 
     word: int
     number: int
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class MapPlace(NamedTuple):
-    """A word that takes the address of a map of the array at such an address."""
+    """A word to patch with the address of a tensor map of the array at such an address."""
 
     word: int
     number: int
@@ -59,7 +59,7 @@ Value = int | Symbol | MapOf
 
 
 class Packet:
-    """Launches in order.  ``kept`` is what they use and nobody else may hold; for one thread at a time."""
+    """Launches in order; not thread-safe.  ``kept`` keeps alive what they use."""
 
     __slots__ = (
         "_launches",
@@ -89,8 +89,8 @@ class Packet:
         self._moved = tuple(recipe.moved)
         self._maps, self._make_map = tuple(recipe.maps), recipe.make_map
         self.lane, self.generation, self.kept = lane, lane.generation, kept
-        self.waits: Any = None  # a compilation, after which there is a faster packet
-        self.once = False  # the next call has another: this one follows the preparation of its filters
+        self.waits: Any = None  # a compilation that makes a faster packet possible
+        self.once = False  # for one call only: it follows the preparation of its filters
 
     def usable(self) -> bool:
         """Whether its addresses are still valid and no faster packet can replace it."""
@@ -99,7 +99,7 @@ class Packet:
         return self.waits is None or not self.waits.done()
 
     def enqueue(self, addresses: Sequence[int]) -> None:
-        """Enqueues the launches on arrays at these addresses: x, y, and where calls give them w and bias."""
+        """Enqueues the launches on arrays at these addresses: x, y, and where calls pass them w and bias."""
         values = self._values
         for word, number, moved in self._moved:
             values[word] = addresses[number] + moved
@@ -115,7 +115,7 @@ class Packet:
 
 
 class Recipe:
-    """A packet while it is put together, for a stream; ``make_map`` gives the address of a map that was not met yet."""
+    """A packet under construction, for a stream; ``make_map`` returns the address of a new tensor map."""
 
     def __init__(self, stream: int, make_map: Callable[[MapOf, int], int]) -> None:
         self.stream, self.make_map = stream, make_map
@@ -140,7 +140,7 @@ class Recipe:
         self.launches.append((function, grid, block, shared, places, pdl))
 
     def _place(self, value: Value | Parameter) -> int:
-        """Where a parameter lies among the words: launches share those that calls change."""
+        """Index of a parameter's first word; launches share the words that calls patch."""
         if isinstance(value, Sequence):
             self.values += value
             return len(self.values) - len(value)

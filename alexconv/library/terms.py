@@ -1,4 +1,4 @@
-"""What a convolution is given besides its arrays, as networks and ONNX have it, and the shape that follows."""
+"""A convolution's arguments other than its arrays, as networks and ONNX define them, and the resulting shape."""
 
 import operator
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ Pair = int | Sequence[int]
 Padding = Pair | str | Sequence[Sequence[int]]
 
 UPPER, LOWER, VALID = "same_upper", "same_lower", "valid"
-AUTO_PADDING = {"same": UPPER, UPPER: UPPER, LOWER: LOWER, VALID: VALID}  # by the names that are taken
+AUTO_PADDING = {"same": UPPER, UPPER: UPPER, LOWER: LOWER, VALID: VALID}  # by accepted name
 RELU = "relu"
 ACTIVATIONS = (None, RELU)
 
 
 class Terms(NamedTuple):
-    """``padding`` is (top, bottom, left, right), or a value of AUTO_PADDING, which follows from the input's size."""
+    """``padding`` is (top, bottom, left, right), or a value of AUTO_PADDING, resolved by the input's size."""
 
     stride: tuple[int, int] = (1, 1)
     padding: Four | str = (0, 0, 0, 0)
@@ -39,7 +39,7 @@ def terms_of(
     groups: int = 1,
     activation: str | None = None,
 ) -> Terms:
-    """The terms; raises ValueError that names the argument that makes no sense."""
+    """The terms; raises ValueError that names an invalid argument."""
     one_of(precision, "precision", PRECISIONS)
     one_of(layout, "layout", LAYOUTS)
     one_of(activation, "activation", ACTIVATIONS)
@@ -61,7 +61,7 @@ def one_of(value: Any, what: str, known: Any) -> None:
 
 
 def numbers(value: Any, least: int) -> tuple[int, ...]:
-    """Whole numbers of a sequence, or one that stands alone; empty if any is none, or too small."""
+    """One whole number or a sequence of them, as a tuple; empty if any is not whole, or below ``least``."""
     given: Any = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
     try:
         found = tuple(operator.index(number) for number in given)
@@ -146,7 +146,7 @@ def conv_of(terms: Terms, w: Descriptor, x: Descriptor, *, bias: bool = False) -
         plane = f"{H + top + bottom} x {W + left + right}"
         raise ValueError(f"a filter of {rows} x {columns}{dilated} is larger than the padded plane of {plane}")
     if x.device != w.device and w.device is not None:
-        raise ValueError(f"x lies {place(x)}, the filters {place(w)}")
+        raise ValueError(f"x is {place(x)}, the filters {place(w)}")
     return Conv(
         *(C, H, W, M, R, S),
         U=terms.stride[0],

@@ -74,7 +74,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 
 
 def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    """Of x, filters and bias, by torch's own convolution."""
+    """The gradients of x, filters and bias, by torch's own convolution."""
     x, filters, output = ctx.saved_tensors
     stride, (top, bottom, left, right), dilation, groups = ctx.terms
     if output is not None:
@@ -96,7 +96,7 @@ operator.register_autograd(_gradients, setup_context=_keep)
 
 
 def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
-    """A call that is traced, or whose arrays ask for gradients, as the operator; raises ValueError with ``out``."""
+    """The operator, for traced calls and arrays that require gradients; raises ValueError with ``out``."""
     if out is not None:
         raise ValueError("out is not supported for tensors that require gradients or in compiled functions")
     turned = x.permute(TO_NCHW) if terms.layout == "nhwc" else x
@@ -111,9 +111,9 @@ def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
 class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
     """The replacement of a ``torch.nn.Conv2d``: the same parameters, computed by ``alexconv`` in a precision.
 
-    With a batch norm its parameters are those of both; with a ReLU the output is what that makes of it.  Where
-    gradients are asked for, or a graph is traced, it is the operator ``alexconv::conv2d``.  Else the filters are
-    brought into a rung's form once, and again after they were changed in place or moved.
+    A batch norm after the layer is folded into its parameters, a ReLU is applied to its output.  Where gradients are
+    required or a graph is traced, it calls the operator ``alexconv::conv2d``.  Else its filters are prepared for a rung
+    once, and again after they change in place or move.
     """
 
     def __init__(self, layer: torch.nn.Conv2d, precision: str, after: Followers = Followers()) -> None:  # noqa: B008
@@ -162,10 +162,9 @@ def version(parameter: torch.Tensor | None) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Patched:
-    """The result of ``patch``: names of the layers that it replaced, and of those that it left, with the reason.
+    """The result of ``patch``: names of the layers replaced, and of those left, with the reason.
 
-    ``fused`` are the batch norms and ReLUs that are computed with a convolution, ``unfused`` those that are not, with
-    the reason.
+    ``fused`` are the batch norms and ReLUs fused into a convolution, ``unfused`` the others, with the reason.
     """
 
     replaced: tuple[str, ...]
@@ -196,9 +195,9 @@ def patch(
     """
     one_of(precision, "precision", DTYPES)
     if type(model) is torch.nn.Conv2d:
-        raise ValueError("model is a convolution itself: patch the module that has it, or use alexconv.Conv2d")
+        raise ValueError("model is a convolution itself: patch the module that contains it, or use alexconv.Conv2d")
     if fuse and model.training:
-        raise ValueError("fuse=True is for inference, the model is in training mode: call model.eval() before")
+        raise ValueError("fuse=True is for inference, the model is in training mode: call model.eval() first")
     fit, left = [], []
     for owner, attribute, name, layer in list(_layers(model)):
         if reason := _unfit(layer, precision):
@@ -224,15 +223,15 @@ def patch(
 
 
 def _followers(model: torch.nn.Module, layers: list[Any]) -> tuple[dict[Any, Followers], str]:
-    """What is computed with each of the layers, and why the others' is not."""
+    """What is fused into each of the layers, and why the rest is not."""
     try:
-        return followers(model, layers), "does not only follow convolutions that were replaced"
+        return followers(model, layers), "does not only follow replaced convolutions"
     except Untraceable as error:
         return {}, f"is in a model that cannot be traced ({error})"
 
 
 def _layers(owner: torch.nn.Module, prefix: str = "") -> Iterator[tuple[torch.nn.Module, str, str, torch.nn.Module]]:
-    """Each convolution with the module that has it, its attribute there, and its name in the model."""
+    """Each convolution with its parent module, its attribute there, and its name in the model."""
     for attribute, layer in owner._modules.items():
         if isinstance(layer, torch.nn.modules.conv._ConvNd):
             yield owner, attribute, prefix + attribute, layer
@@ -252,5 +251,5 @@ def _unfit(layer: Any, precision: str) -> str | None:
     if torch.nn.utils.parametrize.is_parametrized(layer):
         return "has parameters that are computed (parametrizations)"
     if hooked(layer):
-        return "has hooks or a forward of its own"
+        return "has hooks or its own forward"
     return None

@@ -1,7 +1,7 @@
-"""What follows a convolution of a torch model and can be computed with it: batch norms, folded into its filters and
-bias, and ReLUs.  For inference only.
+"""Fuses batch norms and ReLUs into the convolutions of a torch model that they follow: batch norms are folded into
+filters and bias.  For inference only.
 
-Which module follows which is seen in a trace of the model (``torch.fx``).  Imported only in a process that has torch.
+Which module follows which comes from a ``torch.fx`` trace.  Imported only in a process that has torch.
 """
 
 from collections import defaultdict
@@ -16,14 +16,14 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 @dataclass(frozen=True)
 class Followers:
-    """The modules whose work a convolution does, too: a batch norm, then a ReLU."""
+    """The modules fused into a convolution: a batch norm, then a ReLU."""
 
     norm: nn.BatchNorm2d | None = None
     relu: nn.ReLU | None = None
 
 
 class Untraceable(Exception):
-    """A model whose trace shows nothing; the message says why."""
+    """A model that cannot be traced; the message says why."""
 
 
 def followers(model: nn.Module, convolutions: Iterable[nn.Module]) -> dict[nn.Module, Followers]:
@@ -33,7 +33,7 @@ def followers(model: nn.Module, convolutions: Iterable[nn.Module]) -> dict[nn.Mo
     """
     try:
         graph = torch.fx.Tracer().trace(model)
-    except Exception as error:  # whatever the model's code raises when it is given no values
+    except Exception as error:  # whatever the model's code raises on proxies without values
         raise Untraceable(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}") from None
     modules = {node: model.get_submodule(node.target) for node in graph.nodes if node.op == "call_module"}
     calls: dict[nn.Module, list[Any]] = defaultdict(list)
@@ -41,7 +41,7 @@ def followers(model: nn.Module, convolutions: Iterable[nn.Module]) -> dict[nn.Mo
         calls[module].append(node)
 
     def next_of(node: Any, kind: type) -> Any | None:
-        """The call of such a module that alone takes a node's output."""
+        """The only user of a node's output, if it calls a module of that kind."""
         user = next(iter(node.users)) if len(node.users) == 1 else None
         return user if user in modules and type(modules[user]) is kind and not hooked(modules[user]) else None
 
@@ -66,12 +66,12 @@ def followers(model: nn.Module, convolutions: Iterable[nn.Module]) -> dict[nn.Mo
 
 
 def foldable(norm: nn.BatchNorm2d) -> bool:
-    """Whether a batch norm multiplies and adds numbers that are known."""
+    """Whether a batch norm is affine, with known coefficients."""
     return not norm.training and norm.running_mean is not None and norm.running_var is not None
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether something else happens when a module is called, or its parameters are computed."""
+    """Whether a module has hooks, its own forward or parametrizations."""
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks
@@ -82,7 +82,7 @@ def hooked(module: nn.Module) -> bool:
 
 
 def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[nn.Parameter, nn.Parameter]:
-    """Filters and bias of a convolution with a batch norm after it; computed in float64."""
+    """Filters and bias of a convolution with a batch norm folded in, computed in float64."""
     given = layer.weight, layer.bias, norm.running_mean, norm.running_var
     weight, bias, mean, variance = (None if each is None else each.detach().double() for each in given)
     gamma, beta = (None if each is None else each.detach().double() for each in (norm.weight, norm.bias))
@@ -94,7 +94,7 @@ def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[nn.Parameter, nn.Par
 
 
 def remove(model: nn.Module, done: Iterable[nn.Module]) -> list[str]:
-    """Puts modules that do nothing in the place of these; their names in the model."""
+    """Replaces these modules by ``nn.Identity``; returns their names in the model."""
     wanted, names = set(done), []
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if module in wanted:

@@ -45,7 +45,7 @@ def warm(shapes: Iterable[Any], device: int = 0) -> Warmed:
     calls = [_call(shape, device) for shape in shapes]
     with on.lock, on.current():
         keys = []
-        for call in calls:  # what was found compiles while the next is looked for
+        for call in calls:  # a rung compiles while the next one is chosen
             keys.append(route_of(on, call).key)
             if keys[-1]:
                 on.loaded(keys[-1], wait=False)

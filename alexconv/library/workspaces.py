@@ -1,12 +1,12 @@
 """Rungs on arrays and streams of other libraries.
 
-PyCUDA launches and allocates in threads that have pushed its context, and on its own streams only; so memory and events
-are cuda-bindings' here, and kernels are launched on the stream that the caller names, without waiting.
+PyCUDA launches and allocates only in threads that have pushed its context, and only on its own streams.  So memory and
+events are cuda-bindings' here, and kernels are launched asynchronously on the caller's stream.
 
-What calls need besides the caller's arrays belongs to a *lane*: a stream, or its part of a graph that is captured.
-Calls on a lane follow each other, so they share scratch memory, whatever their shapes; calls on different lanes share
-none, so neither events nor waits order them.  The lane of a captured graph lasts as long as the graph, and its memory
-until the next capture or until memory is wanted: to free it waits for the device.
+Everything a call needs besides the caller's arrays belongs to a *lane*: a stream, or its part of a captured graph.
+Calls on one lane run in order, so they share scratch memory, whatever their shapes; calls on different lanes share
+none, so neither events nor waits order them.  A captured graph's lane lasts as long as the graph; its memory is freed
+at the next capture or when memory is needed, since freeing synchronizes with the device.
 """
 
 import threading
@@ -48,8 +48,8 @@ from alexconv.shapes import Conv
 KEPT_SHARE = 0.25  # of the device's memory, for workspaces
 MOST_LANES = 256
 MOST_PROGRAMS = 512
-MOST_MAPS = 1024  # tensor maps of a lane: one for each address that it has met
-UNCAPTURED = (0, 1)  # streams that no capture can be on: the default stream by its two names
+MOST_MAPS = 1024  # tensor maps of a lane, one for each array address
+UNCAPTURED = (0, 1)  # streams that cannot be captured: the default stream's two handles
 BYTES = "ELEMENT_BYTES"  # the macro of copy.cu and generic.cu
 
 
@@ -70,7 +70,7 @@ class Memory:
 
 
 class StreamOrder:
-    """An order among streams: what one enqueues after ``begin`` runs after all that was enqueued before ``end``."""
+    """An event that orders streams: work enqueued after ``begin`` runs after work enqueued before ``end``."""
 
     def __init__(self, device: "Gpu") -> None:
         self._driver = device.driver
@@ -79,21 +79,21 @@ class StreamOrder:
         weakref.finalize(self, self._driver.cuEventDestroy, self._event).atexit = False
 
     def begin(self, stream: int) -> None:
-        """The stream waits for what came before."""
+        """Makes later work on the stream wait for the work before ``end``."""
         answer(self._driver.cuStreamWaitEvent(stream, self._event, 0), "a stream's wait")
 
     def end(self, stream: int) -> None:
-        """Later work waits for everything that is on the stream now."""
+        """Makes streams that ``begin`` wait for everything that is on this stream now."""
         answer(self._driver.cuEventRecord(self._event, stream), "an event")
 
     def wait(self) -> None:
-        """Waits here for what came before."""
+        """Blocks the host until the work before ``end`` is done."""
         answer(self._driver.cuEventSynchronize(self._event), "an event")
 
 
 @dataclass(frozen=True)
 class WorkspaceKey:
-    """A computation: a rung for N images of a shape, and which arrays lie as the rung wants them."""
+    """A computation: a rung for N images of a shape, and which arrays it uses in place."""
 
     name: str
     constants: tuple[tuple[str, int], ...]
@@ -104,12 +104,12 @@ class WorkspaceKey:
 
     @property
     def rung(self) -> Rung:
-        """The rung; keys are looked up by its name, which is quicker to compare."""
+        """The rung; keys hold its name, which compares faster."""
         return RUNGS[self.name]
 
 
 class Prepared:
-    """Filters in the form that a rung wants, and what that has of its bias, kept as long as this object."""
+    """Filters and bias on a device, copied or prepared for a rung; freed with this object."""
 
     def __init__(self, device: "Gpu", arrays: dict[str, Memory]) -> None:
         self.arrays, self.order = arrays, StreamOrder(device)
@@ -120,7 +120,7 @@ class Prepared:
 class Loaded:
     """A key's kernels on the device, and how its batch is cut.
 
-    ``key`` is the one that was asked for, or it without arrays in place where pieces would not be aligned.
+    ``key`` is the requested key, but with no array in place where pieces would not be aligned.
     """
 
     key: WorkspaceKey
@@ -129,12 +129,12 @@ class Loaded:
 
     @property
     def bound(self) -> BoundRung:
-        """The rung with the constants that were planned."""
+        """The plan's bound rung."""
         return self.plan.bound
 
     @cached_property
     def scratch(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Bytes of the arrays that other calls may overwrite, and of those that they may not."""
+        """Bytes of each array that other calls may overwrite, and of each lasting one."""
         in_place = {"x": self.key.x_in_place, "y": self.key.y_in_place}
         sizes = self.bound.piece_bytes(self.plan.images_per_piece)
         lasting = {array.name for array in self.bound.rung.scratch if array.lasting}
@@ -143,9 +143,9 @@ class Loaded:
 
 
 class Lane:
-    """A stream's workspaces; with ``life``, of a graph that is captured on it.
+    """The workspaces of a stream or, with ``life``, of a graph captured on it.
 
-    ``generation`` changes when addresses do that packets have; ``held`` is what a graph uses until it ends.
+    ``generation`` changes when addresses in packets do; ``held`` keeps alive what a graph uses.
     """
 
     def __init__(self, device: "Gpu", stream: int, life: native.GraphLife | None = None) -> None:
@@ -153,7 +153,7 @@ class Lane:
         self.held: list[Any] = []
         self._device = device
         self._shared: Memory | None = None
-        self._before: list[Any] = []  # of the last generation, which what is enqueued now may still use
+        self._before: list[Any] = []  # of the last generation; enqueued work may still use it
         self._lasting: dict[WorkspaceKey, dict[str, Memory]] = {}
         self._maps: dict[int, TensorMaps] = {}  # by program
         self._programs: list[CudaProgram | None] = []
@@ -166,13 +166,13 @@ class Lane:
         return sum(memory.nbytes for memory in (*filter(None, [self._shared]), *before, *lasting))
 
     def release(self) -> None:
-        """Gives its memory back; packets that have its addresses are made again."""
+        """Frees its memory and invalidates its packets."""
         self.generation += 1
         self.held, self._before, self._shared = [], [], None
         self._lasting, self._maps, self._programs = {}, {}, []
 
     def addresses(self, loaded: Loaded, more: Mapping[str, int]) -> dict[str, int]:
-        """Where a call's arrays are that are not the caller's, those of ``more`` bytes too; raises OutOfMemory."""
+        """Addresses of a call's workspace arrays, and of arrays of ``more`` bytes; raises OutOfMemory."""
         shared, lasting = loaded.scratch
         found, places, end = {}, {}, 0
         for name, nbytes in {**shared, **more}.items():
@@ -188,7 +188,7 @@ class Lane:
         return found | {name: memory.address for name, memory in (kept or {}).items()}
 
     def reserve(self, nbytes: int) -> int:
-        """Address of at least this many bytes, which each call may overwrite."""
+        """Address of at least ``nbytes`` bytes of scratch memory, which every call may overwrite."""
         if not nbytes:
             return 0
         if self._shared is None or self._shared.nbytes < nbytes:
@@ -200,30 +200,30 @@ class Lane:
         return self._shared.address
 
     def _renew(self, *before: Any) -> None:
-        """Packets are made again; what they had stays until the next generation: to free it now would wait."""
+        """Invalidates the packets.  Their memory lives for one more generation: freeing it now would synchronize."""
         self.generation += 1
         self._before = list(filter(None, before))
 
     def forget(self) -> None:
-        """Frees what the last generation had; waits for the device."""
+        """Frees the last generation's memory; synchronizes with the device."""
         if not self.life:
             self._before = []
 
     def map_address(self, program: CudaProgram | None, wanted: MapOf, array: int) -> int:
-        """Address of a tensor map on the device, made if it is not there."""
+        """Device address of a tensor map, encoded on first use."""
         if sum(map(len, self._maps.values())) >= MOST_MAPS and not self.life:
             self._renew(self._maps, self._programs)
             self._maps, self._programs = {}, []
         maps = self._maps.get(id(program))
         if maps is None:
-            self._programs.append(program)  # whose number is its key
+            self._programs.append(program)  # keeps its id, the key, unique
             maps = self._maps[id(program)] = TensorMaps(MapMemory(self._device, self))
         return maps.address(self.stream, wanted.tensor_map, wanted.problem, array)
 
 
 @dataclass(frozen=True)
 class MapMemory:
-    """Where a lane's tensor maps lie."""
+    """The allocator for a lane's tensor maps."""
 
     device: "Gpu"
     lane: Lane
@@ -233,7 +233,7 @@ class MapMemory:
         return Memory(self.device, nbytes)
 
     def upload(self, address: int, values: npt.NDArray[Any], stream: int) -> None:
-        """Copies an array there before what comes next on the lane; at once where a graph is captured."""
+        """Copies an array to the device before the lane's next work; synchronously during a capture."""
         if not self.lane.life:
             self.device.upload(address, values, stream)
             return
@@ -243,16 +243,16 @@ class MapMemory:
 
 
 class LibraryExecutor(CudaExecutor):
-    """The executor for other libraries' arrays, on any of whose streams a rung may run."""
+    """The executor for other libraries' arrays, on any of their streams."""
 
     def unsuited(self, rung: Rung) -> str | None:
         """Why this GPU cannot run the rung, or None."""
         if rung.constant_symbol:
-            return "has its filters in constant memory, of which all streams have one"
+            return "keeps its filters in constant memory, which all streams share"
         return super().unsuited(rung)
 
     def _unload(self, module: Any) -> None:
-        with native.relaxed():  # it may happen at any time, and during anybody's capture
+        with native.relaxed():  # may run at any time, even during a capture
             super()._unload(module)
 
 
@@ -269,50 +269,50 @@ class Gpu:
         self.current = self.executor.context.current
         self.context = self.executor.context.number
         self.streams = native.Streams()
-        self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()  # by numbers of stream and capture
+        self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()  # by IDs of stream and capture
         self._programs: OrderedDict[WorkspaceKey, Loaded] = OrderedDict()
         self._any_shape: dict[tuple[Path, int], Kernels] = {}
         self._building: dict[Path, Future[None]] = {}  # by cubin
 
     def allocate(self, nbytes: int) -> Memory:
-        """Memory of its own; raises OutOfMemory."""
+        """New memory on the device; raises OutOfMemory."""
         return Memory(self, nbytes)
 
     def free(self, address: int) -> None:
-        """Gives memory back; waits for the device."""
-        with self.current(), native.relaxed():  # it may happen at any time, and during anybody's capture
+        """Frees memory; synchronizes with the device."""
+        with self.current(), native.relaxed():  # may run at any time, even during a capture
             self.driver.cuMemFree(address)
 
     def join(self, before: int, stream: int) -> None:
-        """Later work of one stream waits for everything that is on another now."""
+        """Makes later work on ``stream`` wait for everything that is on ``before`` now."""
         if before != stream:
             order = StreamOrder(self)
             order.end(before)
             order.begin(stream)
 
     def wait(self, stream: int) -> None:
-        """Waits for all that is on a stream; raises LaunchError if a kernel failed."""
+        """Synchronizes with a stream; raises LaunchError if a kernel failed."""
         with self.current():
             answer(self.driver.cuStreamSynchronize(stream), "waiting for the GPU")
 
     def upload(self, address: int, values: npt.NDArray[Any], stream: int) -> None:
-        """Enqueues a copy of a contiguous array to the device; it may be changed as soon as this returns."""
+        """Enqueues a copy of a contiguous array to the device; the array may change as soon as this returns."""
         answer(self.driver.cuMemcpyHtoDAsync(address, values.ctypes.data, values.nbytes, stream), "a copy to the GPU")
 
     def download(self, values: npt.NDArray[Any], address: int, stream: int) -> None:
-        """Copies from the device into a contiguous array, after what is on the stream."""
+        """Copies from the device into a contiguous array, in stream order; synchronous."""
         answer(self.driver.cuMemcpyDtoHAsync(values.ctypes.data, address, values.nbytes, stream), "a copy from the GPU")
         answer(self.driver.cuStreamSynchronize(stream), "a copy from the GPU")
 
     @cached_property
     def side(self) -> int:
-        """A stream of its own, for what may not be captured."""
+        """A separate stream, for work that must not be captured."""
         flag = self.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._side = answer(self.driver.cuStreamCreate(flag), "a stream")
         return int(self._side)
 
     def fill(self, memory: Memory, lane: Lane) -> None:
-        """Memory is as new for what comes next on a lane."""
+        """Fills memory with NaN (0xFF bytes) before the lane's next work."""
         stream = self.side if lane.life else lane.stream
         answer(self.driver.cuMemsetD8Async(memory.address, NAN_BYTE, memory.nbytes, stream), "filling scratch arrays")
         if lane.life:
@@ -320,11 +320,11 @@ class Gpu:
 
     @cached_property
     def kept_bytes(self) -> int:
-        """Bytes that workspaces may have together."""
+        """Bytes that all workspaces together may take."""
         return int(self.executor.gpu.total_memory() * KEPT_SHARE)
 
     def budget(self) -> int:
-        """Bytes that a call may take: what is free, or could be, but no more than workspaces may have."""
+        """Bytes that a call may take: free and reclaimable memory, but no more than ``kept_bytes``."""
         with self.current():
             return min(self.executor.memory_budget() + self._kept(), self.kept_bytes)
 
@@ -332,18 +332,18 @@ class Gpu:
         return sum(lane.nbytes for lane in self._lanes.values() if lane.life is None or lane.life.ended())
 
     def lane(self, stream: int) -> tuple[int, int]:
-        """Numbers of a stream and of the capture that it is in: its handle meanwhile, which stays its own."""
+        """IDs of a stream and of its capture, 0 if none; a captured stream's handle stands in for its ID."""
         if stream in UNCAPTURED:
             return 0, 0
         if capture := self.streams.capture(stream):
-            return stream, capture  # to ask for the stream's number would end the capture
+            return stream, capture  # querying the stream's ID would invalidate the capture
         return self.streams.number(stream), 0
 
     def lane_of(self, numbers: tuple[int, int], stream: int) -> Lane:
-        """The lane with those numbers, as it was left or new."""
+        """The lane with these IDs, made on first use."""
         found = self._lanes.get(numbers)
         if found is None:
-            if numbers[1]:  # memory of graphs that ended goes with the next capture: calls do not wait for the device
+            if numbers[1]:  # captures free the memory of ended graphs, so that other calls need not synchronize
                 self._drop_ended()
             while len(self._lanes) >= MOST_LANES and self._drop_lane(but=None):
                 pass
@@ -354,14 +354,14 @@ class Gpu:
         return found
 
     def _drop_ended(self) -> bool:
-        """Drops the workspaces of graphs that no longer exist; whether there were any."""
+        """Drops the workspaces of graphs that no longer exist; True if there were any."""
         ended = [key for key, lane in self._lanes.items() if lane.life and lane.life.ended()]
         for key in ended:
             self._lanes.pop(key).release()
         return bool(ended)
 
     def _drop_lane(self, but: Lane | None) -> bool:
-        """Drops workspaces: of graphs that ended, or else of the stream not used for the longest time; whether any."""
+        """Drops the workspaces of ended graphs, or else of the least recently used stream; True if any."""
         if self._drop_ended():
             return True
         for key, lane in self._lanes.items():
@@ -371,7 +371,7 @@ class Gpu:
         return False
 
     def allocate_or_make_room(self, nbytes: int, lane: Lane) -> Memory:
-        """Memory for a lane, for which others are dropped if need be; raises OutOfMemory."""
+        """Memory for a lane, dropping others if necessary; raises OutOfMemory."""
         while self._kept() + nbytes > self.kept_bytes and self._drop_lane(but=lane):
             pass
         try:
@@ -383,7 +383,7 @@ class Gpu:
             return Memory(self, nbytes)
 
     def loaded(self, key: WorkspaceKey, *, wait: bool) -> Loaded | Future[None]:
-        """A key's kernels; while they compile, and unless the caller waits, what they are compiled by.
+        """A key's kernels; while they compile, without ``wait``, the future of their compilation.
 
         Raises OutOfMemory where no piece of the batch fits, and CompileError.
         """
@@ -420,7 +420,7 @@ class Gpu:
         return building
 
     def _planned(self, key: WorkspaceKey) -> tuple[Plan, WorkspaceKey]:
-        """How the batch is cut, and the key, without arrays in place where its pieces would not be aligned."""
+        """The plan, and the key, with no array in place where pieces would not be aligned."""
         rung, conv, constants = key.rung, key.conv, dict(key.constants)
         try:
             plan = plan_on(self.executor, rung, conv, key.N, constants, self.budget())
@@ -436,7 +436,7 @@ class Gpu:
         return plan, key
 
     def any_shape(self) -> dict[tuple[Path, int], Kernels]:
-        """The kernels of copy.cu and generic.cu, by file and bytes of an element, loaded when first asked for."""
+        """The kernels of copy.cu and generic.cu, by file and bytes of an element, loaded on first use."""
         if self._any_shape:
             return self._any_shape
         arch, executor = self.executor.arch, self.executor
@@ -452,13 +452,13 @@ class Gpu:
         return self.any_shape()[source, array.itemsize].function(entry, 0)
 
     def packed(self, memory: int, like: Descriptor, layout: str, shape: Four) -> View:
-        """An array of this device without gaps."""
+        """A packed array on this device."""
         return View(memory, packed_descriptor(shape, layout, like.dtype, self.number))
 
     # Packets
 
     def recipe(self, lane: Lane, program: CudaProgram | None = None) -> Recipe:
-        """An empty packet for a lane."""
+        """An empty recipe for a lane."""
         return Recipe(lane.stream, partial(lane.map_address, program))
 
     def add_copy(
@@ -468,7 +468,7 @@ class Gpu:
         target: tuple[Value, Descriptor],
         before: tuple[int, int],
     ) -> None:
-        """Appends a copy of planes into a target with zeros around them; ``before`` are those before the planes."""
+        """Appends a copy of planes into a zero-padded target; ``before`` is the padding before rows and columns."""
         entry, grid, block, words = generic.copy(source[1], target[1], before)
         function = self._of_any_shape(generic.COPY_SOURCE, source[1], entry)
         recipe.add(function, grid, block, 0, [source[0], target[0], *words])
@@ -476,7 +476,7 @@ class Gpu:
     def add_generic(
         self, recipe: Recipe, conv: Conv, N: int, arrays: Mapping[str, tuple[Value, Descriptor]], bias: Value
     ) -> None:
-        """Appends the launch that computes a layer whatever its shape."""
+        """Appends the launch that computes a layer of any shape."""
         x, w, y = (arrays[name] for name in ("x", "w", "y"))
         entry, grid, block, words = generic.convolution(conv, N, x[1], w[1], y[1])
         function = self._of_any_shape(generic.GENERIC_SOURCE, x[1], entry)
@@ -502,7 +502,7 @@ class Gpu:
         *,
         pdl: bool,
     ) -> None:
-        """Appends a rung's launches; ``pdl`` says whether a kernel precedes them that prepares none of its filters."""
+        """Appends a rung's launches; with ``pdl`` a kernel that does not prepare its filters precedes them."""
         kernels = program.kernels
         assert isinstance(kernels, Kernels)  # there are bindings
         for number, launch in enumerate(launches):
@@ -521,10 +521,10 @@ class Gpu:
         *,
         pdl: bool,
     ) -> None:
-        """Appends the launches that bring x into a rung's order, compute, and bring y where the caller wants it.
+        """Appends the launches that copy x into a rung's layout, compute, and copy y to the caller's array.
 
         ``values`` has the addresses of scratch arrays, filters and bias; x and y are the caller's where they are in
-        place, and the scratch array's where they are not.
+        place, else scratch arrays.
         """
         key, program, bound = loaded.key, loaded.program, loaded.bound
         x, y = call_arrays
@@ -563,7 +563,7 @@ class Gpu:
 
 
 class Compilers:
-    """Threads that compile in the background, one for each core, and that the end of the process does not wait for."""
+    """Threads that compile in the background, up to one per core; the end of the process does not wait for them."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
@@ -583,7 +583,7 @@ class Compilers:
             future, job, arguments = self._jobs.get()
             try:
                 future.set_result(job(*arguments))
-            except BaseException as error:  # whatever it is, it is the caller's
+            except BaseException as error:  # the caller's to handle, whatever it is
                 future.set_exception(error)
 
 

@@ -1,8 +1,8 @@
 """A search for inputs on which a rung's error comes close to its bound, or breaks it.
 
-A trial is uniform data times powers of two, one for each image, channel, row, column and filter and a few for single
-inputs, with signs and significands of a kind.  Trials change at random, and a change that brings the error nearer to
-the bound is kept: a (1+1) evolution strategy with restarts (Rechenberg, "Evolutionsstrategie", 1973).
+A trial is uniform data times powers of two, one for each image, channel, row, column, filter and tap and a few for
+single inputs, with signs and significands of a kind.  Trials change at random, and a change that brings the error
+nearer to the bound is kept: a (1+1) evolution strategy with restarts (Rechenberg, "Evolutionsstrategie", 1973).
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from alexconv.shapes import Conv
 
 Run = Callable[[Values, Values], Values]  # x [N][C][H][W], w [M][C][R][S]; y [N][M][E][F]
 
-SPREAD = {np.dtype("float32"): 30, np.dtype("float16"): 5}  # of a power of two at first, either way
+SPREAD = {np.dtype("float32"): 30, np.dtype("float16"): 5}  # largest exponent of a power of two, of either sign
 AXES = ("image", "channel", "row", "column", "filter", "taps")
 SIGNS = ("any", "positive", "alternating")
 SIGNIFICANDS = ("any", "ones", "repeated")  # uniform; just below a power of two; the same in all inputs
 SINGLES = 4
-PATIENCE = 12  # changes without a gain, before the search starts again
+PATIENCE = 12  # changes without a gain, before the search restarts
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """The worst trial so far: its error over the bound that it is held to, over norms, and what it was."""
+    """The worst trial so far: its error over its bound and over the norms, and the trial itself."""
 
     ratio: float
     scaled: float
@@ -117,7 +117,7 @@ def arrays(trial: Trial, conv: Conv, N: int, dtype: np.dtype) -> tuple[Values, V
 def judged(
     trial: Trial, conv: Conv, N: int, precision: Precision, dtype: np.dtype, run: Run, atomic_additions: int
 ) -> tuple[float, MaxError]:
-    """The trial's error over its bound, infinite where NaN or an infinity stands in the wrong place."""
+    """The trial's error over its bound, infinite where NaN or an infinity is in the wrong place."""
     x, w = arrays(trial, conv, N, dtype)
     bound, error = precision.bound(conv.K, trial.kind, atomic_additions), MaxError()
     error.add(run(x, w), reference(conv, x, w), patch_norms(conv, x, bound.reach), filter_norms(w), bound)

@@ -24,7 +24,7 @@ from alexconv.machine import cores
 from alexconv.measuring.runner import Runner, Skip
 from alexconv.planning.points import Point
 
-Tell = Callable[[str], None]  # gets a line about what is waited for
+Tell = Callable[[str], None]  # gets a line that says what the run waits for
 PATIENCE = 1.0  # seconds between these lines
 
 

@@ -1,11 +1,11 @@
 """cuDNN as a peer by NVIDIA's cudnn-frontend: a second opinion on the engine that torch's benchmark finds.
 
-``cudnn-LAYOUT-PRECISION`` is the fastest of all execution plans that cuDNN's heuristics and its fallback list for the
-convolution: each is built, recorded as a graph and timed.  The plan that wins is timed again, on other samples, as
-every peer is.  A record names it, with the bytes of its workspace, and says how many were tried.
+``cudnn-LAYOUT-PRECISION`` is the fastest of all execution plans that cuDNN's heuristics, fallback included, propose for
+the convolution: each is built, captured in a graph and timed.  The winner is timed again, with new samples, like every
+peer.  A record names it, with the bytes of its workspace and the number of plans tried.
 
-``cudnn-LAYOUT-fp32-strict`` is without the plans that use FFT or Winograd, whose errors are bounded in terms of a tile
-or a plane and not of an output's own patch: cuDNN in the class of the ladder's strict rungs.
+``cudnn-LAYOUT-fp32-strict`` excludes the plans that use FFT or Winograd, whose errors are bounded in terms of a tile or
+a plane and not of an output's own patch: cuDNN in the class of the ladder's strict rungs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from alexconv.measuring.torch_peers import Operands, TorchRunner, Work, check_of
 from alexconv.planning.points import GEMM, LayerSequence, Point
 from alexconv.records.store import Record
 
-WARM_UPS, RUNS, TRIES = 2, 5, 3  # of a plan that is tried: the fastest of some tries of some runs each counts
+WARM_UPS, RUNS, TRIES = 2, 5, 3  # per plan; its time is that of the fastest of TRIES, each of RUNS runs
 _TORCH, _CUDNN, STRICT = "torch-", "cudnn-", "-strict"
 TRANSFORMS = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")  # as cuDNN notes them
 
@@ -39,7 +39,7 @@ def peer_sequences(points: Iterable[Point], precisions: Sequence[str] = ()) -> l
 
 
 def own_name(name: str) -> str:
-    """The name of the peer that is torch's by this one."""
+    """This library's name for a peer of torch's."""
     return _CUDNN + name.removeprefix(_TORCH)
 
 
@@ -115,7 +115,7 @@ class CudnnRunner(TorchRunner):
 
 
 class Plan:
-    """One plan of cuDNN's for a convolution; ``tried`` and ``ms`` are what a comparison with others found."""
+    """One of cuDNN's plans for a convolution; ``ms`` is its time, ``tried`` the number of plans compared."""
 
     def __init__(self, torch: Any, graph: Any, index: int, buffers: dict[Any, Any], y: Any, handle: Any) -> None:
         self._graph, self._index, self._buffers, self._y, self._handle = graph, index, buffers, y, handle
@@ -179,4 +179,4 @@ def plans_of(
             graph.build_plan_at_index(index)
             yield Plan(torch, graph, index, buffers, y, handle)
         except cudnn.cudnnGraphNotSupportedError:
-            continue  # it is listed and does not serve this shape here
+            continue  # listed, but does not support this shape here

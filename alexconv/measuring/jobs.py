@@ -1,4 +1,4 @@
-"""The jobs of a run: points with what runs and records each, one after the other."""
+"""The jobs of a run, one after the other: each a point and the recorder that runs it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -71,10 +71,10 @@ def with_peers(
     names: Sequence[str] = (),
     sequences: bool,
 ) -> list[Job]:
-    """The points and their peers, each peer after the rungs of its layer and batch, with the same data at hand.
+    """The points and their peers, each peer after the rungs of its layer and batch, whose data it shares.
 
-    ``names`` are of the peers that are wanted, none of all; ``sequences`` adds the peers' layers as one graph.  Raises
-    UsageError where no peer is left.
+    ``names`` selects peers (empty: all); ``sequences`` adds the peers' layers as one graph.  Raises UsageError if no
+    peer is left.
     """
     there = dict.fromkeys(each.rung for each in peer.points(points, ()))
     if unknown := [name for name in names if name not in there]:
@@ -97,7 +97,7 @@ def with_peers(
 
 
 def place(point: Point) -> tuple[str, int, int, str]:
-    """Workload, layer, batch size and data, whose inputs and reference are the same."""
+    """Workload, layer, batch size and data: points that have these in common share inputs and reference."""
     return point.workload, point.layer, point.N, point.data
 
 

@@ -42,19 +42,19 @@ PEERS: dict[str, Peer] = {
 
 
 def peers_named(text: str) -> str:
-    """An argparse type: a library, or names of its peers with commas between them, unchanged."""
+    """An argparse type: a library, or comma-separated names of its peers, unchanged."""
     libraries = {word.partition("-")[0] for word in text.split(",")}
     if len(libraries) > 1 or not libraries <= PEERS.keys():
-        raise argparse.ArgumentTypeError(f"{', '.join(PEERS)}, or names of one's peers, not {text!r}")
+        raise argparse.ArgumentTypeError(f"{', '.join(PEERS)}, or names of one library's peers, not {text!r}")
     return text
 
 
 def library_of(text: str) -> str:
-    """The library of such a text."""
+    """The library that the text of ``peers_named`` names."""
     return text.partition(",")[0].partition("-")[0]
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The peers that such a text names; none if it names a library, whose peers are all meant."""
+    """The peers that the text names; none if it names a library, which stands for all its peers."""
     words = text.split(",")
     return () if library_of(text) in words else tuple(words)

@@ -48,7 +48,7 @@ FAILURES: dict[type[AlexconvError], str] = {
     Untrusted: "wrong",
 }
 SECONDS = 0.15  # default sampling time of a figure
-EXACT_IMAGES = 3  # of integers, in every verification
+EXACT_IMAGES = 3  # images of integers in every verification
 QUICK_MACS = 2**27  # multiply-adds that the host executor does in a fraction of a second
 SUMMED = 4  # images whose errors are also given over the sums of |x| |w|
 REPEATS_FOR_SPREAD = 4  # more runs of a rung whose order of summation varies
@@ -61,7 +61,7 @@ THROTTLES = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # NVML: power cap, hardware slowdown
 class Layer:
     """Inputs and reference of one layer, computed once for the largest batch of a run.
 
-    For a shard of a batch: of images ``first`` to N - 1.
+    A shard's layer holds images ``first`` to N - 1 only.
     """
 
     workload: str
@@ -110,7 +110,7 @@ class Layer:
         return convolve(self.conv, np.abs(self.x[:SUMMED]), np.abs(self.w), np.float64, bias)
 
     def check(self, y: Outputs, precision: str, atomic_additions: int = 0) -> tuple[MaxError, float]:
-        """Largest error of ``y`` ``[n][M][E][F]``, of the layer's first n images, and the tolerance on such data."""
+        """Largest error of ``y`` ``[n][M][E][F]``, the layer's first n images, and the tolerance for its data."""
         bound = bound_on(self.data, precision, self.conv.K, atomic_additions)
         return self.error(y, bound), bound.factor
 
@@ -136,7 +136,7 @@ class Layer:
             getattr(self, name)
 
     def error(self, y: Outputs, bound: Bound = NORMS) -> MaxError:
-        """Largest error of ``y`` ``[n][M][E][F]``, the layer's first n images, as a bound measures it."""
+        """Largest error of ``y`` ``[n][M][E][F]``, the layer's first n images, measured against a bound."""
         error, N = MaxError(), len(y)
         patches, filters = self.norms
         if bound.reach:
@@ -181,7 +181,7 @@ def exact_plan(cut: Plan) -> Plan:
 
 
 def bound_on(data: str, precision: str, K: int, atomic_additions: int = 0) -> Bound:
-    """The error bound of a class on a data set; of uniform data the tolerance alone."""
+    """The error bound of a class on a data set; for uniform data, the tolerance alone."""
     if data == UNIFORM:
         return Bound(PRECISIONS[precision].tolerance(K))
     return PRECISIONS[precision].bound(K, DATA_SETS[data].kind, atomic_additions)
@@ -299,10 +299,10 @@ class Runner:
         return attempted(point, self.key(point), lambda: self.measured(point, self.plan(point), self.layer(point)))
 
     def _exact(self, point: Point, cut: Plan) -> Record:
-        """The exact check on integers of the point's own shape: images checked, and outputs that were not exact.
+        """The exact check, on integers in the point's own shape: images checked, and outputs that are not exact.
 
-        It runs twice: with fresh scratch arrays and then, with the images in reverse order, over stale ones.  Left out
-        for one large image on the host executor if the max error shows every missing tap, because it takes long.
+        It runs twice: with fresh scratch arrays and then, with the images in reverse order, over stale ones.  Skipped
+        for one large image on the host executor, where it is slow, if the max error already shows every missing tap.
         """
         rung, images = RUNGS[point.rung], min(point.N, EXACT_IMAGES)
         precision = PRECISIONS[rung.precision]
@@ -375,7 +375,7 @@ def attempted(point: Point | LayerSequence, key: str, measure: Callable[[], Reco
 
 
 def timed_out(point: Point | LayerSequence, key: str, limit: float) -> Record:
-    """The record of a point that starts now, for the case that it exceeds ``limit`` seconds."""
+    """The record of a point that starts now, in case it exceeds ``limit`` seconds."""
     return begun(point, key) | {"status": "timeout", "reason": f"not finished after {limit:g} s"}
 
 

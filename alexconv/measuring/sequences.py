@@ -1,11 +1,12 @@
-"""Sequences: several layers of a workload in one CUDA graph or one pipeline, each layer on images of its own.
+"""Sequences: several layers of a workload in one CUDA graph or one pipeline, each layer with its own images.
 
 Under a transfer that copies whole batches, the layers' kernels are one CUDA graph whose arrays stay on the device: what
-a network's convolutions cost without launch overhead.  Under ``streamed:k`` host arrays become host arrays in one
-pipeline: pieces of all layers rotate over k streams, so that both copy engines have work from beginning to end;
-this too is one graph, because a host that starts every piece itself is slower than the copies.
+a network's convolutions cost without launch overhead.  Under ``streamed:k`` one pipeline runs from host arrays to host
+arrays: pieces of all layers rotate over k streams, so that both copy engines stay busy; this too is one graph, because
+launching every piece from the host is slower than the copies.
 
-All layers have one rung, or each its own (*mixed*).  Outputs are checked as a single layer's are, on integers too.
+All layers have the same rung, or each has its own (*mixed*).  Outputs are checked like a single layer's, also on
+integers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,12 +62,12 @@ class RungSequence(LayerSequence):
     chosen: tuple[Point, ...] = field(default=(), hash=False)
 
     def axes(self) -> dict[str, Any]:
-        """The point as a record holds it; the layers' rungs stand elsewhere in the record."""
+        """The point as a record holds it; the layers' rungs are elsewhere in the record."""
         axes = (self.workload, self.layers, self.N, self.rung, self.transfer, self.precision)
         return LayerSequence(*axes, data=self.data).axes()
 
     def points(self) -> list[Point]:
-        """Each layer as a point of its own."""
+        """Each layer as a separate point."""
         return list(self.chosen)
 
 
@@ -84,7 +85,7 @@ def rung_sequences(points: Iterable[Point]) -> list[RungSequence]:
 
 
 def sequence_of(chosen: Sequence[Point], name: str) -> RungSequence:
-    """Points of different layers as one sequence; raises UsageError for two of a layer or unrelated precisions."""
+    """Points of different layers as one sequence; raises UsageError for two of one layer or unrelated precisions."""
     layers, precisions = [point.layer for point in chosen], {point.precision for point in chosen}
     if len(set(layers)) < len(layers):
         raise UsageError("a sequence has one rung per layer and one value per constant, not several")
@@ -128,8 +129,7 @@ def piece_order(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[
 
     Layers that copy more out than in come first, so that the copy engine for outputs, the busier one, starts early and
     never idles.  (Johnson, "Optimal two- and three-stage production schedules with setup times included", 1954.)
-    Within each group the layers' pieces are interleaved evenly, so that those with much arithmetic do not follow each
-    other.
+    Within each group the layers' pieces are interleaved evenly, so that compute-heavy pieces are not adjacent.
     """
     places = [
         (not outputs_outweigh[layer], (piece + 0.5) / len(cut.pieces), layer, piece)
@@ -140,13 +140,13 @@ def piece_order(cuts: Sequence[Plan], outputs_outweigh: Sequence[bool]) -> list[
 
 
 def bytes_moved(point: Point) -> tuple[int, int]:
-    """Bytes of an image that are copied in and out."""
+    """Bytes copied in and out per image."""
     image_bytes = RUNGS[point.rung].image_bytes(point.conv)
     return image_bytes["x"], image_bytes["y"]
 
 
 class SequenceRunner:
-    """Turns sequences into records on a GPU, from the data of the runner of single points."""
+    """Turns sequences into records on a GPU, with the data of the runner of single points."""
 
     def __init__(self, executor: Any, runner: Runner) -> None:
         self.executor, self._runner = executor, runner
@@ -174,7 +174,7 @@ class SequenceRunner:
         return facts
 
     def _timed(self, point: RungSequence, together: "Together") -> Record:
-        """Samples, and what the device says of itself under this load; raises Untrusted for times that cannot be."""
+        """Samples, and the device's clock and health under this load; raises Untrusted for impossible times."""
         seconds = self._runner.settings.seconds
         facts = timed_under_load(self.executor, together.measure, together.load, seconds)
         macs = sum(each.conv.macs(each.N) for each in point.points())
@@ -182,7 +182,7 @@ class SequenceRunner:
         return facts
 
     def _wrong_on_integers(self, points: Sequence[Point], cuts: Sequence[Plan], transfer: Transfer) -> list[int]:
-        """By layer, how many outputs of a few images of integers are not exact, with fresh and with stale scratch."""
+        """Each layer's number of inexact outputs on a few images of integers, with fresh and with stale scratch."""
         few, seed = [exact_plan(cut) for cut in cuts], self._runner.settings.seed
         found = [exact_data(each.conv, cut.N, each.precision, seed) for each, cut in zip(points, few, strict=True)]
         wrong = [0] * len(points)
@@ -210,14 +210,14 @@ class SequenceRunner:
                 measure, timeline = partial(measure_pipeline, pipeline, run), pipeline.timeline
                 yield Together(opened, partial(streamed_outputs, pipeline, run), measure, timeline, run)
             else:
-                for buffers in own:  # brings inputs and filters to the device, where they stay, and makes tensor maps,
-                    buffers.outputs()  # which may not be made while a graph is recorded
+                for buffers in own:  # uploads inputs and filters, which stay on the device, and makes tensor maps,
+                    buffers.outputs()  # which must not be made during a capture
                 launch = stack.enter_context(self.executor.recorded(lambda stream: enqueue_all(own)))
                 measure = partial(self.executor.time, [launch])
                 yield Together(opened, partial(graph_outputs, own, launch), measure, list[Record], launch)
 
     def _cuts(self, point: RungSequence, transfer: Transfer) -> list[Plan]:
-        """How each layer is cut; raises Skip where a layer cannot be computed here or all do not fit the device."""
+        """Each layer's plan; raises Skip if a layer cannot be computed here or all together do not fit the device."""
         budget = self._runner.memory_budget()
         cuts = []
         for each in point.points():
@@ -244,7 +244,7 @@ class SequenceRunner:
         together: "Together",
         wrong: Sequence[int],
     ) -> Record:
-        """The worst layer's check, and what each layer was; ``wrong`` are its outputs that are not exact."""
+        """The worst layer's check, and each layer's facts; ``wrong`` counts each layer's inexact outputs."""
         found: list[tuple[MaxError, float]] = [
             layer.check(values, each.precision, cut.bound.atomic_additions)
             for each, cut, layer, values in zip(points, cuts, layers, together.outputs(), strict=True)
@@ -275,9 +275,9 @@ class SequenceRunner:
 
 @dataclass(frozen=True)
 class Together:
-    """Opened layers, and what runs them, times them and says what overlapped in the last run.
+    """Opened layers, and the functions that run them, time them and give the last run's timeline.
 
-    ``load`` is a run as it is timed.
+    ``load`` is one run as it is timed.
     """
 
     opened: Sequence[OpenedRung]
@@ -287,20 +287,20 @@ class Together:
     load: Callable[[], object]
 
     def outputs(self, *, stale: bool = False) -> list[Values]:
-        """Each layer's ``[N][M][E][F]``; with ``stale`` scratch arrays are as the last run left them."""
+        """Each layer's ``[N][M][E][F]``; with ``stale``, scratch arrays are as the last run left them."""
         for each in self.opened:
             each.buffers.leave_scratch(stale=stale)
         return [rung.in_study_layout(values) for rung, values in zip(self.opened, self.run(), strict=True)]
 
 
 def enqueue_all(opened: Sequence[Any]) -> None:
-    """Puts the kernels of all layers on the executor's stream, in order."""
+    """Enqueues the kernels of all layers on the executor's stream, in order."""
     for number, buffers in enumerate(opened):
         buffers.enqueue(pdl=number > 0)
 
 
 def graph_outputs(opened: Sequence[Any], launch: Callable[[], None]) -> list[Values]:
-    """The outputs of a launch of all layers, whose arrays were full of NaN before."""
+    """The outputs of one launch of all layers; their arrays are filled with NaN first."""
     for buffers in opened:
         buffers.fill(buffers.pointers, buffers.stream)
     launch()
@@ -308,14 +308,14 @@ def graph_outputs(opened: Sequence[Any], launch: Callable[[], None]) -> list[Val
 
 
 def streamed_outputs(pipeline: Any, run: Callable[[], float]) -> list[Values]:
-    """The outputs of a run of a pipeline, whose arrays were full of NaN before."""
+    """The outputs of one run of a pipeline; their arrays are filled with NaN first."""
     pipeline.forget()
     run()
     return [batch.y for batch in pipeline.batches]
 
 
 def measure_pipeline(pipeline: Any, run: Callable[[], float], seconds: float) -> Samples:
-    """Host arrays to host arrays, again and again, as a graph; then once piece by piece, for the timeline."""
+    """Times the graph from host arrays to host arrays, repeatedly; then runs piece by piece once, for the timeline."""
     samples = repeat(lambda: {"total": run()}, seconds)
     pipeline.run()
     return samples

@@ -1,7 +1,7 @@
 """One batch in shards: runs of images, each computed by one device and checked against its slice of the reference.
 
-Inputs come from the generator of single images, so a shard needs nothing but numbers.  It goes through its images in
-blocks of bounded host memory, each a measurement of its own; its time is the sum of theirs.
+Inputs are generated image by image, so a shard needs only the images' numbers.  It computes them in blocks of bounded
+host memory, each a separate measurement; its time is the sum of theirs.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ IMAGE_DIGITS = 16  # of an image's digest
 FAILED = ("launch-error", "wrong", "out-of-memory", "compile-error", "skipped")  # the worst first
 
 Images = tuple[int, int]  # the first, and the one after the last
-Meet = Callable[[str], None]  # returns when all shards have come to the same place
+Meet = Callable[[str], None]  # a barrier: returns when all shards have reached the same place
 
 
 def shards_of(N: int, count: int) -> list[Images]:
@@ -39,7 +39,7 @@ def shards_of(N: int, count: int) -> list[Images]:
 
 
 def blocks_of(point: Point, count: int, images: Images, block_bytes: int) -> list[Images]:
-    """A shard's images in blocks: as many in each of ``count`` shards of the point, so that they keep in step."""
+    """A shard's images in blocks: as many in each of the point's ``count`` shards, so that they stay in step."""
     image_bytes = (prod(point.conv.x_shape(1)) + prod(point.conv.y_shape(1))) * FLOAT
     largest = ceil(point.N / count)
     blocks = min(ceil(largest * image_bytes / block_bytes), images[1] - images[0])
@@ -47,7 +47,7 @@ def blocks_of(point: Point, count: int, images: Images, block_bytes: int) -> lis
 
 
 def alone(place: str) -> None:
-    """The ``Meet`` of a single shard: returns at once."""
+    """The ``Meet`` of a single shard: returns immediately."""
 
 
 def run_shard(
@@ -55,7 +55,7 @@ def run_shard(
 ) -> Record:
     """The record of a shard: its images, its blocks' facts, samples of their sum, and the digests of its outputs.
 
-    All blocks have the constants of the whole batch, so that outputs are those of the batch bit for bit.
+    All blocks use the constants of the whole batch, so that outputs equal the batch's bit for bit.
     """
     images = shards_of(point.N, count)[number]
     blocks = [
@@ -73,12 +73,12 @@ def run_shard(
 
 
 def step(meet: Meet, block: int, place: str) -> None:
-    """A place of a block, where all shards meet."""
+    """Waits until all shards reach a place of a block."""
     meet(f"{block}-{place}")
 
 
 def run_block(runner: Runner, point: Point, images: Images, meet: Meet) -> Record:
-    """The record of some images of a batch as of a point of their own."""
+    """The record of some of a batch's images, measured as a separate point."""
     first, last = images
     part = replace(point, N=last - first)
     digests: list[str] = []
@@ -88,7 +88,7 @@ def run_block(runner: Runner, point: Point, images: Images, meet: Meet) -> Recor
         meet("kernels")
 
     def again(opened: OpenedRung) -> Samples:
-        """Host arrays to host arrays, all shards at once."""
+        """Times host arrays to host arrays, on all shards at the same time."""
         meet("copies")
         return repeat(lambda: as_figures(opened.buffers.run()), runner.settings.seconds)
 
@@ -101,7 +101,7 @@ def run_block(runner: Runner, point: Point, images: Images, meet: Meet) -> Recor
 
 @lru_cache(maxsize=1)
 def layer_of(place: Place, conv: Conv, last: int, seed: int, first: int) -> Layer:
-    """Inputs and reference of some images; the last ones are kept, for the next rung."""
+    """Inputs and reference of some images; the last are cached for the next rung."""
     workload, layer, data, dtype = place
     return Layer(workload, layer, conv, last, seed, data, dtype, first)
 
@@ -117,7 +117,7 @@ def as_figures(found: Any) -> dict[str, float]:
 
 
 def summed(blocks: Sequence[Samples]) -> Samples:
-    """Samples of the blocks' sum: the first of all, the second of all, and so on."""
+    """Sums over the blocks: of their first samples, of their second samples, and so on."""
     figures = set.intersection(*(set(samples) for samples in blocks))
     return {
         name: [sum(values) for values in zip(*(samples[name] for samples in blocks), strict=False)]
@@ -127,7 +127,7 @@ def summed(blocks: Sequence[Samples]) -> Samples:
 
 
 class OnDevice:
-    """An executor as it would be on another device of the same kind: all of a record's key but this is the same."""
+    """An executor with the header of another device of the same kind; the rest of a record's key is the same."""
 
     def __init__(self, executor: Executor, header: Record) -> None:
         self._executor, self._header = executor, header
@@ -148,9 +148,9 @@ def key_of(executor: Executor, settings: Settings, point: Point, count: int, blo
 
 
 def joined(point: Point, key: str, parts: Sequence[Record], *, together: bool) -> Record:
-    """The record of a batch from those of its shards: the slowest of each figure decides; rates are in images/s.
+    """The record of a batch from those of its shards: the slowest shard decides each figure; rates are in images/s.
 
-    ``outputs`` is the digest of all outputs, the same however many shards there are.
+    ``outputs`` is the digest of all outputs, the same for any number of shards.
     """
     worst = next((part for status in FAILED for part in parts if part["status"] == status), parts[0])
     ok = worst["status"] == "ok"
@@ -187,7 +187,7 @@ class LocalBatches:
         return key_of(self.executor, self.settings, point, count, self.block_bytes)
 
     def run(self, point: Point, count: int) -> tuple[list[Record], bool]:
-        """The shards' records in order, and whether they were timed at the same time, which one is."""
+        """The shards' records in order, and whether they were timed at the same time, as a single one is."""
         runner = Runner(self.executor, [], self.settings)
         return [run_shard(runner, point, count, number, self.block_bytes) for number in range(count)], count == 1
 

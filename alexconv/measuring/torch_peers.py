@@ -1,15 +1,14 @@
 """torch as a peer: cuDNN and cuBLAS as torch calls them.
 
 ``torch-LAYOUT-PRECISION`` is cuDNN's convolution as torch calls it: whatever a benchmark of all its engines finds
-fastest for the shape, in fp32, in tf32 and in fp16.  A record names the kernels, and the bytes of their workspace.
-``torch-gemm-fp32`` is one product of cuBLAS in fp32 of the layer's size, M x K by K x N E F, on random matrices: what
-the arithmetic of the layer costs without the gathering.  ``...-together`` are several layers one after the other in one
-graph.
+fastest for the shape, in fp32, in tf32 and in fp16.  A record names the kernels and gives the bytes of their workspace.
+``torch-gemm-fp32`` is one cuBLAS product in fp32 of the layer's size, M x K by K x N E F, on random matrices: what the
+arithmetic of the layer costs without gathering patches.  ``...-together`` runs several layers in one graph.
 
-A peer's work is recorded as a CUDA graph on the executor's own stream, checked as a rung's is, and timed by the same
-function.  The graph that is timed also runs on integers, in the same arrays: its outputs must be exact, but for those
-of FFT and Winograd, which transform their inputs and round there; they are held to the tolerance.  torch is imported
-only here and only when asked for; it shares the primary context.
+A peer's work is captured in a CUDA graph on the executor's own stream, checked like a rung's, and timed by the same
+function.  The graph that is timed also runs on integers, in the same arrays: its outputs must be exact, except those of
+FFT and Winograd, which round when they transform their inputs; they are held to the tolerance.  torch is imported only
+here and only on request; it shares the primary context.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,16 +39,16 @@ from alexconv.shapes import Conv
 
 DTYPES: dict[str, type[np.generic]] = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
 FP32_PRECISION = {"fp32": "ieee", "tf32": "tf32", "fp16": "tf32"}  # of cuDNN's convolutions, as torch names it
-TRANSFER = "pageable"  # reports put peers, which copy nothing, beside the rungs under the study's transfer
-ALL_ENGINES = 0  # as torch's benchmark_limit, which is 10 unless told otherwise
-WARM_UPS = 3  # the first finds the fastest engine, which may not happen during a capture
+TRANSFER = "pageable"  # reports put peers, which copy nothing, next to the rungs under the study's transfer
+ALL_ENGINES = 0  # as torch's benchmark_limit, which is 10 by default
+WARM_UPS = 3  # the first finds the fastest engine, which is not allowed during a capture
 SAMPLED_COLUMNS = 64  # of a product, checked against float64
 TRANSFORMS = {"fft": "FFT", "winograd": "Winograd"}  # by a word in the names of an engine's kernels
 MOST_FACTOR = 3  # of the integers in a product's left matrix
 
 
 def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[Point]:
-    """The peers of every workload, layer and N among the points; only those of these precisions, if any are named."""
+    """The peers of every workload, layer and N among the points; only those of ``precisions``, if any."""
     places = dict.fromkeys((point.workload, point.layer, point.N, point.data) for point in points)
     names = [(peer_name(layout, precision), precision) for precision, layout in product(DTYPES, LAYOUTS)]
     return [
@@ -61,7 +60,7 @@ def peer_points(points: Iterable[Point], precisions: Sequence[str] = ()) -> list
 
 
 def peer_sequences(points: Iterable[Point], precisions: Sequence[str] = ()) -> list[LayerSequence]:
-    """The points' layers together, for every workload and N among them; as ``peer_points`` where they are several."""
+    """The points' layers in one graph, where a workload and N has several; ``precisions`` as in ``peer_points``."""
     layers: dict[tuple[str, int, str], dict[int, None]] = {}
     for point in points:
         layers.setdefault((point.workload, point.N, point.data), {})[point.layer] = None
@@ -76,7 +75,7 @@ def peer_sequences(points: Iterable[Point], precisions: Sequence[str] = ()) -> l
 def sequence_of(
     workload: str, layers: tuple[int, ...], N: int, precision: str, layout: str, data: str = UNIFORM
 ) -> LayerSequence:
-    """Layers of a workload one after the other in one graph, each on N images of its own."""
+    """Layers of a workload in one graph, each with its own N images."""
     name = peer_name(layout, precision) + SEQUENCE_SUFFIX
     return LayerSequence(workload, layers, N, name, TRANSFER, precision, data=data)
 
@@ -102,18 +101,18 @@ def import_torch(executor: Executor) -> Any:
 class Work:
     """A peer's work: ``enqueue`` puts it on torch's current stream and returns its output tensors.
 
-    ``exact`` is given what runs the recorded work and whether its engine transforms; it puts integers in the place of
-    the inputs, for as long as that takes, and returns of how many images how many outputs are wrong.
+    ``exact`` takes a function that runs the captured work, and whether its engine transforms inputs.  It replaces the
+    inputs by integers for that run and returns the number of images and how many of their outputs are wrong.
     """
 
     enqueue: Callable[[], list[Any]]
     check: Callable[[list[Any]], tuple[MaxError, float]]  # the worst error of these outputs, and its tolerance
     exact: Callable[[Callable[[], list[Any]], bool], Record]
-    about: Record = field(default_factory=dict)  # what a record says of it
+    about: Record = field(default_factory=dict)  # its fields in a record
 
 
 class TorchRunner:
-    """Turns torch's points into records on a GPU, from the data of the runner that runs the rungs."""
+    """Turns torch's points into records on a GPU, with the data of the rungs' runner."""
 
     def __init__(self, torch: Any, executor: Any, runner: Runner) -> None:
         self.executor = executor
@@ -143,7 +142,7 @@ class TorchRunner:
         try:
             return attempted(point, self.key(point), lambda: self._measured(point))
         finally:
-            with suppress(RuntimeError), self._torch.cuda.device(self.executor.number):  # after a fault all is lost
+            with suppress(RuntimeError), self._torch.cuda.device(self.executor.number):  # a fault loses the context
                 self._torch.cuda.empty_cache()
 
     def _measured(self, point: Point | LayerSequence) -> Record:
@@ -167,7 +166,7 @@ class TorchRunner:
         return {**best, **whole, "device_bytes": needed, "peer": peer}
 
     def _layers(self, point: Point | LayerSequence) -> list[Layer]:
-        """Data of the point's layers; those of the last point are kept, since many peers follow with the same."""
+        """Data of the point's layers; those of the last point are kept: the next peers share them."""
         asked = [(each.workload, each.layer, each.data) for each in each_layer(point)]
         if self._kept[0] != asked:
             self._kept = asked, [self._runner.layer(each) for each in each_layer(point)]
@@ -175,9 +174,9 @@ class TorchRunner:
 
     @contextmanager
     def _ready(self, what: str) -> Iterator[None]:
-        """The executor's device and stream are torch's; torch's errors become this project's, each one line."""
+        """torch uses the executor's device and stream; its errors become this project's, one line each."""
         torch = self._torch
-        # no_grad, not inference_mode: tensors that a capture leaves behind in torch's generators would be bound to it
+        # no_grad, not inference_mode: a capture leaves tensors in torch's generators, which would be inference tensors
         with self.executor.errors(what), torch.cuda.device(self.executor.number), torch.no_grad():
             try:
                 with torch.cuda.stream(self._stream):
@@ -202,7 +201,7 @@ class TorchRunner:
         return convolutions(self._torch, layers, point.N, layout, point.precision, padded=padded)
 
     def _ran(self, make: Callable[[], Work], point: Point | LayerSequence) -> Record:
-        """Captures, checks and times a work, whose memory is given back."""
+        """Captures, checks and times a work, then frees its memory."""
         torch, settings = self._torch, self._runner.settings
         work, graph = make(), torch.cuda.CUDAGraph(keep_graph=True)
         with chosen_engines(torch, point.precision):
@@ -226,13 +225,13 @@ class TorchRunner:
         return facts
 
     def _timed(self, enqueue: Callable[[], None]) -> Record:
-        """Times as a rung's are taken, and what the device says of itself under this load."""
+        """Samples taken like a rung's, and the device's clock and health under this load."""
         measure = partial(self.executor.time, [enqueue])
         return timed_under_load(self.executor, measure, enqueue, self._runner.settings.seconds)
 
 
 def replayed(torch: Any, graph: Any, outputs: list[Any]) -> list[Any]:
-    """The outputs of a recorded work, which were NaN before, for other threads' streams too."""
+    """The outputs of a replay, filled with NaN before it; synchronized, so that other threads can read them."""
     for output in outputs:
         output.fill_(nan)
     graph.replay()
@@ -262,14 +261,14 @@ def each_layer(point: Point | LayerSequence) -> list[Point]:
 
 
 def nbytes(conv: Conv, point: Point | LayerSequence) -> int:
-    """Bytes of a layer's input, filters and output; for a product the input is of K values per output pixel."""
+    """Bytes of a layer's input, filters and output; a product's input has K values per output pixel."""
     inputs = conv.K * point.N * conv.E * conv.F if point.rung == GEMM else prod(conv.x_shape(point.N))
     elements = inputs + prod(conv.w_shape()) + prod(conv.y_shape(point.N))
     return elements * np.dtype(DTYPES[point.precision]).itemsize
 
 
 def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, precision: str, *, padded: bool) -> Work:
-    """The layers' convolutions of N images each, one after the other, uploaded in a layout.
+    """The layers' convolutions of N images each, in order, with operands uploaded in a layout.
 
     ``padded`` gives torch the planes with their zero border, as rungs get them; otherwise torch pads.
     """
@@ -283,7 +282,7 @@ def convolutions(torch: Any, layers: Sequence[Layer], N: int, layout: str, preci
 
 @dataclass(frozen=True)
 class Operands:
-    """Input, filters and bias of a convolution on the device, and the rows and columns of zeros that it has to add."""
+    """Input, filters and bias of a convolution on the device, and the rows and columns of zeros that torch adds."""
 
     x: Any
     w: Any
@@ -294,7 +293,7 @@ class Operands:
     precision: str
 
     def put(self, torch: Any, x: Values, w: Values, bias: Values | None) -> None:
-        """Other values in the place of those there; fewer images come again and again."""
+        """Overwrites the operands; fewer images than theirs are repeated."""
         arrays = on_host(self.conv, x, w, bias, self.precision, padded=self.padded)
         for place, values in zip((self.x, self.w, self.bias), arrays, strict=True):
             if values is not None:
@@ -327,7 +326,7 @@ def operands_of(torch: Any, layer: Layer, N: int, layout: str, precision: str, *
 def on_host(
     conv: Conv, x: Values, w: Values, bias: Values | None, precision: str, *, padded: bool
 ) -> tuple[Values, Values, Values | None]:
-    """Images, filters and bias as torch is to have them: of the class's type, without a border that torch adds."""
+    """Images, filters and bias for torch: in the class's type, without a border that torch adds itself."""
     border = 0 if padded else conv.pad
     inner = x[:, :, border : conv.H - border, border : conv.W - border]
     if uneven(conv):
@@ -337,12 +336,12 @@ def on_host(
 
 
 def uneven(conv: Conv) -> bool:
-    """Whether the padding differs from side to side: torch has the same on both."""
+    """Whether the padding differs from side to side: torch pads both equally."""
     return conv.padding[::2] != conv.padding[1::2]
 
 
 class OnDevice:
-    """Outputs that come to the host image by image as they are checked: a gigabyte of fresh memory takes longer."""
+    """Outputs copied to the host image by image as they are checked: a gigabyte of fresh memory takes longer."""
 
     def __init__(self, output: Any) -> None:
         self._output, self.ndim = output, output.ndim
@@ -361,7 +360,7 @@ def integers(
 ) -> tuple[Values, Values, Values | None, Values]:
     """Images, filters and bias on which the class is exact, and the outputs, float32; the border in memory is zero.
 
-    They are ``scaled`` by powers of two for engines that sum products: a transform may take images together.
+    ``scaled`` multiplies them by powers of two, for engines that sum products: a transform may combine images.
     """
     x, w = exact_inputs(conv, images, PRECISIONS[precision], seed, scaled=scaled)
     inner = np.zeros_like(x)
@@ -379,7 +378,7 @@ def exact_of(
     run: Callable[[], list[Any]],
     transforms: bool,
 ) -> Record:
-    """See Work: of convolutions."""
+    """``Work.exact`` of convolutions."""
     N = int(operands[0].x.shape[0])
     images, wrong = min(N, EXACT_IMAGES), 0
     given = [integers(layer.conv, images, precision, layer.seed, not transforms) for layer in layers]
@@ -397,9 +396,9 @@ def exact_of(
 def wrong_outputs(
     conv: Conv, y: Values | OnDevice, x: Values, w: Values, bias: Values | None, due: Values, tolerance: float
 ) -> int:
-    """Outputs ``[N][M][E][F]`` that are off what is ``due``, of images that come again and again.
+    """The number of outputs ``[N][M][E][F]``, of repeated images, that differ from those ``due`` beyond the tolerance.
 
-    By more than ``tolerance`` times the norms of patch and filter.
+    ``tolerance`` is in units of the norms of patch and filter.
     """
     filters, patches = filter_norms(w, bias)[:, None, None], patch_norms(conv, x)
 
@@ -418,7 +417,7 @@ def check_of(layers: Sequence[Layer], precision: str, outputs: list[Any]) -> tup
 
 
 def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:
-    """One fp32 product M x K by K x (N E F) of matrices uniform in [-1, 1), which are made on the device."""
+    """One fp32 product M x K by K x (N E F) of matrices uniform in [-1, 1), generated on the device."""
     columns = N * conv.E * conv.F
     generator = torch.Generator(device="cuda")
 
@@ -457,9 +456,9 @@ def product_of(torch: Any, conv: Conv, N: int, seed: int) -> Work:
 
 @contextmanager
 def chosen_engines(torch: Any, precision: str) -> Iterator[None]:
-    """cuDNN benchmarks all its engines, and fp32 stays fp32 unless the precision is another; then all is as it was.
+    """cuDNN benchmarks all its engines, and fp32 stays fp32 unless the precision is another; restores all on exit.
 
-    A capture keeps what it was made with, so replays need none of this.
+    A captured graph keeps its engines, so replays need none of this.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.benchmark, cudnn.benchmark_limit, cudnn.conv.fp32_precision, matmul.fp32_precision
@@ -473,7 +472,7 @@ def chosen_engines(torch: Any, precision: str) -> Iterator[None]:
 
 
 def rank(facts: Record) -> tuple[bool, float]:
-    """Sorting key of variants: those that are right first, the fastest of them first."""
+    """Sorting key of variants: correct ones first, the fastest of them first."""
     return facts["status"] != "ok", kernel_ms(facts) or 0.0
 
 
@@ -490,5 +489,5 @@ def kernel_ms(facts: Record) -> float | None:
 
 
 def first_line(error: Exception) -> str:
-    """torch's messages go on with advice over many lines."""
+    """An error's first line: torch's messages continue with many lines of advice."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -40,5 +40,5 @@ def time_limit(seconds: float, expired: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     finally:
-        first.acquire()  # too late, this waits for the end of the process
+        first.acquire()  # if too late, this blocks until the process ends
         timer.cancel()

@@ -1,7 +1,7 @@
-// What a course's kernel file may use beside its kernels, in the translated file (wrapping.py).
+// What a course's kernel file may use in addition to its kernels, in the translated file (wrapping.py).
 //
-// On the CPU the launch code runs once to tell which launches it makes: a launch, an allocation or a copy to a constant
-// is a line on standard output.  Pointers are names there: y, x and w are the addresses 1, 2 and 3 times 2^32.
+// On the CPU the launch code runs once to record its launches: each launch, allocation or copy to a constant prints a
+// line on standard output.  Pointers are symbolic there: y, x and w are the addresses 1, 2 and 3 times 2^32.
 #pragma once
 
 #ifdef HOST_CUDA

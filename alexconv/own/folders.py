@@ -26,7 +26,7 @@ SIGNATURES = {SIGNATURE: "conv_forward(y, x, w, B, M, C, H, W, K, S)"}  # of cou
 
 
 class AddLadder(argparse.Action):
-    """The option ``--ladder FOLDER``: its rungs are in the ladder as soon as it is read."""
+    """The option ``--ladder FOLDER``: parsing it adds the folder's rungs to the ladder."""
 
     def __call__(
         self,
@@ -55,15 +55,15 @@ class AddKernel(AddLadder):
 
 
 def add_own(options: argparse.ArgumentParser) -> None:
-    """Gives a command the options for rungs of the user's own, and the rungs that installed packages bring."""
+    """Adds the options for the user's own rungs to a command, and registers those of installed packages."""
     add = options.add_argument_group("rungs of your own (docs/own-kernels.md)").add_argument
     add("--ladder", action=AddLadder, metavar="FOLDER", help="a folder with a ladder.py; repeatable")
-    add("--kernel", action=AddKernel, metavar="FILE", help="a CUDA file with a host function that launches; repeatable")
+    add("--kernel", action=AddKernel, metavar="FILE", help="a CUDA file with kernels and a host function; repeatable")
     add(
         "--signature",
         default=SIGNATURE,
         choices=SIGNATURES,
-        help=f"that function, in the --kernel files after this option; {SIGNATURE}: {SIGNATURES[SIGNATURE]}",
+        help=f"host function of the --kernel files after this option; {SIGNATURE}: {SIGNATURES[SIGNATURE]}",
     )
     register_installed()
 
@@ -76,7 +76,7 @@ def rungs_of(folder: Path) -> list[Rung]:
     module = ModuleType(f"alexconv_ladder_{abs(hash(file.resolve()))}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module  # dataclasses look their module up
-    try:  # no import, which would leave bytecode in the folder, and take it for a file changed in the same second
+    try:  # no import: it would leave bytecode in the folder, and use that for a file changed in the same second
         exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
         found = list(module.RUNGS)
     except Exception as error:
@@ -95,7 +95,7 @@ def _line(error: Exception, file: Path) -> str:
 
 
 def register(rungs: Iterable[Rung], source: object) -> None:
-    """Adds rungs to the ladder; the same rungs may come again.  Raises UsageError for a name that is taken."""
+    """Adds rungs to the ladder; adding the same rungs again is fine.  Raises UsageError for a name that is taken."""
     for rung in rungs:
         known = RUNGS.get(rung.name)
         if known and known.path == rung.path:
@@ -110,12 +110,12 @@ def register(rungs: Iterable[Rung], source: object) -> None:
 
 @cache
 def of_packages() -> tuple[EntryPoint, ...]:
-    """The entry points of packages that bring rungs; all packages are searched, once."""
+    """The entry points of packages with rungs; searches all packages, once."""
     return tuple(entry_points(group=GROUP))
 
 
 def installed() -> list[str]:
-    """The entry points of packages that bring rungs, each with its package's version."""
+    """The entry points of packages with rungs, each with its package's version."""
     return sorted(f"{point.value} {point.dist.version if point.dist else ''}" for point in of_packages())
 
 

@@ -2,7 +2,7 @@
 
 ``ece408``: a host function ``conv_forward(y, x, w, B, M, C, H, W, K, S)`` of device pointers and sizes that launches
 the file's kernels.  It runs on the CPU, once for each shape and number of images, against a header that records its
-launches (``course.h``): grid, block, shared memory and arguments.  The rung repeats them, so the kernels are verified,
+launches (``course.h``): grid, block, shared memory and arguments.  The rung replays them, so the kernels are verified,
 checked, timed and profiled like any rung's.
 
 The file is translated line by line, so that compilers report the student's lines: ``k<<<grid, block>>>(...)`` becomes a
@@ -32,7 +32,7 @@ FUNCTION = "conv_forward"
 SECONDS = 20  # that the launch code may take
 OUTPUT_BYTES = 1 << 20  # that it may print
 MOST_LAUNCHES = 64
-PROBE = Conv(C=3, H=12, W=12, M=5, R=3, S=3)  # a shape with one launch's arguments all over
+PROBE = Conv(C=3, H=12, W=12, M=5, R=3, S=3)  # the shape whose launches and arguments define the rung
 POINTERS = {1 << 32: "y", 2 << 32: "x", 3 << 32: "w"}
 HEADER = Path(__file__).with_name("course.h")
 
@@ -63,7 +63,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Told:
-    """What the launch code made for a shape: launches, allocations by address, the constant that has the filters."""
+    """What the launch code does for a shape: launches, allocations by address, the constant that has the filters."""
 
     launches: tuple[Made, ...]
     allocations: tuple[tuple[int, int], ...]
@@ -71,7 +71,7 @@ class Told:
 
 
 def wrapped(file: Path, signature: str) -> Rung:
-    """The rung of a file; raises UsageError with what the file lacks or does that a rung cannot, and its line."""
+    """The rung of a file; raises UsageError, with the line, for what is missing or not supported."""
     if signature not in SIGNATURES:
         raise UsageError(f"--signature is one of {', '.join(SIGNATURES)}, not {signature}")
     if not file.is_file():
@@ -87,7 +87,7 @@ def wrapped(file: Path, signature: str) -> Rung:
 
 
 def launch_code(text: str, file: Path) -> Path:
-    """The library that tells which launches a file's code makes, compiled and not loaded; raises UsageError."""
+    """The library that records the launches of a file's code, compiled and not loaded; raises UsageError."""
     if not re.search(rf"\b{FUNCTION}\s*\(", text):
         raise UsageError(f"{file}: no function {SIGNATURES[SIGNATURE]}")
     translated = translate(text, file)
@@ -97,7 +97,7 @@ def launch_code(text: str, file: Path) -> Path:
 
 
 def rung_of(text: str, file: Path, told: Callable[[Conv, int], Told]) -> Rung:
-    """The rung of a file whose launch code tells so of a shape and a number of images; raises UsageError."""
+    """The rung of a file; ``told`` gives its launches for a shape and a number of images.  Raises UsageError."""
     name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "kernel"
     translated, first = translate(text, file), told(PROBE, 1)
     source = _folder(translated) / f"{file.stem}-rung.cu"
@@ -129,7 +129,7 @@ extern "C" __attribute__((visibility("default"))) void alexconv_record(int B, in
 
 
 def translate(text: str, file: Path) -> str:
-    """The file such that g++ and nvcc compile it with its own line numbers, and its launches can be told."""
+    """The file translated for g++ and nvcc: with its own line numbers, and launches that can be recorded."""
 
     def same_lines(match: re.Match[str], new: str) -> str:
         return new + "\n" * (match[0].count("\n") - new.count("\n"))
@@ -151,7 +151,7 @@ def translate(text: str, file: Path) -> str:
 
 
 def renamed(text: str) -> str:
-    """The text with other names for variables of the launch code that are called as CUDA's own, such as gridDim."""
+    """The text with other names for variables of the launch code that shadow CUDA's own, such as gridDim."""
     while match := _SHADOWS.search(text):
         depth, end = 0, match.start()
         while end < len(text) and depth >= 0:
@@ -177,11 +177,11 @@ record = ctypes.CDLL(sys.argv[1]).alexconv_record
 for number, sizes in enumerate(sys.argv[2:]):
     os.dup2(os.open(str(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
     record(*map(int, sizes.split(",")))
-"""  # each call's output goes to a file of its own, of at most OUTPUT_BYTES
+"""  # each call's output goes to a separate file of at most OUTPUT_BYTES
 
 
 def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[list[str]]:
-    """The launch code's output for each shape and number of images, from a process of its own; raises UsageError."""
+    """The launch code's output for each shape and number of images, from a separate process; raises UsageError."""
     sizes = [(images, conv.M, conv.C, conv.H, conv.W, conv.R, conv.U) for conv, images in asked]
     words = [sys.executable, "-I", "-S", "-c", TELLING, str(library), *(",".join(map(str, each)) for each in sizes)]
     with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +202,7 @@ def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[l
             text = (contents(Path(folder) / str(number)) or b"")[:OUTPUT_BYTES].decode(errors="replace")
             said.append(text.splitlines())
     if done.returncode or not all("done" in lines for lines in said):
-        raise UsageError(f"{file}: {FUNCTION} ends with status {done.returncode} before it returns")
+        raise UsageError(f"{file}: {FUNCTION} ends with status {done.returncode} instead of returning")
     return said
 
 
@@ -232,7 +232,7 @@ def understood(lines: list[str], file: Path) -> Told:
 
 
 def entry_points(file: Path, one: Told, two: Told, types: dict[str, list[str]]) -> str:
-    """The rung's entry points: one for each launch, with the arguments that its code gives."""
+    """The rung's entry points: one for each launch, with the arguments that the launch code passes."""
     if [made.kernel for made in one.launches] != [made.kernel for made in two.launches]:
         raise UsageError(f"{file}: {FUNCTION} launches different kernels for one image and for two")
     text = '\n#line 1 "the entry points"\n'
@@ -246,7 +246,7 @@ def entry_points(file: Path, one: Told, two: Told, types: dict[str, list[str]]) 
             elif value != other:
                 if (value, other) != ("i1", "i2"):
                     raise UsageError(
-                        f"{file}: argument {place + 1} of {made.kernel} depends on the batch size without being it"
+                        f"{file}: argument {place + 1} of {made.kernel} depends on the batch size but is not it"
                     )
                 values.append(f"({types[made.kernel][place]}){BATCH}")
             elif value.startswith("f"):
@@ -276,7 +276,7 @@ def _pointer(address: int, told: Told, file: Path) -> str:
 
 
 def _rung(name: str, source: Path, told: Callable[[Conv, int], Told], first: Told, file: Path) -> Rung:
-    """The rung whose functions ask the launch code."""
+    """The rung whose functions query the launch code."""
 
     def refuses(p: Problem) -> str | None:
         if p.conv.R != p.conv.S:
@@ -286,7 +286,7 @@ def _rung(name: str, source: Path, told: Callable[[Conv, int], Told], first: Tol
         except UsageError as error:
             return str(error)
         if [made.kernel for made in here.launches] != [made.kernel for made in first.launches]:
-            return "launches other kernels for this shape than for small ones"
+            return "launches different kernels for this shape than for small ones"
         return None
 
     def launch(number: int) -> Launch:

@@ -11,9 +11,9 @@ the norms, the standard deviations are about
 * ``u_operand * sqrt(2 / (3 K))`` from K products of operands rounded with ``u_operand``;
 * ``u_store`` at most, from the last rounding.
 
-The classes: ``fp32``; ``fp32-tile``, the same but for a guarantee in terms of a tile; ``tf32``, operands with 10
+The classes: ``fp32``; ``fp32-tile``, the same with a guarantee in terms of a tile; ``tf32``, operands with 10
 mantissa bits, sums and outputs in fp32; ``fp16``, operands and outputs in fp16, sums in fp32; ``half``, everything in
-fp16.  Tensor cores truncate where they add, so ``u_sum`` of ``tf32`` and ``fp16`` is twice that of fp32.
+fp16.  Tensor cores truncate when they add, so ``u_sum`` of ``tf32`` and ``fp16`` is twice that of fp32.
 
 The tolerance is DEVIATIONS times the first two terms, plus the third: far beyond what a sum of roundings reaches in
 10^9 outputs, and far below what a wrong tap does (a single product is up to 3/K of the norms, 9e-4 at K = 3456).  In
@@ -24,13 +24,13 @@ half arithmetic at large K the roundings themselves are larger than a tap: there
     |y - exact| <= factor * ||x patch||_2 * ||w||_2 + absolute
 
 with one of two factors (``docs/precision.md`` derives them): ``any`` holds for every finite input, ``walk`` where
-roundings are independent of each other, which repeated values alone prevent.  The absolute term is that of gradual
-underflow, and of rungs that add up in global memory with atomics that of flushing.  A class with a ``reach`` has the
-norm of a wider patch, that of all tiles which hold the output.  A data set says which of the three it is held to
+roundings are independent of each other, which only repeated values prevent.  The absolute term is for gradual underflow
+and, in rungs that accumulate in global memory with atomics, for flushed subnormals.  A class with a ``reach`` uses the
+norm of a wider patch, which covers all tiles that hold the output.  A data set says which of the three bounds applies
 (``alexconv.data``).
 
-NaN and infinities must be exactly where float64 arithmetic has them.  Where products of finite values can exceed the
-largest number, an output may also be not finite, as IEEE arithmetic has it; it may not be another number.
+NaN and infinities must be exactly where float64 arithmetic has them.  Where products of finite values can overflow, an
+output may also be NaN or infinite, as in IEEE arithmetic, but not another number.
 
 **Exact check.**  On integers small enough that every partial sum is exact in the class, and on such integers times
 powers of two, a kernel must equal the reference bit for bit, whatever its order of summation.
@@ -50,7 +50,7 @@ from alexconv.shapes import Conv
 
 USUAL, WALK, ANY = "usual", "walk", "any"  # kinds of data: see the module's text
 MOST_BIAS = 8  # of exact inputs
-CHECKED_BYTES = 2 << 20  # of images checked at once: fewer keep threads waiting for the GIL, more leave the cache
+CHECKED_BYTES = 2 << 20  # of images checked at once: fewer keep threads waiting for the GIL, more exceed the cache
 DEVIATIONS = 30  # of the two random walks; see the module's text
 
 
@@ -113,7 +113,7 @@ class Precision:
     u_store: float  # of the output
     guarantee: Guarantee
     exact: Exact
-    stricter: tuple[str, ...] = ()  # classes whose results keep this one's guarantee too
+    stricter: tuple[str, ...] = ()  # classes whose results also meet this one's guarantee
 
     def tolerance(self, K: int) -> float:
         """Largest admissible error over norms on zero-mean data of one magnitude, for sums of K products."""
@@ -137,7 +137,7 @@ class Precision:
 
 
 SUBNORMAL = 2.0**-149
-FLUSHED = 2.0**-126  # smallest normal float: atomicAdd in global memory flushes what is below
+FLUSHED = 2.0**-126  # smallest normal float: atomicAdd in global memory flushes anything smaller
 HALF_SUBNORMAL = 2.0**-25
 
 FP32 = Guarantee(rounding=0.0, u=2.0**-24, walk=6, least=SUBNORMAL)
@@ -160,7 +160,7 @@ PRECISIONS: dict[str, Precision] = {
 
 
 class Outputs(Protocol):
-    """An array of outputs, or what brings those of some images to the host."""
+    """An array of outputs, or an object that copies those of some images to the host."""
 
     @property
     def ndim(self) -> int:
@@ -217,7 +217,7 @@ def errors(
     rectified: bool,
     images: slice,
 ) -> list[tuple[float, float, float, int]]:
-    """Of some images, together or each: largest error, over norms, over sums, and values that are not finite unduly.
+    """For some images, together or each: largest error, over norms, over sums, and number of misplaced values.
 
     See MaxError.add.
     """
@@ -249,7 +249,7 @@ def errors(
 def judged(
     error: np.ndarray, y: np.ndarray, reference: np.ndarray, overflows: np.ndarray, may_be_zero: np.ndarray | np.bool_
 ) -> tuple[np.ndarray, int]:
-    """Errors of an image: 0 for NaN and infinities that match the reference, NaN for others; the number of the others.
+    """Errors of an image: 0 for NaN and infinities that match the reference, NaN for others; and the number of others.
 
     Where finite values may overflow, a finite output is compared with the largest number; one that ``may_be_zero`` may
     be ReLU of a negative infinity.
@@ -263,7 +263,7 @@ def judged(
 
 
 def worst(found: Sequence[tuple[MaxError, float]]) -> tuple[MaxError, float]:
-    """The error that fails its tolerance, else the one nearest to it."""
+    """An error that fails its tolerance, else the one nearest to it."""
     return max(found, key=lambda each: (not each[0].passes(each[1]), each[0].scaled / each[1]))
 
 
@@ -279,17 +279,17 @@ def exact_inputs(
     exact = precision.exact
     most_sum = exact.sum - MOST_BIAS if conv.bias else exact.sum
     w_most = max(1, min(3, most_sum // conv.K))
-    x_sum = most_sum // w_most  # the most that the sizes of a patch's inputs may add up to
+    x_sum = most_sum // w_most  # largest sum of the absolute inputs of a patch
     w = generator.integers(1, w_most + 1, conv.w_shape()) * generator.choice((-1, 1), conv.w_shape())
     mean = 0.8 * x_sum / conv.K
     most = max(1, min(exact.value, int(2 * mean)))
-    if exact.nearby:  # the largest have the exponent of many others: a lonely one moves a kernel to unrounded floats
+    if exact.nearby:  # the largest share an exponent with many: a lone one makes kernels use unrounded floats
         most = 2 ** ((most + 1).bit_length() - 1) - 1
     x = generator.integers(-most, most + 1, conv.x_shape(N))
     x[generator.random(x.shape) >= mean / (most * (most + 1) / (2 * most + 1))] = 0
     while (excess := largest_sum(conv, np.abs(x))) > x_sum:
         x[generator.random(x.shape) > 0.95 * x_sum / excess] = 0
-    scales = exact.powers if scaled and not conv.bias else ((0,), (0,))  # a bias has no image's power
+    scales = exact.powers if scaled and not conv.bias else ((0,), (0,))  # a bias cannot be scaled per image
     powers = (np.resize(steps, count).reshape(-1, 1, 1, 1) for steps, count in zip(scales, (N, conv.M), strict=True))
     pairs = zip((x, w), powers, strict=True)
     return tuple(np.ldexp(values.astype(np.float32), power).astype(np.float32) for values, power in pairs)

@@ -10,7 +10,7 @@ from alexconv.kernels.problem import Constants, Device
 from alexconv.kernels.rung import IMAGES_PER_PIECE, Rung
 from alexconv.shapes import Conv
 
-MEBIBYTE = 2**20  # bytes, in which messages give memory
+MEBIBYTE = 2**20  # bytes; messages give memory in it
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class DoesNotFit(Exception):
 
 
 def plan(bound: BoundRung, N: int, budget: int, copies: int = 1, at_least: int = 1) -> Plan:
-    """The fewest pieces that fit ``budget`` bytes, but ``at_least`` this many if N allows.
+    """The fewest pieces that fit ``budget`` bytes, but not fewer than ``at_least`` if N allows.
 
     ``copies`` buffer sets are in memory together.  A rung's constant IMAGES_PER_PIECE bounds the pieces too.  If a
     single image does not fit, constants that trade speed for memory are doubled until it does.  Raises DoesNotFit.

@@ -31,7 +31,7 @@ TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a run
 class Point:
     """One measurement to make: it can be described, run and recorded on its own.
 
-    ``device`` is the one whose defaults the constants are; it is no axis, since the constants are.
+    ``device`` is the one whose defaults the constants start from; it is not an axis, since the constants are.
     """
 
     workload: str
@@ -64,7 +64,7 @@ class Point:
 
     def label(self) -> str:
         """The point in a few words, for progress lines."""
-        # a record may be of several layers, whose range as text has no shape, or of a peer, which has no constants
+        # a record's point may be a sequence, which has no single shape, or a peer, which has no constants
         rung = self.rung
         if rung in RUNGS:
             rung = label_with(rung, changed_constants(rung, self.constants, self.conv, self.N, self.device))
@@ -99,7 +99,7 @@ class LayerSequence:
         return f"{self.workload} layers {layer_range(self.layers)} N={self.N} {self.rung} {self.transfer}{of}"
 
     def points(self) -> list[Point]:
-        """Each layer as a point of its own."""
+        """Each layer as a separate point."""
         rest = (self.N, self.rung, self.transfer, self.precision, self.constants)
         return [Point(self.workload, layer, *rest, data=self.data) for layer in self.layers]
 
@@ -110,7 +110,7 @@ def peer_name(layout: str, precision: str) -> str:
 
 
 def layer_range(layers: Sequence[int]) -> str:
-    """``1-5``, or ``1,3`` where the numbers do not follow each other."""
+    """``1-5``, or ``1,3`` where the numbers are not consecutive."""
     first, last = layers[0], layers[-1]
     if len(layers) > 1 and list(layers) == list(range(first, last + 1)):
         return f"{first}-{last}"
@@ -118,7 +118,7 @@ def layer_range(layers: Sequence[int]) -> str:
 
 
 def workload_named(text: str) -> Workload:
-    """The workload with a name.  Raises UsageError, which lists the names, for an unknown one."""
+    """The workload of that name; raises UsageError, which lists the names, for an unknown one."""
     if text not in WORKLOADS:
         raise UsageError(f"unknown workload '{text}': choose from {', '.join(WORKLOADS)}")
     return WORKLOADS[text]
@@ -200,7 +200,7 @@ def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
             found = [(RUNGS[name], None)]
         else:
             near = get_close_matches(word, ["all", *families, *RUNGS, *ALIASES, *TRANSFER_ALIASES])
-            guess = f"; is it {' or '.join(near)}?" if near else ""
+            guess = f"; did you mean {' or '.join(near)}?" if near else ":"
             raise UsageError(
                 f"unknown rung {word!r}{guess} alexconv run --list has all; families are {', '.join(sorted(families))}"
             )

@@ -8,7 +8,7 @@ from alexconv.errors import UsageError
 
 DEFAULT_STREAMS = 4
 
-Opener = Callable[..., Any]  # of executor, program, plan, x, w and transfer; gives executors.interface.Buffers
+Opener = Callable[..., Any]  # takes executor, program, plan, x, w and transfer; returns executors.interface.Buffers
 
 
 class Opens(Protocol):
@@ -18,7 +18,7 @@ class Opens(Protocol):
 
     @property
     def opens(self) -> Mapping[str, Opener]:
-        """The transfers that it supports, each with what allocates a plan's arrays."""
+        """The transfers that it supports, each with the function that allocates a plan's arrays."""
         ...
 
 
@@ -33,7 +33,7 @@ class Transfer:
     page_locked: bool = False  # host memory is page-locked
     prefetches: bool = False  # unified memory, prefetched before use
     pipelined: bool = False  # pieces on several streams; their number may follow the name, as in ``streamed:8``
-    # By executor, what allocates a plan's arrays, for executors that do not have the transfer themselves.
+    # By executor, the function that allocates a plan's arrays, for executors without the transfer itself.
     opens: Mapping[str, Opener] = field(default_factory=dict, hash=False, compare=False)
 
     @property

@@ -1,4 +1,4 @@
-"""Predicted times beside measured ones: errors by family, held out and not."""
+"""Predicted and measured times compared: errors by family, held out and not."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ class Pair:
 
 
 def measured_points(records: Records) -> dict[str, Record]:
-    """The records of points whose kernels were timed in one piece and are rungs of today, by what was computed.
+    """The records of points that were timed in one piece and whose rung still exists, by what was computed.
 
-    Where a point was measured again, the last time counts.
+    If a point was measured several times, the last one counts.
     """
     found = {}
     for record in records.latest():
@@ -57,7 +57,7 @@ def measured_points(records: Records) -> dict[str, Record]:
 
 
 def planned_point(record: Record) -> Record:
-    """The axes of a record's point, with the constants that it was computed with."""
+    """The axes of a record's point, with the constants that were used."""
     return {**record["point"], "constants": record.get("planned_constants") or record["point"]["constants"]}
 
 
@@ -146,7 +146,7 @@ def _label(pair: Pair) -> str:
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Rank correlation of two rows of numbers without ties; nan for fewer than three."""
+    """Rank correlation of two sequences without ties; nan for fewer than three numbers."""
     n = len(a)
     if n < 3:
         return nan
@@ -163,9 +163,9 @@ def _ranks(values: Sequence[float]) -> list[int]:
 
 
 def picks(found: Iterable[Pair]) -> tuple[int, int]:
-    """Sets of constants of one rung, layer and N: how often the one predicted as fastest is nearly the best.
+    """How often the constants predicted as fastest for a rung, layer and N are nearly the best.
 
-    Returns that, and the number of sets of three and more.
+    Returns that, and out of how many: only cases with three or more sets of constants count.
     """
     sets: dict[tuple[object, ...], list[Pair]] = {}
     for pair in found:

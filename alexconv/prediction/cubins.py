@@ -1,4 +1,4 @@
-"""What a cubin says of its kernels beside their code: registers and shared memory (ELF64, little-endian).
+"""Registers and shared memory of a cubin's kernels (ELF64, little-endian).
 
 Registers are in the attributes of section ``.nv.info``, as ``cuobjdump --dump-elf`` shows them: EIATTR_REGCOUNT, a
 symbol and a number.
@@ -13,8 +13,8 @@ from alexconv.errors import CompileError
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_REGISTER_COUNT, _SIZED = 0x2F, 4  # an attribute; the format of those that say how long they are
-_RESERVED_SINCE, RESERVED = 90, 1024  # Hopper's system takes the first bytes of each block's shared memory
+_REGISTER_COUNT, _SIZED = 0x2F, 4  # EIATTR_REGCOUNT; the format of attributes that give their size
+_RESERVED_SINCE, RESERVED = 90, 1024  # since Hopper, the first bytes of each block's shared memory
 
 
 @dataclass(frozen=True)

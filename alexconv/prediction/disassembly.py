@@ -1,9 +1,9 @@
-"""nvdisasm: finding it, running it, and its text as typed instructions.
+"""Finds and runs nvdisasm, and parses its text into typed instructions.
 
-Only the text of ``nvdisasm -c -hex -g`` is read.  The 64 bits after an instruction's own hold what the compiler decided
-about its timing: cycles until the warp's next one, the scoreboards that it sets and those that it waits for.  Their
-place has been the same since Volta (Jia et al., "Dissecting the NVIDIA Volta GPU architecture via microbenchmarking",
-2018, section 2.1; Huerta et al., "Analyzing modern NVIDIA GPU cores", 2025, section 4).
+Only the text of ``nvdisasm -c -hex -g`` is read.  The upper 64 bits of an instruction hold the compiler's control bits:
+stall cycles until the warp's next instruction, the scoreboards that it sets and those that it waits for.  Their places
+have been the same since Volta (Jia et al., "Dissecting the NVIDIA Volta GPU architecture via microbenchmarking", 2018,
+section 2.1; Huerta et al., "Analyzing modern NVIDIA GPU cores", 2025, section 4).
 """
 
 import lzma
@@ -62,9 +62,9 @@ class Operand:
 
     ``kind`` is R, UR, P or UP (a register or predicate, whose ``number`` is that of RZ, URZ or PT where it has none),
     I (``value`` is the bits), C (constant bank ``bank``), M (memory), S (special register ``name``), L (label, whose
-    instruction is ``value``), B (convergence barrier), G (descriptors of a matrix product) or X (what does not matter
-    here).  Memory and constants add registers ``number`` (times ``scale``), ``uniform`` and ``value``.  ``reused``
-    keeps a register's value at hand for the warp's next instruction.
+    instruction is ``value``), B (convergence barrier), G (descriptors of a matrix product) or X (ignored here).
+    Memory and constants add registers ``number`` (times ``scale``), ``uniform`` and ``value``.  ``reused`` keeps a
+    register's value in the operand reuse cache for the warp's next instruction.
     """
 
     kind: str
@@ -81,11 +81,10 @@ class Operand:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction of a kernel, and where its source is.
+    """One instruction of a kernel, and its source line.
 
-    ``guard`` is the predicate without which it does nothing.  ``stall`` are the cycles until the warp's next
-    instruction; ``writes`` and ``reads`` are the scoreboards that count its results and its operands, if any; ``waits``
-    is the mask of those that it needs at rest.
+    ``guard`` is its predicate.  ``stall`` is the cycles until the warp's next instruction; ``writes`` and ``reads`` are
+    the scoreboards that track its results and its operands, if any; ``waits`` is the mask of those that it waits for.
     """
 
     text: str
@@ -104,7 +103,7 @@ class Instruction:
 
 @cache
 def find_nvdisasm() -> str:
-    """nvdisasm on the PATH, beside nvcc, or of the wheel nvidia-cuda-nvdisasm; raises MissingTool."""
+    """nvdisasm on the PATH, next to nvcc, or in the wheel nvidia-cuda-nvdisasm; raises MissingTool."""
     if found := shutil.which("nvdisasm"):
         return found
     try:
@@ -136,7 +135,7 @@ def disassembled(cubin: bytes) -> str:
 
 
 def kernels(text: str) -> dict[str, list[Instruction]]:
-    """The instructions of each kernel of nvdisasm's text; raises UnknownInstruction."""
+    """The instructions of each kernel in nvdisasm's text; raises UnknownInstruction."""
     return {entry: list(_instructions(lines)) for entry, lines in _sections(text)}
 
 
@@ -207,7 +206,7 @@ def _instruction(text: str, control: int, labels: dict[str, int], file: str, lin
 def _operand(text: str, labels: dict[str, int], halves: bool, instruction: str) -> Operand:
     word = text
     if word.startswith("`("):
-        return Operand("L", value=labels.get(word[2:-1], 0))  # a kernel's own name is its beginning
+        return Operand("L", value=labels.get(word[2:-1], 0))  # a kernel's own name is its first instruction
     inverted = word.startswith(("!", "~"))
     word = word.lstrip("!~")
     negative = word.startswith("-") and not re.match(r"-(0x|\d|\.|INF|QNAN)", word)
@@ -255,7 +254,7 @@ def _bits_of_single(number: float) -> int:
 
 
 def _sum(text: str, instruction: str) -> tuple[int, int, int, int]:
-    """Register, uniform register, factor of the register, and number, of what is in brackets."""
+    """Register, uniform register, scale of the register, and offset of an address in brackets."""
     number, uniform, scale, value = NO_REGISTER, NO_UNIFORM, 1, 0
     for part in text.split("+"):
         word = part.strip()

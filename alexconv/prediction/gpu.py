@@ -1,4 +1,4 @@
-"""What the model knows of a GPU: one data file each, in ``gpus/``, with a source for every number."""
+"""The GPUs that the model knows: one data file each, in ``gpus/``, with a source for every number."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ SECTOR = 32  # bytes
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: ``values`` by section and name, as its file has them, without their sources."""
+    """A GPU: ``values`` by section and name, as in its file, without their sources."""
 
     key: str
     name: str
@@ -64,7 +64,7 @@ class Gpu:
         return int(max(0, min(limits["blocks"], limits["warps"] // warps, by_registers, by_shared)))
 
     def l1_bytes(self, resident: int, shared_bytes: int) -> int:
-        """Bytes of L1 left beside ``resident`` blocks of ``shared_bytes`` each: both are carved out of one memory."""
+        """Bytes of L1 left by ``resident`` blocks of ``shared_bytes`` each: both are carved out of one memory."""
         limits = self.values["occupancy"]
         needed = resident * (shared_bytes + limits["reserved_shared_bytes"]) / 1024
         sizes = limits["shared_sizes_kib"]
@@ -72,11 +72,11 @@ class Gpu:
         return int(limits["l1_and_shared_bytes"] - taken * 1024)
 
     def parameters(self, busy: int, dram_read_share: float, dram_write_share: float) -> dict[str, float]:
-        """The simulator's parameters when a number of multiprocessors share L2 and device memory."""
+        """The simulator's parameters when ``busy`` multiprocessors share L2 and device memory."""
         memory, latency = self.values["memory"], self.values["latency_cycles"]
         rates = self.values["cycles_per_warp_instruction"]
         share = min(memory["l2_sectors_per_cycle_of_one"], memory["l2_sectors_per_cycle"] / busy)
-        crowd = busy / self.multiprocessors  # costs at L2 are those of a multiprocessor among all
+        crowd = busy / self.multiprocessors  # the file's costs at L2 are those of one multiprocessor when all are busy
         dram = self["device.dram_bytes_per_s"] / self.clock_hz / SECTOR / busy
         return {
             "issue_order": self["scheduler.issue_order"],
@@ -135,7 +135,7 @@ def load(name: str) -> Gpu:
 
 
 def of_device(name: str) -> Gpu:
-    """The GPU of a device's name; raises UsageError for one that no file describes."""
+    """The GPU with a device's name; raises UsageError if no file describes it."""
     described = [load(each) for each in names()]
     for each in described:
         if each.name == name:

@@ -1,4 +1,4 @@
-"""The ladder's predicted times on a network, as data for tables and figures, beside measured ones."""
+"""The ladder's predicted and measured times on a network, as data for tables and figures."""
 
 from dataclasses import dataclass
 from math import inf
@@ -12,9 +12,9 @@ from alexconv.records.store import Record, Records
 class PredictedTime:
     """A rung on a layer: milliseconds of its kernels as predicted, with the band of nine in ten measured times.
 
-    ``limit`` is the busiest unit of its longest launch; ``launches`` are entry points with their milliseconds.  Where
-    the model refuses the rung ``reason`` says why, and these are empty.  ``measured`` is the median that a GPU has had,
-    None where none is on record.
+    ``limit`` is the busiest unit of its longest launch; ``launches`` are entry points with their milliseconds.  If the
+    model refuses the rung, ``reason`` says why and these are empty.  ``measured`` is the median on a GPU, None if none
+    is on record.
     """
 
     rung: str
@@ -33,7 +33,7 @@ def predicted_ladder(
 ) -> list[PredictedTime]:
     """Each rung on each layer of a network, in the ladder's order, as far as there are predictions.
 
-    Of several sets of constants it is the one that was measured as the fastest, or else is predicted to be.
+    Of several sets of constants, the one measured as fastest counts, or else the one predicted as fastest.
     """
     times = {name: median_ms(record) for name, record in measured_points(measured).items()} if measured else {}
     best: dict[tuple[str, int], PredictedTime] = {}

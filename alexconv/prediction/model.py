@@ -15,12 +15,12 @@ from alexconv.prediction.native import ARRAY_SHIFT, Outcome, Work
 
 FEWEST_WAVES, MOST_WAVES = 3, 12  # of blocks that are simulated
 ENOUGH_ISSUED = 1_500_000  # instructions of all warps; fewer waves where a block has many
-TRIED = 12  # blocks of a small grid that are run alone, to see which of them work
+TRIED = 12  # blocks of a small grid that are run alone, to see which have work
 WORKS = 0.2  # of the busiest block's instructions
-FEW_WAVES = 2  # in which single blocks decide
+FEW_WAVES = 2  # or fewer: single blocks decide the time
 SLOWER = 1.05  # than a block in the middle
-# Blocks of one multiprocessor are 132, 124 or 82 apart at first, later any number (measured: placement).  Here it is
-# one without common factors with the sizes of a grid: 127 of 132, 103 of 108.
+# Blocks of one multiprocessor are 132, 124 or 82 apart at first, later any number (measured: placement).  The model
+# takes a prime, without common factors with the sizes of a grid: 127 of 132, 103 of 108.
 OUT_OF_STEP = 5
 UNIT_NAMES = {
     "issue": "issue slots",
@@ -58,7 +58,7 @@ class Kernel:
 class Prediction:
     """A launch: ``seconds`` with its overhead, the busy share of each unit, and what was simulated.
 
-    ``blocks_each`` are blocks of a multiprocessor, on average; ``simulated`` those that were run.
+    ``blocks_each`` is the mean number of blocks per multiprocessor; ``simulated`` is how many were run.
     """
 
     entry: str
@@ -78,7 +78,7 @@ class Prediction:
 
     @property
     def limiting(self) -> str:
-        """The busiest unit, or ``latency`` where none works half of the time."""
+        """The busiest unit, or ``latency`` if none is busy for more than half of the time."""
         unit = max(self.utilisation, key=lambda name: self.utilisation[name])
         return UNIT_NAMES[unit] if self.utilisation[unit] > 0.5 else "latency"
 
@@ -147,7 +147,7 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
     busiest, busy = middle(launch.grid), min(total, gpu.multiprocessors)
     one = alone(busiest)
     tried = {busiest: one}
-    slowest = None  # a block that takes longer than others decides where there are few
+    slowest = None  # with few blocks, one that takes longer than the others decides
     if total <= FEW_WAVES * resident * gpu.multiprocessors:
         tried |= {block: alone(block) for block in few(total, gpu.multiprocessors)}
         longest = max(tried, key=lambda block: tried[block].finished[-1])
@@ -172,7 +172,7 @@ def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, image
     write_share = min(1.0, dram.written / SECTOR / writes)
     outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
     ends, count = all_ends(outcome, together, total, gpu)
-    if count < len(blocks):  # the others are of multiprocessors that were ready before: fewer run together at the end
+    if count < len(blocks):  # earlier multiprocessors take the others: fewer run together at the end
         blocks = blocks[-count:]
         outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
         ends = outcome.finished.tolist()
@@ -205,7 +205,7 @@ def _names(bound: BoundRung) -> tuple[str, ...]:
 
 
 def addresses(bound: BoundRung) -> dict[str, int]:
-    """Where each array of a rung begins, far from the others."""
+    """Address of each array of a rung, far from the others."""
     return {name: (k + 1) << ARRAY_SHIFT for k, name in enumerate(_names(bound))}
 
 
@@ -232,7 +232,7 @@ def array_bytes(bound: BoundRung, images: int) -> dict[int, int]:
 
 
 def few(total: int, multiprocessors: int) -> set[int]:
-    """Blocks spread over a small grid; of one that has more blocks than multiprocessors, its ends."""
+    """Blocks spread over a small grid; the first and the last of one with more blocks than multiprocessors."""
     return set(range(0, total, max(1, total // TRIED))) if total <= multiprocessors else {0, total - 1}
 
 
@@ -243,10 +243,10 @@ def middle(grid: Dims) -> int:
 
 
 def sample(total: int, multiprocessors: int, together: int, issued: float, slowest: int | None) -> tuple[int, ...]:
-    """The blocks to simulate: as many as one multiprocessor may get, or waves of it spread over the grid.
+    """The blocks to simulate: as many as one multiprocessor may get, or some of its waves spread over the grid.
 
-    Blocks at the edge of a plane do less than others, so that the first waves would not stand for all.  ``issued`` are
-    the instructions of one block; ``slowest``, if there is one, is the last block.
+    Blocks at the edge of a plane do less than others, so the first waves would not represent all.  ``issued`` is the
+    number of one block's instructions; ``slowest``, if not None, becomes the last block.
     """
     most = together * ceil(total / multiprocessors / together)
     waves = max(FEWEST_WAVES, min(MOST_WAVES, int(ENOUGH_ISSUED / max(1.0, issued * together))))
@@ -261,10 +261,10 @@ def sample(total: int, multiprocessors: int, together: int, issued: float, slowe
 
 
 def all_ends(outcome: Outcome, together: int, total: int, gpu: Gpu) -> tuple[list[float], int]:
-    """When the blocks of a multiprocessor end that gets as many as any, and how many it gets.
+    """When the blocks of the multiprocessor with the most blocks end, and how many it gets.
 
     Waves after the simulated ones last as long as these.  A multiprocessor takes a block whenever one of its own ends,
-    as long as there are any; the one that is the first in each round differs from the others by ``spread``.
+    while any are left.  Their speeds differ by up to ``spread`` either way; this one is the fastest.
     """
     each = total / gpu.multiprocessors
     ends = [float(end) for end in outcome.finished]

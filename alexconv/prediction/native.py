@@ -1,6 +1,6 @@
 """The simulator of a multiprocessor: compiled once for this machine, called through ctypes.
 
-The names that Python and C++ share are written here, and put in front of the C++ sources as enumerations.
+The names that Python and C++ share are defined here, and prepended to the C++ sources as enumerations.
 """
 
 import ctypes
@@ -23,14 +23,14 @@ from alexconv.paths import cache_dir
 from alexconv.prediction import opcodes
 from alexconv.prediction.disassembly import NO_REGISTER, NO_UNIFORM, Instruction, Operand, UnknownInstruction
 
-# What the simulator is told of a GPU, in cycles unless said otherwise; gpu.py computes each from the GPU's data file.
+# The simulator's parameters, in cycles unless noted; gpu.py computes each from the GPU's data file.
 PARAMETERS = (
     "issue_order",  # 0 longest waiting, 1 oldest, 2 greedy then oldest, 3 greedy then highest slot
     "queue_depth",  # memory instructions that wait in a scheduler's queue
     "address",  # from issue to the data path of L1
     "tags",  # lines that L1 looks up in a cycle
     "copy_sectors",  # that L1 reads in a cycle for asynchronous copies
-    "fill_sector",  # of L1's data path, for a sector that comes in
+    "fill_sector",  # of L1's data path, for an incoming sector
     "latency_l1",
     "latency_shared",
     "latency_store",
@@ -45,31 +45,31 @@ PARAMETERS = (
     "latency_barrier",
     "hmma_f16",  # m16n8k16
     "hmma_tf32",  # m16n8k8
-    "code_near",  # cycles to fetch a line of code that was there before, from the next cache
-    "code_far",  # and from L2, as at first
-    "code_lines",  # that the first cache of instructions holds
+    "code_near",  # cycles to fetch an evicted line of code from the next cache
+    "code_far",  # and from L2, as the first time
+    "code_lines",  # that the first instruction cache holds
     "code_lines_near",  # and the next one
     "latency_mbarrier",
     "latency_tma",  # of a copy, beyond L2's
     "latency_hgmma",  # from a product's end to its accumulators
     "hgmma_columns",  # of a warpgroup's product in a cycle, K = 16
-    "tma_sector",  # cost at L2 of a sector of a copy, where one of a load is 1
+    "tma_sector",  # cost at L2 of a copy's sector, relative to a load's
     "operands_read",
     "branch_taken",
-    "block_start",  # from a block's end to its successor's begin
-    "block_interval",  # from one block's begin to the next one's
+    "block_start",  # from a block's end to its successor's start
+    "block_interval",  # from one block's start to the next one's
     "barrier_warp",  # for each warp that arrives at a barrier
-    "port",  # for a turn at L1 and shared memory, of one scheduler
+    "port",  # of one scheduler's port, for a turn at L1 and shared memory
     "l2_sectors",  # that a multiprocessor gets in a cycle
     "dram_sectors",
     "dram_read_share",  # of sectors read from L2
     "dram_write_share",  # of sectors written to L2
     "read_window",  # cycles in which an instruction reads its registers, from two banks
-    "store_line",  # cycles at L2 for each line of a store, each sector, and each that is partly written
+    "store_line",  # cycles at L2 for each line, each sector and each partly written sector of a store
     "store_sector",
     "partial_sector",
     "reduction_sector",
-    "stores_in_flight",  # cycles of stores that wait for L2 before the multiprocessor waits
+    "stores_in_flight",  # cycles of stores queued for L2 before the multiprocessor stalls
     "arguments_at",  # offset of a kernel's arguments in constant bank 0
     *(f"pipe_{name.lower()}" for name in opcodes.PIPES),
 )
@@ -95,7 +95,7 @@ SPECIAL_REGISTERS = (
 KINDS = ("NONE", "R", "UR", "P", "UP", "I", "C", "M", "S", "L", "B", "G", "X")
 MAX_OPERANDS = 9
 ARRAY_SHIFT = 40  # bits of an address within its array: array k begins at (k + 1) << ARRAY_SHIFT
-RESERVED_SHARED = 1024  # bytes of a block's shared memory that the system has, at its beginning
+RESERVED_SHARED = 1024  # first bytes of a block's shared memory, which the system reserves
 INSTRUCTION_LIMIT = 60_000_000
 _MAX_PIECES = 1 << 16
 
@@ -176,7 +176,7 @@ class Map:
 class Work:
     """Blocks of a launch on one multiprocessor, ``resident`` of them at a time.
 
-    ``arguments`` are 64-bit words; ``shared_bytes`` are a block's, without what the system reserves.
+    ``arguments`` are 64-bit words; ``shared_bytes`` is a block's, without what the system reserves.
     """
 
     grid: Dims
@@ -236,7 +236,7 @@ def _row(instruction: Instruction) -> list[int]:
 
 
 def _bytes(instruction: Instruction) -> int:
-    """Bytes of a lane's access; of CS2R's result; columns of a warpgroup's product."""
+    """Bytes of a lane's access or of CS2R's result; columns of a warpgroup's product."""
     words = instruction.modifiers
     if instruction.name == "HGMMA":
         return int(next(word.split("x")[1] for word in words if opcodes.is_tile(word)))
@@ -267,7 +267,7 @@ def _packed(operand: Operand) -> list[int]:
 
 
 def registers_of(code: Sequence[Instruction]) -> int:
-    """One more than the largest register that is named; a wide access may have three more."""
+    """One more than the highest register that is named; a wide access may reach three beyond it."""
     named = [operand.number for each in code for operand in each.operands if operand.kind in ("R", "M", "C")]
     return 1 + max((number for number in named if number != NO_REGISTER), default=0)
 

@@ -1,18 +1,17 @@
-"""What the model knows of each opcode: what it computes, which unit takes it, and which modifiers matter.
+"""What the model knows of each opcode: what it computes, its execution unit, and which modifiers matter.
 
-An opcode or modifier that is not here stops the prediction: an instruction that were skipped would be a weaker model in
-silence.
+An opcode or modifier that is not here stops the prediction: skipping it would silently weaken the model.
 """
 
 from dataclasses import dataclass
 
 from alexconv.prediction.disassembly import Instruction, Operand, UnknownInstruction
 
-# The units of a scheduler's quarter of a multiprocessor, and NONE for what takes an issue slot alone.  FMA is either
-# half of the FP32 unit, HEAVY the half that multiplies integers too; MEMORY is the queue to L1 and shared memory.
+# The execution units of a scheduler's quarter of a multiprocessor; NONE takes only an issue slot.  FMA is either half
+# of the FP32 unit, HEAVY the half that also multiplies integers; MEMORY is the queue to L1 and shared memory.
 PIPES = ("NONE", "FMA", "HEAVY", "ALU", "HALF", "UNIFORM", "XU", "FP64", "TENSOR", "MEMORY", "CONTROL")
 
-# What the simulator does; FLOAT takes its time and computes nothing.
+# The simulator's operations; FLOAT takes its time and computes nothing.
 OPS = (
     *(
         "NOP",
@@ -179,12 +178,12 @@ def modifier_bits(instruction: Instruction) -> int:
 
 
 def comparison(modifier: str) -> int | None:
-    """The number of a comparison; one that is true for unordered floats too is the same here."""
+    """The number of a comparison, or None; a form that is also true for unordered floats (LTU) counts as LT."""
     name = modifier.removesuffix("U") if modifier not in COMPARES else modifier
     return COMPARES.index(name) if name in COMPARES else None
 
 
 def is_tile(modifier: str) -> bool:
-    """Such as 64x128x16, the extents of a warpgroup's product."""
+    """Whether it is the extents of a warpgroup's product, such as 64x128x16."""
     words = modifier.split("x")
     return len(words) == 3 and all(word.isdecimal() for word in words)

@@ -32,7 +32,7 @@ def files(results: Path) -> Files:
 
 
 def page(text: str, where: Files) -> str:
-    """The page with its tables written anew, each between its markers."""
+    """The page with its tables regenerated, each between its markers."""
     known = pairs(read(where.measured), read([where.predicted]))
     blind = pairs(read([where.blind_measured]), read([where.blind_predicted]))
     parts = {
@@ -53,7 +53,7 @@ def page(text: str, where: Files) -> str:
 def ladder(known: Sequence[Pair], workload: str = "alexnet", N: int = 128) -> Iterator[str]:
     """Lines of a table of the ladder on a network: predicted milliseconds of each layer, measured ones in brackets.
 
-    Where a rung has several sets of constants, the one that is measured as the fastest.
+    Of a rung's several sets of constants, the one measured as fastest.
     """
     layers = range(1, len(WORKLOADS[workload].layers) + 1)
     best: dict[tuple[str, int], Pair] = {}
@@ -77,12 +77,12 @@ def _cell(pair: Pair | None) -> str:
 
 
 def errors(chosen: Sequence[Pair]) -> list[float]:
-    """Percent, of the points that are not refused."""
+    """Errors of the points that are not refused, in percent."""
     return [100 * abs(pair.ratio - 1) for pair in chosen if pair.predicted is not None]
 
 
 def band(chosen: Sequence[Pair]) -> tuple[float, float]:
-    """Predicted over measured that 5 % of the points are below, and that 5 % are above."""
+    """The 5th and the 95th percentile of predicted over measured."""
     ratios = sorted(pair.ratio for pair in chosen if pair.predicted is not None)
     return ratios[round(0.05 * (len(ratios) - 1))], ratios[round(0.95 * (len(ratios) - 1))]
 

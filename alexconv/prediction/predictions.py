@@ -37,7 +37,7 @@ class PointPrediction:
         return sum(each.seconds for each in self.launches) * 1e3
 
     def band(self) -> tuple[float, float]:
-        """Milliseconds between which nine of ten measured times lie, as those of the records do."""
+        """The range in ms that contains nine of ten measured times, as it does in the records."""
         return self.milliseconds / self.gpu["accuracy.above"], self.milliseconds / self.gpu["accuracy.below"]
 
     def record(self) -> Record:
@@ -162,7 +162,7 @@ def predict_points(
 
 
 class KernelCache:
-    """Kernels of the bound rungs of a run, compiled and read once for points that differ in N alone."""
+    """Kernels of the bound rungs of a run, compiled and read once for points that differ only in N."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, tuple[tuple[str, int], ...]], dict[str, model.Kernel]] = {}

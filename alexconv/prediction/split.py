@@ -1,7 +1,7 @@
 """Which measured points the model may be developed against, and which are held out.
 
 The choice was drawn from ``SEED`` before any work on this package and is kept in ``held_out.json``: all points of some
-families, layers of AlexNet and LeNet-style workloads.  Whoever changes the model looks at the others alone.
+families, layers of AlexNet and LeNet-style workloads.  The model is developed against the others only.
 """
 
 import json
@@ -32,7 +32,7 @@ def draw(seed: int) -> Split:
 
 @cache
 def split() -> Split:
-    """The choice as it was written down."""
+    """The recorded choice."""
     found: Split = json.loads(_FILE.read_text())["held_out"]
     return found
 

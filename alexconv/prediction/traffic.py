@@ -1,8 +1,8 @@
 """Bytes between L2 and device memory: which parts of the arrays blocks touch, and which of them L2 still holds.
 
 The bytes that one block touches are known from its execution, and how they move from block to block along each axis
-of the grid; L2 is a set of chunks in which a random one makes room.  Each half of L2 keeps its own copy of what both
-halves read (data file), which leaves half of its size for distinct data.  What is only written makes room first.
+of the grid; L2 is a set of chunks with random replacement.  Each half of L2 keeps its own copy of what both halves read
+(data file), which leaves half of its size for distinct data.  Data that is only written is evicted first.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,13 +17,13 @@ from alexconv.kernels.rung import Dims
 from alexconv.prediction.gpu import SECTOR, Gpu
 from alexconv.prediction.native import Outcome
 
-BLOCKS = 60_000  # that are followed, at most
+BLOCKS = 60_000  # that are simulated, at most
 FITS = 0.8  # of L2: what is smaller stays in it from one run to the next
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of a launch that come from device memory, and that go there."""
+    """Bytes that a launch reads from device memory, and writes to it."""
 
     read: float
     written: float
@@ -31,7 +31,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class _Part:
-    """What a block touches of an array: where its runs of bytes begin and end, in order."""
+    """The part of an array that a block touches: where its runs of bytes begin and end, in order."""
 
     begins: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class _Part:
         return np.array_equal(self.begins, other.begins) and np.array_equal(self.ends, other.ends)
 
     def new_share(self, other: "_Part") -> float:
-        """The share of these bytes that are not of the other part too."""
+        """The share of these bytes that the other part lacks."""
         places = np.stack([other.begins, other.ends], axis=1).ravel()
         before = np.stack([np.zeros_like(other.begins), other.ends - other.begins], axis=1).ravel().cumsum()
         common = np.interp(self.ends, places, before) - np.interp(self.begins, places, before)
@@ -54,7 +54,7 @@ class _Part:
 
 
 def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: Mapping[int, int], gpu: Gpu) -> Traffic:
-    """The traffic of a launch that finds in L2 what the one before left there.
+    """The traffic of a launch that finds in L2 what the previous one left there.
 
     ``one`` is the outcome of a block in the middle of the grid, ``run`` gives another block's; ``nbytes`` are the bytes
     of each array.
@@ -81,7 +81,7 @@ def of_launch(grid: Dims, one: Outcome, run: Callable[[int], Outcome], nbytes: M
     sizes = {array: max(SECTOR, round(part.size * shares[array])) for array, part in parts.items()}
     distinct = {array: sizes[array] * prod(grid[axis] for axis in axes[array]) for array in parts}
     for array, size in distinct.items():
-        if size > nbytes.get(array, size):  # parts overlap in other ways than by their step
+        if size > nbytes.get(array, size):  # parts overlap more than neighbours show
             sizes[array] = max(1, sizes[array] * nbytes[array] // size)
             distinct[array] = nbytes[array]
     if sum(distinct.values()) < FITS * room:
@@ -100,7 +100,10 @@ def _parts(outcome: Outcome) -> dict[int, _Part]:
 
 
 def _missed(grid: Dims, sizes: dict[int, int], axes: dict[int, list[int]], room: float) -> float:
-    """Bytes read from device memory, in the second of two runs, or in the second half of a part of a large one."""
+    """Bytes read from device memory, in the second of two runs.
+
+    Of a large grid the first BLOCKS blocks run once, and the second half of them stands for all.
+    """
     total = prod(grid)
     followed = min(total, BLOCKS)
     runs, counted_from = (2, 0) if followed == total else (1, followed // 2)
@@ -127,7 +130,7 @@ def _missed(grid: Dims, sizes: dict[int, int], axes: dict[int, list[int]], room:
 
 
 def _remove(at: int, order: list[tuple[int, ...]], held: dict[tuple[int, ...], int]) -> tuple[int, ...]:
-    """Takes a chunk out; the last one takes its place."""
+    """Evicts a chunk; the last one takes its place."""
     gone, last = order[at], order.pop()
     if gone != last:
         order[at] = last

@@ -57,7 +57,7 @@ def counted(points: Sequence[Point], words: Sequence[str]) -> list[Profile]:
 
 
 def launch_once(runner: Runner, points: Sequence[Point]) -> Record:
-    """Launches each point's kernels once between the profiler's marks; says which, and what could not be launched."""
+    """Launches each point's kernels once between the profiler's marks; returns them, and what could not be launched."""
     executor = runner.executor
     assert isinstance(executor, CudaExecutor)
     kernels: list[Record] = []

@@ -30,7 +30,7 @@ def host_profiles(runner: Runner, points: Iterable[Point], blocks: int) -> Itera
 
 
 def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iterator[tuple[str, Trace]]:
-    """The traces of a point's kernels, by entry.  The inputs are zeros: what a kernel touches depends on none."""
+    """The traces of a point's kernels, by entry.  Inputs are zeros: accesses do not depend on them."""
     assert isinstance(executor, HostExecutor)
     rung, conv = RUNGS[point.rung], point.conv
     program: HostProgram = executor.load(plan.bound)
@@ -48,7 +48,7 @@ def trace_point(executor: object, point: Point, plan: Plan, blocks: int) -> Iter
 
 
 def trace_metrics(found: Trace) -> ncu.Metrics:
-    """A trace's figures over all lines, under the names that Nsight Compute's have."""
+    """A trace's figures over all lines, by the same names as Nsight Compute's counters."""
     metrics: ncu.Metrics = {"blocks": found.blocks, "active_lanes": found.active_lanes, "races": len(found.races)}
     for space, operation in ACCESSES:
         total = found.total(space, operation)

@@ -1,7 +1,7 @@
 """Nsight Compute, NVIDIA's kernel profiler: which counters are read, under which plain names, and how.
 
-Its command line runs a program and writes a report; the report is read with the module that comes with it, or where
-that does not load, as the text that the command line makes of it.
+Its command line runs a program and writes a report; the report is read with Nsight Compute's Python module or, if that
+does not load, as CSV from the command line.
 """
 
 import csv
@@ -87,8 +87,8 @@ def find_ncu() -> Path:
 def profile(ncu: Path, command: Sequence[str]) -> list[Kernel]:
     """The kernels that a program launches between cuProfilerStart and cuProfilerStop, with all of METRICS.
 
-    Raises NoCounters where the driver does not let this user read counters, LaunchError where the program or the
-    profiler fails.
+    Raises NoCounters if the driver does not let this user read counters, LaunchError if the program or the profiler
+    fails.
     """
     with tempfile.TemporaryDirectory(prefix="alexconv-ncu-") as folder:
         report = Path(folder) / "report.ncu-rep"
@@ -128,7 +128,7 @@ def parse_csv(text: str) -> list[Kernel]:
 
 
 def complete(metrics: Metrics) -> Metrics:
-    """The metrics with those added that follow from them: warp efficiency, wavefronts per request."""
+    """The metrics and those derived from them: warp efficiency, wavefronts per request."""
     derived = {}
     if "active_lanes" in metrics:
         derived["warp_execution_efficiency"] = 100 * metrics["active_lanes"] / WARP

@@ -42,7 +42,7 @@ class Profile:
 
 @contextmanager
 def reasons_told(point: Point, say: Callable[[str], None] = print_to_stderr) -> Iterator[None]:
-    """Says why a point has no profile, and goes on."""
+    """Says why a point has no profile, and continues."""
     try:
         yield
     except (Skip, CompileError, LaunchError, OutOfMemory) as reason:
@@ -50,7 +50,7 @@ def reasons_told(point: Point, say: Callable[[str], None] = print_to_stderr) -> 
 
 
 def latest_profiles(path: Path, source: str) -> dict[tuple[object, ...], Record]:
-    """The last profile of each kernel of a record file, by what a batch size does not change; raises UsageError."""
+    """The last profile of each kernel in a record file, whatever its batch size; raises UsageError."""
     profiles = [header for header in read([path]).headers.values() if header["type"] == "profile"]
     found: dict[tuple[object, ...], Record] = {}
     for profile in profiles:

@@ -1,4 +1,4 @@
-"""What the threads of a kernel do to memory, found out on the CPU: requests of warps, by source line, and races.
+"""A kernel's memory accesses, traced on the CPU: requests of warps, by source line, and races.
 
 A kernel of the host executor's trace build runs a few blocks of its grid; every load and store is reported to
 ``executors/host/hostcuda/trace.cpp``, which replays it warp by warp.  What that says about a GPU, and what it does not:
@@ -66,7 +66,7 @@ class Requests:
 
     A request is one access of a warp; ``lanes`` of its 32 take part, summed over the requests.  ``transactions`` are
     32-byte sectors of global memory, wavefronts of shared memory.  ``useful`` is the bytes of global memory that were
-    asked for, each counted once a request.
+    asked for, each counted once per request.
     """
 
     space: str  # global, shared
@@ -96,7 +96,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses to the same byte, one of them a store, that nothing puts in order."""
+    """Two unordered accesses to the same byte, one of them a store."""
 
     space: str
     first: str  # load, store
@@ -124,7 +124,7 @@ class Race:
 class Trace:
     """The findings in the sampled blocks of one launch.
 
-    ``active_lanes`` is the mean over the basic blocks that warps went through.  Lines are in the order of the source.
+    ``active_lanes`` is the mean over the basic blocks that warps executed.  Lines are in the order of the source.
     """
 
     blocks: int
@@ -154,7 +154,7 @@ def trace_launch(
 ) -> Trace:
     """Runs these blocks of a launch, linear numbers with x fastest, and reports their memory accesses.
 
-    ``buffers`` are what counts as global memory.  Nothing else of the grid runs, so no output is complete.  The module
+    ``buffers`` count as global memory.  The rest of the grid does not run, so no output is complete.  The module
     comes from a HostRuntime with ``build="trace"``.  Raises LaunchError as the launch does, OutOfMemory, and
     MissingTool without binutils.
     """
@@ -184,7 +184,7 @@ def _rows(numbers: Any, count: int, width: int) -> npt.NDArray[np.uint64]:
 
 
 def places_of(library: Path, counters: Iterable[int]) -> dict[int, Place]:
-    """The source line of each program counter: where it was inlined from, the lines of the run-time's headers aside."""
+    """The source line of each program counter: of its inlined calls, the innermost outside the run-time's headers."""
     ordered = sorted(counters)
     words = ["addr2line", "--exe", str(library), "--inlines", "--basenames", "--addresses"]
     text = "\n".join(map(hex, ordered)) + "\n"
@@ -208,7 +208,7 @@ def _in_kernel(frames: Sequence[Place]) -> Place:
 
 
 def _lines(sites: npt.NDArray[np.uint64], places: Mapping[int, Place]) -> Iterator[Requests]:
-    """The compiler may copy a line's instructions: they are put together again."""
+    """The requests of each line, summed over the copies that the compiler may have made of it."""
     kinds: dict[tuple[Any, ...], list[Requests]] = defaultdict(list)
     for counter, space, operation, nbytes, requests, lanes, transactions, useful in sites.tolist():
         place = places[counter]
@@ -233,7 +233,7 @@ def _sum(parts: Sequence[Requests], nbytes: int = 0, place: Place | None = None)
 
 
 def _races(rows: npt.NDArray[np.uint64], places: Mapping[int, Place]) -> Iterable[Race]:
-    """One for each pair of lines: they race in every copy that the compiler made of them, and in either order."""
+    """One for each pair of lines, which race in either order and in every copy that the compiler made of them."""
     found: dict[object, Race] = {}
     for row in rows.tolist():
         space, first_counter, second_counter, first, second, first_thread, second_thread, block, between_blocks = row

@@ -18,9 +18,9 @@ PACKAGES = ("numpy", "h5py", "matplotlib", "pycuda", "cuda-bindings", "torch")
 
 
 def write_headers(file: RecordWriter, device: Record, command: str, **method: object) -> Record:
-    """Writes what all records of a run have in common, unless the file has it: the digests that name it there.
+    """Writes the headers that all records of a run share, unless the file has them; returns their digests by name.
 
-    ``device`` is what the executor says of itself, ``command`` what was typed, ``method`` how it was measured.
+    ``device`` is the executor's own description, ``command`` what was typed, ``method`` how it was measured.
     """
     return {
         "device": file.header("device", device),
@@ -47,7 +47,7 @@ def write_end(file: RecordWriter, headers: Record, done: Sequence[Record], kept:
 
 
 def available_memory() -> int:
-    """Bytes of memory that can be had now without swapping."""
+    """Bytes of memory that are available without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -60,7 +60,7 @@ def host_facts() -> Record:
 
 
 def software_facts() -> Record:
-    """Versions of this project and of the packages it stands on, and the git commit in a checkout."""
+    """Versions of this project and of the packages it depends on, and the git commit in a checkout."""
     packages = {}
     for name in PACKAGES:
         try:

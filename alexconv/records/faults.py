@@ -1,4 +1,4 @@
-"""Finds values in records that no figure can be made of."""
+"""Finds values in records from which no figure can be made."""
 
 import math
 import re
@@ -25,7 +25,7 @@ def fault_of(record: Record) -> str | None:
 
 
 def fault_of_header(header: Record) -> str | None:
-    """What is wrong with a header that holds figures, or None; others are texts."""
+    """Why a header that holds figures is invalid, or None; other headers are texts."""
     return first_fault(header, OF_HEADERS.get(header["type"], lambda header: {}))
 
 
@@ -38,12 +38,12 @@ def first_fault(record: Record, checks: Callable[[Record], Mapping[str, bool]]) 
 
 
 def of_point(record: Record) -> dict[str, bool]:
-    """Every check of a point by what is wrong where it fails."""
+    """Every check of a point, by the message for its failure."""
     point, cpu = record["point"], record.get("cpu") or {}
     ok, launches = record["status"] == "ok", record.get("launches") or []
     times = [time for samples in (record.get("samples") or {}).values() for time in samples]
     times += [time for name, time in cpu.items() if name.endswith("_ms") and time is not None]
-    several = isinstance(point["layer"], str)  # layers, of which each has its constants
+    several = isinstance(point["layer"], str)  # layers, each with its own constants
     named = [*point["constants"], *(record.get("planned_constants") or {})]
     constants = [*point["constants"].values(), *(record.get("planned_constants") or {}).values()]
     errors = [value for value in (record.get("error") or {}).values() if value is not None]
@@ -51,19 +51,19 @@ def of_point(record: Record) -> dict[str, bool]:
     counts += [launch.get(name) for launch in launches for name in ("registers", "static_shared", "local", "occupancy")]
     return {
         "this version does not know the layer": known(point["workload"], point["layer"]),
-        "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
+        "N is not a number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
         "a name is malformed": all(map(name, [*(point[axis] for axis in ("rung", "transfer", "precision")), *named])),
-        "its status is no text": isinstance(record["status"], str),
-        "its reason is no text": isinstance(record["reason"], str | None),
-        "a constant is no whole number": all(map(whole, constants)),
+        "its status is not text": isinstance(record["status"], str),
+        "its reason is not text": isinstance(record["reason"], str | None),
+        "a constant is not an integer": all(map(whole, constants)),
         "a constant is larger than any": all(value <= MOST_CONSTANT for value in constants),
         "a constant is smaller than its rung takes": several or large_enough(point["rung"], record),
-        "its changed constants are none of its constants": several or len(changed_in(record)) <= len(constants),
-        "a time is not possible": not ok or all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
+        "it has more changed constants than constants": several or len(changed_in(record)) <= len(constants),
+        "a time is impossible": not ok or all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
         "it has an error without a tolerance": tolerated(record.get("error") or {}),
-        "its error is no number": all(isinstance(float(error), float) for error in errors),
+        "its error is not a number": all(isinstance(float(error), float) for error in errors),
         "its error is not finite": not ok or all(math.isfinite(float(error)) for error in errors),
-        "a count is not possible": all(map(possible, counts)),
+        "a count is impossible": all(map(possible, counts)),
         "a launch has no name": all(isinstance(launch["entry"], str) for launch in launches),
         "its timeline is malformed": timeline(record.get("timeline") or []),
     }
@@ -78,7 +78,7 @@ def large_enough(rung: str, record: Record) -> bool:
 
 
 def tolerated(error: Record) -> bool:
-    """Whether an error over norms has its tolerance beside it."""
+    """Whether an error over norms comes with its tolerance."""
     return error.get("scaled") is None or error.get("tolerance") is not None
 
 
@@ -88,12 +88,10 @@ def of_profile(profile: Record) -> dict[str, bool]:
     return {
         "its point lacks an axis": set(AXES) <= point.keys(),
         "this version does not know the layer": known(point["workload"], point["layer"]),
-        "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
+        "N is not a number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
         "a piece has no images": 1 <= profile.get("images", point["N"]) <= MOST_IMAGES,
-        "a name is none": all(map(name, (point["rung"], profile["entry"], profile["source"]))),
-        "a counter is not possible": all(
-            value is not None and possible(value) for value in profile["metrics"].values()
-        ),
+        "a name is malformed": all(map(name, (point["rung"], profile["entry"], profile["source"]))),
+        "a counter is impossible": all(value is not None and possible(value) for value in profile["metrics"].values()),
     }
 
 
@@ -102,7 +100,7 @@ def of_ceilings(ceilings: Record) -> dict[str, bool]:
     rates = [rate for name, rate in ceilings.items() if name.endswith("_per_s")]
     return {
         "it has no copy rate": "copy_bytes_per_s" in ceilings,
-        "a rate is not possible": all(rate is None or 1 <= rate <= MOST for rate in [*rates, *flops_of(ceilings)]),
+        "a rate is impossible": all(rate is None or 1 <= rate <= MOST for rate in [*rates, *flops_of(ceilings)]),
     }
 
 
@@ -117,16 +115,16 @@ def of_shards(header: Record) -> dict[str, bool]:
     return {
         "its point lacks an axis": set(AXES) <= point.keys(),
         "this version does not know the layer": whole(point["layer"]) and known(point["workload"], point["layer"]),
-        "N is no number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
-        "a name is none": all(map(name, (point["rung"], point["transfer"]))),
-        "its shards are another number": whole(header["shards"]) and header["shards"] == len(parts) > 0,
-        "a shard's memory is none": all(
+        "N is not a number of images": whole(point["N"]) and 1 <= point["N"] <= MOST_IMAGES,
+        "a name is malformed": all(map(name, (point["rung"], point["transfer"]))),
+        "its number of shards is wrong": whole(header["shards"]) and header["shards"] == len(parts) > 0,
+        "a shard's memory is invalid": all(
             whole(part.get(name, 1)) and part.get(name, 1) > 0 for part in parts for name in MEMORY
         ),
-        "a shard's images are none": all(0 <= first < last <= point["N"] for first, last in images_of(parts)),
+        "a shard's images are invalid": all(0 <= first < last <= point["N"] for first, last in images_of(parts)),
         "it does not say whether they were together": isinstance(header["together"], bool),
-        "its status is no text": isinstance(header["status"], str),
-        "a time is not possible": all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
+        "its status is not text": isinstance(header["status"], str),
+        "a time is impossible": all(SHORTEST_MS <= time <= LONGEST_MS for time in times),
     }
 
 
@@ -145,10 +143,10 @@ def of_calibration(header: Record) -> dict[str, bool]:
     point = header["point"]
     return {
         "its point lacks an axis": set(AXES) <= point.keys(),
-        "a name is none": name(point["rung"]),
-        "it has no kernel's time": not header.get("samples") or bool(header["samples"]["kernel"]),
-        "a time is not possible": all(SHORTEST_MS <= time <= LONGEST_MS for time in times_of(header)),
-        "its run is no text": isinstance(header["run"], str) and isinstance(header["device"], str),
+        "a name is malformed": name(point["rung"]),
+        "it has no kernel time": not header.get("samples") or bool(header["samples"]["kernel"]),
+        "a time is impossible": all(SHORTEST_MS <= time <= LONGEST_MS for time in times_of(header)),
+        "its run is not text": isinstance(header["run"], str) and isinstance(header["device"], str),
     }
 
 
@@ -156,9 +154,9 @@ def of_end(header: Record) -> dict[str, bool]:
     """Every check of what a run took."""
     phases = header.get("phases_s") or {}
     return {
-        "a time is not possible": all(0 <= seconds <= LONGEST_MS for seconds in [header["seconds"], *phases.values()]),
-        "its points are no counts": all(map(possible, header["points"].values())),
-        "its workers are no number": not phases or (whole(header["workers"]) and header["workers"] > 0),
+        "a time is impossible": all(0 <= seconds <= LONGEST_MS for seconds in [header["seconds"], *phases.values()]),
+        "its points are not counts": all(map(possible, header["points"].values())),
+        "its workers are not a number": not phases or (whole(header["workers"]) and header["workers"] > 0),
     }
 
 
@@ -196,12 +194,12 @@ def whole(value: object) -> bool:
 
 
 def possible(value: float | None) -> bool:
-    """Whether a value that is there can be a size, a rate or a count."""
+    """Whether a value can be a size, a rate or a count; a missing one is fine."""
     return value is None or 0 <= value <= MOST
 
 
 def timeline(events: list[Record]) -> bool:
-    """Whether events have streams and pieces, and times that rise; no events are fine."""
+    """Whether events have streams and pieces, and increasing times; no events are fine."""
     placed = all(whole(event[name]) for event in events for name in ("stream", "piece"))
     timed = all(0 <= event["start"] <= event["end"] <= LONGEST_MS for event in events)
     named = all(event["what"] in WORK for event in events)

@@ -35,9 +35,9 @@ class Merged:
 def merge(paths: Sequence[Path], out: Path) -> Merged:
     """Writes the lines of record files to a new one: equal lines once, damaged ones not at all.
 
-    Of a point that several files have, all records are kept; the last counts, as it does within a file.  One file at
-    a time is in memory, of the others digests of lines and points.  Raises UsageError where ``out`` is there already or
-    cannot be written, and for a file that cannot be read; nothing new is left then.
+    All records of a point that several files have are kept; the last counts, as it does within a file.  One file at a
+    time is in memory; of the others, digests of lines and points.  Raises UsageError if ``out`` exists or cannot be
+    written, and for a file that cannot be read; no new file is left then.
     """
     found = Merged()
     try:

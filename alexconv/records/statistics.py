@@ -13,9 +13,9 @@ import numpy.typing as npt
 from alexconv.records.store import Record
 
 CONFIDENCE = 0.95
-FEWEST_FOR_INTERVAL = 6  # samples: of fewer, not even all enclose the median with this confidence
+FEWEST_FOR_INTERVAL = 6  # samples: with fewer, not even all enclose the median with this confidence
 NOISY = 0.1  # an interval wider than this share of the median is worth a flag
-RESAMPLES = 400  # of each side of a ratio, each beside each of the other's
+RESAMPLES = 400  # of each side of a ratio; every pair gives a ratio
 SETTLED = 0.01  # of the median: with both ends of its interval this near, more samples would change little
 
 
@@ -35,7 +35,7 @@ class Summary:
 
 
 def settled(samples: Sequence[float]) -> bool:
-    """Whether both ends of the median's interval are within SETTLED of it; of few samples: whether all are.
+    """Whether both ends of the median's interval are within SETTLED of it; with few samples, whether all are.
 
     Stopping when this first holds covers the true median a little less often than CONFIDENCE says.
     """
@@ -63,9 +63,9 @@ def summarize(samples: Sequence[float]) -> Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One time over another, and the interval that holds it with CONFIDENCE as far as the samples tell.
+    """One time over another, and its confidence interval as far as the samples tell.
 
-    What differs from run to run and from card to card is in no sample.
+    Variation from run to run and from card to card is not in the samples.
     """
 
     value: float
@@ -73,14 +73,14 @@ class Ratio:
     high: float
 
     def inverse(self) -> "Ratio":
-        """The other over the one."""
+        """The inverse ratio, with its interval."""
         return Ratio(1 / self.value, 1 / self.high, 1 / self.low)
 
 
 def ratio_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> Ratio:
-    """The ratio of two sums of medians, such as over a network's layers, each from samples of its own.
+    """The ratio of two sums of medians, such as over a network's layers, each with its own samples.
 
-    The interval is the bootstrap's, by percentiles.  Raises ValueError for a figure without samples.
+    The interval is the percentile bootstrap's.  Raises ValueError for a figure without samples.
     (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3.)
     """
     value = sum(summarize(samples).median for samples in ours) / sum(summarize(samples).median for samples in theirs)
@@ -94,9 +94,9 @@ def ratio_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]])
 
 @lru_cache(maxsize=8192)
 def _resampled_medians(samples: tuple[float, ...]) -> npt.NDArray[np.float64]:
-    """Medians of as many samples drawn from these with replacement, the same for the same samples.
+    """Medians of resamples, drawn with replacement; the same for the same samples.
 
-    Of fewer than FEWEST_FOR_INTERVAL any may be the median: a single one is drawn.
+    With fewer than FEWEST_FOR_INTERVAL samples any may be the median: a single one is drawn.
     """
     draw = np.random.default_rng(crc32(repr(samples).encode()))
     drawn = len(samples) if len(samples) >= FEWEST_FOR_INTERVAL else 1

@@ -3,8 +3,8 @@
 A line is a *header* (type ``device``, ``host``, ``run``: what machine, what software, what command; ``end``: how long
 a finished run took; named by a digest of its content) or a *point* (one measurement, naming its headers; its status is
 ``ok``, ``wrong``, ``skipped``, ``compile-error``, ``launch-error``, ``out-of-memory`` or ``timeout``).  The last line
-may be torn by a crash or a full disk: it is ignored when read, as is any line that lacks what others have, and closed
-off when the file is continued.
+may be torn by a crash or a full disk: it is ignored when read, as is any incomplete line, and closed off when the file
+is continued.
 
 A line ends with ``sum``, the checksum of its other fields, except in older files; a changed line counts as torn.
 
@@ -86,7 +86,7 @@ def read(paths: Iterable[Path]) -> Records:
 def lines_of(path: Path) -> list[bytes]:
     """The lines of a record file; raises UsageError for one that cannot be read."""
     try:
-        if path.is_char_device():  # reading may have no end there
+        if path.is_char_device():  # reading it may never end
             raise UsageError(f"cannot read the record file {path}: not a regular file")
         return path.read_bytes().splitlines()
     except OSError as error:
@@ -94,13 +94,13 @@ def lines_of(path: Path) -> list[bytes]:
 
 
 def parsed(line: bytes, path: Path) -> Record | None:
-    """A line of a file as it stands there, None for a torn or damaged one; raises UsageError for another schema."""
+    """A line of a file as written, None for a torn or damaged one; raises UsageError for another schema."""
     try:
         record: Record = json.loads(line)
         check_sum(record)
         schema, _ = record["schema"], record["type"]
         if b"\\u" in line:
-            json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+            json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is not text
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     if schema != SCHEMA:
@@ -109,9 +109,9 @@ def parsed(line: bytes, path: Path) -> Record | None:
 
 
 def check_sum(record: Record) -> None:
-    """Takes the checksum out of a line; raises ValueError for one that is not the line's.
+    """Removes the checksum from a line; raises ValueError if it does not match the line.
 
-    A line without one is older; but what stands last and is right has lost its name to damage.
+    Older lines have none; but a last field that matches under another name is a checksum whose name was damaged.
     """
     if not isinstance(record, dict) or not record:
         raise ValueError("no object")
@@ -119,7 +119,7 @@ def check_sum(record: Record) -> None:
     if last == SUM or (isinstance(record[last], str) and len(record[last]) == DIGITS):
         rest = {name: value for name, value in record.items() if name != last}
         if (record[last] == digest(rest)) != (last == SUM):
-            raise ValueError("another checksum")
+            raise ValueError("wrong checksum")
     record.pop(SUM, None)
 
 
@@ -165,7 +165,7 @@ def complete(record: Record) -> bool:
 
 
 def numbers(values: list[object]) -> bool:
-    """Whether all are whole or floating-point numbers; true and false are none."""
+    """Whether all are whole or floating-point numbers; booleans are not."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 

@@ -32,7 +32,7 @@ class Row:
     status: str
     reason: str | None
     blas: float | None = None
-    componentwise: float | None = None  # error over the sums of the products' sizes
+    componentwise: float | None = None  # error over the sums of |x| |w|
 
     def speedup(self, figure: str, base: str = "serial") -> float | None:
         """Time of the CPU, ``serial`` or ``blas``, over the named figure, or None."""

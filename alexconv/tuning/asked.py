@@ -1,7 +1,7 @@
-"""The jobs of a command line of ``alexconv.run``, on the executor that is to run them: the points and what runs each.
+"""The jobs of an ``alexconv.run`` command line, on the executor that runs them: the points, and what runs each.
 
-Options are those of ``alexconv.run`` by name.  Constants of rungs depend on the device and on what was tuned on it, so
-points are made where they run; ``alexconv.cluster`` has one worker make those of all.
+Options are those of ``alexconv.run`` by name.  Rungs' constants depend on the device and on what was tuned on it, so
+points are made where they run; in ``alexconv.cluster`` one worker makes the points of all.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from alexconv.tuning.chosen import chosen_rungs, tuned_on
 
 @dataclass(frozen=True)
 class Asked:
-    """Jobs in order, with the points of rungs among them and what runs those; ``tuned`` counts tuned ones, if asked."""
+    """Jobs in order, the rungs' points among them with their runner, and the number of tuned points, if asked."""
 
     jobs: list[Job]
     points: list[Point]

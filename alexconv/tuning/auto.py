@@ -1,13 +1,13 @@
 """``auto``: the rung to use for a shape, batch size, precision and layout.
 
-The fastest that ``python -m alexconv.tune --auto`` has measured on the GPU; where it has measured none, what is fastest
-of what was measured for known networks (``alexconv.tuning.measured``); for other layers the one with the least
-estimated time (``alexconv.tuning.estimate``) that suits the GPU, takes the shape and fits its memory, with the sizes of
-tiles that belong to that time.  Constants that ``alexconv.tune`` has found for the rung come before those.
+The fastest that ``python -m alexconv.tune --auto`` has measured on the GPU; if it has measured none, the fastest that
+was measured for known networks (``alexconv.tuning.measured``); for other layers the rung with the least estimated time
+(``alexconv.tuning.estimate``) that suits the GPU, takes the shape and fits its memory, with the tile sizes of that
+estimate.  Constants that ``alexconv.tune`` has found for the rung take precedence over those.
 
-Rungs without an estimate come last, in the ladder's order from its end; so do, with one channel, those of hi and lo
-terms: nearly every image has pixels too faint for these then (docs/precision.md).  On the CPU there is no fast one:
-those come first that compile and run in the least time.
+Rungs without an estimate come last, in reverse ladder order; so do, for one channel, those with hi and lo terms: nearly
+every image then has pixels too faint for them (docs/precision.md).  On the CPU no rung is fast: those that compile and
+run in the least time come first.
 """
 
 from collections.abc import Container
@@ -27,7 +27,7 @@ from alexconv.tuning import measured
 from alexconv.tuning.estimate import best, ranked
 
 AUTO = "auto"
-OF_A_RUNG = 3  # candidates among the contenders
+OF_A_RUNG = 3  # candidates of one rung among the contenders
 SPLIT = ("wgmma-split-resident", "wgmma-winograd", "wgmma-split", "mma-split")
 ON_HOST: dict[str, tuple[str, ...]] = {
     "fp32": ("direct-register", "direct-any"),
@@ -40,7 +40,7 @@ ON_HOST: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A rung with its constants, and whether that it is the fastest was measured."""
+    """A rung with its constants, and whether it was measured to be the fastest."""
 
     rung: Rung
     constants: dict[str, int]
@@ -48,12 +48,12 @@ class Choice:
 
 
 def layouts_of(precision: str) -> tuple[str, ...]:
-    """The layouts that the ladder has rungs of a precision for."""
+    """The layouts of a precision's rungs."""
     return tuple(dict.fromkeys(rung.layout for rung in LADDER if rung.precision == precision))
 
 
 def preferences(executor: Executor, conv: Conv, N: int, precision: str) -> tuple[BoundRung, ...]:
-    """The rungs that give a precision or a stricter one and do not refuse the layer, the one to try first in front."""
+    """The rungs of a precision or a stricter one that take the layer, in the order in which to try them."""
     device = executor.device
     if not executor.measures and precision in ON_HOST:
         hosted = (RUNGS[name] for name in ON_HOST[precision])
@@ -96,7 +96,7 @@ def choose(
 def contenders(
     device: Device, conv: Conv, N: int, precisions: Container[str], layout: str, count: int
 ) -> list[BoundRung]:
-    """The ``count`` rungs and sizes of tiles with the least estimates, of some precisions and one layout."""
+    """The ``count`` rungs and tile sizes with the least estimates, of some precisions and one layout."""
     found: list[tuple[float, BoundRung]] = []
     for rung in LADDER:
         if rung.precision in precisions and rung.layout == layout and not rung.unsuited(device.capability):

@@ -1,10 +1,10 @@
 """The fastest constants that were found for a rung, kept per GPU, toolkit, shape, batch size and kernel source.
 
 A kernel, toolkit or GPU that changed has another key, so constants found for the old one are never used for it.  The
-transfer is no part of the key: it moves arrays and leaves the kernels alone.
+transfer is not part of the key: it does not affect the kernels.
 
-In the same folder the fastest rung of a precision and layout is kept, per GPU, toolkit, shape and batch size.  The
-source of its kernel is not known before it is found, so the file has its digest: another one makes it count as none.
+The same folder has the fastest rung of each precision and layout, per GPU, toolkit, shape and batch size.  Its kernel
+is not known before the file is read, so the kernel's digest is in the file: if it differs, the file is ignored.
 """
 
 from dataclasses import asdict, dataclass
@@ -44,7 +44,7 @@ class Best:
 
 
 def key(executor: Executor, rung: Rung, conv: Conv, N: int) -> Record:
-    """All that decides which constants are the fastest."""
+    """Everything that decides which constants are the fastest."""
     return {
         "version": _VERSION,
         "device": _device(executor),
@@ -65,7 +65,7 @@ def load(executor: Executor, rung: Rung, conv: Conv, N: int, say: Say) -> Tuned 
         tuned = Tuned(content["constants"], content["kernel_ms"])
         check(rung, conv, tuned.constants, tuned.kernel_ms)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune makes it again")
+        say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune recreates it")
         return None
     return tuned
 
@@ -75,11 +75,11 @@ def check(rung: Rung, conv: Conv, constants: dict[str, int], kernel_ms: float) -
     if rung.resolve(conv, constants) != constants:
         raise ValueError("not the rung's constants")
     if not (isfinite(kernel_ms) and kernel_ms > 0):
-        raise ValueError(f"a kernel's time of {kernel_ms} ms")
+        raise ValueError(f"an impossible kernel time, {kernel_ms} ms")
 
 
 def keep(executor: Executor, rung: Rung, conv: Conv, N: int, tuned: Tuned, say: Say) -> Tuned:
-    """Stores constants, unless the cache has faster ones; returns those that it has then."""
+    """Stores constants, unless the cache has faster ones; returns those that it keeps."""
     with locked(cache_dir("tuning"), say):
         known = load(executor, rung, conv, N, say)
         if known is not None and known.kernel_ms <= tuned.kernel_ms:
@@ -90,7 +90,7 @@ def keep(executor: Executor, rung: Rung, conv: Conv, N: int, tuned: Tuned, say: 
 
 
 def best_key(executor: Executor, conv: Conv, N: int, precision: str, layout: str) -> Record:
-    """All that decides which rung is the fastest, but for the kernels."""
+    """Everything that decides which rung is the fastest, except the kernels."""
     return {
         "version": _VERSION,
         "device": _device(executor),
@@ -114,13 +114,13 @@ def load_best(executor: Executor, conv: Conv, N: int, precision: str, layout: st
             return None  # measured before the rung changed
         check(rung, conv, best.constants, best.kernel_ms)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto makes it again")
+        say(f"{path} is damaged ({error}) and not used; python -m alexconv.tune --auto recreates it")
         return None
     return best
 
 
 def keep_best(executor: Executor, conv: Conv, N: int, best: Best, say: Say) -> Best:
-    """Stores the fastest rung, unless the cache has a faster one; returns the one that it has then."""
+    """Stores the fastest rung, unless the cache has a faster one; returns the one that it keeps."""
     rung = RUNGS[best.rung]
     where = (executor, conv, N, rung.precision, rung.layout)
     with locked(cache_dir("tuning"), say):

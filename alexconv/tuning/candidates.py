@@ -1,4 +1,4 @@
-"""Candidates are measured one after the other: verified, timed and recorded; the fastest is kept for later runs."""
+"""Verifies, times and records candidates one after the other; keeps the fastest for later runs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -29,7 +29,7 @@ RUN_AGAIN = 2  # candidates of a search, at most
 class Comparison:
     """The records of all rungs of one precision and layout at one layer and batch size, and the first one's point.
 
-    ``again`` is a record of the fastest that was made after it was chosen, if there is one: see Search.
+    ``again`` is a second record of the fastest, made after it was chosen, if there is one: see Search.
     """
 
     first: Point
@@ -38,7 +38,7 @@ class Comparison:
 
     @property
     def best(self) -> Best | None:
-        """The fastest rung that is right, with its time when run again, or None."""
+        """The fastest correct rung, with the time of its second run, or None."""
         ms = median_of(self.again, "kernel") if self.again else None
         if self.again is None or ms is None:
             return None
@@ -65,7 +65,7 @@ def search_constants(
 ) -> list[Search]:
     """Searches the space of each point, records every candidate and keeps the best for ``run --tuned``.
 
-    ``promising`` says which candidates of a space may be run, the first among them.
+    ``promising`` selects the candidates of a space that may be run, always with the first.
 
     Raises MissingTool on an executor that measures nothing, and LaunchError when a candidate took the device down.
     Ends the process when one takes longer than the time limit.
@@ -130,15 +130,15 @@ def compared(points: Sequence[Point], run: Run) -> Comparison:
 def require_times(executor: Executor) -> None:
     """Raises MissingTool on an executor that measures nothing."""
     if not executor.measures:
-        raise MissingTool(f"tuning compares times and needs a GPU; here is only the host: {executor.describe()}")
+        raise MissingTool(f"tuning compares times and needs a GPU, but there is only the host: {executor.describe()}")
 
 
 @contextmanager
 def recording(runner: Runner, session: Session, known: Sequence[Point], most: int) -> Iterator[Run]:
     """A function that runs a point and appends its record, or returns the one in the file.
 
-    The ``known`` points compile ahead; the display expects ``most`` points.  A run raises
-    LaunchError when it took the device down.
+    The ``known`` points compile ahead; the display expects ``most`` points.  A run raises LaunchError when it took the
+    device down.
     """
     executor, file = runner.executor, session.open()
     previous: dict[bool, dict[str, Record]] = {False: {}, True: {}}  # by whether they were run again

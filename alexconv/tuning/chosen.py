@@ -1,4 +1,4 @@
-"""What tuning has found, as a run asks for it: constants of a rung, and the rungs that ``auto`` stands for."""
+"""The results of tuning for a run: constants of a rung, and the rungs that ``auto`` stands for."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -37,5 +37,5 @@ def chosen_rungs(
 
 
 def always(constants: Constants) -> TunedConstants:
-    """These constants, whatever they are asked for."""
+    """These constants for every rung, shape and batch size."""
     return lambda rung, conv, N: constants

@@ -3,7 +3,7 @@
 A launch lasts as long as its slowest multiprocessor: waves of tiles, each bound by products or by bytes from the L2
 cache, or the bytes of DRAM that all move together.  A rung takes the sum over its launches and what it costs to start
 them.  The rates were fitted to an H200's times of AlexNet's and networks' layers (``tests/tuning/test_estimate.py``
-holds them against the records); for other GPUs the order counts, not the time.
+checks them against the records); on other GPUs only the order is meaningful.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,42 +37,42 @@ from alexconv.kernels.wgmma.ladder_split_k import SPLITS
 from alexconv.kernels.wgmma.ladder_winograd import depth, points, tiles_across
 from alexconv.shapes import Conv
 
-CLOCK = 1.6e3  # cycles in a microsecond, under load
-DRAM, CACHE = 3.4e6, 5.5e6  # bytes in a microsecond: of DRAM; where a launch's arrays stay in the L2 cache
+CLOCK = 1.6e3  # cycles per microsecond, under load
+DRAM, CACHE = 3.4e6, 5.5e6  # bytes per microsecond: of DRAM; where a launch's arrays stay in the L2 cache
 FIRST_LAUNCH, NEXT_LAUNCH = 2.0, 1.2  # microseconds that a launch costs in a graph
 MMA_K = 16  # taps of a wgmma
-WGMMA = 2048 * 0.86  # multiply-adds in a cycle of a multiprocessor, of those that tensor cores could do at most
-THREE_CONSUMERS, LARGE = 192, 128  # pixels and least filters of a tile of one term that three warpgroups multiply ...
-THIRDS = 1.04  # ... and how much longer it takes for that
-FEW_TAPS, SPARSE = 32, 3.2  # taps of a run that leave stages nearly empty, and how much longer their tiles take
-UNEVEN = 2.5  # the same of a single warpgroup whose stages have two numbers of steps: it waits between them
-TF32 = WGMMA / 2  # the same of tf32
-FROM_CACHE = 46.0  # bytes in a cycle that each multiprocessor gets from the L2 cache where all of them load
+WGMMA = 2048 * 0.86  # multiply-adds per cycle of a multiprocessor: the tensor cores' peak, and the share reached
+THREE_CONSUMERS, LARGE = 192, 128  # pixels and fewest filters of a tile of one term that three warpgroups multiply ...
+THIRDS = 1.04  # ... and how much longer it takes
+FEW_TAPS, SPARSE = 32, 3.2  # a run of fewer taps leaves stages nearly empty; how much longer its tiles take
+UNEVEN = 2.5  # the same for a single warpgroup whose stages differ in steps: it waits between them
+TF32 = WGMMA / 2  # multiply-adds per cycle in tf32
+FROM_CACHE = 46.0  # bytes per cycle that each multiprocessor gets from the L2 cache when all of them load
 SMALL_FROM_CACHE = 60.0  # the same for tiles of a single warpgroup
-ALONE, MANY = 80.0, 0.6  # the same where few of them load; the share of them up to which more get as much together
-STORE = 40.0  # bytes in a cycle that a multiprocessor stores
+ALONE, MANY = 80.0, 0.6  # the same when few of them load; the share below which their total is constant
+STORE = 40.0  # bytes per cycle that a multiprocessor stores
 SPLIT_RATE = 0.85  # of tf32's rate, where each stage's sums are promoted
-SINGLE = 0.6  # the same of a warpgroup that rounds or splits floats while no other multiplies
+SINGLE = 0.6  # the same for a warpgroup that rounds or splits floats while no other multiplies
 TILE = 1.6  # microseconds of a tile that are neither products nor loads: filling the pipeline, storing outputs
 SMALL_TILE = 0.8  # the same of one that a single warpgroup multiplies
-USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps of a filter with which an mma rung has its rate; with a stride
-SLICES = 1.0  # microseconds of the sums of slices, besides those of each
-CUDA_CORES = 105.0  # multiply-adds in a cycle of a multiprocessor, of igemm
+USUAL_REUSE, MOST_REUSE, STRIDED = 9, 25, 0.75  # taps for usual and most input reuse of an mma rung; with a stride
+SLICES = 1.0  # microseconds to add split-K slices, besides those of each slice
+CUDA_CORES = 105.0  # multiply-adds per cycle of a multiprocessor, of igemm
 IGEMM_TILE = 128 * 64  # outputs of its block
-IGEMM_TAPS = 22  # taps in the time that it takes besides them
-FEW_TAP = 0.15  # microseconds that a block takes for a tap
-FEW, FEW_HALF = 27.0, 70.0  # the same of direct-few and of direct-few-half
+IGEMM_TAPS = 22  # its overhead, in taps
+FEW_TAP = 0.15  # microseconds per tap of a block of direct-few
+FEW, FEW_HALF = 27.0, 70.0  # multiply-adds per cycle of a multiprocessor, of direct-few and of direct-few-half
 DIRECT = 8.0  # the same of direct-any
-DIRECT_TAP, HALF_TAP = 0.023, 0.12  # microseconds that a thread of direct-any and of direct-any-half takes for a tap
+DIRECT_TAP, HALF_TAP = 0.023, 0.12  # microseconds per tap of a thread, of direct-any and of direct-any-half
 BLOCKED = 1.5  # how much longer it takes to write planes of squares
 STREAM_K = 15.0  # microseconds of short blocks and tails, whatever the layer
-WINDOWS = 1.15  # how much longer kernels with windows take than is said here
-WINDOW, RESIDENT = 1.1, 1.2  # microseconds of a tile at least: of a window's, of resident filters'
-IN_PLACE = 0.7  # the same of a tile of a window that comes as it lies
+WINDOWS = 1.15  # how much longer kernels with windows take than estimated
+WINDOW, RESIDENT = 1.1, 1.2  # least microseconds of a tile: from a window, with resident filters
+IN_PLACE = 0.7  # the same from a window in place
 READ_ROWS, READ_FILTER = 16.0, 0.25  # cycles in which a wgmma reads its rows from shared memory, and a filter
-WAVE = 2.0  # the same of a wave of mma blocks
-COPIED = 22e3  # bytes in a microsecond that an mma block brings to shared memory
-BLOCK, SPLIT = 4.0, 1.5  # microseconds of an mma block besides its taps; of the sums of several
+WAVE = 2.0  # least microseconds of a wave of mma blocks
+COPIED = 22e3  # bytes per microsecond that an mma block copies to shared memory
+BLOCK, SPLIT = 4.0, 1.5  # microseconds of an mma block besides its taps; of adding split-K slices
 SECOND = 0.7  # how much longer two waves of its blocks take than one: they overlap
 
 
@@ -92,20 +92,20 @@ def outputs(p: Problem) -> int:
 
 
 def from_cache(p: Problem, tiles: int) -> float:
-    """Bytes in a cycle that a multiprocessor gets from the L2 cache while tiles, or their slices, are loaded."""
+    """Bytes per cycle that a multiprocessor gets from the L2 cache while tiles, or their slices, are loaded."""
     all_load = SMALL_FROM_CACHE if p["TILE_PIXELS"] == SMALLEST_TILE else FROM_CACHE
     busy = tiles * p.constants.get("SPLITS", 1) / p.device.multiprocessors
     return min(ALONE, all_load * max(1.0, MANY / busy))
 
 
 def uneven(p: Problem, taps: int) -> bool:
-    """Whether a single warpgroup multiplies stages of two numbers of steps, where a run has so many fp16 taps."""
+    """Whether a single warpgroup multiplies stages that differ in steps, for runs of this many fp16 taps."""
     full, rest = divmod(taps, STAGE_TAPS)
     return p["TILE_PIXELS"] == SMALLEST_TILE and full > 0 and 0 < rest <= STAGE_TAPS - MMA_K
 
 
 def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
-    """Microseconds of tiles in waves, or of their split-K slices and the sums of these."""
+    """Microseconds of tiles in waves, or of their split-K slices and adding these."""
     splits = p.constants.get("SPLITS", 1)
     waves = ceil(tiles * splits / p.device.multiprocessors)
     stored = p["TILE_PIXELS"] * p["TILE_FILTERS"] * value / STORE / CLOCK
@@ -116,9 +116,9 @@ def sliced(p: Problem, tiles: int, of_tile: float, value: int = 4) -> float:
 
 @dataclass(frozen=True)
 class Tiled:
-    """A wgmma rung of persistent tiles: terms of an operand, products of them, bytes of a value of x and y.
+    """A persistent wgmma rung: terms of an operand, products of them, bytes of a value of x and y.
 
-    Where ``prepares``, its input is brought into planes before.  A ``whole`` stage has all its steps, the last too.
+    ``prepares``: a launch before it writes the input into planes.  ``whole``: every stage has all steps, the last too.
     """
 
     gathers: Gathers
@@ -157,7 +157,7 @@ class Tiled:
 
 @dataclass(frozen=True)
 class Floats:
-    """A wgmma rung of persistent tiles that multiplies floats as they lie: terms of a value, products of them."""
+    """A persistent wgmma rung that multiplies floats as they are in memory: terms of a value, products of them."""
 
     terms: int = 1
     products: int = 1
@@ -178,7 +178,7 @@ class Floats:
 
 
 def in_place(p: Problem) -> float:
-    """Microseconds of wgmma-window-in-place: a block has its filters once, and a window for each tile of positions."""
+    """Microseconds of wgmma-window-in-place: a block loads its filters once, and a window per tile of positions."""
     filters, sharing = p["TILE_FILTERS"], p.device.multiprocessors // tiles_of_filters(p)
     wgmmas = packed_k(p.conv) / MMA_K * p["TILE_PIXELS"] / 2 / WGMMA_ROWS
     products = wgmmas * max(MMA_K * WGMMA_ROWS * filters / WGMMA, READ_ROWS + filters * READ_FILTER)
@@ -190,7 +190,7 @@ def in_place(p: Problem) -> float:
 
 @dataclass(frozen=True)
 class Warps:
-    """An mma rung: microseconds that a block takes for a tap, and multiply-adds in a cycle of a full multiprocessor."""
+    """An mma rung: microseconds per tap of a block, and multiply-adds per cycle of a full multiprocessor."""
 
     tap: float
     full: float
@@ -255,7 +255,7 @@ def on_cuda_cores(rate: float, *, streams: bool = False) -> Callable[[Problem], 
     """Microseconds of rungs that multiply without tensor cores."""
 
     def found(p: Problem) -> float:
-        blocks = outputs(p) / IGEMM_TILE  # a multiprocessor has its rate with two
+        blocks = outputs(p) / IGEMM_TILE  # a multiprocessor reaches its rate with two
         busy = p.device.multiprocessors if streams else min(p.device.multiprocessors, max(0.5, blocks / 2))
         products = p.conv.macs(p.N) / (rate * busy * CLOCK) * (1 + IGEMM_TAPS / p.conv.K)
         return max(products, moved(p, 4 * (inputs(p) + outputs(p)))) + (STREAM_K if streams else 4 * TILE)
@@ -264,7 +264,7 @@ def on_cuda_cores(rate: float, *, streams: bool = False) -> Callable[[Problem], 
 
 
 def one_by_one(tap: float) -> Callable[[Problem], float]:
-    """Microseconds of direct-any, whose threads have one output each and all of its taps, one after the other."""
+    """Microseconds of direct-any, whose threads each compute one output, tap after tap."""
 
     def found(p: Problem) -> float:
         products = p.conv.macs(p.N) / (DIRECT * p.device.multiprocessors * CLOCK)
@@ -329,7 +329,7 @@ def padding_it(conv: Conv, N: int, device: Device) -> float:
 
 
 def candidates(rung: Rung, conv: Conv, N: int, device: Device) -> Iterator[BoundRung]:
-    """The rung with its usual constants, then with other sizes of tiles where it has some for every batch."""
+    """The rung with its usual constants, then with other tile sizes if these are constants of its kind."""
     usual = BoundRung(rung, conv, rung.resolve(conv, {}, N, device), device)
     yield usual
     if isinstance(kind := KINDS.get(rung.name), Tiled | Floats) or kind is in_place:

@@ -1,7 +1,7 @@
 """The fastest rungs that were measured for networks' layers, where the estimates of ``auto`` choose another.
 
 ``measured.json`` is made from record files by ``scripts/auto_table.py``: for a GPU's name, the rung and constants by
-layer, N, precision and layout.  Bias and ReLU are no part of a layer here: they hardly cost time.
+layer, N, precision and layout.  Bias and ReLU are not part of a layer here: they cost almost no time.
 """
 
 import json
@@ -35,7 +35,7 @@ def name_of(conv: Conv, N: int, precision: str, layout: str) -> str:
 
 @cache
 def table() -> dict[str, dict[str, dict[str, dict[str, int]]]]:
-    """Constants by GPU, layer and rung, of which there is one."""
+    """Constants by GPU, layer and rung; a layer has one rung."""
     found: dict[str, dict[str, dict[str, dict[str, int]]]] = json.loads(TABLE.read_text())
     return found
 

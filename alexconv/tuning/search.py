@@ -24,7 +24,7 @@ AGAIN = "again"  # in the record of a candidate that was run again after it was 
 
 
 class Run(Protocol):
-    """Runs a point and records it; with ``again`` a point that was chosen, whose other record was made before."""
+    """Runs a point and records it; ``again`` is the second run of a point that was chosen."""
 
     def __call__(self, point: Point, *, again: bool = False) -> Record:
         """The record."""
@@ -41,8 +41,8 @@ def fastest(records: Iterable[Record]) -> Record | None:
 class Search:
     """All candidates that were run for one layer, batch size and rung; the first has the default constants.
 
-    The fastest of many has been lucky, too.  So ``again`` has records of it and of the default that were made after it
-    was chosen, and what is reported and kept comes from these.
+    The fastest of many was also lucky.  So ``again`` has new records of it and of the default, made after the choice,
+    and the times that are reported and kept come from these.
     """
 
     default: Point
@@ -51,14 +51,14 @@ class Search:
 
     @property
     def best(self) -> Tuned | None:
-        """The constants of the fastest candidate that is right, with their time when run again, or None."""
+        """The constants of the fastest correct candidate, with the time of its second run, or None."""
         winner = fastest(self.records)
         ms = self._again_ms(winner["point"]["constants"]) if winner else None
         return Tuned(winner["point"]["constants"], ms) if winner and ms is not None else None
 
     @property
     def default_ms(self) -> float | None:
-        """Time with the default constants when run again, or None where they failed."""
+        """Time of the second run with the default constants, or None where they failed."""
         return self._again_ms(self.default.constants)
 
     def _again_ms(self, constants: Mapping[str, int]) -> float | None:
@@ -66,15 +66,15 @@ class Search:
         return next((median_of(record, "kernel") for record in found), None)
 
     def count(self, status: str) -> int:
-        """Candidates that ended so."""
+        """The number of candidates with this status."""
         return sum(record["status"] == status for record in self.records)
 
 
 def import_optuna() -> Any:
     """Optuna, quiet; raises MissingTool with what to do."""
     # Why not kernel_tuner: it compiles, launches and times one kernel by itself.  A rung may have several launches and
-    # a constant that only the planner knows, and its check, executor and record are the run's.  Optuna asks for no
-    # more than a function to minimise.
+    # a constant that only the planner knows, and its check, executor and record are the run's.  Optuna needs
+    # only a function to minimise.
     try:
         import optuna
     except ImportError as error:
@@ -84,7 +84,7 @@ def import_optuna() -> Any:
 
 
 def values_to_try(constant: Constant, problem: Problem) -> tuple[int, ...]:
-    """The constant's choices; where it has none, a few values about the shape, the default among them.
+    """The constant's choices; where it has none, a few values that fit the shape, the default among them.
 
     Images per piece: the whole batch (0) and PARTS of it.  A constant with a ceiling: the powers of two up to it, and
     the ceiling.  Any other: SCALES of its default.
@@ -103,7 +103,7 @@ def values_to_try(constant: Constant, problem: Problem) -> tuple[int, ...]:
 
 
 def axes(point: Point, names: Sequence[str] | None, given: Mapping[str, Sequence[int]]) -> Axes:
-    """The values to try for those of the rung's constants that are named (None: for all), or given with values."""
+    """The values to try for the rung's constants in ``names`` (None: for all) and those with ``given`` values."""
     rung = RUNGS[point.rung]
     chosen, problem = rung.present_names(given), Problem(point.conv, point.N, {}, point.device)
     return {
@@ -174,7 +174,7 @@ def search(
 
 
 def run_again(default: Point, records: Sequence[Record], run: Run) -> tuple[Record, ...]:
-    """New records of the fastest candidate and, where it has a time and is another, of the default."""
+    """New records of the fastest candidate and of the default, if that is another and has a time."""
     winner = fastest(records)
     if winner is None:
         return ()

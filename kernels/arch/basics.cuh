@@ -1,7 +1,7 @@
-// Instructions of every GPU that CUDA C++ has no words for: addresses, loads, atomics and barriers of a warp or block.
+// Instructions of every GPU that CUDA C++ does not expose: addresses, loads, atomics and barriers of a warp or block.
 //
-// Each is a named function with a twin of the same signature in the host executor (hopper.h), as are all functions of
-// the other headers of this folder: ampere.cuh, dependent_launch.cuh, hopper.cuh.
+// Each is a named function with a twin of the same signature in the host executor (hopper.h); so are the functions of
+// ampere.cuh, dependent_launch.cuh and hopper.cuh.
 #pragma once
 #include "../common/shape.cuh"
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ unsigned shared_address(const void* address)
     return static_cast<unsigned>(__cvta_generic_to_shared(address));
 }
 
-// A load that is issued here: the compiler may not move it down to the first use of the value.
+// A load that the compiler issues here and does not sink to the first use of the value.
 __device__ __forceinline__ int load_now(const int* address)
 {
     int value;
@@ -22,15 +22,15 @@ __device__ __forceinline__ int load_now(const int* address)
     return value;
 }
 
-// Lane 0's value.  The compiler then knows it to be uniform across the warp, and keeps what is computed from it in
+// Lane 0's value.  The compiler then knows it to be uniform across the warp, and keeps values computed from it in
 // uniform registers.
 __device__ __forceinline__ int warp_uniform(int value)
 {
     return __shfl_sync(0xffffffff, value, 0);
 }
 
-// atomicInc with acquire and release semantics: counts up to `last`, then wraps to zero; returns the value before.
-// Whatever this thread has written or observed is visible to every thread that increments the counter after it.
+// atomicInc with acquire and release semantics: counts up to `last`, then wraps to zero; returns the old value.
+// Whatever this thread has written or observed is visible to every thread that increments the counter later.
 __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsigned last)
 {
     unsigned before;

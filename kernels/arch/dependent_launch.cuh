@@ -1,7 +1,6 @@
-// Programmatic dependent launch (griddepcontrol): a launch that starts while the one before it on its stream still
-// runs.
+// Programmatic dependent launch (griddepcontrol): a launch that starts while the previous one on its stream still runs.
 //
-// Hopper and later; before Hopper both functions do nothing, and a launch starts when the one before it has ended.
+// Hopper and later; before Hopper both functions do nothing, and a launch starts when the previous one has ended.
 // (PTX ISA, "griddepcontrol"; CUDA C++ Programming Guide, "Programmatic Dependent Launch": the earlier launch is the
 // primary, the later one the secondary.)
 #pragma once

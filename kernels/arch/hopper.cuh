@@ -92,10 +92,10 @@ __device__ __forceinline__ void tma_load_bulk(void* to, const void* from, Mbarri
 
 // wgmma: products of a warpgroup, 128 threads whose first warp's number is a multiple of four.
 //
-// Both operands lie in shared memory.  With the 128-byte swizzle, an operand has rows of 128 bytes (64 fp16 values);
-// eight of them make an atom of 1024 bytes, aligned to 1024, in which the 16-byte chunks of row i are permuted by
-// exclusive-or with i, so that a column of chunks has no bank conflicts.  The permutation depends on the address alone,
-// so an operand may begin with any row of an atom.
+// Both operands lie in shared memory, except a of wgmma_tf32.cuh.  With the 128-byte swizzle, an operand has rows of
+// 128 bytes (64 fp16 values); eight of them make an atom of 1024 bytes, aligned to 1024, in which the 16-byte chunks of
+// row i are permuted by exclusive-or with i, so that a column of chunks has no bank conflicts.  The permutation depends
+// on the address alone, so an operand may begin with any row of an atom.
 
 using MatrixDescriptor = uint64_t;
 
@@ -159,8 +159,8 @@ __device__ __forceinline__ void warpgroup_reg_dealloc()
 }
 #endif
 
-// A kernel does not compile if the ladder describes its arrays to TMA otherwise (LADDER_<MAP>_..., kernels/rung.py).
-// Of one image: extents, innermost first, then the bytes from one element to the next along all but the innermost.
+// Compilation fails if the ladder's tensor map differs (LADDER_<MAP>_..., kernels/rung.py).  For one image: extents,
+// innermost first, then the strides in bytes of all dimensions but the innermost.
 #define ASSERT_MAP_3(MAP, x, y, z, stride_y, stride_z) \
     static_assert(LADDER_##MAP##_DIM_0 == (x) && LADDER_##MAP##_DIM_1 == (y) && LADDER_##MAP##_DIM_2 == (z) && \
                       LADDER_##MAP##_STRIDE_0 == (stride_y) && LADDER_##MAP##_STRIDE_1 == (stride_z), \

@@ -1,4 +1,4 @@
-// Prefetch of tensor maps: the copy engine reads a map before its first copy, which then need not wait for it.
+// Prefetch of tensor maps, so that the first copy need not wait for its map.
 #pragma once
 #include "hopper.cuh"
 

@@ -1,6 +1,6 @@
 // wgmma of tf32 with fp32 accumulators: d = a b, or d += a b where `add`.  d is 64 x n and a 64 x 8, in registers;
-// b is 8 x n, K-major in shared memory.  Of a float tf32 has the sign, the exponent and ten bits of the mantissa;
-// the others are ignored.  d lies as in wgmma.cuh; thread t of the warpgroup holds in a[2 j + h] row
+// b is 8 x n, K-major in shared memory.  tf32 is the sign, the exponent and the upper ten mantissa bits of a float;
+// the others are ignored.  d is laid out as in wgmma.cuh; thread t of the warpgroup holds in a[2 j + h] row
 // 16 (t / 32) + t % 32 / 4 + 8 h, column t % 4 + 4 j.
 //
 // One overload for each n; nothing here but the operand lists.

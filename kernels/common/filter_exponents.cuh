@@ -2,7 +2,7 @@
 //
 // Gives: find_filter_exponents.
 //
-// Block m stores the exponent of filter m, and the filter as full_range.cuh reads it.
+// Block m stores the exponent of filter m, and the filter transposed for full_range.cuh.
 #pragma once
 #include "range.cuh"
 

@@ -1,11 +1,11 @@
-// A convolution in fp32 of the images and filters that fp16 operands cannot carry, after the kernel that has multiplied
-// the others: exits at once where there are none.
+// The fp32 fallback for images and filters that fp16 operands cannot represent, after the kernel for the others: exits
+// immediately if there are none.
 //
 // Gives: compute_in_full_range, compute_tile_in_full_range; FULL_THREADS, FULL_BYTES.
 //
-// An implicit GEMM from shared memory, one fused multiply-add after the other: whatever float32 arithmetic gives for
-// infinities, NaN, overflow and subnormal numbers, an output gets.  A block computes tiles of FULL_TILE filters at
-// FULL_TILE pixels of an image, a thread 4 x 4 of its outputs.
+// An implicit GEMM from shared memory in fused multiply-adds: outputs are what float32 arithmetic gives, infinities,
+// NaN, overflow and subnormal numbers included.  A block computes tiles of FULL_TILE filters at FULL_TILE pixels of an
+// image, a thread 4 x 4 of its outputs.
 //
 // Arrays: input(n, c, h, w) and filter(m, c, r, s) give a float, store(n, m, pixel, value) stores an output
 // (StudyArrays; NativeArrays of wgmma/native_full_range.cuh).
@@ -14,7 +14,7 @@
 #include "padding.cuh"
 #include "range.cuh"
 
-constexpr int FULL_TILE = 64, FULL_DEPTH = 16, FULL_SIDE = 4;  // outputs of a tile, its taps at a time, of a thread
+constexpr int FULL_TILE = 64, FULL_DEPTH = 16, FULL_SIDE = 4;  // outputs of a tile, taps at a time, outputs of a thread
 constexpr int FULL_ACROSS = FULL_TILE / FULL_SIDE, FULL_THREADS = FULL_ACROSS * FULL_ACROSS;
 constexpr int FULL_BYTES = 2 * FULL_DEPTH * FULL_TILE * sizeof(float);  // of shared memory: filters, inputs
 static_assert(FULL_THREADS % FULL_TILE == 0);
@@ -58,14 +58,14 @@ __device__ __forceinline__ void compute_tile_in_full_range(const Arrays& arrays,
                 arrays.store(n, m + row + i, pixel + column + j, sums[i][j]);
 }
 
-// The study's arrays, and its filters as find_filter_exponents leaves them.
+// The study's arrays, and the filters from find_filter_exponents.
 struct StudyArrays {
     const float* x;             // [N][C][H][W]
     const float* full_filters;  // [C * R * S][M]
     float* y;                   // [N][M][E][F]
     const float* bias;          // [M]
 
-    // Row and column are those of the padded plane.
+    // h and w count from the corner of the padded plane.
     __device__ __forceinline__ float input(int n, int c, int h, int w) const
     {
         if (HAS_PADDING && !in_plane(h, w)) return 0;
@@ -83,7 +83,7 @@ struct StudyArrays {
     }
 };
 
-// Whether any image or filter has no exponent; for all threads of a block.
+// Whether any image or filter has no exponent; called by all threads of a block.
 __device__ __forceinline__ bool any_without_exponent(const int* __restrict__ exponents,         // [N]
                                                      const int* __restrict__ filter_exponents,  // [M]
                                                      int images)
@@ -94,7 +94,7 @@ __device__ __forceinline__ bool any_without_exponent(const int* __restrict__ exp
     return __syncthreads_or(any);
 }
 
-// Computes the tiles that have an image or a filter without an exponent, every gridDim.x-th.
+// Computes the tiles that have an image or a filter without an exponent, in a grid-stride loop.
 __device__ __forceinline__ void compute_in_full_range(const StudyArrays& arrays,
                                                       const int* __restrict__ exponents,         // [N]
                                                       const int* __restrict__ filter_exponents,  // [M]

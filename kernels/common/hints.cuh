@@ -5,7 +5,7 @@
 //
 // RESTRICT = 1 makes pointers __restrict__: no array overlaps another, so loads may use the read-only path and move
 // across stores.  UNROLL = n unrolls a loop n times, 0 unrolls it fully.  The compiler unrolls short loops of known
-// length on its own, so a loop as written has to be asked for as well: that is UNROLL = 1.
+// length on its own, so keeping a loop as written takes UNROLL = 1.
 #pragma once
 #include "shape.cuh"
 

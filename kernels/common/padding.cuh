@@ -1,12 +1,11 @@
-// What a layer of a network has beyond the studies' contract: padding that is not in memory, stride pairs, dilation and
-// groups.
+// A layer's features beyond the studies' contract: implicit padding, stride pairs, dilation and groups.
 //
 // Gives: TOP, BOTTOM, LEFT, RIGHT and HAS_PADDING; PADDED_H, PADDED_W, the plane with its padding; V, the stride along
 // columns; DILATION_ROWS, DILATION_COLUMNS, PATCH_ROWS, PATCH_COLUMNS; GROUPS; in_plane, clear_of_border;
 // PATCHES_HAVE_SQUARES; shape.cuh.
 //
-// A kernel counts rows and columns of the padded plane, and reads zeros for those that in_plane does not have.  Without
-// padding these are constants and comparisons with the plane's end, as in a kernel that knows of none.
+// A kernel numbers rows and columns in the padded plane, and reads zeros outside in_plane.  Without padding the tests
+// reduce to constants and comparisons with the plane's end.
 #pragma once
 #include "shape.cuh"
 
@@ -49,18 +48,17 @@ __device__ __forceinline__ bool in_plane(int row, int column)
     return unsigned(row - TOP) < unsigned(H) && unsigned(column - LEFT) < unsigned(W);
 }
 
-// Whether a place in the padded plane, known to be above the padding at the bottom, is in memory.
+// Whether a place in the padded plane, known not to be in the bottom padding, is in memory.
 __device__ __forceinline__ bool clear_of_border(int row, int column)
 {
     return (TOP == 0 || row >= TOP) && (LEFT == 0 || column >= LEFT) && (RIGHT == 0 || column < LEFT + W);
 }
 
-// Rows and columns of a patch that are in memory, at least.
+// The least rows and columns of a patch that are in memory.
 constexpr int ROWS_BESIDE = R - (TOP > BOTTOM ? TOP : BOTTOM), COLUMNS_BESIDE = S - (LEFT > RIGHT ? LEFT : RIGHT);
 constexpr int LEAST_ROWS = ROWS_BESIDE < H ? ROWS_BESIDE : H, LEAST_COLUMNS = COLUMNS_BESIDE < W ? COLUMNS_BESIDE : W;
 
-// Whether every patch has a whole square of stride x stride pixels, of those into which the padded plane is divided,
-// that does not reach into the padding.
+// Whether every patch has a whole stride x stride square, of those that tile the padded plane, clear of the padding.
 constexpr bool PATCHES_HAVE_SQUARES =
     U == V && DILATION_ROWS == 1 && DILATION_COLUMNS == 1 &&
     (HAS_PADDING ? LEAST_ROWS >= 2 * U - 1 && LEAST_COLUMNS >= 2 * U - 1 : R >= U && S >= U);

@@ -1,23 +1,23 @@
 // Exact scaling of floats into the range of fp16, by powers of two.
 //
-// Gives: magnitude, best_exponent, scaling_exponent, power_of_two, NO_EXPONENT; Seen and seen_in_block (what a block
-// has seen of its values); RANGE_THREADS.
+// Gives: magnitude, best_exponent, scaling_exponent, power_of_two, NO_EXPONENT; Seen and seen_in_block (the range of a
+// block's values); RANGE_THREADS.
 //
 // fp16 reaches from 2^-24 to 2^16.  Where the largest absolute value is near 1, as in most networks, a factor of 2^10
-// leaves room above and keeps the low halves of split values, 11 bits below, clear of the lower end.
+// leaves room above and keeps the lo terms of split values, 11 bits below, clear of the lower end.
 //
-// What halves cannot carry has no exponent, and is computed again from the floats (full_range.cuh): infinities and NaN,
-// and values that are too faint beside the largest that shares their exponent (docs/precision.md).
+// Values that fp16 cannot represent have no exponent and are recomputed from the floats (full_range.cuh): infinities
+// and NaN, and values too faint next to the largest that shares their exponent (docs/precision.md).
 #pragma once
 #include "shape.cuh"
 
 constexpr int USUAL_EXPONENT = 10;
 constexpr int LARGEST_EXPONENT = 14, FLOAT_BIAS = 127, FLOAT_MANTISSA = 23;
 constexpr int NO_EXPONENT = 127;             // exponents are less
-constexpr int LEAST_FILTER_EXPONENT = -64;   // so that an image's factor and a filter's can be multiplied one by one
+constexpr int LEAST_FILTER_EXPONENT = -64;   // so that an image's and a filter's factor can be applied in turn
 constexpr unsigned INFINITE = 0xff << FLOAT_MANTISSA, SIGN = 1u << 31;
 
-// The bits of an absolute value: in order as unsigned numbers, then infinity, then NaN.
+// The bits of an absolute value, ordered as unsigned numbers: finite, infinity, NaN.
 __device__ __forceinline__ unsigned magnitude(float value)
 {
     return __float_as_uint(value) & ~SIGN;
@@ -34,7 +34,7 @@ __device__ __forceinline__ float power_of_two(int exponent)
     return __uint_as_float(bits_of_power(exponent));
 }
 
-// The exponent of the factor that brings a largest magnitude to 2^14 or as near as floats can.
+// The exponent of the factor that brings a largest magnitude to 2^14, or as near as floats allow.
 __device__ __forceinline__ int best_exponent(unsigned largest)
 {
     if (largest == 0) return USUAL_EXPONENT;
@@ -49,14 +49,14 @@ __device__ __forceinline__ int scaling_exponent(unsigned largest)
     return largest == 0 || (largest >= LEAST && largest < MOST) ? USUAL_EXPONENT : best_exponent(largest);
 }
 
-// What a thread or a block has seen of its values: the largest magnitude, whether a pixel was too faint, and whether a
+// The range of a thread's or a block's values: the largest magnitude, whether a pixel was too faint, and whether a
 // square of pixels was.
 struct Seen {
     unsigned largest;
     bool faint, weak;
 };
 
-// The same of a block, returned to every thread: warp shuffles, then shared memory, with one barrier.
+// The same for a block, returned to every thread: warp shuffles, then shared memory, with one barrier.
 template <int threads>
 __device__ __forceinline__ Seen seen_in_block(Seen mine)
 {

@@ -2,8 +2,8 @@
 //
 // Gives: C, H, W, M, R, S, U, E, F as numbers; DYNAMIC_SHARED(type, name), which declares the block's dynamic shared
 // memory for nvcc and for the host executor; ASSERT_BLOCK, ASSERT_GRID and ASSERT_SHARED_BYTES for an entry point,
-// ASSERT_ELEMENTS for a scratch or prepared array (names in capitals), with which a kernel does not compile if the
-// ladder launches it with a geometry other than the one it is written for.
+// ASSERT_ELEMENTS for a scratch or prepared array (names in capitals): compilation fails if the ladder's geometry is
+// not the one the kernel is written for.
 // Needs: CONV_C to CONV_F, LADDER_<ENTRY>_... and LADDER_<ARRAY>_ELEMENTS, which the ladder passes with -D
 // (kernels/rung.py).
 #pragma once

@@ -6,7 +6,7 @@ from math import ceil
 from alexconv.kernels.problem import Problem
 from alexconv.kernels.rung import Constant, Dims
 
-TILES = (6, 8, 12, 16, 18, 20, 24, 32)  # tile sizes that the studies tried, or in between
+TILES = (6, 8, 12, 16, 18, 20, 24, 32)  # tile sizes of the studies, and some in between
 TILE_OF_STUDIES = 16
 
 

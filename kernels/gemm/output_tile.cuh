@@ -12,8 +12,8 @@ struct OutputTile {
 template <int rows, int columns>
 constexpr int OUTPUT_TILES = (M + rows - 1) / rows * ((PIXELS + columns - 1) / columns);
 
-// The block's tile of rows x columns outputs.  The grid is one-dimensional because only x may exceed 65535; the tiles of
-// an image follow each other, so that blocks that run at the same time find its inputs in the L2 cache.
+// The block's tile of rows x columns outputs.  The grid is one-dimensional because only x may exceed 65535; the tiles
+// of an image are consecutive, so that concurrent blocks find its inputs in the L2 cache.
 template <int rows, int columns>
 __device__ __forceinline__ OutputTile output_tile()
 {

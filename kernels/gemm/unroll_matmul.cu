@@ -4,10 +4,10 @@
 // Read next: common/product.cuh (the matrices), gemm/im2col.cuh, gemm/output_tile.cuh, then gemm/unroll_matmul_constant.cu.
 // Run: alexconv run --rungs unroll-matmul --layers 2
 //
-// Parent: tiled.  As a matrix product the convolution gets the standard treatment of one: a tile of each operand is
-// copied to shared memory, where every value serves TILE outputs, so that a multiply-add costs 2/TILE loads from global
-// memory instead of two, whatever the shapes of plane and filter.  The price is the unrolled input, R*S/U^2 times as
-// large as the input, which is written and read again.
+// Parent: tiled.  As a matrix product the convolution gets the standard tiling: a tile of each operand is copied to
+// shared memory, where every value serves TILE outputs, so that a multiply-add costs 2/TILE loads from global memory
+// instead of two, whatever the shapes of plane and filter.  The price is the unrolled input, R*S/U^2 times as large as
+// the input, which is written and read again.
 //
 // unroll: a block writes channel c of image n for UNROLL_THREADS pixels; a thread writes the R*S rows of one pixel.
 // multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.

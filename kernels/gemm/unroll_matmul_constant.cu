@@ -5,10 +5,9 @@
 // Run: alexconv run --rungs unroll-matmul-constant --workload lenet-86-k7 --layers 2
 //
 // Parent: unroll-matmul, whose tile of filters takes a load, a store and room in shared memory.  Constant memory needs
-// none of them, and one of two tests for the matrices' edges is gone.  But the constant cache serves one address at a
-// time, and a warp asks for as many as it has rows of the block: one at TILE = 32, two at 16.  And it is small, while
-// the warps of a block read TILE filters at the same time.  Constant memory holds 64 KiB, so larger filter sets are
-// refused.
+// none of them, and one of the two bounds checks is gone.  But the constant cache serves one address at a time, and a
+// warp reads one per row of the block that it covers: one at TILE = 32, two at 16.  And it is small, while the warps of
+// a block read TILE filters at the same time.  Constant memory holds 64 KiB, so larger filter sets are refused.
 //
 // unroll: a block writes channel c of image n for UNROLL_THREADS pixels; a thread writes the R*S rows of one pixel.
 // multiply: a block computes TILE filters at TILE pixels of an image; a thread computes one output.

@@ -4,12 +4,12 @@
 // Read next: gemm/fused_unroll_matmul.cu.
 // Run: alexconv run --rungs unroll-register-matmul --layers 2
 //
-// Parent: unroll-matmul, which reads two values of shared memory for every multiply-add.  Here a thread keeps ROWS
+// Parent: unroll-matmul, which reads two values from shared memory for every multiply-add.  Here a thread keeps ROWS
 // accumulators in registers: an input is loaded from global memory straight into a register and multiplied with ROWS
-// taps, which are contiguous in shared memory, the same for the whole block, and come four at a load.  So a
+// taps, which are contiguous in shared memory, the same for the whole block, and loaded four at a time.  So a
 // multiply-add costs a quarter of a load or less.  (Volkov and Demmel, "Benchmarking GPUs to tune dense linear
-// algebra", SC 2008.)  Of the two operands the filters are the one in shared memory because a layer has few of them and
-// many pixels: it is the pixels that give a block its threads.
+// algebra", SC 2008.)  Shared memory holds the filters because a layer has few of them and many pixels, which give a
+// block its threads.
 //
 // unroll: a block writes channel c of image n for UNROLL_THREADS pixels; a thread writes the R*S rows of one pixel.
 // multiply: a block computes ROWS filters at COLUMNS pixels of an image, DEPTH taps at a time; a thread computes all

@@ -4,11 +4,11 @@
 // Read next: implicit_gemm.cuh (tiles, order of the taps, epilogue), then igemm/igemm_async.cu.
 // Run: alexconv run --rungs igemm --layers 2
 //
-// Parent: fused-unroll-matmul, whose threads read two values of shared memory for every product, and find every input
-// with divisions.  Here a thread computes THREAD_ROWS x THREAD_COLUMNS outputs, so a tap's operands, loaded in vectors
-// of four, serve THREAD_ROWS * THREAD_COLUMNS products; a block's tile is larger by as much, and reads less from the
-// caches; pixels continue from image to image, so that small planes fill the blocks; and the filters are reordered
-// once, so that copying them takes no index arithmetic.
+// Parent: fused-unroll-matmul, whose threads read two values from shared memory for every product, and address every
+// input with divisions.  Here a thread computes THREAD_ROWS x THREAD_COLUMNS outputs, so a tap's operands, loaded in
+// vectors of four, serve THREAD_ROWS * THREAD_COLUMNS products; a block's tile is larger, so each output takes fewer
+// reads from the caches; a tile's pixels continue from image to image, so that small planes fill the blocks; and the
+// filters are reordered once, so that copying them takes no index arithmetic.
 //
 // prepare_filters: a block writes one K tile of one tile's filters.  igemm: a block computes ROWS filters at COLUMNS
 // pixels of the batch, a thread THREAD_ROWS filters at THREAD_COLUMNS pixels.  While one block of a multiprocessor

@@ -6,9 +6,9 @@
 //
 // Parent: igemm, in which a thread waits for its loads, then for its block, at every K tile, and relies on other warps
 // to hide that latency; registers for more accumulators leave room for few other warps.  Here asynchronous copies
-// (cp.async) fetch later K tiles past the registers while one is multiplied, and a tap's fragments are loaded while
-// those of the tap before are multiplied.  So a thread can have twice the accumulators, with fewer loads per product,
-// and one barrier per K tile instead of two.
+// (cp.async) fetch later K tiles past the registers while one is multiplied, and a tap's fragments are loaded while the
+// previous tap's are multiplied.  So a thread can have twice the accumulators, with fewer loads per product, and one
+// barrier per K tile instead of two.
 //
 // prepare_filters: a block writes one K tile of one tile's filters.  igemm_async: a block computes ROWS filters at
 // COLUMNS pixels of the batch, a thread THREAD_ROWS filters at THREAD_COLUMNS pixels.

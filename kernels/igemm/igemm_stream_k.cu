@@ -6,11 +6,11 @@
 //
 // Parent: igemm-async, whose blocks run in waves of as many as the GPU holds; most of the last wave may idle, and with
 // few images there is no full wave at all (wave quantization).  Here only full waves compute whole tiles.  The K tiles
-// of the remaining tiles are divided evenly into work units, one for each block that the GPU holds, wherever that cuts
-// a tile.  A unit leaves its partial sums of a cut tile in memory, and a second kernel (fix-up) adds them in the order
-// of the taps, so that results do not depend on the order in which units finish.  The cost is one write and one read of
-// the partial sums.  (Osama et al., "Stream-K: work-centric parallel decomposition for dense matrix-matrix
-// multiplication on the GPU", PPoPP 2023.)
+// of the remaining tiles are divided evenly into work units, one per resident block, even where that cuts a tile.  A
+// unit leaves its partial sums of a cut tile in memory, and a second kernel (fix-up) adds them in the order of the
+// taps, so that results do not depend on the order in which units finish.  The cost is one write and one read of the
+// partial sums.  (Osama et al., "Stream-K: work-centric parallel decomposition for dense matrix-matrix multiplication
+// on the GPU", PPoPP 2023.)
 //
 // prepare_filters: a block writes one K tile of one tile's filters.  igemm_stream_k: a block computes a tile of ROWS
 // filters at COLUMNS pixels of the batch, or one stream-K work unit; a thread THREAD_ROWS filters at THREAD_COLUMNS
@@ -19,7 +19,7 @@
 
 constexpr int TILE_FLOATS = ROWS * COLUMNS;  // partial sums that a unit leaves of a cut tile
 
-// Which blocks compute what.
+// The assignment of tiles and work units to blocks.
 //
 // Example: 8 tiles of K_TILES = 4, SLOTS = 5 blocks at a time, LEAST_K_TILES = 2.  Blocks 0 to 4 compute whole tiles.
 // The 3 remaining tiles A, B, C have 12 K tiles, cut into 5 units that begin at K tiles 0, 2, 4, 7 and 9:
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         const BatchTile tile(unit < 0 ? blockIdx.x : work.whole + number);
         if (first > begin) {
             copy_async_wait_group<0>();
-            __syncthreads();  // no thread still reads or copies K tiles of the tile before, which are now overwritten
+            __syncthreads();  // no thread still reads or copies K tiles of the previous tile, which are now overwritten
         }
         Accumulators accumulators;
         mainloop(accumulators, x, filters, tile, N, first - first_of_tile, last - first_of_tile);
@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (first == last) return;  // one unit had the whole tile, and has stored it
     float sums[1][THREAD_COLUMNS] = {};
     for (int unit = first; unit <= last; ++unit) {
-        const int second = work.first_k_tile(unit) < first_of_tile;  // the unit's first tile was the one before
+        const int second = work.first_k_tile(unit) < first_of_tile;  // the unit's first tile was the previous one
         const float* const from = partial + (2 * unit + second) * TILE_FLOATS + row * THREAD_COLUMNS * THREADS;
 #pragma unroll
         for (int j = 0; j < THREAD_COLUMNS; ++j) sums[0][j] += from[j * THREADS + threadIdx.x];

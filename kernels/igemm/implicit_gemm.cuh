@@ -1,4 +1,4 @@
-// Implicit GEMM: a layer as one product of matrices for the whole batch, whose im2col matrix is never written.
+// Implicit GEMM: a layer as one matrix product for the whole batch, whose im2col matrix is never written.
 //
 // Gives: THREADS, ROWS, COLUMNS, K_TILES; order_filters; BatchTile; window, tap_offset; Fragments, Accumulators;
 // store_rows (the epilogue).
@@ -8,7 +8,7 @@
 // each iteration of the mainloop.
 //
 // Order of the taps.  Where DEPTH divides C, the taps of a K tile are DEPTH channels at one place (r, s) of the filter;
-// K tiles visit all places before they move on to the next channels, whose inputs stay in the L1 cache meanwhile.
+// K tiles visit all places of these channels, whose inputs stay in the L1 cache meanwhile, before the next channels.
 // Where a row of the filter has DEPTH taps or slightly fewer, that row is a K tile.  In both cases the addresses that a
 // thread reads in a K tile differ by immediate offsets, so a K tile costs one pointer addition and no other index
 // arithmetic.  Otherwise taps come in the order of w, and their places are found by divisions by compile-time
@@ -69,7 +69,7 @@ __device__ __forceinline__ bool is_tap(int k_tile, int i)
     return CHANNELS_TOGETHER || (ROW_TOGETHER ? i < S : k_tile * DEPTH + i < K);
 }
 
-// From the first input of a pixel's window to the input under the tap.
+// Offset from the first input of a pixel's window to the input under the tap.
 __device__ __forceinline__ int tap_offset(int k_tile, int i)
 {
     const Tap at = tap(k_tile, i);
@@ -111,7 +111,7 @@ struct BatchTile {
     }
 };
 
-// The first input of a pixel's window; beyond the batch that of its last pixel, whose accumulators are not stored.
+// The first input of a pixel's window.  Pixels beyond the batch take its last one's; their accumulators are not stored.
 __device__ __forceinline__ const float* window(const float* x,  // [N][C][H][W]
                                                size_t pixel, long long N)
 {

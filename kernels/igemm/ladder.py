@@ -12,7 +12,7 @@ from alexconv.shapes import Conv
 LANES_DOWN, LANES_ACROSS = 4, 8  # as in implicit_gemm.cuh
 THREAD_ROWS = (4, 8, 12, 16)
 DEPTHS = (4, 8, 12, 16)
-TILES_OF_UNIT = 2  # of which a stream-K work unit can leave partial sums
+TILES_OF_UNIT = 2  # at most, for which a stream-K work unit leaves partial sums
 
 
 def tile_rows(p: Problem) -> int:
@@ -93,11 +93,11 @@ def warps_down(conv: Conv, most: int) -> int:
 def warps(axis: str, default: Callable[[Problem], int]) -> Constant:
     """Warps of a block along one axis."""
     what = "filters" if axis == "DOWN" else "pixels"
-    return Constant(f"WARPS_{axis}", f"warps of a block that have different {what}", default, choices=(1, 2, 4))
+    return Constant(f"WARPS_{axis}", f"warps of a block that divide its {what}", default, choices=(1, 2, 4))
 
 
 def thread_rows(most_warps: int, most: int) -> Constant:
-    """As many filters for a thread as registers allow, if their tiles cover no more filters than smaller ones."""
+    """The most filters per thread, of those whose tiles need the least padding beyond the last filter."""
 
     def default(p: Problem) -> int:
         def cost(rows: int) -> tuple[int, int]:

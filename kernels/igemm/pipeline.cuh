@@ -11,7 +11,7 @@ constexpr int STAGE = DEPTH * (ROWS + COLUMNS);  // floats: filters, then inputs
 // One thread's copies, K tile after K tile, into a circular buffer of stages.
 class Pipeline {
 public:
-    // Of the K tiles from `first` to before `end`.
+    // Copies the K tiles [first, end).
     __device__ __forceinline__ Pipeline(const float* x,            // [N][C][H][W]
                                         const float* all_filters,  // [TILES_DOWN][K_TILES][DEPTH][ROWS]
                                         BatchTile tile, long long N, int first, int end)
@@ -29,8 +29,8 @@ public:
         }
     }
 
-    // Starts the copies of a K tile as one group, and advances to the next.  The last K tile is copied again after it:
-    // that copy is never read, and so no copy depends on a condition.
+    // Starts the copies of a K tile as one group, and advances to the next.  Past the end, copies the last K tile
+    // again, which is never read: so no copy depends on a condition.
     __device__ __forceinline__ void issue(float* stage)
     {
 #pragma unroll
@@ -76,8 +76,8 @@ private:
     int first_tap, to;
 };
 
-// Adds the products of the K tiles from `first` to before `end` to the thread's accumulators.  Copies run STAGES - 1 K
-// tiles ahead; fragments are double-buffered: those of the next tap are loaded while this tap's are multiplied.
+// Adds the products of the K tiles [first, end) to the thread's accumulators.  Copies run STAGES - 1 K tiles ahead;
+// fragments are double-buffered: those of the next tap are loaded while this tap's are multiplied.
 __device__ __forceinline__ void mainloop(Accumulators& accumulators,
                                          const float* __restrict__ x,        // [N][C][H][W]
                                          const float* __restrict__ filters,  // [TILES_DOWN][K_TILES][DEPTH][ROWS]

@@ -1,4 +1,4 @@
-"""The mma rungs: implicit GEMM on tensor cores by products of single warps (mma.sync), for small batches."""
+"""The mma rungs: implicit GEMM on tensor cores by single warps (mma.sync), for small batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ MOST_ACCUMULATORS = 128  # registers of a thread
 MOST_USUAL_OUTPUTS = 96 * 32  # of a block: leaves registers and shared memory for operands
 PIXEL_TILES, FILTER_TILES = (16, 32, 40, 48, 64, 88, 96, 128), (16, 32, 48, 64, 96, 128)
 USUAL_PIXELS, USUAL_FILTERS, MOST_SPLITS = (40, 48, 96), (16, 32, 48, 64), 8  # the defaults to choose from
-PRODUCTS_OF_TERMS = {1: 1, 2: 3}  # of two terms each, that of both low ones is left out
-FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep FEW_WARPS warps busy, not more
+PRODUCTS_OF_TERMS = {1: 1, 2: 3}  # by terms of an operand; lo times lo is left out
+FEW_STEPS, FEW_WARPS = 128, 8  # of a block: up to FEW_STEPS steps keep no more than FEW_WARPS warps busy
 
 
 def spread_pitch(conv: Conv) -> int:
@@ -42,7 +42,7 @@ def share_columns(conv: Conv) -> bool:
 
 
 def in_pairs(terms: int) -> Callable[[Conv, int, int], tuple[int, int]]:
-    """The same where a word has two channels, or two columns, of floats that become fp16; ``mma_pairs.cuh``."""
+    """The same for words of two channels, or two columns, of floats converted to fp16; ``mma_pairs.cuh``."""
 
     def words(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
         if share_columns(conv):
@@ -54,7 +54,7 @@ def in_pairs(terms: int) -> Callable[[Conv, int, int], tuple[int, int]]:
 
 
 def in_fp16(conv: Conv, channels: int, rows: int) -> tuple[int, int]:
-    """The same where a word has two channels, innermost; ``mma_half.cu``."""
+    """The same for words of two channels, innermost; ``mma_half.cu``."""
     words = ceil(channels / 2)
     vectors = conv.C % 8 == 0 and channels % 8 == 0
     pitch = words + 4 if vectors and words // 4 % 2 == 0 else words
@@ -73,7 +73,7 @@ def rows_of_filters(pixels: int, filters: int) -> int:
 
 @dataclass(frozen=True)
 class Usual:
-    """The usual constants of a shape."""
+    """The default constants for a shape."""
 
     pixels: int
     filters: int
@@ -86,9 +86,9 @@ class Usual:
 class Tile:
     """The geometry of ``mma_tile.cuh`` for one operand layout: ``words`` is one of the ``in_`` functions above.
 
-    ``sums`` is ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` are those of an operand.  ``stages``, ``warps`` (at
-    most), ``down`` (warps that divide the filters) and ``inputs`` (words of a K tile at most) determine the defaults.
-    ``scaled`` operands are floats times powers of two, whose pixels have flags.
+    ``sums`` is ``rows_of_pixels`` or ``rows_of_filters``; ``terms`` of an operand: 1, or 2 (hi and lo).  ``stages``,
+    ``warps`` (at most), ``down`` (warps that divide the filters) and ``inputs`` (words of a K tile at most) determine
+    the defaults.  ``scaled`` operands are floats times powers of two, and their pixels have flags.
     """
 
     words: Callable[[Conv, int, int], tuple[int, int]]
@@ -101,7 +101,7 @@ class Tile:
     scaled: bool = False
 
     def usual(self, p: Problem) -> Usual:
-        """The usual constants, which no others change."""
+        """The default constants, functions of shape and device alone."""
         return best_cut(self, p.conv, p.device.multiprocessors)
 
     def fits(self, conv: Conv, channels: int, pixels: int) -> bool:
@@ -113,20 +113,20 @@ class Tile:
         return ceil(conv.E * conv.F / pixels) * ceil(conv.M / filters)
 
     def steps(self, conv: Conv, channels: int) -> int:
-        """Products of a warp, one after the other, that a K tile is deep."""
+        """Depth of a K tile in steps, a product of a warp each."""
         return ceil(self.words(conv, channels, conv.R)[0] / MMA_WORDS)
 
     def input_rows(self, conv: Conv, pixels: int) -> int:
-        """Rows that a tile's pixels and their windows lie in."""
+        """Input rows under the windows of a tile's pixels."""
         output_rows = min(conv.E, (pixels + conv.F - 2) // conv.F + 1)
         return (output_rows - 1) * conv.U + conv.filter_rows
 
     def input_words(self, conv: Conv, channels: int, pixels: int) -> int:
-        """Places of a K tile's input rows."""
+        """Words of a K tile's input rows."""
         return round_up(self.words(conv, channels, self.input_rows(conv, pixels))[1], LANE_WORDS)
 
     def flags(self, conv: Conv, pixels: int) -> int:
-        """Words of flags: two bytes for each pixel, and one more where an odd number of columns shares words."""
+        """Words of flags: two bytes per pixel, columns rounded up to even where they share words."""
         width = round_up(conv.padded[1], 2) if share_columns(conv) else conv.padded[1]
         return 2 * ceil(self.input_rows(conv, pixels) * width / WORD) if self.scaled else 0
 
@@ -135,7 +135,7 @@ class Tile:
         return ceil(p.conv.C / p["CHANNELS"])
 
     def split_blocks(self, p: Problem) -> int:
-        """Split-K slices of a tile, a block each: every one has a K tile at least."""
+        """Split-K slices of a tile, a block each, of at least one K tile."""
         return min(p["SPLITS"], self.k_tiles(p))
 
     def tiles(self, p: Problem) -> int:
@@ -143,15 +143,15 @@ class Tile:
         return p.N * self.image_tiles(p.conv, p["TILE_PIXELS"], p["TILE_FILTERS"])
 
     def grid(self, p: Problem) -> Dims:
-        """The blocks of a tile are neighbours; all tiles stand in one row, because only x may count beyond 65535."""
+        """A tile's blocks are neighbours; the grid is one-dimensional because only x may exceed 65535."""
         return self.tiles(p) * self.split_blocks(p), 1, 1
 
     def block(self, p: Problem) -> Dims:
-        """Some warps."""
+        """WARPS warps."""
         return p["WARPS"] * WARP, 1, 1
 
     def shared_bytes(self, p: Problem) -> int:
-        """Factors; one or two k_tiles of inputs, offsets of taps, filters, flags, or the epilogue in their place."""
+        """Factors; one or two K tiles of inputs, tap offsets, filters and flags, or the epilogue in the same memory."""
         channels, pixels, filters = p["CHANNELS"], p["TILE_PIXELS"], p["TILE_FILTERS"]
         buffers = min(2, ceil(self.k_tiles(p) / self.split_blocks(p)))
         inputs = buffers * self.input_words(p.conv, channels, pixels) + self.steps(p.conv, channels) * MMA_WORDS
@@ -161,7 +161,7 @@ class Tile:
         return (max(inputs + pipeline, along * self.sums(pixels, filters)) + factors) * WORD
 
     def refuses(self, p: Problem) -> str | None:
-        """Filters or warps that do not divide, too many accumulators for a thread's registers, too large inputs."""
+        """Warps that cannot divide the filters, too many accumulators for a thread's registers, too large inputs."""
         warps, down, filters = (p[name] for name in ("WARPS", "WARPS_DOWN", "TILE_FILTERS"))
         if warps % down or filters % (down * FRAGMENT_ROWS):
             return f"{down} of {warps} warps cannot divide {filters} filters, {FRAGMENT_ROWS} at a time"
@@ -189,7 +189,7 @@ class Tile:
             Constant("CHANNELS", "input channels in shared memory together", lambda p: self.usual(p).channels),
             Constant(
                 "STAGES",
-                "steps of a warp whose filters are in shared memory or on their way",
+                "steps of a warp whose filters are in shared memory or in flight",
                 lambda p: self.stages,
                 choices=(2, 3, 4, 6, 8),
             ),
@@ -222,11 +222,11 @@ class Tile:
         return Array("partial", partial, FLOAT), Array("arrived", arrived, WORD, lasting=True)
 
 
-@cache  # the default of each constant asks
+@cache  # called for the default of each constant
 def best_cut(tile: Tile, conv: Conv, multiprocessors: int) -> Usual:
-    """The constants that cut one image into as many blocks as there are multiprocessors, or nearly so.
+    """The constants that cut one image into as many blocks as the device has multiprocessors, or slightly fewer.
 
-    Of equal cuts the one with the fewest blocks for a tile.  An image with more tiles than that gets the largest.
+    Of equal cuts the one with the fewest blocks per tile.  If all cuts have more blocks, the one with the fewest.
     """
     sizes = [size for size in USUAL_FILTERS if size % (FRAGMENT_ROWS * tile.down) == 0]
     dividing = [size for size in sizes if conv.M % size == 0 and size > FRAGMENT_ROWS]
@@ -260,7 +260,7 @@ def rung(
     layout: str = "nchw",
     factors: str = "fp16",
 ) -> Rung:
-    """A rung whose kernel has its file's name; where its filters are scaled, their exponents are found before."""
+    """A rung whose kernel has its file's name; exponents of scaled filters are found in a launch before."""
     entry = name.replace("-", "_")
     scaled = ("filter_exponents", "full_filters") if tile.scaled else ()
     arrays = ("x", "fragments", *scaled, "partial", "arrived", "y")

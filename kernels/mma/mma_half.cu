@@ -1,16 +1,17 @@
-// mma-half: fp16 with channels innermost: half of the bytes, and twice the products per instruction.
+// mma-half: fp16 with channels innermost: half the bytes, twice the products per instruction.
 //
 // Technique: implicit GEMM on tensor cores (mma.sync, fp16 with fp32 accumulation), NHWC; split-K over blocks and
 // sliced-K over warps; multistage cp.async pipeline; programmatic dependent launch.
 // Read next: mma_tile.cuh (split-K, mainloop, epilogue), then wgmma/wgmma_half.cu.
 // Run: alexconv run --rungs mma-half --layers 3 --N 1
 //
-// Parent: mma-tf32, which reads four bytes for each operand and rounds it.  fp16 needs no rounding, and as channels are
-// neighbours in memory, a word holds two of them and eight are copied at a time where the layer has that many.
+// Parent: mma-tf32, which reads four bytes per operand and rounds them.  fp16 needs no rounding, and with channels
+// contiguous in memory a word holds two of them, and one copy eight if C and CHANNELS are multiples of eight.
 // Accumulators are fp32; outputs are rounded once.
 //
-// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
-// outputs for some of the steps; a thread four of every 16 x 8 outputs.  mma_half_filters: a thread writes one word.
+// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp
+// TILE_FILTERS / WARPS_DOWN of these filters for some of the steps; a thread four of every 16 x 8 outputs.
+// mma_half_filters: a thread writes one word.
 #include "mma_tile.cuh"
 
 struct Pixels {
@@ -58,7 +59,7 @@ struct Pixels {
         return pair(half(first), half(first + 1));
     }
 
-    // With padding: elements from the place of a row's first pixel to that of the i-th from there on.
+    // With padding: the offset, in elements, of the i-th pixel from a row's first.
     static __device__ __forceinline__ int place(int i)
     {
         return (i / PADDED_W * W + i % PADDED_W) * C;
@@ -74,13 +75,13 @@ struct Pixels {
     // in the padding.
     static __device__ __forceinline__ void copy(unsigned* to, const __half* x, int row, int k_tile)  // x [H][W][C]
     {
-        constexpr int COPIED = VECTORS ? 4 : 1, COPIES = CHANNEL_WORDS / COPIED;  // words of a copy; of a pixel
+        constexpr int COPIED = VECTORS ? 4 : 1, COPIES = CHANNEL_WORDS / COPIED;  // words per copy; copies per pixel
         constexpr int TOGETHER = THREADS > COPIES ? THREADS / COPIES : 1;  // pixels that the block copies at a time
         const int first = threadIdx.x / COPIES;
         if (first >= TOGETHER) return;
         for (int copied = threadIdx.x % COPIES; copied < COPIES; copied += THREADS) {
             const int channel = copied * COPIED * 2, c = k_tile * CHANNELS + channel;
-            // Pixels that are not below the plane; those of the padded plane where there is padding.
+            // Pixels above the bottom edge of the plane; of the padded plane if there is padding.
             const int valid = c < C ? (H + TOP - row) * PADDED_W - first : 0;
             const __half* const from = x + ((size_t)row * W + (HAS_PADDING ? 0 : first)) * C + c - (TOP * W + LEFT) * C;
             unsigned* const words = to + first * PITCH + copied * COPIED;
@@ -144,7 +145,7 @@ struct Pixels {
         return output / TILE_FILTERS;
     }
 
-    // Stores four filters of a pixel, in one access where the number of filters aligns them.
+    // Stores four filters of a pixel, in one access where M is a multiple of four.
     static __device__ __forceinline__ void store(__half* y,  // [N][PIXELS][M]
                                                  int n, int m, int pixel, float4 outputs,
                                                  const __half* bias)  // [M]

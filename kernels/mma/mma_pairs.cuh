@@ -2,21 +2,22 @@
 //
 // Gives: Pairs<terms>; Scaled (a Range); prepare_scaled_fragments; mma_planes.cuh.
 //
-// Two neighbouring channels share a word; where the last has no neighbour and the stride is even, two neighbouring
-// columns do instead, since windows then begin at even columns.  A thread loads the two, multiplies them by a power of
-// two and stores one word of fp16 values (the hi terms), or two: the hi and the lo terms.
+// Two neighbouring channels share a word; if C is odd and the stride even, two neighbouring columns do instead, since
+// windows then begin at even columns.  A thread loads both, multiplies them by a power of two and stores one word (the
+// hi terms), or two (hi and lo terms).
 //
 // The first power is the usual one (range.cuh).  If a K tile's values do not suit it, the K tile is loaded again and
-// the accumulators are rescaled to the new power, which never grows: values that are small beside the largest so far
-// need no bits of their own.  But a pixel all of whose channels are small would lose bits that its outputs need, as
-// would an infinity: then the block computes its outputs again from the floats, in fp32 throughout.
+// the accumulators are rescaled to the new power, which never grows: values that are small next to the largest so far
+// need no bits of their own.  But a pixel with only small channels would lose bits that its outputs need, and fp16
+// cannot carry an infinity: the block then recomputes its outputs from the floats, in fp32.
 //
 // Needs: TILE_FILTERS, CHANNELS and WARPS, constants of the rung.
 #pragma once
 #include "mma_planes.cuh"
 #include "../common/range.cuh"
 
-// Two floats as fp16 values in a word: their hi terms, or with `term` 1 the lo terms, which the hi terms leave over.
+// Two floats as fp16 values in a word: their hi terms, or with `term` 1 the lo terms: the rounding errors of the hi
+// terms.
 __device__ __forceinline__ unsigned pair_of_fp16(float2 values, int term)
 {
     __half2 rounded = __floats2half2_rn(values.x, values.y);
@@ -42,17 +43,17 @@ struct Pairs : PlaneOutput {
     static constexpr int NEXT = terms, PITCH = (COLUMNS ? WIDTH : SPREAD_PITCH) * NEXT, PLANE = INPUT_ROWS * PITCH;
     static constexpr int INPUT_WORDS = PAIR_PLANES * PLANE;
 
-    // Two bytes of flags for each pixel: whether a channel is strong, and whether one is not zero.  Beside a scaled
-    // magnitude of 2^STRONG, errors of smaller values do not count: those of fp16 are 2^-25 at most, and an operand's
-    // relative error may be 2^-22, or 2^-11 with one term.  Where every value other than zero is strong, no flag is set.
+    // Two flag bytes per pixel: whether a channel is strong, and whether one is nonzero.  Next to a scaled magnitude of
+    // 2^STRONG, errors of smaller values are negligible: those of fp16 are 2^-25 at most, and an operand's relative
+    // error may be 2^-22, or 2^-11 with one term.  Where every nonzero value is strong, no flag is set.
     static constexpr int STRONG = terms == 2 ? 0 : -8, HALF_BIAS = 15, HALF_MANTISSA = 10;
     static constexpr unsigned LEAST_STRONG = (STRONG + HALF_BIAS) << HALF_MANTISSA;  // as fp16
     static constexpr int PIXEL_WORDS = INPUT_ROWS * WIDTH, WORD_BYTES = sizeof(unsigned);
     static constexpr int STRONG_FLAGS = divide_up(PIXEL_WORDS * (COLUMNS ? 2 : 1), WORD_BYTES);
     static constexpr int FLAGS = 2 * STRONG_FLAGS;  // words: the strong ones first
     static constexpr int FACTORS = TILE_FILTERS;    // words
-    static constexpr int LEAST_HALF = -25;  // fp16 rounds what is below that power of two to zero
-    static constexpr bool CARRIES_INFINITY = false;  // such a block is computed again
+    static constexpr int LEAST_HALF = -25;  // fp16 rounds values below that power of two to zero
+    static constexpr bool CARRIES_INFINITY = false;  // such a block is recomputed
 
     // Word k of a K tile's depth is tap (pair of channels, r, s), or (c, r, pair of columns).
     static __device__ __forceinline__ int word(int k)
@@ -95,7 +96,8 @@ struct Pairs : PlaneOutput {
         return make_float2(there ? __ldg(first) : 0, second_there ? __ldg(first + (COLUMNS ? 1 : H * W)) : 0);
     }
 
-    // The magnitudes that a thread has loaded: the largest, NaN above all, and the smallest, less one: zero counts last.
+    // The range of the magnitudes that a thread has loaded.  NaN is the largest; the smallest is kept less one, so that
+    // zero wraps around and does not count.
     struct Range {
         unsigned largest = 0, smallest_less_one = ~0u;
 
@@ -104,7 +106,7 @@ struct Pairs : PlaneOutput {
             largest = max(largest, magnitude), smallest_less_one = min(smallest_less_one, magnitude - 1);
         }
 
-        // Whether a magnitude is 2^power or more; whether one that is not zero is less.
+        // Whether a magnitude is 2^power or more; whether a nonzero one is less.
         __device__ __forceinline__ bool reaches(int power) const { return largest >= bits_of_power(power); }
         __device__ __forceinline__ bool falls_below(int power) const
         {
@@ -141,7 +143,7 @@ struct Pairs : PlaneOutput {
     }
 
     // Sets a pixel's flags, given the bits of its largest value in fp16.  Threads with other channels of the pixel
-    // store the same.
+    // store the same value.
     static __device__ __forceinline__ void set_flags(unsigned* flags, int pixel, unsigned largest)
     {
         unsigned char* const strong = reinterpret_cast<unsigned char*>(flags);
@@ -149,7 +151,7 @@ struct Pairs : PlaneOutput {
         if (largest > 0) strong[STRONG_FLAGS * WORD_BYTES + pixel] = 1;
     }
 
-    // Sets the flags of the pixels of a loaded K tile from its hi terms.  A thread has some planes of a word of pixels.
+    // Sets the pixel flags of a loaded K tile from its hi terms.  A thread takes some planes of a word of pixels.
     static __device__ __forceinline__ void set_all_flags(unsigned* flags, const unsigned* inputs)
     {
         constexpr int TOGETHER = smaller(PAIR_PLANES, 8), ITEMS = divide_up(PAIR_PLANES, TOGETHER) * PIXEL_WORDS;
@@ -173,7 +175,7 @@ struct Pairs : PlaneOutput {
         }
     }
 
-    // Sets the flags of pixels with values so small that fp16 has zeros: of all this thread's that are not zero.
+    // Sets the flags of this thread's nonzero values, for values so small that fp16 rounds them to zero.
     static __device__ __forceinline__ void set_flags_of_floats(unsigned* flags, const float* __restrict__ x,
                                                                int first_row, int k_tile)
     {
@@ -193,7 +195,7 @@ struct Pairs : PlaneOutput {
                 });
     }
 
-    // Whether one of this thread's pixels is not zero and has no strong channel.
+    // Whether one of this thread's pixels is nonzero without a strong channel.
     static __device__ __forceinline__ bool has_faint_pixel(const unsigned* flags)
     {
         bool faint = false;
@@ -202,9 +204,9 @@ struct Pairs : PlaneOutput {
         return faint;
     }
 
-    // Whether one of this thread's squares of U x U pixels has no strong one, in the rows that the image has.  Every
-    // patch has whole squares, unless the stride is 1 or a square has so many values that their errors would count.
-    // Squares that reach into the padding do not count.
+    // Whether one of this thread's squares of U x U pixels, in the image's rows and clear of the padding, has no strong
+    // one.  Also true where patches need not contain a whole square, at stride 1, and where a square has so many values
+    // that their errors would count.
     static __device__ __forceinline__ bool has_weak_square(const unsigned* flags, int first_row)
     {
         constexpr int ACROSS = (LEFT + W) / U, PIXELS_ACROSS = WIDTH * (COLUMNS ? 2 : 1);
@@ -222,16 +224,16 @@ struct Pairs : PlaneOutput {
         return weak;
     }
 
-    // No pixel that was strong is any more.
+    // Clears the flags of strong pixels.
     static __device__ __forceinline__ void weaken(unsigned* flags)
     {
         for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS) flags[i] = 0;
     }
 };
 
-// Inputs and filters scaled by powers of two: the Range of mma_tile.cuh for fp16 operands made of floats.
+// Inputs and filters scaled by powers of two: the Range of mma_tile.cuh for fp16 operands made from floats.
 struct Scaled {
-    // A first K tile whose largest scaled value is below this has a power of its own: small values have too few bits.
+    // A first K tile whose largest scaled value is below this gets another power: small values have too few bits.
     static constexpr int LEAST_SUITABLE = 8;  // as an exponent of two
 
     static constexpr int THREAD_FACTORS = divide_up(TILE_FILTERS, THREADS);
@@ -239,12 +241,12 @@ struct Scaled {
     const float* full_filters;  // [C * R * S][M]
     const int* filter_exponents;  // [M]
     int exponent = USUAL_EXPONENT;
-    bool seen = false;                      // an input that is not zero
-    bool flagged = false, skipped = false;  // a K tile with pixels' flags, and one without
+    bool seen = false;                      // a nonzero input
+    bool flagged = false, skipped = false;  // a K tile that set flags, and one that did not
     bool lost = false;                      // an infinity or NaN, or a power that shrank after a K tile without flags
     int thread_exponents[THREAD_FACTORS] = {};
 
-    // Loads exponents of the tile's filters, early.
+    // Loads the exponents of the tile's filters early.
     __device__ __forceinline__ void prepare(const SplitKSlice& slice)
     {
 #pragma unroll
@@ -264,13 +266,13 @@ struct Scaled {
         }
     }
 
-    // Floats are converted on the way, so they are not copied ahead.
+    // Floats are converted on their way to shared memory, so they cannot be copied asynchronously.
     template <class Layout>
     __device__ __forceinline__ void begin(unsigned*, const float*, int, int) const
     {
     }
 
-    // Loads a K tile and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
+    // Loads a K tile and ends with a barrier; returns the factor to multiply the accumulators by.
     template <class Layout, int later>
     __device__ __forceinline__ float complete(unsigned* inputs, unsigned* flags, const float* x, int first_row,
                                               int k_tile, bool)
@@ -281,7 +283,7 @@ struct Scaled {
         for (;;) {
             range = Layout::load(inputs, x, first_row, k_tile, power_of_two(exponent));
             const bool large = range.reaches(LARGEST_EXPONENT + 1 - exponent);
-            // All inputs of the K tile are in place, and no thread still reads the K tile before.
+            // All inputs of the K tile are in place, and no thread still reads the previous one.
             special = __syncthreads_or(large || range.falls_below(Layout::STRONG - exponent));
             const bool fits = !special || !__syncthreads_or(large);
             if (fits && (seen || __syncthreads_or(range.reaches(LEAST_SUITABLE - exponent)))) break;
@@ -306,8 +308,8 @@ struct Scaled {
         return factor;
     }
 
-    // Whether the block's fp16 operands did not carry its inputs: an infinity, or a pixel and a square that are too
-    // faint. Also a barrier.
+    // Whether fp16 could not represent the block's inputs: an infinity, or a pixel and a square that are too faint.
+    // Also a barrier.
     template <class Layout>
     __device__ __forceinline__ bool beyond(const unsigned* flags, int first_row) const
     {
@@ -317,9 +319,9 @@ struct Scaled {
         return __syncthreads_or(Layout::has_weak_square(flags, first_row));
     }
 
-    // Removes the scaling from the thread's sums, or computes them again if operands did not carry their filter, or
-    // with `beyond` the block's inputs.  The image's power is divided in two, so that no product leaves a float's range
-    // unless the sum does.
+    // Removes the scaling from the thread's sums, or recomputes them if fp16 could not represent their filter or, with
+    // `beyond`, the block's inputs.  The inputs' power is applied in two halves, so that no product leaves a float's
+    // range unless the sum does.
     template <class Layout>
     __device__ __forceinline__ void outside(float4 (&sums)[THREAD_VECTORS], const float* factors,
                                             const SplitKSlice& slice, bool beyond,
@@ -337,7 +339,7 @@ struct Scaled {
         if (beyond) compute_in_full_range<Layout>(sums, slice, x);
     }
 
-    // The filter of a thread's vector, or the last.
+    // The filter of a thread's vector, clamped to the last.
     template <class Layout>
     static __device__ __forceinline__ int filter_of(const SplitKSlice& slice, int vector)
     {
@@ -349,7 +351,7 @@ struct Scaled {
     __device__ __forceinline__ void compute_in_full_range(float4 (&sums)[THREAD_VECTORS], const SplitKSlice& slice,
                                                           const float* x) const  // [C][H][W]
     {
-        // Where they begin in a channel; with padding, as row and column, 16 bits each.
+        // The windows' offsets in a channel; with padding, row and column, 16 bits each.
         int windows[THREAD_VECTORS][VECTOR];
 #pragma unroll
         for (int i = 0; i < THREAD_VECTORS; ++i) {

@@ -1,12 +1,12 @@
 // The operand layout of mma-tf32, the Layout of mma_tile.cuh: NCHW floats, channels in planes, a word is one input.
 //
-// Gives: Planes; PlaneOutput and for_batches, of which mma_pairs.cuh is made; mma_tile.cuh.
+// Gives: Planes; PlaneOutput and for_batches, for mma_pairs.cuh; mma_tile.cuh.
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS and WARPS, constants of the rung.
 #pragma once
 #include "mma_tile.cuh"
 
-// NCHW outputs: how a tile lies in shared memory on its way out, and in the output.
+// NCHW outputs: a tile's layout in the epilogue's shared memory and in y.
 struct PlaneOutput {
     // A row of pixels per filter, padded so that the pairs of pixels that half a warp writes have no bank conflicts.
     static constexpr int TILE_PITCH = TILE_PIXELS + (24 - TILE_PIXELS % 16) % 16;
@@ -33,7 +33,7 @@ struct PlaneOutput {
         return output % TILE_PIXELS;
     }
 
-    // Stores four pixels of a filter, one by one: odd planes do not align vectors.
+    // Stores four pixels of a filter, one by one: planes of odd size misalign vectors.
     static __device__ __forceinline__ void store(float* y, int n, int m, int pixel, float4 outputs,  // y [N][M][PIXELS]
                                                  const float* bias)                                  // [M]
     {
@@ -56,7 +56,7 @@ template <int planes, int columns>
 struct WarpRows {
     static constexpr bool SHORT = columns < WARP;
     static constexpr int WARP_ROWS = SHORT ? WARP / columns : 1;
-    // What a warp takes before it moves on to the next plane or row, and in how many iterations.
+    // The rows of a run, which a warp takes at a time, the number of runs, and the passes over one.
     static constexpr int RUN_ROWS = SHORT ? INPUT_ROWS : 1, RUNS = planes * INPUT_ROWS / RUN_ROWS;
     static constexpr int PASSES = SHORT ? divide_up(INPUT_ROWS, WARP_ROWS) : divide_up(columns, WARP);
 
@@ -155,7 +155,7 @@ struct Planes : PlaneOutput {
         });
     }
 
-    // Rounds the inputs that this thread has copied.
+    // Rounds the inputs that this thread copied.
     static __device__ __forceinline__ void round(unsigned* inputs)
     {
         for_inputs<CHANNELS, PADDED_W>([=](int c, int row, int column) {

@@ -5,13 +5,14 @@
 // Read next: mma_pairs.cuh (scaling, layout), mma_tile.cuh (mainloop), then mma/mma_split.cu.
 // Run: alexconv run --rungs mma-scaled --layers 3 --N 1
 //
-// Parent: mma-tf32, which reads four bytes of the L2 cache for each filter, again for every tile of pixels, and whose
+// Parent: mma-tf32, which reads four bytes per filter value from the L2 cache for every tile of pixels, and whose
 // products run at half the rate of fp16.  What fp16 lacks is range: filters and inputs are multiplied by powers of two,
-// filters when they are prepared, inputs on their way to shared memory, and the accumulators are divided by them.  Two
+// filters when they are prepared, inputs on their way to shared memory, and the sums are divided by them.  Two
 // channels, or two columns, share a word.
 //
-// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
-// outputs for some of the steps; a thread four of every 16 x 8 outputs.  mma_scaled_filters: a thread writes one word.
+// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp
+// TILE_FILTERS / WARPS_DOWN of these filters for some of the steps; a thread four of every 16 x 8 outputs.
+// mma_scaled_filters: a thread writes one word.
 #include "../common/filter_exponents.cuh"
 #include "mma_pairs.cuh"
 

@@ -5,21 +5,23 @@
 // Read next: mma_pairs.cuh (hi and lo terms), mma_tile.cuh (mainloop), then mma/mma_half.cu.
 // Run: alexconv run --rungs mma-split --layers 3 --N 1
 //
-// Parent: mma-scaled, whose operands keep 11 of a float's 24 bits.  What rounding drops is again rounded to fp16 (the
-// lo term), and three of the four products are added, the small ones first; lo times lo is below a float's last bits.
-// (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical
-// peak performance", 2022.)  Tensor cores truncate when they accumulate, which over long sums is worse than rounding:
-// they accumulate no more than one step's products, and ordinary additions the steps.
+// Parent: mma-scaled, whose operands keep 11 of a float's 24 bits.  Here their rounding error is kept as a second fp16
+// number (the lo term), and three of the four products are added, the small ones first; lo times lo is below a float's
+// last bits.  (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
+// theoretical peak performance", 2022.)  Tensor cores truncate when they accumulate, which over long sums is worse than
+// rounding: they accumulate the products of one step only, and fp32 additions the steps.
 //
-// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
-// outputs for some of the steps; a thread four of every 16 x 8 outputs.  mma_split_filters: a thread writes one word.
+// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp
+// TILE_FILTERS / WARPS_DOWN of these filters for some of the steps; a thread four of every 16 x 8 outputs.
+// mma_split_filters: a thread writes one word.
 #include "../common/filter_exponents.cuh"
 #include "mma_pairs.cuh"
 
 struct SplitFp16 {
     static constexpr int TERMS = 2;  // hi, lo
 
-    // The products of some columns at a time, so that a product seldom waits for the one that it accumulates onto.
+    // Interleaves the products of several columns, so that a product seldom waits for the previous one on its
+    // accumulator.
     static __device__ __forceinline__ void multiply_add(Accumulators& accumulators, const Fragments<2>& operands)
     {
         constexpr int COLUMNS = 4;

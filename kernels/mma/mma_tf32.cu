@@ -1,4 +1,4 @@
-// mma-tf32: tensor cores fill a GPU with one image: the depth of the product is divided among blocks and warps.
+// mma-tf32: tensor cores, with K divided among blocks and warps so that one image fills the GPU.
 //
 // Technique: implicit GEMM on tensor cores (mma.sync, tf32 with fp32 accumulation); split-K over blocks and sliced-K
 // over warps; multistage cp.async pipeline; programmatic dependent launch.
@@ -6,13 +6,14 @@
 // Run: alexconv run --rungs mma-tf32 --layers 3 --N 1
 //
 // Parent: fused-unroll-matmul, which for a single image has few blocks, each with a long loop over K, and reads two
-// values of shared memory for every product.  Here a warp's product of 16 filters and 8 pixels reads two words per
-// lane; inputs are copied once for all taps (asynchronously, a K tile of channels ahead); and as K is divided too, all
-// multiprocessors take part, each with a short loop.  Filters are rounded to tf32 and stored in the order of the tensor
-// cores' fragments once; inputs are rounded in shared memory, by the thread that has copied them.
+// values from shared memory for every product.  Here a warp's product of 16 filters and 8 pixels reads two words of
+// inputs per lane; inputs are copied once for all taps (asynchronously, a K tile of channels ahead); and as K is
+// divided too, all multiprocessors take part, each with a short loop.  Filters are rounded to tf32 and stored in
+// fragment order once; inputs are rounded in shared memory, by the thread that copied them.
 //
-// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp all of these
-// outputs for some of the steps; a thread four of every 16 x 8 outputs.  mma_tf32_filters: a thread writes one word.
+// A block computes TILE_FILTERS filters at TILE_PIXELS pixels of an image for some of the channels; a warp
+// TILE_FILTERS / WARPS_DOWN of these filters for some of the steps; a thread four of every 16 x 8 outputs.
+// mma_tf32_filters: a thread writes one word.
 #include "mma_planes.cuh"
 
 struct Tf32 {

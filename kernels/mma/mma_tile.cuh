@@ -1,32 +1,32 @@
-// Implicit GEMM by tensor-core products of single warps (mma), for batches that are too small to fill a GPU.
+// Implicit GEMM on tensor cores by single warps (mma.sync), for batches too small to fill a GPU.
 //
 // Gives: compute_tile; prepare_fragments; Sizes (extents of shared memory); Fp16; Unscaled.
 //
-// Rows of the product of matrices are filters, columns pixels of an image, and K runs over the taps.  The im2col matrix
-// is nowhere, not even in shared memory: a block copies the input rows under its pixels' windows, CHANNELS channels (a
-// K tile) at a time, and finds the input under a tap at a pixel by adding an offset of the tap and one of the pixel.
-// So an input is copied once for all taps that use it.
+// Rows of the GEMM are filters, columns pixels of an image, and K runs over the taps.  The im2col matrix exists
+// nowhere, not even in shared memory: a block copies the input rows under its pixels' windows, CHANNELS channels (a K
+// tile) at a time, and addresses a pixel's input under a tap by the sum of a tap offset and a pixel offset.  So an
+// input is copied once for all taps that use it.
 //
 // Everything is counted in words of 32 bits: a float, or two fp16 values of neighbouring channels.  A warp's product is
 // 16 filters times 8 pixels, MMA_WORDS words deep (a step), and its fragments have the same layout for both types.
-// Filters are prepared as fragments: the four words of a lane are neighbours, and a lane copies to shared memory what
-// it alone will read, STAGES steps ahead.  So filters need no barriers, and warps synchronize once per K tile.
+// Filters are prepared as fragments: a lane's four words are contiguous, and each lane copies to shared memory only
+// what it reads itself, STAGES - 1 steps ahead.  So filters need no barriers, and warps synchronize once per K tile.
 //
 // A tile's filters are divided among WARPS_DOWN warps and K among the others (sliced-K), so no two warps of a block
-// read the same fragment.  Where the tiles of one image are fewer than the multiprocessors, K is also divided among
-// SPLIT_BLOCKS blocks (split-K).  Warps' accumulators are added in shared memory; blocks' sums meet in `partial`, where
-// the warp that arrives last adds all of them, always in the blocks' order.
+// read the same fragment.  Where an image has fewer tiles than the GPU has multiprocessors, K is also divided among
+// SPLIT_BLOCKS blocks (split-K).  Warps' accumulators are added in shared memory, blocks' sums in `partial`: the warp
+// that arrives last adds all of them, always in the order of the blocks.
 //
-// With programmatic dependent launch a block copies its first filters while the launch before it still runs.  Until
-// that has ended it touches prepared arrays only.
+// With programmatic dependent launch a block copies its first filters while the previous launch still runs.  Until that
+// has ended it touches prepared arrays only.
 //
 //     compute_tile<Layout, Arithmetic>(x, fragments, partial, arrived, y, range, bias);
 //
-// Layout: how operands and outputs lie (WORDS of K per K tile, INPUT_WORDS of a K tile's input rows, offsets of words
-// and pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which each
-// operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: brings filters' factors
-// and a K tile's inputs to shared memory (prepare, write_factors; begin, complete), tells whether they were beyond the
-// operands' range (beyond) and removes the scaling from sums (outside): Unscaled here, Scaled in mma_pairs.cuh.
+// Layout: the order of operands and outputs (WORDS of K per K tile, INPUT_WORDS of a K tile's input rows, offsets of
+// words and pixels, placement and store of outputs): Planes, Pairs, Pixels.  Arithmetic: the products (TERMS into which
+// each operand is split, stored side by side; multiply_add): Fp16 here, others in the rungs.  Range: loads filters'
+// factors and a K tile's inputs into shared memory (prepare, write_factors; begin, complete), tells whether inputs
+// exceeded the operands' range (beyond) and unscales sums (outside): Unscaled here, Scaled in mma_pairs.cuh.
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, CHANNELS, STAGES, SPLITS, WARPS and WARPS_DOWN, constants of the rung.
 #pragma once
@@ -70,7 +70,7 @@ constexpr int TILE_ELEMENTS = TILE_FILTERS * TILE_PIXELS;
 constexpr int VECTOR = 4;  // outputs that a thread handles together
 constexpr int THREAD_VECTORS = divide_up(TILE_ELEMENTS, THREADS * VECTOR);
 
-// Rows that a tile's pixels and their windows lie in.
+// Output rows of a tile's pixels, and input rows under their windows.
 constexpr int OUTPUT_ROWS = smaller(E, (TILE_PIXELS + F - 2) / F + 1), INPUT_ROWS = (OUTPUT_ROWS - 1) * U + PATCH_ROWS;
 
 constexpr int IMAGE_TILES = FILTER_TILES * PIXEL_TILES;
@@ -91,13 +91,13 @@ struct Sizes {
     static constexpr int TAP_OFFSETS = BUFFERS * INPUTS, FILTER_STAGES = TAP_OFFSETS + STEPS * MMA_WORDS;
     static constexpr int PIXEL_FLAGS = FILTER_STAGES + WARPS * STAGES * WARP_FILTERS;
     static constexpr int MAINLOOP_WORDS = PIXEL_FLAGS + Layout::FLAGS;
-    static constexpr int EPILOGUE_WORDS = WARPS_ALONG * Layout::TILE_WORDS;  // in the place of the mainloop's
+    static constexpr int EPILOGUE_WORDS = WARPS_ALONG * Layout::TILE_WORDS;  // reuses the mainloop's memory
     static constexpr int FILTER_FACTORS = larger(MAINLOOP_WORDS, EPILOGUE_WORDS);
     static constexpr int SHARED_BYTES = (FILTER_FACTORS + Layout::FACTORS) * sizeof(unsigned);
     static constexpr int FRAGMENT_WORDS = FILTER_TILES * K_TILES * STEPS * FILTERS;  // of all filters
 };
 
-// The image, first pixel and first filter of a block's tile, and the block's split-K slice: its K tiles of K.
+// The image, first pixel and first filter of a block's tile, and the block's split-K slice: its range of K tiles.
 struct SplitKSlice {
     int tile, split, n, pixel, filter_tile, first_k_tile, end_k_tile;
 
@@ -134,7 +134,7 @@ __device__ __forceinline__ void prepare_fragments(unsigned* __restrict__ fragmen
     fragments[index] = m < M && k < Layout::WORDS ? make(m, k_tile, k, term) : 0;
 }
 
-// The first of a warp's steps; the next come WARPS_ALONG further.
+// A warp's first step; its steps are WARPS_ALONG apart.
 __device__ __forceinline__ int first_step()
 {
     return threadIdx.x / (WARP * WARPS_DOWN);
@@ -169,14 +169,14 @@ struct FilterPipeline {
         --steps;
     }
 
-    // Waits for the step that is read next.
+    // Waits for the copies of the next step to read.
     __device__ __forceinline__ const unsigned* wait()
     {
         copy_async_wait_group<STAGES - 2>();
         return stages + stage * Sizes::WARP_FILTERS;
     }
 
-    // Refills the stage before the one that was read, and advances to the next.
+    // Refills the stage before the one just read, and advances to the next.
     __device__ __forceinline__ void advance()
     {
         issue(stage == 0 ? STAGES - 1 : stage - 1);
@@ -184,7 +184,7 @@ struct FilterPipeline {
     }
 };
 
-// The operands of a warp's step, as a lane holds them.
+// A lane's operands of a step, in registers.
 template <int terms>
 struct Fragments {
     unsigned filters[terms][FRAGMENTS_DOWN][4], inputs[terms][FRAGMENTS_ACROSS][2];
@@ -224,13 +224,13 @@ __device__ __forceinline__ void add(float4& sum, const float4& more)
     sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
 }
 
-// The first output of a thread's vector in a tile, whose outputs are counted in the order of memory.
+// The first output of a thread's vector; a tile's outputs are numbered in memory order.
 __device__ __forceinline__ int vector_start(int vector)
 {
     return (threadIdx.x + vector * THREADS) * VECTOR;
 }
 
-// Whether the tile has that vector of the thread.
+// Whether that vector of the thread lies in the tile.
 __device__ __forceinline__ bool has_vector(int vector)
 {
     return TILE_ELEMENTS % (THREADS * VECTOR) == 0 || vector_start(vector) < TILE_ELEMENTS;
@@ -239,7 +239,7 @@ __device__ __forceinline__ bool has_vector(int vector)
 // Adds the warps' accumulators through shared memory; every thread gets some vectors of the tile.
 template <class Layout>
 __device__ __forceinline__ void add_warps(float4 (&outputs)[THREAD_VECTORS], const Accumulators& accumulators,
-                                          float* shared)  // [WARPS_ALONG][Input::TILE_WORDS]
+                                          float* shared)  // [WARPS_ALONG][Layout::TILE_WORDS]
 {
     const int first_filter = threadIdx.x / WARP % WARPS_DOWN * FRAGMENTS_DOWN * FRAGMENT_ROWS + threadIdx.x % WARP / 4;
     const int first_pixel = threadIdx.x % 4 * 2;
@@ -266,11 +266,11 @@ __device__ __forceinline__ void add_warps(float4 (&outputs)[THREAD_VECTORS], con
     }
 }
 
-// The split-K reduction: adds the blocks' sums of a tile, each warp its own part of the tile.  True in the warp that
-// arrives last, whose lanes then hold the whole sums.
+// The split-K reduction: adds the blocks' sums of a tile, each warp those of its part.  True in the warp that arrives
+// last, whose lanes then hold the complete sums.
 //
-// Before a launch a counter is SPLIT_BLOCKS - 1 or more: all ones at first, as scratch arrays are filled with 0xFF, and
-// later what the previous launch has left.  Counting wraps to zero there, so the last warp to arrive finds
+// Before a launch a counter is SPLIT_BLOCKS - 1 or more: all ones at first, as scratch arrays are filled with 0xFF,
+// then what the previous launch left.  The increment wraps to zero there, so the last warp to arrive finds
 // SPLIT_BLOCKS - 2 and leaves SPLIT_BLOCKS - 1.
 __device__ __forceinline__ bool add_blocks(float4 (&outputs)[THREAD_VECTORS], const SplitKSlice& slice,
                                            float* partial,     // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]
@@ -311,8 +311,8 @@ struct Unscaled {
         copy_async_commit_group();
     }
 
-    // Waits for a K tile and ends with a barrier; returns the factor by which the accumulators have to be multiplied.
-    // Since the copies of a K tile, unless it is the first, at least `later` groups of copies have been issued.
+    // Waits for a K tile and ends with a barrier; returns the factor to multiply the accumulators by.  At least `later`
+    // groups of copies have been issued after the K tile's, unless it is the first.
     template <class Layout, int later>
     __device__ __forceinline__ float complete(unsigned* inputs, unsigned*, const typename Layout::Value*, int, int,
                                               bool first)
@@ -322,14 +322,14 @@ struct Unscaled {
         else
             copy_async_wait_group<later>();
         Layout::round(inputs);
-        __syncthreads();  // all inputs of the K tile are in place, and no thread still reads the K tile before
+        __syncthreads();  // all inputs of the K tile are in place, and no thread still reads the previous one
         return 1;
     }
 
     __device__ __forceinline__ void prepare(const SplitKSlice&) const {}
     __device__ __forceinline__ void write_factors(float*) const {}
 
-    // Whether the inputs were beyond the operands' range: floats are within.  Also a barrier.
+    // Whether inputs exceeded the operands' range: floats do not.  Also a barrier.
     template <class Layout>
     __device__ __forceinline__ bool beyond(const unsigned*, int) const
     {
@@ -355,7 +355,7 @@ __device__ __forceinline__ void scale(Accumulators& accumulators, float factor)
             for (int k = 0; k < 4; ++k) accumulators[i][j][k] *= factor;
 }
 
-// One operand term each, in fp16.
+// One fp16 term per operand.
 struct Fp16 {
     static constexpr int TERMS = 1;
 
@@ -372,7 +372,7 @@ struct Fp16 {
 // The whole kernel: prologue, mainloop over the block's K tiles, epilogue.
 template <class Layout, class Arithmetic, class Range>
 __device__ __forceinline__ void compute_tile(const typename Layout::Value* __restrict__ x,  // in the layout's order
-                                             const unsigned* __restrict__ fragments,        // of prepare_fragments
+                                             const unsigned* __restrict__ fragments,        // from prepare_fragments
                                              // [tiles][SPLIT_BLOCKS][TILE_ELEMENTS]:
                                              float* partial,
                                              unsigned* arrived,                             // [tiles][WARPS]
@@ -381,10 +381,10 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
                                              const typename Layout::Value* __restrict__ bias)  // [M]
 {
     using Sizes = Sizes<Layout, Arithmetic>;
-    DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], offsets of taps, filters; in the end the warps' sums
+    DYNAMIC_SHARED(uint4, memory);  // inputs [BUFFERS][INPUTS], tap offsets, filters; in the epilogue the warps' sums
     unsigned* const inputs = reinterpret_cast<unsigned*>(memory);
     int2* const taps = reinterpret_cast<int2*>(inputs + Sizes::TAP_OFFSETS);  // [STEPS][4]: of words k and k + 4
-    // Beyond the last word of K filters are zero.  Where an infinity may come that far, inputs are zero there too.
+    // Filters are zero beyond the last word of K; so are inputs that may be infinite: zero times infinity is NaN.
     constexpr bool MASKED = Layout::CARRIES_INFINITY && Layout::WORDS % MMA_WORDS != 0;
     constexpr int BEYOND = MASKED ? -1 : 0;
     allow_dependent_launch();
@@ -401,7 +401,7 @@ __device__ __forceinline__ void compute_tile(const typename Layout::Value* __res
         taps[i] = make_int2(k < Layout::WORDS ? Layout::word(k) * BYTES : BEYOND,
                             k + 4 < Layout::WORDS ? Layout::word(k + 4) * BYTES : BEYOND);
     }
-    int pixels[FRAGMENTS_ACROSS];  // offsets of this lane's column in every fragment; at most the last pixel's
+    int pixels[FRAGMENTS_ACROSS];  // offsets of this lane's column in every fragment, clamped to the last pixel
 #pragma unroll
     for (int j = 0; j < FRAGMENTS_ACROSS; ++j) {
         const int pixel = min(slice.pixel + j * FRAGMENT_COLUMNS + (int)threadIdx.x % WARP / 4, PIXELS - 1);

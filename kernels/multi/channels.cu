@@ -5,8 +5,8 @@
 // Run: alexconv run --rungs channels --layers 2
 //
 // Parent: direct-register.  Its grid N x M is small at N = 1, and each thread loops over all of C.  A grid of N x M x
-// SLICES blocks, one for each slice of CHANNELS input channels, is SLICES times as large and its loops are as much
-// shorter.  The price is SLICES partial planes per output plane, written here and read by reduce_channels.  A block
+// SLICES blocks, one for each slice of CHANNELS input channels, is SLICES times as large, and its loops are shorter by
+// that factor.  The price is SLICES partial planes per output plane, written here and read by reduce_channels.  A block
 // computes the partial plane (n, m, slice) from CHANNELS channels; a thread computes its outputs one after the other.
 #include "split_k.cuh"
 

@@ -5,10 +5,10 @@
 // Run: alexconv run --rungs channels-atomic --layers 2
 //
 // Parent: channels-vector, whose partial planes take SLICES times the memory of the output and are written and read
-// once more.  Here each block adds its sums to y with atomicAdd, so the only memory is y and the only other kernel the
-// one that clears it.  A plain read, add and write would lose what another block adds in between.  Blocks arrive in any
-// order, so the rounding of a sum varies from run to run.  A block adds the slice (n, m, slice) to the plane (n, m); a
-// thread computes its outputs together, with their accumulators in registers.
+// once more.  Here each block adds its sums to y with atomicAdd, so it needs no memory but y, and no other kernel but
+// the one that clears it.  A plain read, add and write would lose what another block adds in between.  Blocks arrive in
+// any order, so the rounding of a sum varies from run to run.  A block adds the slice (n, m, slice) to the plane
+// (n, m); a thread computes its outputs together, with their accumulators in registers.
 #include "vectors.cuh"
 
 ASSERT_BLOCK(CLEAR, BLOCK_COLUMNS, BLOCK_ROWS);

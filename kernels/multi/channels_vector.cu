@@ -5,7 +5,7 @@
 // Run: alexconv run --rungs channels-vector --layers 2
 //
 // Parent: channels-plane-shared, which loads the plane one float at a time and spends instructions on the loop along a
-// filter row.  Here a few float4 loads bring a filter row for all outputs of a thread, a window of the input takes as
+// filter row.  Here a few float4 loads fetch a filter row for all outputs of a thread, a window of the input takes as
 // few loads as its alignment allows, and multiply-adds follow each other without a branch.  vectors.cuh has the
 // convolution and the reason why each vector load is aligned.  A block computes the partial plane (n, m, slice), one
 // channel at a time; a thread computes its outputs together, with their accumulators in registers.

@@ -16,7 +16,7 @@ from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
 
 BANKS = 32  # of shared memory
 VECTOR = 4  # floats in the widest load
-FILTER_REGISTERS = 32  # taps of a filter that a thread of vectors.cuh holds in registers as a whole
+FILTER_REGISTERS = 32  # most taps of a filter that a thread of vectors.cuh holds whole in registers
 
 
 def slices(p: Problem) -> int:
@@ -64,7 +64,7 @@ def plane_pitch(p: Problem) -> int:
 
 
 def vector_bytes(p: Problem) -> int:
-    """Shared memory for the same in rows padded for vector loads."""
+    """Shared memory for one channel's filter and, if PLANE_SHARED, its plane, in rows padded for vector loads."""
     _, block_rows, _ = plane_block(p)
     rows = (block_rows * p["THREAD_OUTPUTS"] - 1) * p.conv.U + p.conv.R
     filter_floats = p.conv.R // filter_rows(p) * round_up(filter_rows(p) * p.conv.S, VECTOR)

@@ -5,15 +5,16 @@
 // LADDER_PLANE_PITCH, which the ladder computes.
 //
 // A thread loads filter rows into registers and multiplies each with a window of the input: the part of one row that
-// serves one output, or several adjacent ones.  Each load is as wide as its alignment is certain:
+// serves one output, or several adjacent ones.  Each load is as wide as its alignment allows:
 //
-// * Filter: it begins the shared memory, which is declared as vectors, and FILTER_PITCH is a multiple of VECTOR, so what
-//   a thread loads at a time starts on 16 bytes.
-// * Plane in shared memory: the filter before it ends on 16 bytes.  A window starts a multiple of WINDOW_STRIDE from the
-//   start of its row, and rows are PLANE_PITCH apart; WINDOW_VECTOR divides both.  It is 4 or 2 if WINDOW_STRIDE is a
-//   multiple of that, as at stride 4.  At stride 1 with one output per window, windows start anywhere and it is 1.
+// * Filter: it begins the shared memory, which is declared as vectors, and FILTER_PITCH is a multiple of VECTOR, so
+//   each load is aligned to 16 bytes.
+// * Plane in shared memory: the filter before it ends on a multiple of 16 bytes.  A window starts a multiple of
+//   WINDOW_STRIDE from the start of its row, and rows are PLANE_PITCH apart; WINDOW_VECTOR divides both.  It is 4 or 2
+//   if WINDOW_STRIDE is a multiple of that, as at stride 4.  At stride 1 with one output per window, windows start
+//   anywhere and it is 1.
 // * Global memory: a plane starts at (n*C + c)*H*W floats, which may be odd, and W puts the rows anywhere.  So planes are
-//   read float by float; where they are staged, a warp's loads are coalesced and fill whole sectors anyhow.  (A float3
+//   read float by float; where they are staged, a warp's loads are coalesced and fill whole sectors anyway.  (A float3
 //   is no wider: with the alignment of a float it becomes three loads.)
 #pragma once
 #include "split_k.cuh"
@@ -33,7 +34,7 @@ constexpr int WINDOW_STRIDE = GROUP * U;  // columns from a thread's window to i
 constexpr int WINDOW_VECTOR = !PLANE_SHARED ? 1 : WINDOW_STRIDE % 4 == 0 ? 4 : WINDOW_STRIDE % 2 == 0 ? 2 : 1;
 
 // Filter rows that are in registers together: all of a small filter, so that fewer loads are cut short by a row's end
-// and neighbouring outputs share what they read of the plane; else one.
+// and neighbouring outputs share their inputs; else one.
 constexpr int FILTER_ROWS = LADDER_FILTER_ROWS;
 constexpr int FILTER_TAPS = FILTER_ROWS * S;
 constexpr int FILTER_PITCH = round_up(FILTER_TAPS, VECTOR);
@@ -41,7 +42,7 @@ constexpr int FILTER_FLOATS = R / FILTER_ROWS * FILTER_PITCH;
 static_assert(R % FILTER_ROWS == 0);
 
 // The shared plane covers all that the block's threads read, including outputs beyond E x F: their sums are dropped, so
-// what they read need not be written.
+// their inputs need not be initialized.
 constexpr int PLANE_ROWS = (BLOCK_ROWS * THREAD_OUTPUTS - 1) * U + R;
 constexpr int PLANE_COLUMNS = round_up((BLOCK_COLUMNS * THREAD_OUTPUTS - 1) * U + S, WINDOW_VECTOR);
 

@@ -6,10 +6,9 @@
 //
 // Parent: shared-output-tile.  Neighbouring blocks load overlapping tiles, and each keeps its own copy of the overlap
 // in shared memory.  Here a block keeps TILE*U x TILE*U inputs that no other tile of the plane has: every thread loads
-// as many as every other, without index divisions, and shared memory is smaller.  The halo is left to the L1 and L2
-// caches, at the price of a test for every product.  Strategy 3 of Kirk and Hwu's "Programming Massively Parallel
-// Processors". Block (n, m, tile) computes that tile of the plane (n, m), one channel at a time; a thread computes one
-// output.
+// the same number, without index divisions, and shared memory is smaller.  The halo is left to the L1 and L2 caches, at
+// the price of a test for every product.  Strategy 3 of Kirk and Hwu's "Programming Massively Parallel Processors".
+// Block (n, m, tile) computes that tile of the plane (n, m), one channel at a time; a thread computes one output.
 #include "core_tile.cuh"
 
 ASSERT_BLOCK(SHARED_CORE_TILE, TILE, TILE);

@@ -6,9 +6,9 @@
 //
 // Parent: shared-core-tile.  All threads of a warp need the same tap at the same time: the constant cache broadcasts
 // it, and the L1 cache is left to the halo.  But that cache is small, and the many small blocks of a multiprocessor are
-// each at another channel: if their taps do not fit together, every access misses.  Constant memory holds 64 KiB, so
-// larger filter sets are refused.  Block (n, m, tile) computes that tile of the plane (n, m), one channel at a time; a
-// thread computes one output.
+// each at a different channel: if their taps do not fit together, every access misses.  Constant memory holds 64 KiB,
+// so larger filter sets are refused.  Block (n, m, tile) computes that tile of the plane (n, m), one channel at a time;
+// a thread computes one output.
 #include "core_tile.cuh"
 
 ASSERT_BLOCK(SHARED_CORE_TILE_CONSTANT, TILE, TILE);

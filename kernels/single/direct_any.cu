@@ -1,16 +1,16 @@
-// direct-any: every layer that a network may have.
+// direct-any: any convolution layer of a network.
 //
 // Technique: direct convolution, one thread per output of the batch; padding, stride pairs, dilation, groups (depthwise
 // too), bias and ReLU.
 // Read next: common/padding.cuh, common/bias.cuh, then single/direct_any_half.cu.
 // Run: alexconv run --rungs direct-any --layers 2
 //
-// Parent: direct-register, whose blocks are planes of limited size, without padding.  Here outputs are numbered through
-// the batch, so no plane is too large, and taps outside of the plane meet a zero, which is NaN times an infinity.
-// Neighbouring threads have neighbouring outputs of a plane: they share the filter and read neighbouring inputs.  With
-// one channel in a group (depthwise) there is little to reuse, and this is close to what memory allows.
+// Parent: direct-register, whose blocks cover planes of limited size, without padding.  Here outputs are numbered
+// through the batch, so no plane is too large, and taps outside the plane multiply a zero (NaN for an infinite tap).
+// Neighbouring threads compute neighbouring outputs of a plane: they share the filter and read neighbouring inputs.
+// With one channel in a group (depthwise) there is little to reuse, and this is close to what memory allows.
 //
-// A block computes THREADS outputs that follow each other in y, a thread one of them.
+// A block computes THREADS consecutive outputs of y, a thread one of them.
 #include "../common/bias.cuh"
 #include "../common/padding.cuh"
 

@@ -1,14 +1,14 @@
-// direct-any-half: the same in fp16, with the channels innermost and accumulators in fp32.
+// direct-any-half: any convolution layer in fp16 with the channels innermost, accumulated in fp32.
 //
 // Technique: direct convolution in NHWC, fp16 with fp32 accumulation; padding, stride pairs, dilation, groups, bias and
 // ReLU.
 // Read next: single/direct_few.cu.
 // Run: alexconv run --rungs direct-any-half --layers 2
 //
-// Parent: direct-any.  Neighbouring threads have neighbouring filters of a pixel, so outputs are stored side by side,
-// and where each filter has a channel of its own (depthwise) inputs are read so too.
+// Parent: direct-any.  Neighbouring threads compute neighbouring filters of a pixel, so stores are coalesced, and in a
+// depthwise layer (a channel per filter) so are the loads of inputs.
 //
-// A block computes THREADS outputs that follow each other in y, a thread one of them.
+// A block computes THREADS consecutive outputs of y, a thread one of them.
 #include <cuda_fp16.h>
 
 #include "../common/bias.cuh"

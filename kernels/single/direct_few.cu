@@ -1,13 +1,13 @@
-// direct-few: few channels, as of a network's first layer.
+// direct-few: few input channels, as in a network's first layer.
 //
 // Technique: direct convolution with register tiles of 8 x 8 outputs; input window and filters in shared memory;
-// padding read from nowhere; programmatic dependent launch.
+// implicit padding; programmatic dependent launch.
 // Read next: few_channels.cuh, then single/direct_few_half.cu.
 // Run: alexconv run --rungs direct-few --workload vgg16 --layers 1
 //
-// Parent: direct-any, whose threads load two operands for each product.  With three channels and filters 3 x 3 an
-// output has 27 products, fewer than a tensor core takes at a time together with what prepares them: such a layer is as
-// fast as its outputs can be written, if the products keep up.  64 outputs of a thread share 16 operands here.
+// Parent: direct-any, whose threads load two operands per product.  With three channels and 3 x 3 filters an output has
+// 27 products, too few to repay tensor cores and the preparation of their operands: such a layer is as fast as its
+// outputs can be written, if the products keep up.  Here a thread's 64 outputs share 16 operands.
 //
 // A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a thread 8 filters at 8 of
 // them.

@@ -1,11 +1,11 @@
-// direct-few-half: few channels in fp16, with the channels innermost and accumulators in fp32.
+// direct-few-half: few input channels in fp16 with the channels innermost, accumulated in fp32.
 //
 // Technique: direct convolution in NHWC with register tiles of 8 x 8 outputs, fp16 with fp32 accumulation; input window
 // and filters in shared memory; programmatic dependent launch.
 // Read next: multi/channels.cu.
 // Run: alexconv run --rungs direct-few-half --workload vgg16 --layers 1
 //
-// Parent: direct-few.  The lanes of a warp have neighbouring filters of a pixel, which are neighbours in y.
+// Parent: direct-few.  The lanes of a warp compute neighbouring filters of a pixel, which are contiguous in y.
 //
 // A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs of an image, a thread 8 filters at 8 of
 // them.

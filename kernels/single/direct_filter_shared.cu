@@ -14,7 +14,7 @@ ASSERT_BLOCK(DIRECT_FILTER_SHARED, BLOCK_COLUMNS, BLOCK_ROWS);
 ASSERT_GRID(DIRECT_FILTER_SHARED, 1, M, 1);
 ASSERT_SHARED_BYTES(DIRECT_FILTER_SHARED, C * R * S * sizeof(float));
 
-// A block smaller than the filter of one channel loads with all the threads that it has.
+// A block smaller than the filter of one channel loads with all its threads.
 constexpr int LOADERS = C * R * S <= THREADS ? C * R * S : R * S <= THREADS ? R * S : THREADS;
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -1,11 +1,11 @@
-// Direct convolution of few channels by register tiles: the window of a block's outputs, and all its filters' taps, in
-// shared memory.
+// Direct convolution of few channels with register tiles: the window of a block's outputs, and all its filters' taps,
+// in shared memory.
 //
 // Gives: FewChannels: load, multiply; a thread's pixels and filters; FEW_THREADS, FEW_BYTES.
 //
-// A block has TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs, a warp one row of them.  A thread has two times
-// four neighbouring outputs of the row, and two times four neighbouring filters: 64 accumulators for 16 operands of a
-// tap.  The halves lie apart, so that the lanes of a warp read and write neighbouring vectors.
+// A block computes TILE_FILTERS filters at TILE_ROWS x TILE_COLUMNS outputs, a warp one row of them.  A thread computes
+// two vectors of four neighbouring outputs of the row for two vectors of four neighbouring filters: 64 accumulators for
+// 16 operands of a tap.  The two lie half a tile apart, so that the lanes of a warp access neighbouring vectors.
 //
 // Needs: TILE_ROWS, a constant of the rung.
 #pragma once
@@ -19,7 +19,8 @@ constexpr int FEW_THREADS = TILE_ROWS * LANES, FEW_RESIDENT = 512 / FEW_THREADS;
 constexpr int TILES_DOWN = (E + TILE_ROWS - 1) / TILE_ROWS, TILES_ACROSS = (F + TILE_COLUMNS - 1) / TILE_COLUMNS;
 constexpr int WINDOW_ROWS = (TILE_ROWS - 1) * U + PATCH_ROWS, WINDOW_COLUMNS = (TILE_COLUMNS - 1) * V + PATCH_COLUMNS;
 constexpr int WINDOW = C * WINDOW_ROWS * WINDOW_COLUMNS, OUTPUTS = VECTOR * HALVES;  // of a thread along each axis
-// From a tap's filters to the next: a filter's taps, which lanes write side by side, lie in different banks.
+// Floats from a tap's filters to the next tap's, so that a filter's taps, which neighbouring lanes write, lie in
+// different banks.
 constexpr int PITCH = TILE_FILTERS + VECTOR;
 constexpr int FEW_BYTES = (TAPS * PITCH + WINDOW) * sizeof(float);
 
@@ -40,8 +41,8 @@ struct FewChannels {
     {
     }
 
-    // Brings filters and window to shared memory, zeros beyond the last filter and in the padding; ends with a barrier.
-    // `place` gives the place in x of a channel, row and column of the image.
+    // Loads filters and window into shared memory, zeros beyond the last filter and in the padding; ends with a
+    // barrier.  `place` gives the offset in x of a channel, row and column of the image.
     template <class Place>
     __device__ __forceinline__ void load(const Value* __restrict__ x, const Value* __restrict__ w,  // w [M][C][R][S]
                                          Place place) const
@@ -73,7 +74,7 @@ struct FewChannels {
         return first_filter + filter_lane() * VECTOR + i / VECTOR * (TILE_FILTERS / 2) + i % VECTOR;
     }
 
-    // All taps of the thread's outputs.
+    // Adds all taps to the thread's sums.
     __device__ __forceinline__ void multiply(float (&sums)[OUTPUTS][OUTPUTS]) const  // [filter][column]
     {
         const float* const inputs =

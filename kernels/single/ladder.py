@@ -9,7 +9,7 @@ from alexconv.kernels.rung import BATCH, Constant, Dims, Launch, Rung
 from alexconv.shapes import FEATURES
 
 UNGROUPED = tuple(name for name in FEATURES if name != "groups")
-OUTPUT_THREADS = 256  # of a block whose threads have outputs of the batch
+OUTPUT_THREADS = 256  # of a block whose threads take an output of the batch each
 
 
 def filter_bytes(p: Problem) -> int:
@@ -29,7 +29,7 @@ def outputs_grid(p: Problem) -> Dims:
 
 
 def outputs_block(p: Problem) -> Dims:
-    """A block of them."""
+    """OUTPUT_THREADS threads."""
     return OUTPUT_THREADS, 1, 1
 
 
@@ -48,7 +48,7 @@ def few_bytes(p: Problem) -> int:
 
 
 def few_grid(p: Problem) -> Dims:
-    """Blocks of rows and columns of all images, and of filters."""
+    """A block per tile of an image's rows and columns, and per tile of filters."""
     tiles = ceil(p.conv.E / p["TILE_ROWS"]) * ceil(p.conv.F / FEW_COLUMNS)
     return p.N * tiles, ceil(p.conv.M / FEW_FILTERS), 1
 
@@ -59,7 +59,7 @@ def few_block(p: Problem) -> Dims:
 
 
 def refuses_many(p: Problem) -> str | None:
-    """The reason why a rung of few channels does not take a problem."""
+    """Why a rung for few channels refuses a problem, or None."""
     if p.conv.K > MOST_TAPS:
         return f"{p.conv.K} taps of a filter exceed {MOST_TAPS}"
     return beyond_shared(p.device, "filters and window need", few_bytes(p))

@@ -1,4 +1,4 @@
-"""Direct convolution in square tiles of outputs: the baseline of the LeNet-style studies, and what grew from it."""
+"""Direct convolution in square tiles of outputs: the baseline of the LeNet-style studies, and its descendants."""
 
 from math import ceil
 

@@ -6,7 +6,7 @@
 //
 // Parent: tiled.  Input, filters and output take half the bytes, and every product is added with one fused multiply-add
 // in fp16, which rounds once.  A scalar fp16 operation takes as long as one in fp32, so only memory traffic can be
-// saved. Block (n, m, tile) computes that tile of the plane (n, m); a thread computes one output.
+// saved.  Block (n, m, tile) computes that tile of the plane (n, m); a thread computes one output.
 #include <cuda_fp16.h>
 
 #include "../common/hints.cuh"

@@ -5,10 +5,10 @@
 // Run: alexconv run --rungs tiled-half2 --layers 2
 //
 // Parent: tiled-half, whose multiply-add computes one product where the same instruction on a half2 computes two.  The
-// pair is two filters at the same output: their taps meet the same input, so an input is loaded once for both and no
-// pair in the input has to start at an even address.  The taps of two filters are far apart in memory; packing them for
-// each use would cost what the pair saves, so a block packs its two filters once, into shared memory.  Block (n, pair,
-// tile) computes that tile of two planes; a thread computes one output of each.
+// pair is two filters at the same output: their taps multiply the same input, so it is loaded once for both and no pair
+// in the input has to start at an even address.  The taps of two filters are far apart in memory; packing them for each
+// use would cost what the pair saves, so a block packs its two filters once, into shared memory.  Block (n, pair, tile)
+// computes that tile of two planes; a thread computes one output of each.
 #include <cuda_fp16.h>
 
 #include "../common/hints.cuh"

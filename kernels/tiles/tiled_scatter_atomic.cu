@@ -5,10 +5,10 @@
 // Run: alexconv run --rungs tiled-scatter-atomic --layers 2
 //
 // Parent: tiled-channels-atomic, which gathers: a thread reads every input of its output, and an input is read up to
-// R*S times.  In a scatter an input is read once, and what is repeated is the atomic addition: one per product instead
-// of one per output and channel, all of them in the L2 cache.  An experiment on what atomics cost.  Block (n, m, tile)
-// takes that tile of the input planes of image n; a thread takes one position of the plane in all channels, and for
-// each adds to up to R*S outputs of the plane (n, m).
+// R*S times.  In a scatter an input is read once, but atomic additions are repeated: one per product instead of one per
+// output and channel, all of them in the L2 cache.  An experiment on what atomics cost.  Block (n, m, tile) takes that
+// tile of the input planes of image n; a thread takes one position of the plane in all channels, and for each adds to
+// up to R*S outputs of the plane (n, m).
 #include "../common/tile.cuh"
 
 constexpr int INPUT_TILES_ACROSS = (W + TILE - 1) / TILE;

@@ -2,19 +2,18 @@
 //
 // A stride of U becomes channels: U x U neighbouring pixels are one, with U*U times the channels, and the filter
 // shrinks by U along each axis.  Blocked channel (c*U + i)*U + j of the pixel in row h, column w is input channel c at
-// row h*U + i, column w*U + j; beyond the input and the filter all is zero.  With U = 1 only the order of the axes
-// changes.
+// row h*U + i, column w*U + j; beyond the input and the filter everything is zero.  With U = 1 only the order of the
+// axes changes.
 //
 // Gives: BlockedProblem (for warpgroups.cuh), BlockedTile and BlockedFilters (for scaling.cuh), EveryRow (for the
 // epilogues).
 // Padding is written into the planes, as zeros.
 //
-// Two kinds of layers keep their channels.  Of a 1 x 1 filter's input, only the pixels that meet it are taken: what is
-// left is a plain product of matrices.  And where GATHERS, the TMA gathers single taps by its traversal strides, from
-// planes as they lie, without padding: it brings zeros for what is outside of them.  That pays where a stride would
-// make many taps beyond the filter, and where taps fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride
-// pairs, dilation, and inputs that are not prepared (GATHER_AS_IT_LIES).  Windows and resident filters want whole rows
-// (GATHER_NEVER).
+// Two kinds of layers keep their channels.  For 1 x 1 filters, only the pixels that they use are taken, which leaves a
+// plain matrix product.  And where GATHERS, the TMA gathers single taps by its traversal strides from unpadded planes,
+// and fills in zeros outside of them.  That pays where a stride would make many taps beyond the filter, and where taps
+// fill stages (GATHER_WHERE_IT_PAYS); it is the only way for stride pairs, dilation, and unprepared inputs
+// (GATHER_AS_IT_LIES).  Windows and resident filters need whole rows (GATHER_NEVER).
 #pragma once
 #include "../common/padding.cuh"
 #include "../common/range.cuh"
@@ -29,13 +28,13 @@
 
 constexpr bool POINTWISE = R == 1 && S == 1 && GATHER != GATHER_AS_IT_LIES;
 constexpr bool NEEDS_GATHER = U != V || DILATION_ROWS > 1 || DILATION_COLUMNS > 1;
-constexpr int FULL_STAGE = 64, LEAST_GATHERED = 16;  // channels of a stage; with which a stride is not blocked
+constexpr int FULL_STAGE = 64, LEAST_GATHERED = 16;  // channels of a stage; least for which a stride is gathered
 constexpr bool GATHERS =
     GATHER == GATHER_AS_IT_LIES ? NEEDS_GATHER || HAS_PADDING || U > 1
                                 : GATHER == GATHER_WHERE_IT_PAYS && !POINTWISE &&
                                       (NEEDS_GATHER || (U > 1 ? C >= LEAST_GATHERED : HAS_PADDING && C % FULL_STAGE == 0));
 
-// The side of the squares of pixels that become one, and the steps with which a 1 x 1 filter's pixels are taken.
+// The side of the squares of pixels that become one, and the steps between the pixels that a 1 x 1 filter uses.
 constexpr int SIDE = GATHERS || POINTWISE ? 1 : U;
 constexpr int STEP_ROWS = POINTWISE ? U : 1, STEP_COLUMNS = POINTWISE ? V : 1;
 static_assert(GATHERS || POINTWISE || !NEEDS_GATHER, "squares are blocked for one stride and no dilation");
@@ -48,14 +47,14 @@ constexpr int PIXELS = E * F;
 constexpr int BLOCKED_ELEMENTS = BLOCKED_H * BLOCKED_W * BLOCKED_C;  // of an image
 constexpr int BLOCKED_FILTER_ELEMENTS = M * BLOCKED_R * BLOCKED_S * BLOCKED_C;
 
-// A blocked layer as a product of matrices, the Problem of warpgroups.cuh: a row for each output pixel, K in runs.
+// A blocked layer as a matrix product, the Problem of warpgroups.cuh: a row for each output pixel, K in runs.
 // Neighbouring pixels of a row are neighbours in memory, so one row of a filter is one run of taps; where taps are
 // gathered, each is a run.
 struct BlockedProblem {
     static constexpr int IMAGE_ROWS = PIXELS, ADJACENT_ROWS = F;
     static constexpr int RUNS = GATHERS ? R * S : BLOCKED_R, RUN = GATHERS ? BLOCKED_C : BLOCKED_S * BLOCKED_C;
 
-    // Where the first run of an output's inputs begins, and how much further another run does: as the map has it.
+    // Where the first run of an output's inputs begins, and the offset of another run, in the map's coordinates.
     static __device__ __forceinline__ int first_row(int row) { return GATHERS ? row * U - TOP : row; }
     static __device__ __forceinline__ int first_column(int column) { return GATHERS ? column * V - LEFT : column; }
     static __device__ __forceinline__ int rows_to(int run) { return GATHERS ? run / S * DILATION_ROWS : run; }
@@ -76,8 +75,8 @@ struct alignas(16) Chunk {
 };
 
 // A block writes TILE_CHANNELS blocked channels of BLOCK_PIXELS neighbouring pixels of a row of one image.  Without
-// squares a whole plane is one row, PLANE_H x PLANE_W = 1 x BLOCKED_H * BLOCKED_W: nothing there depends on where its rows
-// end.
+// squares a whole plane is one row, PLANE_H x PLANE_W = 1 x BLOCKED_H * BLOCKED_W: nothing depends on where its
+// rows end.
 constexpr int BLOCK_PIXELS = SIDE <= 4 ? 64 : 32;
 constexpr int BLOCK_C = SIDE == 1 ? 64 : SIDE == 2 ? 16 : SIDE % 4 == 0 ? 4 : 8;
 constexpr int TILE_CHANNELS = BLOCK_C * SPACE_TO_DEPTH, BLOCK_CHUNKS = TILE_CHANNELS / CHUNK;
@@ -89,8 +88,8 @@ constexpr int TILES_ACROSS = (PLANE_W + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
 constexpr int PIXEL_PITCH = TILE_CHANNELS + 2;
 static_assert(TILE_CHANNELS % CHUNK == 0 && PIXEL_PITCH / 2 % 2 == 1);
 
-// Layouts of a blocked image: the place of a chunk, counted in chunks, and which pixel and chunk of a tile is the i-th
-// that is written, so that neighbouring threads write neighbouring chunks.
+// Layouts of a blocked image: the place of a chunk, counted in chunks, and the pixel and chunk of a tile to write i-th,
+// so that neighbouring threads write neighbouring chunks.
 constexpr int CHUNKS = BLOCKED_C / CHUNK;
 
 // [N][PLANE_H][PLANE_W][BLOCKED_C]
@@ -120,18 +119,18 @@ template <int terms, class Layout = ChannelsInnermost>
 struct BlockedTile {
     // Tiles of an image: groups of channels, and for each group TILES along the pixels.
     static constexpr int GROUPS = (BLOCKED_C + TILE_CHANNELS - 1) / TILE_CHANNELS, TILES = TILES_ACROSS * PLANE_H;
-    // Whether planes have all pixels that are in memory, and no others but beyond the last.
+    // Whether planes take pixels as they are in memory, without padding or steps; zeros only after the last.
     static constexpr bool PLAIN = GATHERS || (!HAS_PADDING && STEP_ROWS == 1 && STEP_COLUMNS == 1);
     static constexpr int BYTES = terms * BLOCK_PIXELS * PIXEL_PITCH * sizeof(__half);  // of shared memory
-    // A line is a row of a channel.  A warp reads 32 neighbouring columns of it at a time, a segment, and as many lines
-    // ABREAST as there are warps for.
+    // A line is a row of a channel.  A warp reads 32 neighbouring columns of it at a time, a segment; ABREAST lines are
+    // read at a time, as many as there are warps for.
     static constexpr int SEGMENTS = BLOCK_PIXELS * SIDE / LANES;
     static constexpr int ABREAST = SEGMENTS < BLOCK_WARPS ? BLOCK_WARPS / SEGMENTS : 1;
-    // With stride 1 the channels of a segment's pixels are divided among warps; else a thread has all of its own.
+    // With stride 1 warps share the channels of a segment's pixels; otherwise a thread reads all of a pixel's.
     static constexpr int SHARERS = SIDE == 1 ? ABREAST : 1, MASKS = SIDE == 1 ? SEGMENTS : 1;
     static constexpr int ROWS = ABREAST == 1 ? SIDE : 1;  // of pixels that a thread reads
-    // Whether squares are looked at: blocked pixels, of which every patch has whole ones.  Neighbouring lanes have the
-    // columns of one.
+    // Whether squares, that is blocked pixels, are checked; every patch then has a whole one.  Neighbouring lanes have
+    // the columns of one.
     static constexpr bool SQUARES =
         SIDE >= 4 && SIDE <= 8 && LANES % SIDE == 0 && PATCHES_HAVE_SQUARES && ROWS == SIDE;
     static_assert(BLOCK_PIXELS * SIDE % LANES == 0 && (ROWS == SIDE || ABREAST == SIDE || SIDE == 1));
@@ -148,8 +147,8 @@ struct BlockedTile {
     {
     }
 
-    // Reads floats times `power`; returns what the thread has seen, pixels below `least` being too faint, or writes
-    // masks of it.  A thread reads the same column of successive lines.
+    // Reads floats times `power`; returns what the thread has seen, or writes masks of it: pixels below `least` are too
+    // faint.  A thread reads the same column of successive lines.
     __device__ __forceinline__ Seen read(const float* __restrict__ x,  // [N][C][H][W]
                                          float power, unsigned least,
                                          PixelMasks* masks) const  // [SHARERS][MASKS]
@@ -209,7 +208,7 @@ struct BlockedTile {
         return seen;
     }
 
-    // Elements from the first of the tile's lines to the input of a column, which may be in the padding.
+    // Offset, in elements, from the tile's first line to the input of a column, which may be in the padding.
     __device__ __forceinline__ int place(int column) const
     {
         if constexpr (PLAIN) return column;
@@ -217,14 +216,14 @@ struct BlockedTile {
         return (column / BLOCKED_W * STEP_ROWS - TOP) * W + column % BLOCKED_W * STEP_COLUMNS - LEFT;
     }
 
-    // Whether the input `row` rows below it is in memory, unless planes are plain.
+    // Whether the input `row` rows below it is in memory; unused if PLAIN.
     __device__ __forceinline__ bool is_input(int row, int column) const
     {
         if constexpr (SIDE > 1) return in_plane(h * SIDE + row, column);
         return column < PLANE_W && in_plane(column / BLOCKED_W * STEP_ROWS, column % BLOCKED_W * STEP_COLUMNS);
     }
 
-    // Whether the square that begins at a column does not reach into the padding.
+    // Whether the square that begins at a column stays clear of the padding.
     __device__ __forceinline__ bool is_square(int column) const
     {
         return !HAS_PADDING || (in_plane(h * SIDE, column) && in_plane(h * SIDE + SIDE - 1, column + SIDE - 1));
@@ -244,8 +243,8 @@ struct BlockedTile {
         for (int term = 0; term < terms; ++term) out[term * BLOCK_PIXELS * PIXEL_PITCH] = halves[term];
     }
 
-    // Reads fp16 with the channels innermost: a thread the same column and channel of successive rows.  Returns whether
-    // it has seen an infinity or a NaN.
+    // Reads NHWC fp16: a thread reads the same column and channel of successive rows.  Returns whether it has seen an
+    // infinity or a NaN.
     __device__ __forceinline__ bool read(const __half* __restrict__ x) const  // [N][H][W][C]
     {
         constexpr unsigned INFINITE_HALF = 0x7c00;
@@ -288,7 +287,7 @@ struct BlockedTile {
 #pragma unroll
                 for (int pair = 0; pair < CHUNK / 2; ++pair) {
                     halves.pairs[pair] = reinterpret_cast<const unsigned*>(from)[pair];
-                    if constexpr (BLOCKED_C > C * SPACE_TO_DEPTH) {  // beyond the last channel nothing is written
+                    if constexpr (BLOCKED_C > C * SPACE_TO_DEPTH) {  // read() writes no channel beyond the last
                         const int inside = C * SPACE_TO_DEPTH - channel - 2 * pair;
                         if (inside < 2) halves.pairs[pair] &= inside < 1 ? 0 : 0xffff;
                     }

@@ -1,18 +1,18 @@
-// Implicit GEMM by warpgroups from floats as they lie, channels innermost: no pass over the input before the product.
+// Implicit GEMM by warpgroups straight from NHWC floats: no pass over the input before the product.
 //
 // Gives: FloatProblem, FloatFilters; multiply_floats; RoundToTf32, SplitIntoTf32; FLOAT_SHARED_BYTES; ASSERT_FLOAT_MAP,
 // ASSERT_FLOAT_FILTER_MAP.
 //
-// The TMA brings floats to shared memory, a stage of 32 values of K at a time.  wgmma takes tf32 from there, but cuts
-// off the bits that tf32 does not have, and cannot make two terms of a float.  So consumers load the pixels' floats
+// The TMA copies floats to shared memory, a stage of 32 values of K at a time.  wgmma takes tf32 from there, but
+// truncates the bits that tf32 lacks, and cannot split a float into two terms.  So consumers load the pixels' floats
 // into registers, round or split them, and multiply from there; filters are rounded when they are prepared, and stay in
 // shared memory.
 //
-// A lane loads four neighbouring values of K at once, which are its share of two steps.  A wgmma does not mind in which
-// order it meets the values of K: filters are prepared in that of the lanes (FloatFilters).  Nor are rows of an
-// accumulator tile in the order of pixels (pixel_of_row): lanes that load together would meet in one bank.
+// A lane loads four neighbouring values of K at once, its share of two steps.  The order of K does not matter to a
+// wgmma: filters are prepared in the lanes' order (FloatFilters).  Rows of an accumulator tile are not in the order of
+// pixels either (pixel_of_row): that would cause bank conflicts.
 //
-// What multiply_tiles counts in fp16 values, stages and boxes, has half as many floats: FloatProblem.
+// Stages and boxes, which multiply_tiles counts in fp16 values, hold half as many floats: FloatProblem.
 //
 //     multiply_floats<FloatProblem, Mainloop>(pixel_map, filter_maps, work, epilogue);
 //
@@ -36,7 +36,7 @@ constexpr int STEP_VALUES = 8, STAGE_STEPS = STAGE_TAPS / MMA_K;                
 constexpr int WARP_ROWS = 16;                                                   // of a wgmma
 static_assert(SIDE == 1 && C % CHUNK == 0 && WGMMAS_ACROSS == 1, "TMA gathers the input in place");
 
-// The layer over floats as they lie.  A run of filters has zeros up to a whole group.
+// The layer over unprepared floats.  A run of filters is zero-padded to a whole group.
 struct FloatProblem : BlockedProblem {
     static constexpr int VALUES = BlockedProblem::RUN, FILTER_VALUES = (VALUES + GROUP - 1) / GROUP * GROUP;
     static constexpr int RUN = FILTER_VALUES * FLOAT_HALVES;
@@ -51,8 +51,8 @@ __device__ __forceinline__ void split_into_tf32(float value, unsigned (&bits)[te
     if constexpr (terms == 2) bits[1] = to_tf32(value - __uint_as_float(bits[0]));
 }
 
-// Block (run, m) writes a run of filter m, times a power of two, in the order in which lanes have the values of K: of a
-// group of 16, place 8 step + 4 half + quarter has value 4 quarter + 2 step + half.
+// Block (run, m) writes a run of filter m, times a power of two, in the lanes' order of K: in a group of 16, place
+// 8 step + 4 half + quarter has value 4 quarter + 2 step + half.
 struct FloatFilters {
     template <int terms>
     static __device__ __forceinline__ void write(const float* __restrict__ w,       // [M][C][R][S]
@@ -85,7 +85,7 @@ struct FloatStorage {
     Mbarrier full[STAGES], empty[STAGES];
 };
 
-// Dynamic shared memory of multiply_floats, with what aligning it may cost.
+// Dynamic shared memory of multiply_floats, including slack for alignment.
 template <int terms>
 constexpr int FLOAT_SHARED_BYTES = sizeof(FloatStorage<terms>) + ATOM_BYTES;
 
@@ -94,14 +94,14 @@ struct FilterMaps {
     const TensorMap* of[terms];  // of [M][RUNS][FILTER_VALUES]
 };
 
-// Which of eight rows, counted by lanes, is which pixel: neighbouring rows are four pixels apart, so that two of them
-// have their chunks in different halves of the banks.
+// The pixel of each of eight rows, counted by lanes: neighbouring rows are four pixels apart, so that two of them have
+// their chunks in different halves of the banks.
 __device__ __forceinline__ int pixel_of_row(int row)
 {
     return row / 2 + row % 2 * 4;
 }
 
-// A lane's values of a stage at its two rows of an accumulator tile, as they lie.
+// A lane's floats of a stage at its two rows of an accumulator tile.
 struct LaneValues {
     float4 values[2][GROUPS_OF_STAGE];
 
@@ -129,7 +129,7 @@ struct LaneValues {
     }
 };
 
-// The same as operands of a stage's steps.
+// The same, as operands of a stage's steps.
 template <int terms>
 struct LaneOperands {
     unsigned bits[terms][STAGE_STEPS][4];
@@ -148,8 +148,8 @@ struct LaneOperands {
     }
 };
 
-// Issues the wgmmas of one stage for one accumulator tile: d = or += rows times filters, of all pairs of terms but lo
-// times lo.
+// Issues the wgmmas of one stage for one accumulator tile: d = or += rows times filters, for all pairs of terms except
+// lo times lo.
 template <int terms, int steps>
 __device__ __forceinline__ void multiply_floats_stage(float (&d)[ACCUMULATORS], const LaneOperands<terms>& rows,
                                                       const FloatStage<terms>& stage, bool add)
@@ -168,7 +168,7 @@ __device__ __forceinline__ void multiply_floats_stage(float (&d)[ACCUMULATORS], 
             }
 }
 
-// All lanes of this warp have read a stage, the products of the warpgroup too.
+// One arrival per warp: all its lanes, and the warpgroup's wgmmas, have read a stage.
 __device__ __forceinline__ void release_floats(Mbarrier* barrier)
 {
     __syncwarp();  // all lanes have loaded their values before one of them arrives
@@ -228,11 +228,11 @@ struct RoundToTf32 {
     }
 };
 
-// Magnitudes whose two terms tf32 has in full, and whose products with scaled filters are floats.
+// Magnitudes whose two terms tf32 holds in full, and whose products with scaled filters stay in the range of floats.
 constexpr unsigned LEAST_SAFE = bits_of_power(-100), MOST_SAFE = bits_of_power(100);
 
 // A mainloop for two tf32 terms, three products: each stage's sums are promoted to accumulators in registers, which
-// round to nearest (PromoteEachStage says why).  Where a row has a value that is not safe the epilogue is told.
+// round to nearest (PromoteEachStage says why).  Reports rows with unsafe values to the epilogue.
 struct SplitIntoTf32 {
     static constexpr int TERMS = 2;
 
@@ -373,20 +373,20 @@ struct FloatEpilogue {
     }
 };
 
-// Filters as they are.
+// Unscaled filters.
 struct NoExponents {
     __device__ __forceinline__ float factor(int) const { return 1; }
     __device__ __forceinline__ void refuse(int) const {}
 };
 
-// The producer: fills stages in order, each as soon as all consumers have released it; the first ones with filters,
-// which are prepared, before the launches that may write the pixels are waited for.
+// The producer: fills stages in order, each as soon as all consumers have released it.  It loads the first stages'
+// filters, which are prepared, before it waits for the launches that may write the pixels.
 template <class Problem, int terms, class Work>
 __device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, const TensorMap* pixel_map,
                                                const FilterMaps<terms>& filter_maps, Work work)
 {
     PipelineState<STAGES> state;
-    int ahead = 0;  // stages whose filters are on their way
+    int ahead = 0;  // stages whose filters are in flight
     const int stages = work.more() ? min(STAGES, work.end_stage() - work.first_stage()) : 0;
     for (; ahead < stages; ++ahead) {
         const int i = work.first_stage() + ahead;
@@ -425,7 +425,7 @@ __device__ __forceinline__ void produce_floats(FloatStorage<terms>& shared, cons
     }
 }
 
-// The whole kernel: prologue, then producer and consumers side by side.  Only then are the launches before waited for.
+// The whole kernel: prologue, then producer and consumers side by side; these wait for the primary launches.
 template <class Problem, class Mainloop, class Work, class Epilogue>
 __device__ __forceinline__ void multiply_floats(const TensorMap* pixel_map,
                                                 const FilterMaps<Mainloop::TERMS>& filter_maps, Work work,

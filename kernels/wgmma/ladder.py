@@ -44,33 +44,33 @@ class Operands:
 
 EPILOGUE_FILTERS = 32  # of a consumer in the epilogue's two buffers
 SKEW = 4  # floats of padding per filter
-EPILOGUE_REGISTERS = 16  # beside the accumulators; with two terms, those of a stage are free by then
+EPILOGUE_REGISTERS = 16  # in addition to the accumulators; with two terms, a stage's are free by then
 NATIVE, STUDY, STUDY_SPLIT = Operands(1, study=False), Operands(1, study=True), Operands(2, study=True)
 
 
 TAKES_PADDING = ("padding", "bias", "ReLU")
 TAKES_ALL = (*TAKES_PADDING, "stride pairs", "dilation")
 Gathers = Callable[[Conv], bool]  # whether TMA gathers single taps of a layer; ``blocked.cuh``
-LEAST_GATHERED = 16  # channels with which a stride is not blocked
+LEAST_GATHERED = 16  # least channels for which a stride is gathered, not blocked
 
 
 def needs_gather(conv: Conv) -> bool:
-    """Whether the strides or the dilation are none that squares of pixels stand for."""
+    """Whether strides or dilation cannot be blocked as squares of pixels."""
     return conv.V != 0 or conv.dilation != (1, 1)
 
 
 def never(conv: Conv) -> bool:
-    """Of rungs that want whole rows: ``GATHER_NEVER``."""
+    """For rungs that need whole rows: ``GATHER_NEVER``."""
     return False
 
 
 def as_it_lies(conv: Conv) -> bool:
-    """Of an input that is not prepared: ``GATHER_AS_IT_LIES``."""
+    """For an unprepared input: ``GATHER_AS_IT_LIES``."""
     return needs_gather(conv) or any(conv.padding) or conv.U > 1
 
 
 def where_it_pays(conv: Conv) -> bool:
-    """Of an input that is prepared: ``GATHER_WHERE_IT_PAYS``."""
+    """For a prepared input: ``GATHER_WHERE_IT_PAYS``."""
     if pointwise(conv):
         return False
     full_stages = any(conv.padding) and conv.C % STAGE_TAPS == 0
@@ -78,7 +78,7 @@ def where_it_pays(conv: Conv) -> bool:
 
 
 def pointwise(conv: Conv) -> bool:
-    """Whether a prepared input has only the pixels that a 1 x 1 filter meets."""
+    """Whether filters are 1 x 1: a prepared input then has only the pixels that they use."""
     return conv.R == conv.S == 1
 
 
@@ -88,7 +88,7 @@ def side(conv: Conv, gathers: Gathers = never) -> int:
 
 
 def blocked_c(conv: Conv, gathers: Gathers = never) -> int:
-    """Channels of the blocked layer: for each pixel of a square as many, and a multiple of eight."""
+    """Channels of the blocked layer: those of all pixels of a square, rounded up to a multiple of eight."""
     return round_up(conv.C * side(conv, gathers) ** 2, CHUNK)
 
 
@@ -106,7 +106,7 @@ def blocked_hw(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
 
 
 def runs(conv: Conv, gathers: Gathers = never) -> tuple[int, int]:
-    """Runs of K, and taps of one: a row of a blocked filter, or a tap's channels where it is gathered."""
+    """Runs of K, and taps of one: a row of a blocked filter, or a tap's channels where taps are gathered."""
     R, S = blocked_rs(conv, gathers)
     channels = blocked_c(conv, gathers)
     return (R * S, channels) if gathers(conv) else (R, S * channels)
@@ -125,7 +125,7 @@ def filters_shape(gathers: Gathers = never) -> Callable[[Problem], tuple[int, ..
 def pixel_map(name: str, array: str, gathers: Gathers) -> TensorMap:
     """The im2col map through which TMA gathers the blocked input.
 
-    A row of a filter meets neighbouring pixels, which are neighbours in memory: so a pixel of the map is such a row,
+    A row of a filter covers neighbouring pixels, which are contiguous in memory: so a pixel of the map is such a row,
     and pixels overlap.  The window has one column.  Where single taps are gathered, pixels are those of the input, and
     the window is the filter.
     """
@@ -195,16 +195,16 @@ def too_many_accumulators(operands: Operands, p: Problem) -> str | None:
     if operands.study and consumers(p) > 2:
         spare -= EPILOGUE_REGISTERS * (2 - operands.terms)
     return (
-        f"a thread needs {registers} registers for its accumulators, it can spare {spare}"
+        f"a thread needs {registers} registers for its accumulators and can spare {spare}"
         if registers > spare
         else None
     )
 
 
 def tile_cost(p: Problem, pixels: int, filters: int) -> int:
-    """What a tile size costs at a usual batch: waves of tiles over all multiprocessors, times products and loads."""
+    """The cost of a tile size at a typical batch: waves of tiles over all multiprocessors, times products and loads."""
     tiles = ceil(TYPICAL_BATCH * p.conv.E * p.conv.F / pixels) * ceil(p.conv.M / filters)
-    load = 24  # products in the time in which one more pixel or filter is fetched for a tile
+    load = 24  # products in the time that fetching one more pixel or filter of a tile takes
     return ceil(tiles / p.device.multiprocessors) * (pixels * filters + load * (pixels + filters))
 
 
@@ -213,7 +213,7 @@ SMALLEST_TILE = WGMMA_ROWS  # pixels, for rungs that take layers of few images
 
 
 def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
-    """The tile size with the least cost among those that do not need too many registers."""
+    """The tile size of least cost that does not need too many registers."""
 
     def found(p: Problem) -> tuple[int, int]:
         sizes = [
@@ -229,7 +229,7 @@ def best_tile(too_many: Refusal) -> Callable[[Problem], tuple[int, int]]:
 
 
 def most_stages(operands: Operands, p: Problem, tile: tuple[int, int]) -> int:
-    """Stages that fit shared memory, at least as many as the kernel takes."""
+    """Stages that fit in shared memory, but at least the kernel's minimum."""
     pixels, filters = tile
     fixed, one = (
         pipeline_bytes(operands, p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters, STAGES=stages)) for stages in (0, 1)
@@ -239,7 +239,7 @@ def most_stages(operands: Operands, p: Problem, tile: tuple[int, int]) -> int:
 
 GRID_BLOCKS = Constant(
     "GRID_BLOCKS",
-    "blocks of the persistent grid, which divide the tiles among them",
+    "blocks of the persistent grid, which share the tiles",
     lambda p: p.device.multiprocessors,
     formerly=("BLOCKS",),
 )
@@ -249,7 +249,7 @@ STAGES = (2, 3, 4, 5, 6, 7, 8)  # one is still being read while the next is in f
 def tile_constants(
     operands: Operands, pixels: tuple[int, ...] = PIXEL_TILES, filters: tuple[int, ...] = FILTER_TILES
 ) -> tuple[Constant, ...]:
-    """The constants of a rung with these operands, and the sizes of tiles that may be asked for."""
+    """The constants of a rung with these operands; tile sizes are chosen from ``pixels`` and ``filters``."""
     tile = best_tile(partial(too_many_accumulators, operands))
     return (
         Constant("TILE_PIXELS", "output pixels of a tile", lambda p: tile(p)[0], choices=pixels),
@@ -275,14 +275,14 @@ def tiles_block(p: Problem) -> Dims:
 
 
 def block_c(of: int) -> int:
-    """Input channels of a block of ``prepare_input``, for squares of a side."""
+    """Input channels of a block of ``prepare_input``, for squares of this side."""
     if of in (1, 2):
         return 64 // of**2
     return 4 if of % 4 == 0 else 8
 
 
 def block_pixels(of: int) -> int:
-    """Blocked pixels of a block of ``prepare_input``, for squares of a side."""
+    """Blocked pixels of a block of ``prepare_input``, for squares of this side."""
     return 64 if of <= 4 else 32
 
 
@@ -334,7 +334,7 @@ def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
             if reason := beyond_map(p.conv):
                 return reason
         elif not pointwise(p.conv) and needs_gather(p.conv):
-            return f"strides {p.conv.strides} and dilation {p.conv.dilation}: takes one stride and 1"
+            return f"strides {p.conv.strides} and dilation {p.conv.dilation}: takes equal strides and no dilation"
         if reason := beyond_shared(p.device, "a block needs", pipeline_bytes(operands, p)):
             return reason
         if reason := too_many_accumulators(operands, p):
@@ -416,7 +416,7 @@ def prepare_native(entry: str, gathers: Gathers = never) -> Launch:
     return Launch(entry, ("w", "filters"), filters_grid(gathers), flat_block)
 
 
-PARTS = 4  # of an image with infinities that are computed side by side
+PARTS = 4  # of an image with infinities, computed in parallel
 NATIVE_FULL_RANGE = full_range(lambda p: (PARTS, 1, p.N), "x", "filters", "infinite", "y")
 
 

@@ -1,4 +1,4 @@
-"""The wgmma rungs that multiply floats as they lie, channels innermost; their geometry is that of ``floats.cuh``."""
+"""The wgmma rungs that multiply NHWC floats in place; their geometry is that of ``floats.cuh``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,14 +33,14 @@ from alexconv.kernels.wgmma.ladder_split_k import slices_grid, split_constants, 
 from alexconv.shapes import Conv
 
 GROUP = 16  # values of K that four lanes load together
-REGISTERS = {1: 200, 2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by their number
+REGISTERS = {1: 200, 2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by number of consumers
 OPERANDS = 16  # registers of an accumulator tile's rows in a stage, for each term
 MOST_PIXELS = 1 << 22  # of an output plane
 HALVES = FLOAT // HALF
 
 
 def float_runs(conv: Conv) -> tuple[int, int]:
-    """Runs of K, and values of one as they are prepared: whole groups."""
+    """Runs of K, and values of a prepared one: whole groups."""
     count, values = runs(conv, as_it_lies)
     return count, round_up(values, GROUP)
 
@@ -60,16 +60,16 @@ def pipeline_bytes(terms: int, p: Problem) -> int:
 def too_many_registers(terms: int, p: Problem) -> str | None:
     """Why a consumer's thread cannot hold its accumulators and operands, or None.
 
-    With two terms these are also the accumulators of a stage, of one tile at a time.
+    With two terms they include a stage's accumulators, for one accumulator tile at a time.
     """
     tiles, columns = p["TILE_PIXELS"] // (WGMMA_ROWS * consumers(p)), p["TILE_FILTERS"] // 2
     registers = (tiles + terms - 1) * columns + OPERANDS * (tiles if terms == 1 else terms)
     spare = REGISTERS[consumers(p)]
-    return f"a thread needs {registers} registers, it can spare {spare}" if registers > spare else None
+    return f"a thread needs {registers} registers and can spare {spare}" if registers > spare else None
 
 
 def most_stages(terms: int) -> Callable[[Problem], int]:
-    """Stages that fit shared memory, at least as many as the kernel takes."""
+    """Stages that fit in shared memory, but at least the kernel's minimum."""
 
     def found(p: Problem) -> int:
         fixed, one = (pipeline_bytes(terms, p.having(STAGES=stages)) for stages in (0, 1))
@@ -90,7 +90,7 @@ def constants(terms: int) -> tuple[Constant, ...]:
 
 
 def pixel_map() -> TensorMap:
-    """The im2col map through which TMA gathers the input as it lies; it counts a float as two values of fp16."""
+    """The im2col map through which TMA gathers the input in place; it counts a float as two fp16 values."""
 
     def dims(p: Problem) -> tuple[int, ...]:
         H, W = blocked_hw(p.conv, as_it_lies)
@@ -170,7 +170,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-floats",
         alias="wgmma-f",
-        idea="floats as they lie, channels innermost, rounded to tf32 in registers: no pass over the input",
+        idea="NHWC floats rounded to tf32 in registers: no pass over the input",
         family="wgmma",
         parent="wgmma-half",
         file="wgmma/wgmma_floats.cu",

@@ -1,4 +1,4 @@
-"""The rung whose windows of the input come as it lies, on Hopper's tensor cores; ``window_in_place.cuh``."""
+"""The rung with windows of the unprepared input, on Hopper's tensor cores; ``window_in_place.cuh``."""
 
 from math import ceil
 
@@ -63,12 +63,12 @@ def in_place_bytes(p: Problem) -> int:
 
 
 def tiles_of_filters(p: Problem) -> int:
-    """Tiles that divide the filters."""
+    """Tiles along the filters."""
     return ceil(p.conv.M / p["TILE_FILTERS"])
 
 
 def tiles_of_image(p: Problem) -> int:
-    """Tiles of an image, of a consumer each: up to its last output."""
+    """Tiles of an image up to its last output, one consumer each."""
     conv = p.conv
     return ceil(((conv.E - 1) * conv.padded[1] + conv.F) / (p["TILE_PIXELS"] // CONSUMERS))
 
@@ -81,7 +81,7 @@ def refuses_in_place(p: Problem) -> str | None:
     if conv.R == conv.S == 1:
         return "1 x 1 filters: they have no window"
     if conv.strides != (1, 1):
-        return f"strides {conv.strides}: takes 1"
+        return f"strides {conv.strides}: takes stride 1"
     if max(conv.padding) >= LARGEST_WINDOW:
         return f"padding {conv.padding}: a tensor map takes less than {LARGEST_WINDOW}"
     if p["GRID_BLOCKS"] < tiles_of_filters(p):
@@ -92,14 +92,14 @@ def refuses_in_place(p: Problem) -> str | None:
 
 
 def in_place_constants() -> tuple[Constant, ...]:
-    """The constants: tiles as large as fit beside the filters."""
+    """The constants: tiles as large as fit next to the filters."""
 
     def fits(p: Problem, pixels: int, filters: int, stages: int) -> bool:
         sized = p.having(TILE_PIXELS=pixels, TILE_FILTERS=filters, STAGES=stages)
         return in_place_bytes(sized) <= p.device.shared_per_block and not too_many_accumulators(NATIVE, sized)
 
     def tile(p: Problem) -> tuple[int, int]:
-        sizes = sorted(FILTER_TILES, key=lambda size: (round_up(p.conv.M, size), -size))  # the fewest empty places
+        sizes = sorted(FILTER_TILES, key=lambda size: (round_up(p.conv.M, size), -size))  # the least padding
         fitting = [(pixels, size) for size in sizes for pixels in reversed(POSITION_TILES) if fits(p, pixels, size, 2)]
         return next(iter(fitting), (min(POSITION_TILES), min(FILTER_TILES)))
 
@@ -135,7 +135,7 @@ IN_PLACE_RUNGS: tuple[Rung, ...] = (
     Rung(
         "wgmma-window-in-place",
         alias="wgmma-window-x",
-        idea="windows of the input as it lies, the border from the TMA; packed filters stay in shared memory",
+        idea="windows of the unprepared input, zero padding from the TMA; packed filters stay in shared memory",
         family="wgmma",
         parent="wgmma-window-half",
         file="wgmma/wgmma_window_in_place.cu",

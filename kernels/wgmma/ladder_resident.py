@@ -37,12 +37,12 @@ def resident_stages(conv: Conv) -> int:
 
 
 def resident_filter_bytes(p: Problem) -> int:
-    """The hi and lo terms of all filters, as shared memory has them."""
+    """The hi and lo terms of all filters in shared memory."""
     return resident_stages(p.conv) * blocked_rs(p.conv)[1] * MMA_K * 2 * p["TILE_FILTERS"] * HALF
 
 
 def resident_bytes(p: Problem) -> int:
-    """Shared memory of the multiplication with resident filters: these, stages, the way out, barriers."""
+    """Shared memory of the multiplication: resident filters, stages, epilogue, barriers."""
     rows = WGMMA_ROWS + blocked_rs(p.conv)[1] - 1
     stages = p["STAGES"] * (2 * rows * MMA_K * HALF + 2 * MBARRIER_BYTES)
     barriers = (resident_stages(p.conv) + 2) * MBARRIER_BYTES
@@ -73,7 +73,7 @@ def resident_constants() -> tuple[Constant, ...]:
             for number in RESIDENT_STAGES
             if resident_bytes(p.having(TILE_FILTERS=filters(p), STAGES=number)) <= p.device.shared_per_block
         ]
-        # With a pipeline of one tile's stages the kernel knows where each of them is.
+        # With a pipeline of exactly one tile's stages, their addresses are known at compile time.
         whole_tile = resident_stages(p.conv)
         return whole_tile if whole_tile in fitting else max(fitting, default=min(RESIDENT_STAGES))
 
@@ -90,13 +90,13 @@ def planes_shape(p: Problem) -> tuple[int, ...]:
 
 
 def slices_shape(p: Problem) -> tuple[int, ...]:
-    """The blocked filters, in the order in which a block wants them."""
+    """The blocked filters, in the order in which a block fetches them."""
     S = blocked_rs(p.conv)[1]
     return resident_stages(p.conv), S, MMA_K // CHUNK, 2, p["TILE_FILTERS"], CHUNK
 
 
 def slices_grid(p: Problem) -> Dims:
-    """One block per kind of stage and tap."""
+    """One block per stage of a tile and tap of a row."""
     return resident_stages(p.conv), blocked_rs(p.conv)[1], 1
 
 

@@ -1,4 +1,4 @@
-"""The wgmma rungs whose tiles several blocks share, and what they have in common; ``split_tiles.cuh``."""
+"""The wgmma rungs with split-K over blocks, and their common parts; ``split_tiles.cuh``."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,10 +31,10 @@ from alexconv.kernels.wgmma.ladder import (
 )
 
 WORD = 4  # bytes
-LEAST_STAGES = 3  # of a slice, unless it is asked for otherwise
+LEAST_STAGES = 3  # of a slice, by default
 SPLITS = tuple(range(1, 33))
 MORE_FILTER_TILES = tuple(sorted((*FILTER_TILES, 32, 160)))
-MOST_SPLITS = 8  # by default: the last block adds those of all
+MOST_SPLITS = 8  # by default: the last block adds all of them
 Stages = Callable[[Problem], int]  # those of a tile
 
 
@@ -50,7 +50,7 @@ def tiles(p: Problem) -> int:
 
 
 def split_constants(stages: Stages) -> tuple[Constant, Constant]:
-    """The slices of a tile: as many as leave no multiprocessor idle, but of some stages each; and the grid."""
+    """The slices of a tile: as many as there are multiprocessors for, but of some stages each; and the grid."""
 
     def splits(p: Problem) -> int:
         wanted = p.device.multiprocessors // tiles(p)
@@ -64,7 +64,7 @@ def split_constants(stages: Stages) -> tuple[Constant, Constant]:
 
 
 def too_many_splits(stages: Stages) -> Refusal:
-    """Why a tile has not so many slices, or None."""
+    """Why a tile cannot have that many slices, or None."""
 
     def reason(p: Problem) -> str | None:
         if p["SPLITS"] <= stages(p):
@@ -144,7 +144,7 @@ SPLIT_K_RUNGS: tuple[Rung, ...] = (
     split_k(
         "wgmma-half-split-k",
         "wgmma-fp16-k",
-        "several blocks for a tile, each with some of the taps: for few tiles",
+        "several blocks per tile, each with some of the taps: for few tiles",
         "wgmma-half",
         "wgmma/wgmma_half_split_k.cu",
         FILTER_TILES,
@@ -152,7 +152,7 @@ SPLIT_K_RUNGS: tuple[Rung, ...] = (
     split_k(
         "wgmma-half-whole",
         "wgmma-fp16-w",
-        "every stage has all its products, zeros where it is partial; tiles of 32 and 160 filters",
+        "whole stages only, partial ones padded with zeros; tiles of 32 and 160 filters",
         "wgmma-half-split-k",
         "wgmma/wgmma_half_whole.cu",
         MORE_FILTER_TILES,

@@ -38,10 +38,10 @@ from alexconv.kernels.wgmma.ladder import (
     tiles_grid,
 )
 
-WINDOW_TILE = 128  # positions of two consumers' tiles, unless it is said otherwise
-BOX = 64  # rows of a window that one TMA copy brings
-IMAGES = (32, 64, 128, 256, 512, 1024)  # at a time: multiples of 32 keep the next ones' arrays aligned
-L2_SHARE = 2 / 3  # that the blocked input may fill: x and y pass through the cache too
+WINDOW_TILE = 128  # positions of two consumers' tiles, by default
+BOX = 64  # rows of a window in one TMA copy
+IMAGES = (32, 64, 128, 256, 512, 1024)  # of a micro-batch: multiples of 32 keep the next one's arrays aligned
+L2_SHARE = 2 / 3  # that the blocked input may fill: x and y pass through L2 too
 
 
 def window_bytes(operands: Operands, p: Problem) -> int:
@@ -91,7 +91,7 @@ def window_constants(operands: Operands) -> tuple[Constant, ...]:
 
 
 def images_in_cache() -> Constant:
-    """The constant of a rung whose blocked input should lie in the L2 cache from one launch to the next."""
+    """The constant of a rung whose blocked input should stay in the L2 cache from one launch to the next."""
 
     def images(p: Problem) -> int:
         image_bytes = prod(pixels_shape()(p.over(1))) * HALF
@@ -118,7 +118,7 @@ def position_map(name: str, array: str) -> TensorMap:
 
 
 def tap_map(name: str, array: str) -> TensorMap:
-    """The map of the blocked filters of which a box has one tap of all."""
+    """The map of the blocked filters; a box has one tap of all."""
     return TensorMap(
         name,
         array,

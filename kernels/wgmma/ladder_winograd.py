@@ -29,10 +29,10 @@ from alexconv.shapes import Conv
 SPLIT = Operands(2, study=False)  # the epilogue stores accumulators as they are
 MOST_POINTS = 8
 TILE_SIZES = (2, 3, 4, 5, 6)  # outputs of a Winograd tile
-# By number of points: taps of an output below which errors exceed those of a chain of fused multiply-adds, about.
+# By number of points: about how many taps an output needs for errors below those of a chain of fused multiply-adds.
 # Errors of products grow with the points' matrices, and fewer of them cancel less well.
 LEAST_TAPS = {3: 50, 4: 80, 5: 250, 6: 350, 7: 950, 8: 1100}
-TILE_PIXELS = 128  # with which three stages fit; by stream-K the number of tiles does not matter
+TILE_PIXELS = 128  # with which three stages fit; with stream-K the number of tiles does not matter
 MOST_CHANNELS = 96  # of a block of ``prepare_input``
 BLOCK_INPUTS = 32  # about, of a channel
 OUTPUT_SPAN = 128  # outputs of a plane in a block of ``make_outputs``, at most
@@ -60,13 +60,13 @@ def too_few_taps(conv: Conv, size: int) -> bool:
 
 
 def usual_outputs(conv: Conv) -> int:
-    """The size of a tile with the fewest products for a row; of several the smallest, whose errors are smaller."""
+    """The tile size with the fewest products per row; of several the smallest, whose errors are smaller."""
     sizes = [size for size in TILE_SIZES if not too_few_taps(conv, size)] or [min(TILE_SIZES)]
     return min(sizes, key=lambda size: (ceil(conv.F / size) * (size + conv.S - 1), size))
 
 
 def usual_filters(conv: Conv) -> int:
-    """All filters in a tile, or a size of which two or more serve."""
+    """The smallest tile that holds all filters, but at most 128."""
     return next((size for size in FILTER_TILES if size >= conv.M), 128) if conv.M < 128 else 128
 
 
@@ -86,12 +86,12 @@ def filters_shape(p: Problem) -> tuple[int, ...]:
 
 
 def sums_shape(p: Problem) -> tuple[int, ...]:
-    """The sums of all points, a multiple of eight filters to a row."""
+    """The sums of all points, rows padded to a multiple of eight filters."""
     return points(p), rows(p), round_up(p.conv.M, CHUNK)
 
 
 def value_map(name: str, array: str) -> TensorMap:
-    """The map of the transformed input: columns of taps, each a run that begins a row below the one before."""
+    """The map of the transformed input: columns of taps, each a run that begins a row below the previous one."""
 
     def strides(p: Problem) -> tuple[int, ...]:
         row = depth(p.conv) * HALF
@@ -136,7 +136,7 @@ def tiles_and_groups(conv: Conv) -> tuple[int, int]:
 
 
 def input_bytes(p: Problem) -> int:
-    """Shared memory of ``prepare_input``: the floats of a group of channels, two more for each input."""
+    """Shared memory of ``prepare_input``: the floats of a group of channels, and two more per input."""
     _, groups = tiles_and_groups(p.conv)
     channels = round_up(ceil(p.conv.C / groups), CHUNK)
     return block_rows(p.conv) * p.conv.padded[1] * (channels + 2) * FLOAT
@@ -148,7 +148,7 @@ def input_grid(p: Problem) -> Dims:
 
 
 def output_span(p: Problem) -> tuple[int, int]:
-    """Rows and columns of outputs that a block of ``make_outputs`` makes."""
+    """Rows and columns of outputs that a block of ``make_outputs`` computes."""
     size = p["TILE_OUTPUTS"]
     columns = p.conv.F if p.conv.F <= OUTPUT_SPAN else OUTPUT_SPAN // size * size
     return ceil(p.conv.E / ceil(p.conv.E / (OUTPUT_SPAN // columns))), columns

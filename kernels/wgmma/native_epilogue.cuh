@@ -1,4 +1,4 @@
-// The epilogue of fp16 outputs with channels innermost: accumulators to y [N][E][F][M], straight from registers.
+// The epilogue for NHWC fp16 outputs: accumulators to y [N][E][F][M], straight from registers.
 //
 // Gives: NativeEpilogue<Where>, an Epilogue of warpgroups.cuh and window.cuh.
 #pragma once
@@ -60,8 +60,8 @@ struct NativeEpilogue {
         }
     }
 
-    // Of four j the one whose number is the thread's quarter, complete: in round k a thread gives its pair of the j
-    // that belongs to the thread whose quarter differs by exclusive-or with k.
+    // The complete chunk of one j of four, that with the number of the thread's quarter: in round k a thread passes its
+    // pair of j = quarter ^ k to the thread of that quarter.
     __device__ __forceinline__ Chunk eight_in_a_row(const float (&accumulators)[ACCUMULATORS], int group, int half,
                                                     int quarter, int first_filter) const
     {
@@ -69,7 +69,7 @@ struct NativeEpilogue {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const int i = (group * 4 + j) * 4 + 2 * half;
-            // Beyond the last filter nothing is stored; the bias has no more.
+            // Clamped: the bias ends at the last filter, beyond which nothing is stored.
             const int filter = min(first_filter + (group * 4 + j) * CHUNK + 2 * quarter, M - 2);
             const __half2 pair = __floats2half2_rn(with_bias_and_relu(accumulators[i], bias, filter),
                                                    with_bias_and_relu(accumulators[i + 1], bias, filter + 1));

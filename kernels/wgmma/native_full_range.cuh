@@ -1,10 +1,10 @@
-// Images with infinities or NaN in fp16 and with the channels innermost, computed again.
+// Recomputes NHWC fp16 images with infinities or NaN.
 //
 // Gives: compute_full_range, the last kernel of wgmma-half-blocked and wgmma-window-half.
 //
-// With a stride, a blocked filter has taps beyond the filter, which are zero but meet inputs outside of an output's
-// patch: zero times infinity would be NaN there.  Block (part, 0, n) computes a part of the tiles of image n, if it has
-// an infinity or a NaN.
+// With a stride, a blocked filter has taps beyond the filter: zeros, but they multiply inputs outside of an output's
+// patch, and zero times infinity would be NaN.  Block (part, 0, n) computes some tiles of image n if that has an
+// infinity or a NaN.
 #pragma once
 #include "../arch/dependent_launch.cuh"
 #include "../common/full_range.cuh"

@@ -1,4 +1,4 @@
-// What the kernels that prepare fp16 operands have in common: block sizes, and floats split into fp16 terms.
+// Shared by the kernels that prepare fp16 operands: block sizes, and floats split into fp16 terms.
 //
 // Gives: CHUNK, LANES, BLOCK_THREADS, RESIDENT_BLOCKS; split; PixelMasks.
 #pragma once
@@ -10,7 +10,7 @@ constexpr int BLOCK_THREADS = 256, BLOCK_WARPS = BLOCK_THREADS / LANES;
 // Resident blocks per multiprocessor: 40 registers a thread, and enough loads in flight to saturate memory.
 constexpr int RESIDENT_BLOCKS = 6;
 
-// Of 32 pixels, those that have a channel that is not zero, and those that have a large one (scaling.cuh).
+// Of 32 pixels, those with a nonzero channel, and those with a large one (scaling.cuh).
 struct PixelMasks {
     unsigned present, strong;
 };

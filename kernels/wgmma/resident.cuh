@@ -1,23 +1,23 @@
-// Implicit GEMM whose filters stay in shared memory, of hi and lo terms; ping-pong consumers.
+// Implicit GEMM of hi and lo terms whose filters stay in shared memory; ping-pong consumers.
 //
 // Gives: multiply_resident; prepare_resident_filters; ResidentStorage, ResidentTile, ResidentPositions.
 //
 // The im2col gather of warpgroups.cuh fetches the filters again with every tile, and a pixel once for each tap that
-// uses it.  Here a block keeps all filters, both terms, as long as it lives, and a stage is one row of the filter in 16
+// uses it.  Here a block keeps all filters, both terms, for its lifetime, and a stage is one row of the filter in 16
 // channels: as the rows of a tile are neighbouring positions of the blocked input's rows, the inputs under the next tap
-// of the row lie one row further, so that a stage serves all taps of its row.
+// lie one row further, so that a stage serves all taps of its filter row.
 //
-// Nothing is swizzled: eight channels of neighbouring pixels are 16 bytes each and follow each other, in memory and in
-// shared memory, and an operand may begin with any of them.
+// Nothing is swizzled: eight channels of a pixel are 16 bytes, those of neighbouring pixels follow each other in global
+// and in shared memory, and an operand may begin with any of them.
 //
-// Each of two consumers has tiles of its own, and they alternate on the tensor cores (ping-pong schedule): while one
-// multiplies, the other runs its epilogue.
+// Two consumers, each with its own tiles, alternate on the tensor cores (ping-pong schedule): while one multiplies, the
+// other runs its epilogue.
 //
 // Needs: TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
 #include "../common/shape.cuh"
 
-constexpr int TILE_PIXELS = 128;  // positions of two tiles, one of each consumer; for warpgroups.cuh
+constexpr int TILE_PIXELS = 128;  // positions of two tiles, one per consumer; for warpgroups.cuh
 
 #include "study_epilogue.cuh"
 
@@ -30,13 +30,13 @@ constexpr int FILTER_ROWS = TERMS * TILE_FILTERS;
 constexpr int STAGE_PLANE = STAGE_ROWS * sizeof(Chunk), FILTER_PLANE = FILTER_ROWS * sizeof(Chunk);
 static_assert(M <= TILE_FILTERS && WGMMAS == 1 && CONSUMERS == 2);
 
-// A tensor core truncates when it accumulates: so products of hi terms have accumulators of their own, and those of the
-// first half of a tile's stages others than those of the second.
+// A tensor core truncates when it accumulates: so products of hi terms have separate accumulators, a set for each half
+// of a tile's stages.
 constexpr int HALVES = 2, FIRST_STAGES = (STAGES_OF_TILE + 1) / HALVES;
 
 using ResidentTile = BlockedTile<TERMS, ChunkPlanes>;
 
-// One row of the filter's taps, in 16 channels.
+// The inputs under one row of the filter, in 16 channels.
 struct ResidentStage {
     Chunk planes[TERMS * SLICE_CHUNKS][STAGE_ROWS];  // of each term, eight channels at a time
 };
@@ -62,8 +62,8 @@ struct ResidentPositions {
     }
 };
 
-// Each warp of the producer fetches a plane of every stage, eight channels of one term; the first also fetches, before
-// the first stage of each kind, its filters.
+// Each warp of the producer fetches a plane of every stage, eight channels of one term; the first warp also fetches
+// each stage's filters, before that stage of its first tile.
 constexpr int PRODUCERS = TERMS * SLICE_CHUNKS;
 static_assert(PRODUCERS == WARPGROUP / LANES);
 
@@ -92,7 +92,7 @@ __device__ __forceinline__ void produce_planes(ResidentStorage& shared,
             mbarrier_wait(&shared.empty[state.stage], state.parity ^ 1);  // a consumer has read the stage
             mbarrier_arrive_expect_tx(full, rows * sizeof(Chunk));
             int n = first_n, position = first_position;
-            for (int row = 0; row < rows; ++n, position = 0) {  // images that the tile has rows of
+            for (int row = 0; row < rows; ++n, position = 0) {  // each image that the tile has rows of
                 const int together = min(rows - row, POSITIONS - position);
                 const size_t from = ((size_t)n * CHUNKS + of_pixel) * (BLOCKED_H * BLOCKED_W) +
                                     i / SLICES * BLOCKED_W + position;
@@ -105,8 +105,8 @@ __device__ __forceinline__ void produce_planes(ResidentStorage& shared,
     }
 }
 
-// The wgmmas of a tap: d = or += hi times hi in `big`, hi times lo and lo times hi in `small`.  `pixels` and `filters`
-// describe the hi terms; the lo terms lie further.
+// The wgmmas of a tap: `big` = or += hi times hi, `small` = or += hi times lo and lo times hi.  `pixels` and `filters`
+// describe the hi terms.
 __device__ __forceinline__ void multiply_tap(float (&big)[ACCUMULATORS], float (&small)[ACCUMULATORS],
                                              MatrixDescriptor pixels, MatrixDescriptor filters, bool add_big,
                                              bool add_small)
@@ -120,8 +120,8 @@ __device__ __forceinline__ void multiply_tap(float (&big)[ACCUMULATORS], float (
     warpgroup_commit_group();
 }
 
-// The mainloop.  Products are short here, and few can be queued: all other work for a stage is interleaved with the
-// taps of the stage before.  Stages are fully unrolled, so that with a pipeline of one tile's stages all addresses
+// The mainloop.  wgmmas are short here, and few can be queued: all other work for a stage is interleaved with the taps
+// of the previous stage.  Stages are fully unrolled, so that with a pipeline of exactly one tile's stages all addresses
 // differ by immediate offsets.
 __device__ __forceinline__ void consume_planes(ResidentStorage& shared,
                                                const StudyEpilogue<ResidentPositions>& epilogue, int tiles)
@@ -137,7 +137,7 @@ __device__ __forceinline__ void consume_planes(ResidentStorage& shared,
         const auto wait_for_stage = [&](int i) {
             if (tile < CONSUMERS * GRID_BLOCKS) mbarrier_wait(&shared.filters_full[i], 0);
             mbarrier_wait(&shared.full[state.stage], state.parity);  // the stage's bytes have arrived
-            // The other consumer may begin: no stage of this tile is outstanding, so it cannot take one for its own.
+            // The other consumer may begin: no stage of this tile is outstanding, so it cannot mistake one for its own.
             if (i == STAGES_OF_TILE - 1) release(&shared.ping_pong[1 - consumer]);
         };
         float big[HALVES][ACCUMULATORS], small[ACCUMULATORS];
@@ -167,7 +167,7 @@ __device__ __forceinline__ void consume_planes(ResidentStorage& shared,
                 previous = current;
             }
         }
-        // After the stores of this tile the loads of the next one's exponents would wait long.
+        // Before this tile's stores: after them the loads of the next tile's exponents would wait long.
         const auto next_rows = epilogue.find((tile + CONSUMERS * GRID_BLOCKS) * WGMMA_ROWS, 0);
         warpgroup_wait_group<0>();
         release(&shared.empty[previous]);
@@ -213,8 +213,8 @@ __device__ __forceinline__ void multiply_resident(const __half* const (&pixels)[
     }
 }
 
-// Block (i, s) writes the filters of tap s for the stages of kind i, each filter scaled by its power of two.  Zeros
-// beyond the last filter and channel.
+// Block (i, s) writes all filters at tap s of stage i, each scaled by its power of two, with zeros beyond the last
+// filter and channel.
 __device__ __forceinline__ void prepare_resident_filters(const float* __restrict__ w,        // [M][C][R][S]
                                                          const int* __restrict__ exponents,  // [M]
                                                          // [STAGES_OF_TILE][BLOCKED_S] slices:

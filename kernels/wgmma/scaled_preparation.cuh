@@ -1,5 +1,5 @@
 // The kernels around the product of wgmma-scaled and wgmma-window-scaled: floats scaled to fp16, in blocked form; and
-// what fp16 cannot carry.
+// images and filters that fp16 cannot carry.
 #pragma once
 #include "blocked.cuh"
 #include "scaling.cuh"
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                      __half* __restrict__ pixels)       // [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which write what was seen and the pixels
+    wait_for_primary_launches();  // which write `seen` and the pixels
     __half* const terms[] = {pixels};
     prepare_outlier_input<BlockedTile<1>>(x, seen, exponents, terms);
 }

@@ -4,14 +4,15 @@
 //
 // Whether an image's values suit a power is known only when the whole image has been read.  So images are converted
 // with the usual power, and the few outliers are converted again.  An image suits a power if each of its pixels is zero
-// in all channels (of a block), or has one whose scaled magnitude is LEAST_STRONG or more: then every patch has, for as
-// many pixels as are not zero, a large value that its error is small beside.  Or if, with a stride, every square of
-// stride x stride pixels has such a value, since every patch has whole squares.  An image that suits none has no
+// in all channels (of a block), or has one whose scaled magnitude is LEAST_STRONG or more: then a patch has a large
+// value for each nonzero pixel, and its error is small in comparison.  With a stride it is enough that every square of
+// stride x stride pixels has such a value, since every patch has a whole square.  An image that suits none has no
 // exponent.
 //
 // Template parameters.  Filters: write(w, operands, power) writes a block's filters (BlockedFilters, WinogradFilters).
-// Tile: a block's part of an image, of GROUPS x TILES; read(x, power, least, masks) and write(operands) (BlockedTile,
-// WinogradTile); its pixels have MASKS words of masks, of SHARERS warps each that have different channels.
+// Tile: a block's part of an image, one of GROUPS x TILES; read(x, power, least, masks) and write(operands)
+// (BlockedTile, WinogradTile); its pixels have MASKS words of masks from each of SHARERS warps, which read different
+// channels.
 #pragma once
 #include "../common/range.cuh"
 #include "preparation.cuh"
@@ -19,19 +20,19 @@
 static_assert(BLOCK_THREADS == RANGE_THREADS);
 constexpr unsigned WEAK = 1;  // bit of a word of `seen`
 
-// The least scaled magnitude beside which the errors of smaller values do not count: those of fp16 are 2^-25 at most,
+// The least scaled magnitude next to which the errors of smaller values do not count: those of fp16 are 2^-25 at most,
 // and an operand's relative error may be 2^-22 with two terms, 2^-11 with one.
 template <int terms>
 constexpr int LEAST_STRONG = terms == 2 ? 0 : -8;  // as an exponent of two
 
-// The magnitude that a power of two with this exponent brings there.
+// The magnitude that 2^exponent scales to it.
 template <int terms>
 __device__ __forceinline__ unsigned least_strong(int exponent)
 {
     return magnitude(power_of_two(-exponent) * power_of_two(LEAST_STRONG<terms>));
 }
 
-// Whether one of the pixels whose channels several warps have read is too faint; after a barrier.
+// Whether a pixel whose channels several warps have read is too faint; to be called after a barrier.
 template <class Tile>
 __device__ __forceinline__ bool has_faint_pixel(const PixelMasks* masks)  // [SHARERS][MASKS]
 {
@@ -60,9 +61,8 @@ __device__ __forceinline__ void prepare_scaled_filters(const float* __restrict__
     Filters::write(w, operands, power_of_two(exponents[blockIdx.y]));
 }
 
-// Block (tile, group, n) writes a tile of image n, scaled by the usual power.  What it has seen goes to `seen`: the
-// largest magnitude rounded up to an even number, with the sign's bit set if a pixel was too faint, and the last one if
-// a square was.
+// Block (tile, group, n) writes a tile of image n, scaled by the usual power, and a word to `seen`: the largest
+// magnitude rounded up to an even number, with the sign bit set if a pixel was too faint, and WEAK if a square was.
 template <class Tile, int terms>
 __device__ __forceinline__ void prepare_usual_input(const float* __restrict__ x,       // [N][C][H][W]
                                                     unsigned* __restrict__ seen,       // [N][GROUPS][TILES]
@@ -93,7 +93,7 @@ __device__ __forceinline__ bool convert_again(const float* __restrict__ x,      
     bool faint = false, weak = false;
     for (int i = 0; i < Tile::GROUPS * Tile::TILES; ++i) {
         const Tile tile(tile_memory, i % Tile::TILES, i / Tile::TILES, n);
-        __syncthreads();  // the tile before has been written out, its masks have been read
+        __syncthreads();  // the previous tile has been written out, its masks have been read
         const Seen seen = tile.read(x, power_of_two(exponent), least_strong<terms>(exponent), masks);
         faint |= __syncthreads_or(seen.faint);  // the tile is complete before it is read transposed
         faint |= has_faint_pixel<Tile>(masks);

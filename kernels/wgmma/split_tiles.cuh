@@ -4,7 +4,7 @@
 // SplitKSums; PARTIAL_SUMS, ARRIVAL_COUNTERS.
 //
 // A block has one slice of one tile.  Each warp stores its accumulators in `partial` and counts itself as arrived; the
-// last of the warps with the same rows and filters adds those of all slices, always in the slices' order.
+// last warp with the same rows and filters adds all slices, always in their order.
 //
 // Needs: SPLITS and TILE_PIXELS, constants of the rung, and the others of warpgroups.cuh.
 #pragma once
@@ -17,7 +17,7 @@ constexpr int IMAGE_TILES = (PIXELS + TILE_PIXELS - 1) / TILE_PIXELS * TILES_OF_
 constexpr int PARTIAL_SUMS = SPLITS > 1 ? IMAGE_TILES * SPLITS * TILE_WARPS * WARP_SUMS : 1;
 constexpr int ARRIVAL_COUNTERS = SPLITS > 1 ? IMAGE_TILES * TILE_WARPS : 1;
 
-// A block's slice of a tile; its neighbours have the others.  With SPLITS 1 all tiles of a persistent kernel.
+// A block's slice of a tile; its neighbours have the others.  With SPLITS = 1 the same as PersistentTiles.
 template <class Problem>
 struct SplitKTiles : PersistentTiles<Problem> {
     using All = PersistentTiles<Problem>;
@@ -41,12 +41,12 @@ struct SplitKTiles : PersistentTiles<Problem> {
     __device__ __forceinline__ int end_stage() const { return (blockIdx.x % SPLITS + 1) * STAGES_OF_TILE / SPLITS; }
 };
 
-// Where slices' sums meet.
+// The reduction of the slices' sums.
 struct SplitKSums {
     float4* partial;    // [tiles][SPLITS][TILE_WARPS][WARP_SUMS]
     unsigned* arrived;  // [tiles][TILE_WARPS]: SPLITS - 1 or all ones before a launch; counting wraps to zero there
 
-    // Brings the sums of all slices; false in warps that are not the last.
+    // Adds the sums of all slices; false in warps that are not the last.
     __device__ __forceinline__ bool add(const float (&accumulators)[WGMMAS][ACCUMULATORS],
                                         float (&sums)[WGMMAS][ACCUMULATORS]) const
     {
@@ -86,7 +86,7 @@ struct SplitKSums {
     }
 };
 
-// An epilogue whose warps store what the last of them has added; Epilogue stores from a warp's registers alone.
+// An epilogue in which the last warp to arrive stores the sums of all; Epilogue stores from a warp's registers alone.
 template <class Epilogue>
 struct SplitKEpilogue {
     static constexpr int BYTES = Epilogue::BYTES;

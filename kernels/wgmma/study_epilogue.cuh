@@ -1,4 +1,4 @@
-// The epilogue of the study's arrays: accumulators to float y [N][M][E][F], with the scaling removed.
+// The epilogue for the study's arrays: accumulators to float y [N][M][E][F], with the scaling removed.
 //
 // Gives: StudyEpilogue<Where>, an Epilogue of warpgroups.cuh, window.cuh and resident.cuh.
 //
@@ -15,7 +15,7 @@
 static_assert(WGMMAS_ACROSS == 1);
 constexpr int SKEW = 4;  // floats of padding per filter: a row's four threads write 8 banks apart, no bank conflicts
 
-// Where the outputs of a row go, and their factor: two powers of two, between which a filter's comes, so that no
+// Where a row's outputs go, and their factor: two powers of two, with the filter's applied between them, so that no
 // product leaves a float's range unless the output does.
 struct OutputRow {
     float* plane;  // of filter 0; null where the row is no output
@@ -44,8 +44,7 @@ struct OutputRow {
     }
 };
 
-// The shared-memory transpose: writes some filters' accumulators of a tile as [filters][pitch], from accumulator
-// `first`.
+// The shared-memory transpose: writes some filters' accumulators of a tile as [filters][pitch], from filter `first` on.
 template <int filters, int pitch>
 __device__ __forceinline__ void write_transposed(const float (&accumulators)[ACCUMULATORS], int first,
                                                  float* transposed)
@@ -72,8 +71,8 @@ struct StudyEpilogue {
     Where where;
     const float* bias;  // [M]
 
-    // A thread's two rows of each wgmma, and the factors and biases of the filters whose number in the tile is the
-    // thread's, or WARPGROUP more.  Found before the products: after the stores of a tile a load would wait long.
+    // A thread's two rows of each wgmma, and the factors and biases of the filters with the thread's number in the
+    // tile, or WARPGROUP more.  Loaded before the products: after a tile's stores a load would wait long.
     static constexpr int OWN_FILTERS = (TILE_FILTERS + WARPGROUP - 1) / WARPGROUP;
 
     struct Rows {
@@ -120,7 +119,7 @@ struct StudyEpilogue {
         write_factors(found, 0, buffers);
 #pragma unroll
         for (int group = 0; group < GROUPS_OF_FILTERS; ++group) {
-            // All values of these filters are written; all of the group before are read, which the next overwrites.
+            // All values of these filters are written; those of the previous group are read, which the next overwrites.
             named_barrier(1 + consumer, WARPGROUP);
             // A warp stores 32 neighbouring rows of every fourth filter, and then the next 32.  All are loaded before
             // the first is stored, and the next group is written meanwhile: volatile, or the compiler would sink each
@@ -144,10 +143,10 @@ struct StudyEpilogue {
         }
     }
 
-    // Writes the factors and biases of a group of filters into the padding behind their rows.
+    // Writes the factors and biases of a group of filters into the padding after their rows.
     static __device__ __forceinline__ void write_factors(const Rows& found, int group, float* transposed)
     {
-        constexpr int GROUPS = WARPGROUP / FILTERS;  // whose filters a factor of each thread serves
+        constexpr int GROUPS = WARPGROUP / FILTERS;  // of filters, served by one factor per thread
         const int filter = threadIdx.x % WARPGROUP;
         if (filter / FILTERS == group % GROUPS) {
             transposed[filter % FILTERS * PITCH + WGMMA_ROWS] = found.factors[group / GROUPS];

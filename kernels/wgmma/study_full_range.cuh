@@ -1,5 +1,4 @@
-// What fp16 operands cannot carry, computed again: the last kernel of the rungs with scaled operands and the study's
-// arrays.
+// Recomputes what fp16 operands cannot carry: the last kernel of the rungs with scaled operands and the study's arrays.
 //
 // Gives: compute_full_range.
 #pragma once

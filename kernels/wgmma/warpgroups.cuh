@@ -2,23 +2,22 @@
 //
 // Gives: multiply_tiles; PersistentTiles; AccumulateInTensorCores, PromoteEachStage; PipelineState; SHARED_BYTES.
 //
-// A persistent, warp-specialized kernel.  K is cut into stages of STAGE_TAPS = 64 taps, rows of 128 bytes: those of
-// TILE_PIXELS rows, which the TMA gathers in im2col mode, and those of TILE_FILTERS filters.  One thread of the
+// A persistent, warp-specialized kernel.  K is cut into stages of STAGE_TAPS = 64 taps, rows of 128 bytes: one for each
+// of TILE_PIXELS pixels, which the TMA gathers in im2col mode, and for each of TILE_FILTERS filters.  One thread of the
 // producer warpgroup keeps a pipeline of STAGES stages filled; up to three consumer warpgroups multiply them, each for
-// its part of the rows.  Producer and consumers meet at two mbarriers per stage: `full` completes a phase when the
-// stage's bytes have arrived, `empty` when all consumers have read them.
+// its part of the rows.  Producer and consumers synchronize at two mbarriers per stage: `full` completes a phase when
+// the stage's bytes have arrived, `empty` when all consumers have read them.
 //
 // A block stays resident and computes one tile after the other, so the producer fetches the next tile during the
-// consumers' epilogue.  Of the tiles of the same pixels, those of different filters follow each other.
+// consumers' epilogue.  Tiles of the same pixels and different filters follow each other.
 //
 //     multiply_tiles<Problem, Mainloop>(maps, work, epilogue);
 //
-// Problem: what an image is to the product: IMAGE_ROWS rows, ADJACENT_ROWS of which lie side by side, and RUNS runs of
-// RUN taps of K (BlockedProblem, WinogradProblem).  Mainloop: how consumers accumulate, and the number of TERMS of an
-// operand (AccumulateInTensorCores, PromoteEachStage, PromoteAndDeferStores).  Work: which tiles a block has, and of
-// each which stages (PersistentTiles, StreamKWork).  Epilogue: find(rows, filter) locates a consumer's outputs before
-// its products, store() writes them after, by way of BYTES of shared memory (NativeEpilogue, StudyEpilogue,
-// PointEpilogue).
+// Problem: an image as a matrix: IMAGE_ROWS rows, ADJACENT_ROWS of which lie side by side, and RUNS runs of RUN taps of
+// K (BlockedProblem, WinogradProblem).  Mainloop: how consumers accumulate, and the number of TERMS of an operand
+// (AccumulateInTensorCores, PromoteEachStage, PromoteAndDeferStores).  Work: a block's tiles, and the stages of each
+// (PersistentTiles, StreamKWork).  Epilogue: find(rows, filter) locates a consumer's outputs before its products,
+// store() writes them afterwards, through BYTES of shared memory (NativeEpilogue, StudyEpilogue, PointEpilogue).
 //
 // Needs: TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
@@ -29,8 +28,7 @@ constexpr int STAGE_TAPS = 64, MMA_K = 16;  // taps of a stage, and of one wgmma
 constexpr int WGMMA_ROWS = 64;              // M of one wgmma
 constexpr int WARPGROUP = 128, CONSUMERS = TILE_PIXELS == WGMMA_ROWS ? 1 : TILE_PIXELS % (2 * WGMMA_ROWS) == 0 ? 2 : 3;
 constexpr int THREADS = WARPGROUP * (1 + CONSUMERS);
-// A wgmma has all filters of the tile, or half of them where a third consumer leaves too few registers for one
-// instruction with all.
+// A wgmma takes all filters of the tile, or half of them where a third consumer leaves too few registers for all.
 constexpr int WGMMA_FILTERS = CONSUMERS == 3 && TILE_FILTERS == 256 ? 128 : TILE_FILTERS;
 constexpr int WGMMAS_ACROSS = TILE_FILTERS / WGMMA_FILTERS;
 constexpr int WGMMAS = TILE_PIXELS / (WGMMA_ROWS * CONSUMERS) * WGMMAS_ACROSS;  // of a consumer, for MMA_K taps
@@ -40,11 +38,11 @@ static_assert(TILE_PIXELS % (WGMMA_ROWS * CONSUMERS) == 0);
 constexpr int TILES_OF_FILTERS = (M + TILE_FILTERS - 1) / TILE_FILTERS;
 constexpr int PIXEL_BYTES = TILE_PIXELS * ROW_BYTES, FILTER_BYTES = TILE_FILTERS * ROW_BYTES;
 
-// Registers per thread (setmaxnreg): the producer needs few, and leaves the others to the consumers; a single one has
+// Registers per thread (setmaxnreg): the producer needs few and leaves the rest to the consumers; a single consumer has
 // enough.
 constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 40 : 32, CONSUMER_REGISTERS = CONSUMERS == 2 ? 232 : 160;
 
-// The stages of a tile along K: those of each run, whose last stage may be partial.
+// A tile's stages along K, run by run; the last of each run may be partial.
 template <class Problem>
 struct KStages {
     static constexpr int PER_RUN = (Problem::RUN + STAGE_TAPS - 1) / STAGE_TAPS, PER_TILE = Problem::RUNS * PER_RUN;
@@ -79,7 +77,7 @@ struct SharedStorage {
     Mbarrier full[STAGES], empty[STAGES];
 };
 
-// Dynamic shared memory of multiply_tiles, with what aligning it may cost.
+// Dynamic shared memory of multiply_tiles, including slack for alignment.
 template <int terms, class Epilogue>
 constexpr int SHARED_BYTES = sizeof(SharedStorage<terms, Epilogue::BYTES>) + ATOM_BYTES;
 
@@ -132,18 +130,18 @@ struct PersistentTiles {
     __device__ __forceinline__ int image() const { return pixel() / Problem::IMAGE_ROWS; }
     __device__ __forceinline__ int mapped_filter() const { return filter(); }
 
-    // Where a consumer's outputs belong, from a row of the tile on: the pixel of the batch.
+    // The pixel of the batch at a row of the tile, where a consumer's outputs begin.
     __device__ __forceinline__ int rows_from(int row) const { return pixel() + row; }
 };
 
-// The producer: fills stages in order, each as soon as all consumers have released it.  With filters_first the pipeline
-// is filled with filters, which are prepared, before the launches that may write the pixels are waited for.
+// The producer: fills stages in order, each as soon as all consumers have released it.  With filters_first it loads the
+// first stages' filters, which are prepared, before it waits for the launches that may write the pixels.
 template <class Problem, bool filters_first, int terms, int epilogue_bytes, class Work>
 __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& shared, const OperandMaps<terms>& maps,
                                         Work work)
 {
     PipelineState<STAGES> state;
-    int ahead = 0;  // stages whose filters are on their way
+    int ahead = 0;  // stages whose filters are in flight
     if constexpr (filters_first) {
         const int stages = work.more() ? min(STAGES, work.end_stage() - work.first_stage()) : 0;
         for (; ahead < stages; ++ahead) {
@@ -185,14 +183,14 @@ __device__ __forceinline__ void produce(SharedStorage<terms, epilogue_bytes>& sh
     }
 }
 
-// This warp has read a stage, or has passed the ping-pong barrier.
+// One arrival per warp: it has read a stage, or lets the other consumer begin (ping-pong).
 __device__ __forceinline__ void release(Mbarrier* barrier)
 {
     if (threadIdx.x % LANES == 0) mbarrier_arrive(barrier);
 }
 
-// Issues the wgmmas of one stage for one accumulator tile: d = or += rows times filters, of all pairs of terms but lo
-// times lo.
+// Issues the wgmmas of one stage for one accumulator tile: d = or += rows times filters, for all pairs of terms except
+// lo times lo.
 template <int terms, int steps>
 __device__ __forceinline__ void multiply_stage(float (&d)[ACCUMULATORS], const Stage<terms>& stage, int tile, bool add)
 {
@@ -274,7 +272,7 @@ __device__ __forceinline__ void start_split_stage(float (&of_stage)[ACCUMULATORS
 
 // A mainloop for hi and lo terms, three products each.  Each stage's sums are promoted to accumulators in registers,
 // which round to nearest: a tensor core truncates when it accumulates, and over thousands of taps that would cost more
-// than the lo terms bring.
+// accuracy than the lo terms add.
 struct PromoteEachStage {
     static constexpr int TERMS = 2;
 
@@ -307,8 +305,8 @@ struct PromoteEachStage {
     }
 };
 
-// The whole kernel: prologue, then producer and consumers side by side.  With filters_first it is all of a dependent
-// launch: nothing before it has waited for the launches before.
+// The whole kernel: prologue, then producer and consumers side by side.  With filters_first these wait for the primary
+// launches; otherwise the caller has.
 template <class Problem, class Mainloop, bool filters_first = false, class Work, class Epilogue>
 __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS>& maps, Work work, Epilogue epilogue)
 {
@@ -335,8 +333,8 @@ __device__ __forceinline__ void multiply_tiles(const OperandMaps<Mainloop::TERMS
     }
 }
 
-// For BlockedProblem: the im2col map of the pixels, whose pixels are rows of a filter and overlap, or the pixels that
-// taps are gathered from; that of the filters.
+// For BlockedProblem: the im2col map of the pixels, which are rows of a filter and overlap, or single pixels where taps
+// are gathered; and the map of the filters.
 #define ASSERT_PIXEL_MAP(MAP) \
     ASSERT_MAP_4(MAP, BlockedProblem::RUN, GATHERS ? W : F, BLOCKED_H, 1, BLOCKED_C * sizeof(__half), \
                  BLOCKED_W * BLOCKED_C * sizeof(__half), BLOCKED_ELEMENTS * sizeof(__half)); \

@@ -1,13 +1,13 @@
-// wgmma-floats: the study's precision of tf32 straight from floats with the channels innermost, in one launch.
+// wgmma-floats: tf32 precision straight from NHWC floats, in one launch.
 //
-// Technique: operands rounded to tf32 in registers, filters in shared memory (wgmma with the first operand in
-// registers); persistent, warp-specialized implicit GEMM; TMA im2col mode; mbarrier pipeline.
+// Technique: pixels rounded to tf32 in registers (operand A of wgmma), filters in shared memory; persistent,
+// warp-specialized implicit GEMM; TMA im2col mode; mbarrier pipeline.
 // Read next: floats.cuh (mainloop, epilogue), then wgmma/wgmma_floats_split.cu.
 // Run: alexconv run --rungs wgmma-floats --layers 3
 //
-// Parent: wgmma-half, whose pipeline it shares.  wgmma-scaled multiplies twice as fast, but first reads the whole input
-// and writes it again as fp16: layers with few products for each input, those of 1 x 1 filters above all, spend most of
-// their time there.  Here the input is read once, as it lies.
+// Parent: wgmma-half, whose pipeline it shares.  wgmma-scaled multiplies twice as fast, but first rewrites the whole
+// input as fp16: layers with few products per input, above all those of 1 x 1 filters, spend most of their time there.
+// Here the input is read once, in place.
 //
 // order_filters: block (run, m) rounds a run of filter m and reorders it.  multiply: a block computes tiles of
 // TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of each

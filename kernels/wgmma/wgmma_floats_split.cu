@@ -1,18 +1,18 @@
-// wgmma-floats-split: the accuracy of fp32 straight from floats with the channels innermost.
+// wgmma-floats-split: the accuracy of fp32 straight from NHWC floats.
 //
 // Technique: split-tf32 emulation of fp32 (hi and lo terms, 3xTF32), split in registers; persistent, warp-specialized
-// implicit GEMM; wgmma with the first operand in registers and each stage's sums promoted; TMA im2col mode.
+// implicit GEMM; wgmma with operand A in registers and each stage's sums promoted; TMA im2col mode.
 // Read next: floats.cuh (SplitIntoTf32).
 // Run: alexconv run --rungs wgmma-floats-split --layers 3
 //
-// Parent: wgmma-floats.  A float is the sum of two tf32 numbers, hi and lo, to 22 bits and the sign of lo, as it is of
-// two fp16 numbers in wgmma-split; tf32 is multiplied half as fast, but has the range of floats, so nothing has to be
-// known of an image before.  The input is read once, where wgmma-split reads and writes it twice over.
+// Parent: wgmma-floats.  A float is the sum of two tf32 terms, hi and lo, to 22 bits and the sign of lo, as with the
+// fp16 terms of wgmma-split.  tf32 multiplies half as fast, but has the range of floats, so images need no scaling.
+// The input is read once, where wgmma-split first rewrites it as two terms.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  order_filters: block (run, m) splits a run of
 // filter m and reorders it.  multiply: a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread
-// accumulates TILE_FILTERS / 4 filters at two pixels of each accumulator tile.  compute_full_range: computes images
-// again that have values whose lo terms tf32 does not have in full, or that are too large; most launches find none.
+// accumulates TILE_FILTERS / 4 filters at two pixels of each accumulator tile.  compute_full_range: recomputes images
+// with values that are too large, or too small for tf32 to hold their lo terms in full; most launches find none.
 #include <cuda_fp16.h>
 
 #define GATHER GATHER_AS_IT_LIES
@@ -20,7 +20,7 @@
 #include "../common/full_range.cuh"
 #include "floats.cuh"
 
-// Filters scaled by powers of two; and `refused`, an image's word, which is NO_EXPONENT where it has unsafe values.
+// The filters' powers of two; and `refused`, a word per image, NO_EXPONENT where the image has unsafe values.
 struct FilterExponents {
     const int* filter_exponents;  // [M]
     int* refused;                 // [N]
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         FloatEpilogue<FilterExponents>{y, BIAS, int(N), {partial, arrived}, {filter_exponents, refused}});
 }
 
-// The last block to find refused images here leaves none: `refused` and `finished` are as they were before the launches.
+// The last block to finish clears `refused`, and `finished` wraps to zero: both are ready for the next launch.
 extern "C" __global__ void __launch_bounds__(FULL_THREADS)
     compute_full_range(const float* __restrict__ x,               // [N][H][W][C]
                        const float* __restrict__ full_filters,    // [C * R * S][M]
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
                        float* __restrict__ y,                     // [N][E][F][M]
                        long long N BIAS_PARAMETER(float))         // [M]
 {
-    wait_for_primary_launches();  // which write what was refused and the other outputs
+    wait_for_primary_launches();  // which write `refused` and the other outputs
     if (!any_without_exponent(refused, filter_exponents, int(N))) return;
     const int tiles = int(N) * FULL_DOWN * FULL_PIXEL_TILES, own = threadIdx.x % FULL_TILE;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(FULL_THREADS)
             compute_tile_in_full_range(FloatArrays{x, full_filters, y, BIAS}, n, m,
                                        tile / FULL_DOWN % FULL_PIXEL_TILES * FULL_TILE);
     }
-    __syncthreads();  // all threads have read what was refused before the block counts as finished
+    __syncthreads();  // all threads have read `refused` before the block counts as finished
     if (threadIdx.x > 0) return;
     const unsigned before = atomic_inc_acq_rel(finished, gridDim.x - 1);
     if (gridDim.x == 1 || before == gridDim.x - 2u)

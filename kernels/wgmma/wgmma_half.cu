@@ -5,9 +5,9 @@
 // Read next: warpgroups.cuh (mainloop), native_epilogue.cuh, blocked.cuh, then wgmma/wgmma_half_blocked.cu.
 // Run: alexconv run --rungs wgmma-half --layers 3
 //
-// Parent: mma-half, whose warps load their operands into registers and compute the addresses of a gather.  Here a
-// warpgroup multiplies straight from shared memory, and one producer thread tells the copy engine (TMA) what to gather:
-// all other threads only issue products, and keep their registers for accumulators.
+// Parent: mma-half, whose warps load their operands into registers and compute gather addresses.  Here a warpgroup
+// multiplies straight from shared memory, and one producer thread tells the copy engine (TMA) what to gather: the
+// consumers only issue wgmmas, and keep their registers for accumulators.
 //
 // order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes tiles of
 // TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of each

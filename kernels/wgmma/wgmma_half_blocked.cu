@@ -1,16 +1,16 @@
 // wgmma-half-blocked: space-to-depth before the product, for layers whose input TMA cannot gather in place.
 //
-// Technique: space-to-depth; then as wgmma-half: persistent, warp-specialized implicit GEMM; wgmma on fp16 with fp32
+// Technique: space-to-depth, then as wgmma-half: persistent, warp-specialized implicit GEMM; wgmma on fp16 with fp32
 // accumulators; TMA im2col mode; mbarrier pipeline.
 // Read next: blocked.cuh (space-to-depth), warpgroups.cuh (mainloop), then wgmma/wgmma_scaled.cu.
 // Run: alexconv run --rungs wgmma-half-blocked --layers 1
 //
-// Parent: wgmma-half, which needs a multiple of eight channels and a stride of 1.  A stride becomes channels here: U x
-// U pixels are one pixel with U*U times the channels.  AlexNet's first layer, three channels, filters 11 x 11, stride
-// 4, turns into one of 48 channels and filters 3 x 3, for one more pass over the input.
+// Parent: wgmma-half, which needs a multiple of eight channels.  Here channels are padded to that, and where there are
+// few, a stride becomes channels: U x U pixels are one pixel with U*U times the channels.  AlexNet's first layer, three
+// channels, 11 x 11 filters, stride 4, becomes one of 48 channels and 3 x 3 filters, for one more pass over the input.
 //
-// prepare_filters: block (r, m) blocks row r of filter m.  prepare_input: block (tile, group, n) writes a tile of
-// blocked image n.  multiply: a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread
+// prepare_filters: block (r, m) writes row r of blocked filter m.  prepare_input: block (tile, group, n) writes a tile
+// of blocked image n.  multiply: a block computes tiles of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread
 // accumulates TILE_FILTERS / 4 filters at two pixels of each accumulator tile.
 #include <cuda_fp16.h>
 

@@ -1,17 +1,17 @@
-// wgmma-half-split-k: several blocks for a tile, where there are few tiles.
+// wgmma-half-split-k: several blocks per tile, where there are few tiles.
 //
-// Technique: split-K over blocks, the last to arrive adds the slices; else as wgmma-half: warp-specialized implicit
-// GEMM; wgmma on fp16 with fp32 accumulators; TMA im2col mode; mbarrier pipeline.
+// Technique: split-K over blocks, the last to arrive adds the slices; otherwise as wgmma-half: warp-specialized
+// implicit GEMM; wgmma on fp16 with fp32 accumulators; TMA im2col mode; mbarrier pipeline.
 // Read next: split_tiles.cuh, then wgmma/wgmma_half_whole.cu.
 // Run: alexconv run --rungs wgmma-half-split-k --layers 3 --N 1
 //
-// Parent: wgmma-half, which leaves most multiprocessors idle where images are few and small: the tiles of one image of
-// a network's last layers are about ten, each with thousands of taps.  Here SPLITS blocks have a part of the taps each;
-// a tile may have as few pixels as one warpgroup multiplies; and the first filters are loaded while the launch before
-// still runs.
+// Parent: wgmma-half, which leaves most multiprocessors idle where images are few and small: in a network's last layers
+// one image has about ten tiles, each with thousands of taps.  Here SPLITS blocks share the taps of a tile; a tile may
+// have as few pixels as one warpgroup multiplies; and the first filters are loaded while the previous launch is still
+// running.
 //
-// order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes a slice of a
-// tile of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of
+// order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes a slice of
+// a tile of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of
 // each accumulator tile.
 #include <cuda_fp16.h>
 

@@ -1,18 +1,18 @@
 // wgmma-half-whole: whole stages only, and tiles of 32 and 160 filters.
 //
-// Technique: every K stage has all its wgmmas, a partial one has zeros from the TMA; tile sizes for few filters; else as
+// Technique: K padded to whole stages by the TMA's zero fill; tile sizes for few filters; otherwise as
 // wgmma-half-split-k: split-K over blocks, warp-specialized implicit GEMM; wgmma on fp16 with fp32 accumulators; TMA
 // im2col mode; mbarrier pipeline.
 // Read next: split_tiles.cuh, then wgmma/wgmma_window_in_place.cu.
 // Run: alexconv run --rungs wgmma-half-whole --layers 3 --N 1
 //
-// Parent: wgmma-half-split-k, whose mainloop has two numbers of steps where the channels are no multiple of 64: the
-// compiler orders the products of one against the other's, and a single warpgroup then waits in every stage.  The TMA
-// fills what is beyond a run with zeros, in both operands, so multiplying it changes nothing.  And a layer of 16 or 32
-// filters brings half of a tile of 64 for nothing, one of 144 or 160 a sixth of 192.
+// Parent: wgmma-half-split-k, whose mainloop branches for partial stages where the channels are no multiple of 64: the
+// compiler orders the wgmmas of one branch against the other's, and a single warpgroup then waits in every stage.  The
+// TMA fills both operands with zeros beyond a run, so whole stages give the same sums.  And a layer of 16 or 32 filters
+// wastes half of a 64-filter tile or more, one of 144 or 160 a sixth of a 192-filter tile or more.
 //
-// order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes a slice of a
-// tile of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of
+// order_filters: block (r, m) reorders row r of filter m to channels innermost.  multiply: a block computes a slice of
+// a tile of TILE_PIXELS x TILE_FILTERS outputs; a consumer thread accumulates TILE_FILTERS / 4 filters at two pixels of
 // each accumulator tile.
 #include <cuda_fp16.h>
 
@@ -24,7 +24,7 @@
 
 static_assert(SIDE == 1 && C % CHUNK == 0, "TMA gathers the input in place");
 
-// The layer with its runs filled up to whole stages.
+// The layer with its runs padded to whole stages.
 struct WholeStages : BlockedProblem {
     static constexpr int RUN = (BlockedProblem::RUN + STAGE_TAPS - 1) / STAGE_TAPS * STAGE_TAPS;
 };

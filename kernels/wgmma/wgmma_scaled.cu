@@ -5,10 +5,10 @@
 // Read next: scaled_preparation.cuh, scaling.cuh, study_epilogue.cuh, then wgmma/wgmma_split.cu.
 // Run: alexconv run --rungs wgmma-scaled --layers 3
 //
-// Parent: wgmma-half-blocked, whose input is fp16 with the channels innermost.  fp16 has as many mantissa bits as tf32
-// and is multiplied twice as fast; what it lacks is range, which a power of two per image supplies.  So the floats are
-// scaled and rounded to fp16 in the pass over the input that changes the order of the axes and turns a stride into
-// channels (space-to-depth): layer 1 is then an ordinary layer for the tensor cores.
+// Parent: wgmma-half-blocked, whose input is NHWC fp16.  fp16 has as many mantissa bits as tf32 and multiplies twice as
+// fast; a power of two per image makes up for its smaller range.  So the pass over the input that transposes it to NHWC
+// and turns a stride into channels (space-to-depth) also scales it and rounds it to fp16: layer 1 is then an ordinary
+// layer for the tensor cores.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
 // reorders row r of blocked filter m to channels innermost.  prepare_input: block (tile, group, n) writes a tile of

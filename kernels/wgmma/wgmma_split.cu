@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                      __half* __restrict__ pixels_lo)  // both [N][PLANE_H][PLANE_W][BLOCKED_C]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which write what was seen and the pixels
+    wait_for_primary_launches();  // which write `seen` and the pixels
     __half* const terms[] = {pixels_hi, pixels_lo};
     prepare_outlier_input<BlockedTile<2>>(x, seen, exponents, terms);
 }

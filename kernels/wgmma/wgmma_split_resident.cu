@@ -6,13 +6,13 @@
 // Read next: resident.cuh (mainloop, ping-pong), study_epilogue.cuh, then wgmma/wgmma_winograd.cu.
 // Run: alexconv run --rungs wgmma-split-resident --layers 1
 //
-// Parent: wgmma-split, which waits for the L2 cache where filters are few: every tile fetches all of them again, and
-// every pixel once for each tap that uses it.  Here a block keeps the filters, hi and lo terms, and fetches a pixel
-// once for each row of the filter.  The consumers alternate (ping-pong): while one multiplies, the other stores.
-// Products of hi terms have accumulators of their own, so the tensor cores need not stop to have theirs promoted.
+// Parent: wgmma-split, which the L2 cache limits where filters are few: every tile fetches all of them again, and every
+// pixel once for each tap that uses it.  Here a block keeps the filters, hi and lo terms, and fetches a pixel once per
+// filter row.  The consumers alternate (ping-pong): while one multiplies, the other stores.  Products of hi terms have
+// separate accumulators, so the tensor cores need not pause for promotion.
 //
-// find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (i, s)
-// writes the filters of tap s of a row in 16 channels.  prepare_input: block (tile, group, n) writes a tile of blocked
+// find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (i, s) writes all filters
+// at tap s of stage i, a filter row in 16 channels.  prepare_input: block (tile, group, n) writes a tile of blocked
 // image n.  prepare_outliers: block n converts image n again if its values are very large or small.  multiply: a block
 // computes tiles of 64 positions x all filters, the consumers in ping-pong; a consumer thread accumulates a quarter of
 // the filters at two positions.
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                      __half* __restrict__ pixels_lo)  // both [N][CHUNKS][PLANE_H][PLANE_W][CHUNK]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which write what was seen and the pixels
+    wait_for_primary_launches();  // which write `seen` and the pixels
     __half* const terms[] = {pixels_hi, pixels_lo};
     prepare_outlier_input<ResidentTile>(x, seen, exponents, terms);
 }

@@ -1,18 +1,17 @@
-// wgmma-window-half: the input of a tile once in shared memory, and an offset into it for each tap.
+// wgmma-window-half: a tile's input once in shared memory, each tap an offset into it.
 //
 // Technique: shared-memory input window, a tap is an offset into it (no im2col gather); ping-pong consumers;
 // persistent, warp-specialized kernel; wgmma on fp16 with fp32 accumulators; TMA tile mode; space-to-depth.
 // Read next: window.cuh (mainloop, ping-pong), native_epilogue.cuh, then wgmma/wgmma_window_scaled.cu.
 // Run: alexconv run --rungs wgmma-window-half --layers 1
 //
-// Parent: wgmma-half-blocked, which fetches an input once for each tap that uses it, from the L2 cache: for layer 1
-// nine times, and the L2 cache is then the limit.  Here the tile's inputs are fetched once, and the filters stay.  The
-// price is that some rows of the product are no outputs, those in the last columns or rows of the input.  With so few
-// products per tile the epilogue takes as long as they do: the consumers alternate (ping-pong), one stores while the
-// other multiplies.
+// Parent: wgmma-half-blocked, which fetches an input from the L2 cache once for each tap that uses it: nine times in
+// layer 1, where L2 is then the limit.  Here a tile's inputs are fetched once, and the filters stay in shared memory.
+// The price: product rows in the last columns or rows of the input are no outputs.  With so few products per tile the
+// epilogue takes as long as they do, so the consumers alternate (ping-pong): one stores while the other multiplies.
 //
-// prepare_filters: block (r, m) blocks row r of filter m.  prepare_input: block (tile, group, n) writes a tile of
-// blocked image n.  multiply: a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in
+// prepare_filters: block (r, m) writes row r of blocked filter m.  prepare_input: block (tile, group, n) writes a tile
+// of blocked image n.  multiply: a block computes tiles of TILE_PIXELS / 2 positions x all filters, the consumers in
 // ping-pong; a consumer thread accumulates a quarter of the filters at two positions of each accumulator tile.
 #include <cuda_fp16.h>
 

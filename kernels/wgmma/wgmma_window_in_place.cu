@@ -1,4 +1,4 @@
-// wgmma-window-in-place: the window of a tile straight from the input as it lies.
+// wgmma-window-in-place: a tile's window straight from the unprepared input.
 //
 // Technique: shared-memory input window by TMA im2col mode with a window of one pixel, a tap is an offset into it;
 // packed resident filters; ping-pong consumers; persistent, warp-specialized kernel; wgmma on fp16 with fp32
@@ -6,10 +6,10 @@
 // Read next: window_in_place.cuh, then wgmma/wgmma_floats.cu.
 // Run: alexconv run --rungs wgmma-window-in-place --workload convnet-benchmarks --layers 2 --N 1
 //
-// Parent: wgmma-window-half, which first writes the whole input again, with its border, and has room for the filters of
-// few taps alone: a tap of 16 channels takes a row of 64.  Here the TMA brings the border, filters are packed, and a
-// layer of more filters is divided among blocks.  So 5 x 5 filters of 16 to 64 channels, and 3 x 3 ones of up to 96,
-// fetch a value a few times, not once for each row of the filter or tap, in one launch.
+// Parent: wgmma-window-half, which first copies the whole input with its padding, and has room only for filters of few
+// taps: a tap of 16 channels takes a row of 64.  Here the TMA supplies the padding, and filters are packed, and divided
+// among blocks where one cannot hold them.  So layers of 5 x 5 filters with 16 to 64 channels, and of 3 x 3 ones with
+// up to 96, fetch a value a few times, not once for each row of the filter or tap, in one launch.
 //
 // order_filters: block (r, m) packs row r of filter m, channels innermost.  multiply: a block computes tiles of
 // TILE_PIXELS / 2 positions x TILE_FILTERS filters, the consumers in ping-pong; a consumer thread accumulates a quarter

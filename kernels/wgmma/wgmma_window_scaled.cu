@@ -1,4 +1,4 @@
-// wgmma-window-scaled: the input of a tile once in shared memory, for the study's arrays.
+// wgmma-window-scaled: a tile's input once in shared memory, for the study's arrays.
 //
 // Technique: shared-memory input window, a tap is an offset into it (no im2col gather); ping-pong consumers; floats
 // scaled and rounded to fp16; wgmma with accumulators promoted to registers each tap; batch in micro-batches that fit
@@ -7,7 +7,7 @@
 // Run: alexconv run --rungs wgmma-window-scaled --layers 1
 //
 // Parent: wgmma-scaled, which fetches an input from the L2 cache once for each tap that uses it.  As in
-// wgmma-window-half the tile's inputs are fetched once, a tap is another offset into them, and the consumers alternate.
+// wgmma-window-half a tile's inputs are fetched once, each tap is an offset into them, and the consumers alternate.
 // Large batches are computed in micro-batches, so that the multiplication finds its fp16 input in the L2 cache.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)

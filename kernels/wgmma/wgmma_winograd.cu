@@ -5,17 +5,17 @@
 // Read next: winograd.cuh (transforms), winograd_gemm.cuh (stream-K), then wgmma/wgmma_half_split_k.cu.
 // Run: alexconv run --rungs wgmma-winograd --layers 3
 //
-// Parent: wgmma-split, whose three products keep the tensor cores busy without a pause: only fewer products help.  Here
-// a row of TILE_OUTPUTS outputs takes TILE_OUTPUTS + S - 1 products instead of TILE_OUTPUTS * S (winograd.cuh): with 5
-// x 5 filters and tiles of four 0.4 of them, with 3 x 3 filters and tiles of five 0.47.  The price is bytes: inputs
-// grow by (TILE_OUTPUTS + S - 1) / TILE_OUTPUTS before the products, and outputs are made from as many more sums
-// afterwards.
+// Parent: wgmma-split, whose three products saturate the tensor cores: only fewer products help.  Here a row of
+// TILE_OUTPUTS outputs takes TILE_OUTPUTS + S - 1 products instead of TILE_OUTPUTS * S (winograd.cuh): 0.4 of them with
+// 5 x 5 filters and tiles of four, 0.47 with 3 x 3 filters and tiles of five.  The price is memory traffic: inputs grow
+// by a factor of (TILE_OUTPUTS + S - 1) / TILE_OUTPUTS before the products, as do the sums from which outputs are
+// computed afterwards.
 //
 // find_filter_exponents: block m finds the power of two of filter m.  prepare_filters: block (r, m)
 // transforms row r of filter m.  prepare_input: block (tile, group, n) transforms some rows of up to 96 channels of
 // image n.  prepare_outliers: block n transforms image n again if its values are very large or small.  multiply: a
 // block computes tiles of TILE_PIXELS x TILE_FILTERS sums at all points, then its stream-K work unit.  make_outputs:
-// block (span, group, n) makes some rows of outputs of 64 filters of image n.
+// block (span, group, n) computes some output rows of 64 filters of image n.
 #include <cuda_fp16.h>
 
 #include "study_full_range.cuh"
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     prepare_input(const float* __restrict__ x,  // [N][C][H][W]
                   unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
                   __half* __restrict__ values_hi,
-                  __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][H][PADDED_C]
+                  __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][PADDED_H][PADDED_C]
 {
     allow_dependent_launch();
     __half* const terms[] = {values_hi, values_lo};
@@ -47,10 +47,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                      const unsigned* __restrict__ seen,  // [N][GROUPS][TILES]
                      int* __restrict__ exponents,       // [N]
                      __half* __restrict__ values_hi,
-                     __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][H][PADDED_C]
+                     __half* __restrict__ values_lo)  // both [POINTS][N][TILES_ACROSS][PADDED_H][PADDED_C]
 {
     allow_dependent_launch();
-    wait_for_primary_launches();  // which write what was seen and the values
+    wait_for_primary_launches();  // which write `seen` and the values
     __half* const terms[] = {values_hi, values_lo};
     prepare_outlier_input<WinogradTile<2>>(x, seen, exponents, terms);
 }

@@ -1,15 +1,14 @@
-// Implicit GEMM from a window of the input that stays in shared memory; ping-pong consumers.
+// Implicit GEMM from a window of the input in shared memory; ping-pong consumers.
 //
 // Gives: multiply_windows; WindowTensorCores, WindowPromoted; OutputPositions; WINDOW_SHARED_BYTES.
 //
 // The im2col gather of warpgroups.cuh fetches every input once for each tap that uses it.  Here the rows of a tile are
 // neighbouring positions of the blocked input itself, some of which are no outputs: then the inputs under tap (r, s)
-// lie r * BLOCKED_W + s rows further, for all rows alike.  So a tile's inputs are fetched once, as one window, and a
-// tap is another offset into it.  The filters stay in shared memory as long as the block, which takes a layer of few
-// filters.
+// lie r * BLOCKED_W + s rows further, for every row.  So a tile's inputs are fetched once, as one window, and each tap
+// is an offset into it.  The filters stay in shared memory for the block's lifetime, so there must be few.
 //
-// Rows have 128 bytes, of which BLOCKED_C fp16 values are used.  Each of two consumers has tiles of its own, and they
-// alternate on the tensor cores (ping-pong schedule): while one multiplies, the other runs its epilogue.
+// Rows have 128 bytes, of which BLOCKED_C fp16 values are used.  Two consumers, each with its own tiles, alternate on
+// the tensor cores (ping-pong schedule): while one multiplies, the other runs its epilogue.
 //
 //     multiply_windows<Mainloop>(position_map, tap_map, images, epilogue);
 //
@@ -50,7 +49,7 @@ struct WindowStorage {
     Mbarrier full[STAGES], empty[STAGES], filters_full, ping_pong[CONSUMERS];
 };
 
-// Dynamic shared memory of multiply_windows, with what aligning it may cost.
+// Dynamic shared memory of multiply_windows, including slack for alignment.
 template <class Epilogue>
 constexpr int WINDOW_SHARED_BYTES = sizeof(WindowStorage<Epilogue::BYTES>) + ATOM_BYTES;
 
@@ -85,8 +84,8 @@ struct WindowTensorCores {
     __device__ __forceinline__ void finish() { warpgroup_wait_group<0>(); }
 };
 
-// The same, but each tap's sums are promoted to accumulators in registers, which round to nearest: those of one tile
-// while the next tile's products are in flight.
+// The same, but each tap's sums are promoted to accumulators in registers, which round to nearest: those of one
+// accumulator tile while the next one's products are in flight.
 struct WindowPromoted {
     static constexpr int LAST = TAPS_OF_FILTER * WGMMAS - 1;
     float accumulators[WGMMAS][ACCUMULATORS], of_tap[2][ACCUMULATORS];
@@ -182,7 +181,7 @@ __device__ __forceinline__ void multiply_windows(const TensorMap* position_map, 
     }
 }
 
-// The map of the positions of all images as rows of channels; that of the filters, of which a box has one tap of all.
+// The map of all images' positions as rows of channels; the map of the filters, a box of which has one tap of all.
 #define ASSERT_POSITION_MAP(MAP) \
     ASSERT_MAP_3(MAP, BLOCKED_C, POSITIONS, 1, BLOCKED_C * sizeof(__half), POSITIONS * BLOCKED_C * sizeof(__half)); \
     ASSERT_BOX_3(MAP, STAGE_TAPS, BOX, 1)

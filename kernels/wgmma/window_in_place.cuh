@@ -1,22 +1,20 @@
-// Implicit GEMM from a window of the input as it lies, which stays in shared memory; resident filters; ping-pong
-// consumers.
+// Implicit GEMM from a window of the unprepared input in shared memory; resident filters; ping-pong consumers.
 //
 // Gives: multiply_in_place; InPlacePositions; order_packed_filters; IN_PLACE_SHARED_BYTES, PACKED_FILTER_ELEMENTS.
 //
 // As in window.cuh, rows of the product are neighbouring positions of the padded input, some of which are no outputs,
 // and a tap is an offset into a tile's window.  Here no kernel writes that input: an im2col map whose window is one
-// pixel runs through the padded plane, and the TMA fills the border with zeros.  A tile's positions are of one image,
+// pixel runs through the padded plane, and the TMA fills the padding with zeros.  A tile's positions are of one image,
 // and end with the image's last output: rows below are no positions.
 //
 // Filters are packed: K has the channels of one tap after the other, each in whole steps of MMA_K, and a stage of
-// filters is 64 values of K.  So 25 taps of 16 channels are 7 stages, not 25, and stay in shared memory as long as the
-// block.  A layer of more filters than fit is divided: a block has one tile of filters and every TILES_OF_FILTERS-th
-// block has the same.
+// filters is 64 values of K.  So 25 taps of 16 channels are 7 stages, not 25, and stay in shared memory for the block's
+// lifetime.  More filters than fit are divided among blocks: every TILES_OF_FILTERS-th block has the same tile of them.
 //
-// Each of two consumers has tiles of its own, and they alternate on the tensor cores (ping-pong schedule): while one
-// multiplies, the other stores.
+// Two consumers, each with its own tiles, alternate on the tensor cores (ping-pong schedule): while one multiplies, the
+// other stores.
 //
-// A row in shared memory has 64 channels; a window of more is several planes of rows, one for each slice of them.
+// A row in shared memory has 64 channels; a window of more is several planes of rows, one for each slice of 64.
 //
 //     multiply_in_place(position_map, filter_map, images, epilogue);
 //
@@ -46,7 +44,7 @@ static_assert(STAGES > 1, "with one stage a consumer, which skips every other ph
 static_assert(SIDE == 1 && !GATHERS && C % CHUNK == 0, "TMA brings positions as they lie");
 static_assert(WGMMAS_ACROSS == 1 && CONSUMERS == 2 && GRID_BLOCKS >= TILES_OF_FILTERS);
 
-// Rows of the product are positions, those of a tile of one image.
+// Rows of the product are positions, those of each tile from one image.
 struct InPlacePositions {
     static constexpr int IMAGE_ROWS = IMAGE_TILES * TILE_POSITIONS;
 
@@ -68,11 +66,11 @@ struct InPlaceStorage {
     Mbarrier full[STAGES], empty[STAGES], filters_full[FILTER_STAGES], ping_pong[CONSUMERS];
 };
 
-// Dynamic shared memory of multiply_in_place, with what aligning it may cost.
+// Dynamic shared memory of multiply_in_place, including slack for alignment.
 template <class Epilogue>
 constexpr int IN_PLACE_SHARED_BYTES = sizeof(InPlaceStorage<Epilogue::BYTES>) + ATOM_BYTES;
 
-// The tiles of positions of a block: every STRIDE-th, STRIDE being the number of blocks with the same filters.
+// A block's tiles of positions: every `stride`-th, which is the number of blocks with the same filters.
 struct InPlaceTiles {
     int filter, first, stride, count;
 
@@ -85,8 +83,8 @@ struct InPlaceTiles {
     }
 };
 
-// The producer: the filters, then a window for each tile; nothing for a block without tiles, which must not end while
-// copies are under way.
+// The producer: loads the filters, then a window for each tile; nothing in a block without tiles, which must not exit
+// with copies in flight.
 template <int epilogue_bytes>
 __device__ __forceinline__ void produce_windows(InPlaceStorage<epilogue_bytes>& shared, const TensorMap* position_map,
                                                 const TensorMap* filter_map, const InPlaceTiles& tiles)
@@ -104,7 +102,7 @@ __device__ __forceinline__ void produce_windows(InPlaceStorage<epilogue_bytes>& 
         mbarrier_arrive_expect_tx(full, WINDOW_BYTES);
 #pragma unroll
         for (int box = 0; box < BOXES; ++box) {
-            // Positions below the plane are no outputs' inputs; what is brought for them is the next image's.
+            // No output uses the positions below the plane, where the box continues in the next image.
             const int position = tile % IMAGE_TILES * TILE_POSITIONS + box * BOX;
             const int image = tile / IMAGE_TILES + position / PLANE_POSITIONS, in_plane = position % PLANE_POSITIONS;
 #pragma unroll
@@ -167,7 +165,7 @@ __device__ __forceinline__ void consume_windows(InPlaceStorage<Epilogue::BYTES>&
     }
 }
 
-// The whole kernel: prologue, then producer and consumers side by side; all of a dependent launch.
+// The whole kernel: prologue, then producer and consumers side by side; these wait for the primary launches.
 template <class Epilogue>
 __device__ __forceinline__ void multiply_in_place(const TensorMap* position_map,  // of x [N][H][W][C], im2col
                                                   const TensorMap* filter_map,    // of filters [M][PACKED_K]

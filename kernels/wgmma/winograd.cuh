@@ -14,9 +14,9 @@
 // Along the columns nothing changes: the product at each point is a convolution of columns, of R taps and C channels,
 // whose sums over taps and channels cost nothing extra.
 //
-// One dimension and not two: a point's product is a large product of matrices whose sums go through memory, POINTS /
-// TILE_OUTPUTS times an output's bytes; two dimensions square that factor.  And the errors, which grow with the
-// numbers in these matrices, stay below those of a chain of fused multiply-adds.
+// One dimension, not two: the sums of the large matrix product at each point go through memory, POINTS / TILE_OUTPUTS
+// times the outputs' bytes; two dimensions square that factor.  And the errors, which grow with the numbers in these
+// matrices, stay below those of a chain of fused multiply-adds.
 //
 // Gives: WinogradProblem (for warpgroups.cuh), WinogradTile and WinogradFilters (for scaling.cuh), Transforms.
 #pragma once
@@ -29,8 +29,8 @@ constexpr int POINTS = TILE_OUTPUTS + S - 1;
 constexpr int TILES_ACROSS = (F + TILE_OUTPUTS - 1) / TILE_OUTPUTS;  // of a row of outputs
 constexpr int PADDED_C = (C + CHUNK - 1) / CHUNK * CHUNK;            // channels of a transformed input in memory
 
-// The product of matrices at each point, the Problem of warpgroups.cuh: a row for each tile of an image, those of a
-// column of tiles side by side; one run of taps, since the channels of a column's inputs follow each other.
+// The matrix product at each point, the Problem of warpgroups.cuh: a row for each tile of an image, those of a column
+// of tiles side by side; one run of taps, since the channels of a column's inputs follow each other.
 struct WinogradProblem {
     static constexpr int IMAGE_ROWS = TILES_ACROSS * E, ADJACENT_ROWS = E;
     static constexpr int RUNS = 1, RUN = R * PADDED_C;
@@ -47,7 +47,7 @@ struct Fraction {
     int above, below;  // the point at infinity is 1 / 0
 };
 
-// The interpolation points: small numbers first, and of a pair of those far apart; infinity is always the last.
+// The interpolation points: small numbers first, in pairs that are far apart (2 and -1/2); infinity is always the last.
 constexpr Fraction FINITE_POINTS[] = {{0, 1}, {1, 1}, {-1, 1}, {2, 1}, {-1, 2}, {-2, 1}, {1, 2}};
 static_assert(POINTS >= 2 && POINTS <= 8);
 
@@ -141,7 +141,7 @@ constexpr int BLOCK_INPUTS = BLOCK_ROWS * PADDED_W;
 constexpr int CHANNEL_PITCH = BLOCK_CHANNELS + 2;  // floats: a warp's writes have two-way bank conflicts, not 32-way
 static_assert(BLOCK_CHANNELS % BLOCK_WARPS == 0);
 
-// A block's rows of the input, transformed by way of shared memory: the Tile of scaling.cuh.
+// A block's rows of the input, transformed through shared memory: the Tile of scaling.cuh.
 template <int terms>
 struct WinogradTile {
     // Tiles of an image: groups of channels, and for each group TILES along the rows.

@@ -3,11 +3,11 @@
 //
 // Gives: StreamKWork, PointEpilogue, PromoteAndDeferStores (for multiply_tiles); transform_outputs.
 //
-// Tiles of these products are many and alike, but they do not fill the last wave of a grid.  So the last two waves are
-// one, in which every block has the same number of stages and may begin or end inside a tile (stream-K: Osama et al.,
+// These products have many equal tiles, but they do not fill the last wave of a grid.  So the last two waves are one,
+// in which every block has the same number of stages and may begin or end inside a tile (stream-K: Osama et al.,
 // "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023).  No block
-// has less than a tile there, so a tile is cut in two at most; the second fragment goes to `tails`, and no block waits
-// for another: the output transform adds it.
+// has less than a tile there, so a tile is cut in two at most; the second fragment goes to `tails`, and the output
+// transform adds it, so that no block waits for another.
 //
 // Needs: TILE_OUTPUTS, TILE_PIXELS, TILE_FILTERS, STAGES and GRID_BLOCKS, constants of the rung.
 #pragma once
@@ -30,19 +30,19 @@ __device__ __forceinline__ int all_tiles(int images)
     return tiles_of_rows(images) * POINTS * TILES_OF_FILTERS;
 }
 
-// How many tiles have one block each: those before the last two waves.
+// The number of tiles with one block each: those before the last two waves.
 __device__ __forceinline__ int whole_tiles(int images)
 {
     return max(0, all_tiles(images) / GRID_BLOCKS - 1) * GRID_BLOCKS;
 }
 
-// Tiles are counted by bands of BAND tiles of rows, the last rows first, in a band by points, and at a point by rows
+// Tiles are numbered by bands of BAND tiles of rows, the last rows first, in a band by point, and at a point by rows
 // and filters.  So concurrent blocks share filters, and the sums of the first rows, which are written last, are still
 // in the L2 cache for the output transform.  A point of a band is half a wave of tiles.
 constexpr int BAND = GRID_BLOCKS / (2 * TILES_OF_FILTERS) > 0 ? GRID_BLOCKS / (2 * TILES_OF_FILTERS) : 1;
 
 struct Band {
-    int before, rows;  // tiles of rows before it, and its own
+    int before, rows;  // tiles of rows before it, and in it
 
     // The band of a tile of rows, counted from the last one.
     __device__ __forceinline__ Band(int images, int from_last)
@@ -50,22 +50,22 @@ struct Band {
     {
     }
 
-    // Of a tile of rows of the band at a point, the tile of the first filters.
+    // The number of the tile with the first filters, for a tile of rows of the band at a point.
     __device__ __forceinline__ int tile(int from_last, int point) const
     {
         return (before * POINTS + point * rows + from_last - before) * TILES_OF_FILTERS;
     }
 };
 
-// Rows of one tile, from one of them on.
+// Rows of one tile, from a given row on.
 struct TileRows {
-    int tile, point, row, filter;  // of all tiles; the row is one of the point's
+    int tile, point, row, filter;  // tile: among all tiles; row: among the point's
     bool begins, ends;             // whether the block has the tile's first stage, and its last
     int row_of_tile;
 };
 
-// The Work of a block: whole tiles, and then its stream-K work unit, stages of the other tiles.  A step is a stage of
-// the block's.  Accumulators leave few registers, so what a step means is recomputed for every tile.
+// The Work of a block: whole tiles, then its stream-K work unit, stages of the other tiles.  A step is one of the
+// block's stages.  Accumulators leave few registers, so the coordinates of a step are recomputed for every tile.
 //
 // Example: 11 tiles of STAGES_PER_TILE = 4, GRID_BLOCKS = 4.  The first 4 tiles have a block each; the other 7 have 28
 // stages, 7 for each block.  Block 1 has steps 0 to 10: its whole tile 1 (steps 0 to 3), then stages 7 to 13 of the 28:
@@ -83,7 +83,7 @@ struct StreamKWork {
     __device__ __forceinline__ int whole_steps() const { return whole() / GRID_BLOCKS * STAGES_PER_TILE; }
     __device__ __forceinline__ bool has_whole() const { return step < whole_steps(); }
 
-    // The first stage of a block's, counted through the tiles that are not whole.
+    // The first stage of a block's work unit, counted over the tiles that are not whole.
     __device__ __forceinline__ int shared_begin(int block) const
     {
         const int tiles = all_tiles(images) - whole(), blocks = min(GRID_BLOCKS, tiles);
@@ -96,7 +96,7 @@ struct StreamKWork {
     __device__ __forceinline__ int first_stage() const { return has_whole() ? 0 : shared_stage() % STAGES_PER_TILE; }
     __device__ __forceinline__ int end_stage() const { return min(STAGES_PER_TILE, first_stage() + steps - step); }
 
-    // Counted through all bands.
+    // Counted over all bands.
     __device__ __forceinline__ int tile() const
     {
         return has_whole() ? step / STAGES_PER_TILE * GRID_BLOCKS + blockIdx.x
@@ -137,7 +137,7 @@ struct PointEpilogue {
     __device__ __forceinline__ Rows find(const TileRows& at) const
     {
         const int shared_tile = at.tile - whole_tiles(images);
-        if (threadIdx.x == WARPGROUP && shared_tile >= 0) {  // the first of all consumers
+        if (threadIdx.x == WARPGROUP && shared_tile >= 0) {  // the first consumer thread
             if (!at.begins)
                 tail_of[shared_tile] = blockIdx.x;
             else if (at.ends)
@@ -151,8 +151,8 @@ struct PointEpilogue {
                 rows - at.row, TILE_FILTERS};
     }
 
-    // A thread holds pairs of neighbouring filters, and its neighbour the pairs beside them: they exchange one of two
-    // by a shuffle, so that a store has four filters.
+    // A thread holds pairs of neighbouring filters, and its neighbour the adjacent pairs: they exchange one of two by a
+    // shuffle, so that a store has four filters.
     __device__ __forceinline__ void store(const float (&values)[ACCUMULATORS], const Rows& to, int tile) const
     {
         const int lane = threadIdx.x % LANES, first_row = threadIdx.x % WARPGROUP / LANES * 16 + lane / 4;
@@ -163,7 +163,7 @@ struct PointEpilogue {
             float* const out = to.first + (size_t)row * to.pitch + lane % 4 / 2 * 4 + (odd ? CHUNK : 0);
 #pragma unroll
             for (int j = 0; j < ACCUMULATORS / 4; j += 2) {
-                const float* const pair = &values[4 * j + 2 * half];  // of chunk j; four further that of the next
+                const float* const pair = &values[4 * j + 2 * half];  // of chunk j; the next chunk's is four further
                 const float x = give(odd ? pair[0] : pair[4]), y = give(odd ? pair[1] : pair[5]);
                 const float4 four = odd ? make_float4(x, y, pair[4], pair[5]) : make_float4(pair[0], pair[1], x, y);
                 if (row < to.rows && (PITCH % TILE_FILTERS == 0 || CHUNK * (j + odd) < to.filters))
@@ -172,11 +172,11 @@ struct PointEpilogue {
         }
     }
 
-    // What the neighbour gives for this.
+    // Exchanges a value with the neighbouring lane.
     static __device__ __forceinline__ float give(float value) { return __shfl_xor_sync(0xffffffff, value, 1); }
 };
 
-// A mainloop as PromoteEachStage (warpgroups.cuh), but a tile's accumulators stay in registers until the next tile's
+// A mainloop like PromoteEachStage (warpgroups.cuh), but a tile's accumulators stay in registers until the next tile's
 // first wgmmas are in flight, and are stored meanwhile: the tensor cores do not wait for the epilogue.
 struct PromoteAndDeferStores {
     static constexpr int TERMS = 2;
@@ -263,7 +263,7 @@ __device__ __forceinline__ void add_tails(float2 (&products)[POINTS], const floa
     }
 }
 
-// Block (span, group of filters, n): the span is one of rows and columns.
+// Block (span, group of filters, n); a span is some rows and columns of outputs.
 __device__ __forceinline__ void
 transform_outputs(const float* __restrict__ sums,              // [POINTS][N * IMAGE_ROWS][PITCH]
                      const float* __restrict__ tails,          // [GRID_BLOCKS][TILE_PIXELS][TILE_FILTERS]
@@ -313,8 +313,8 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
     }
     __syncthreads();  // all outputs of the block are in shared memory before they are read transposed
     const int count = SPANS_ACROSS == 1 ? rows * F : min(OUTPUT_COLUMNS, F - first_tile * TILE_OUTPUTS);
-    // Two factors for the image's power, between which the filter's comes: no product leaves a float's range unless the
-    // output does.
+    // The image's power as two factors, with the filter's applied between them: no product leaves a float's range
+    // unless the output does.
     const int exponent = -exponents[n];
     const float first = power_of_two(exponent / 2), second = power_of_two(exponent - exponent / 2);
     for (int other = warp; other < OUTPUT_FILTERS && first_filter + other < M; other += BLOCK_WARPS) {
@@ -326,7 +326,7 @@ transform_outputs(const float* __restrict__ sums,              // [POINTS][N * I
     }
 }
 
-// The map of the transformed inputs, a column of the image for each tile and point; that of the transformed filters.
+// The maps of the transformed inputs, a column of the image for each tile and point, and of the transformed filters.
 #define ASSERT_VALUE_MAP(MAP) \
     ASSERT_MAP_4(MAP, R * PADDED_C, E, TILES_ACROSS, POINTS, PADDED_C * sizeof(__half), \
                  PADDED_H * PADDED_C * sizeof(__half), TILES_ACROSS * PADDED_H * PADDED_C * sizeof(__half)); \

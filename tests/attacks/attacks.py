@@ -1,6 +1,6 @@
 """Every attack that is tried and what catches it: the rows of a table in docs/trust.md.
 
-A test that shows one names it by ``@shows``; each row has to be shown by a test.
+A test names the attacks that it tries with ``@shows``; each row needs such a test.
 """
 
 from collections.abc import Callable

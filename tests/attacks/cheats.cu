@@ -1,4 +1,4 @@
-// Kernels that are no convolutions: each cheats in its own way, around an honest one.
+// Kernels that cheat, each in its own way, around an honest convolution.
 //
 // One block computes the plane (n, m), one thread several of its outputs.  STATE outlives a launch.
 #include <cstdio>
@@ -7,14 +7,14 @@
 
 #include "../../kernels/common/shape.cuh"
 
-__device__ unsigned STATE[4];       // launches so far, and what a cheat keeps of them
+__device__ unsigned STATE[4];       // launches so far
 __device__ float KEPT[1 << 22];     // outputs of an earlier launch
 
-constexpr int WARM_UPS = 4;         // launches that come before any timed one, at least
+constexpr int WARM_UPS = 4;         // fewest launches before any timed one
 
 struct Plane {
     int n, m;
-    size_t outputs;  // before those of the plane
+    size_t outputs;  // offset of the plane's
     __device__ Plane() : n(blockIdx.x), m(blockIdx.y), outputs((size_t(n) * M + m) * E * F) {}
 };
 
@@ -42,7 +42,7 @@ __device__ void honestly(const float* x, const float* w, float* y)
     for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = output(x, w, plane, e, f); });
 }
 
-// How many launches there were, this one not counted: a second kernel counts, so that all blocks see the same.
+// Launches before the current one.  A second kernel counts them, so that all blocks see the same number.
 extern "C" __global__ void count(const float*) { ++STATE[0]; }
 
 #define CHEAT(name) extern "C" __global__ void name(float* x, float* w, float* y)
@@ -75,7 +75,7 @@ CHEAT(half_sums_of_an_image)
     for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = output<__half>(x, w, plane, e, f); });
 }
 
-CHEAT(stops_at_zero)  // takes a zero for the border of the plane
+CHEAT(stops_at_zero)  // takes a near-zero input for the plane's zero border
 {
     const Plane plane;
     for_each_output([&](int e, int f) {
@@ -91,7 +91,7 @@ CHEAT(stops_at_zero)  // takes a zero for the border of the plane
     });
 }
 
-CHEAT(stale_shared)  // hopes that a block before it on the multiprocessor left the filters
+CHEAT(stale_shared)  // hopes that an earlier block left its filters in this multiprocessor's shared memory
 {
     __shared__ float filter[C * R * S];
     const Plane plane;
@@ -135,7 +135,7 @@ CHEAT(ends)
 #endif
 }
 
-CHEAT(changes_x)  // after all that needs the value
+CHEAT(changes_x)  // in the last block that needs x[0]
 {
     honestly(x, w, y);
     if (blockIdx.x == 0 && blockIdx.y == M - 1 && threadIdx.x == 0) x[0] += 0.0f * y[0] + 1e-7f;
@@ -147,7 +147,7 @@ CHEAT(changes_w)
     if (blockIdx.x == gridDim.x - 1 && blockIdx.y == M - 1 && threadIdx.x == 0) w[0] += 1e-7f;
 }
 
-// ---- Those that wait until they are timed ---------------------------------------------------------------------------
+// ---- Cheats that wait until they are timed --------------------------------------------------------------------------
 
 CHEAT(wrong_later)
 {
@@ -191,16 +191,16 @@ CHEAT(all_but_one_of_four)  // as if launches came in batches
     if (STATE[0] < WARM_UPS || STATE[0] % 4 == 0) honestly(x, w, y);
 }
 
-// ---- Others that are caught before ----------------------------------------------------------------------------------
+// ---- Others that are caught before timing ---------------------------------------------------------------------------
 
-CHEAT(one_kind_of_data)  // no integers
+CHEAT(one_kind_of_data)  // wrong on integers
 {
     const Plane plane;
     if (x[0] != floorf(x[0])) return honestly(x, w, y);
     for_each_output([&](int e, int f) { y[plane.outputs + e * F + f] = 0; });
 }
 
-CHEAT(repeats)  // takes the second image for a repetition of the first
+CHEAT(repeats)  // takes the second image for a copy of the first
 {
     Plane plane;
     if (plane.n == 1) plane.n = 0;
@@ -229,7 +229,7 @@ CHEAT(launches_another)  // a library's kernel, say
 }
 #endif
 
-// The whole convolution, in the preparation of the filters; what is timed copies.
+// The whole convolution during the preparation of the filters; the timed kernel copies.
 extern "C" __global__ void prepare_outputs(float* x, float* w, float* kept) { honestly(x, w, kept); }
 
 extern "C" __global__ void copy_prepared(const float* kept, float* y)

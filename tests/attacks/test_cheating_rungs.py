@@ -1,4 +1,4 @@
-"""Rungs that cheat, run as any rung: on a GPU those too that wait until they are timed."""
+"""Rungs that cheat, run like any other; on a GPU, also those that cheat only while timed."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ POINT = Point(WORKLOAD, LAYER, N, "direct", "pageable", "fp32", {})
 
 
 def cheating(entry: str, *, counts: bool = False) -> Rung:
-    """A rung with an entry point of cheats.cu, and one that counts its launches after it."""
+    """A rung that launches a kernel of cheats.cu and, with ``counts``, one after it that counts the launches."""
     planes = Launch(entry, ("x", "w", "y"), lambda p: (p.N, p.conv.M, 1), lambda p: (THREADS, 1, 1))
     count = Launch("count", ("y",), lambda p: (1, 1, 1), lambda p: (1, 1, 1))
     launches = (planes, count) if counts else (planes,)
@@ -89,7 +89,7 @@ ON_HOST = {
     "changes w": ("changes_w", "launch-error", "in w"),
 }
 ON_GPU = {
-    **{attack: cheat for attack, cheat in ALWAYS.items() if cheat[0] != "far_from_y"},  # which takes the device along
+    **{attack: cheat for attack, cheat in ALWAYS.items() if cheat[0] != "far_from_y"},  # leaves the context unusable
     "stores right after y": ("after_y", "launch-error", "right after y"),
     "stores right before y": ("before_y", "launch-error", "right before y"),
     "changes x": ("changes_x", "wrong", "changed x"),
@@ -119,7 +119,7 @@ def test_a_rung_that_cheats_is_caught_on_the_cpu(attack, cheat):
 
 
 def run_of(tmp_path: Path, entry: str, *words: str) -> subprocess.CompletedProcess:
-    """The run of a rung in a folder of its own, since the command ends with it or has its output."""
+    """Runs a rung in a separate process, which it may end or print into."""
     kernels = SOURCE.parents[2] / "kernels"
     (tmp_path / SOURCE.name).write_text(SOURCE.read_text().replace("../../kernels", str(kernels)))
     (tmp_path / "ladder.py").write_text(OWN.replace("ENTRY", entry))
@@ -186,7 +186,7 @@ def test_a_ladder_entry_that_sets_a_share_of_the_l2_cache_aside_is_refused_on_a_
         pytest.skip("PyCUDA alone has no such limit")
     driver, limit = executor.bindings, executor.bindings.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
     _, before = driver.cuCtxGetLimit(limit)
-    asked = []  # once: a graph that is being recorded forbids it
+    asked = []  # once: not allowed while a graph is captured
 
     def set_aside(nbytes: int) -> int:
         driver.cuCtxSetLimit(limit, nbytes)

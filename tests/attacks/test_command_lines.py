@@ -1,4 +1,4 @@
-"""Any words after a command: a status and one line, no traceback, and nothing that runs by mistake."""
+"""Random words after every command: an exit status, no traceback, and nothing runs by mistake."""
 
 from importlib import import_module
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from alexconv.__main__ import COMMANDS
 
 ABSENT = "absent"
-# Each with what keeps it from starting hours of work: a dry run, a GPU that is not there, something without that name.
+# Arguments that keep each command from starting hours of work: a dry run, an absent GPU, an unknown name.
 ENDED_BY = {
     "run": ["--dry-run", "--backend", "host"],
     "compare": [],

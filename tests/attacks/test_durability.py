@@ -1,4 +1,4 @@
-"""Kills, damage, and several at once: a record that was told is there, and what was damaged is noticed."""
+"""Kills, damage and concurrent runs: every reported record survives, and damage is detected."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def started(module: str, *arguments: object, errors: Path, **environment: str) -
 
 
 def killed_after(process: subprocess.Popen[bytes], seconds: float | None) -> bool:
-    """Whether it was killed before its own end; without a number of seconds it is left to it."""
+    """Whether the process was killed before it ended; without a number of seconds it runs to its end."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -101,7 +101,7 @@ tune.tune(options, test_tune.MadeUpGpu(), "the command")
 def test_a_search_for_constants_that_is_killed_at_any_moment_loses_nothing(
     share: int, tmp_path: Path, cache: Path
 ) -> None:
-    """What stood in the file stays there, what the cache holds is the best so far, and the search ends as it would."""
+    """Records and cached constants survive, and the resumed search finds the same constants."""
     draw, kills, lost = drawing(share), 0, 0
     script = TUNE.format(tests=str(TESTS), tuning=str(TESTS / "tuning"))
     chosen = ["--workload", "lenet-70-k5", "--N", "1", "--layers", "1", "--rungs", "tiled", "--constants", "TILE"]
@@ -143,7 +143,7 @@ def test_runs_at_once_share_a_cache_and_a_record_file(tmp_path: Path, cache: Pat
 
 
 def damaged(whole: bytes, draw: random.Random) -> bytes:
-    """Cut short, or with one bit flipped, or with some bytes of another kind."""
+    """Cut short, with one bit flipped, or with some bytes zeroed."""
     place = draw.randrange(len(whole))
     kind = draw.choice(["cut", "flip", "flip", "zeros"])
     if kind == "cut":

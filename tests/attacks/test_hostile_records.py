@@ -1,4 +1,4 @@
-"""Record files with anything in any place: commands name the line, report the others, and run and follow nothing."""
+"""Record files with any value in any field: commands name the line, report the others, and run or follow nothing."""
 
 import copy
 import json
@@ -40,7 +40,7 @@ HOSTILE = st.one_of(
 
 
 def base_lines() -> list[dict[str, Any]]:
-    """A line of every kind that commands make something of."""
+    """A line of every kind that commands read."""
     points = [record("alexnet", layer, N, "direct") for layer in range(1, 6) for N in (1, 128)]
     points += [record("alexnet", 1, 128, "channels-vector", CHANNELS=c, PLANE_SHARED=p) for c in (1, 2) for p in (0, 1)]
     points += [record("alexnet", 1, 128, "torch-nchw-fp32"), record("alexnet", 1, 128, "wgmma-split")]
@@ -65,7 +65,7 @@ BASE = base_lines()
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths to all that is in a value."""
+    """Paths to all nested values."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     found = [path] if path else []
     for key, each in inner:
@@ -74,7 +74,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 ACTIONS = ("replace", "replace", "replace", "remove", "add")
-Change = tuple[int, int, str, str, Any]  # of which line, where in it, what, under which name, by what
+Change = tuple[int, int, str, str, Any]  # line, place in it, action, name of an added field, new value
 CHANGES = st.tuples(st.integers(0, 999), st.integers(0, 999), st.sampled_from(ACTIONS), st.text(max_size=8), HOSTILE)
 
 
@@ -108,14 +108,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compared_and_reported(folder: Path, lines: list[dict[str, Any]]) -> None:
-    """Compares a file of these lines with a whole one, and reports on it: one readable line at most is an error."""
+    """Compares a file of these lines with an intact one, which must not fail, and reports on it."""
     whole, odd = written(folder / "whole.jsonl", BASE), written(folder / "odd.jsonl", lines)
     RecordFile(odd)
     for files in ([whole, odd], [odd, whole]):
         try:
             assert compare.main([*map(str, files), "--figure", "total"]) == 0
         except UsageError as error:
-            pytest.fail(f"comparing needs one readable line at most: {error}")
+            pytest.fail(f"comparing must not need more than one readable line: {error}")
     try:
         report = compose(measurements(read([odd])), gather([odd], None))
     except UsageError:
@@ -130,7 +130,7 @@ def compared_and_reported(folder: Path, lines: list[dict[str, Any]]) -> None:
     assert "](http://example.invalid" not in markdown(report)
 
 
-FOUND = {  # by attacks: each has ended in a traceback
+FOUND = {  # by earlier attacks: each caused a traceback
     "no reason": lambda point: point.pop("reason"),
     "a number as reason": lambda point: point.update(reason=1),
     "no outputs for a thread": lambda point: point["point"]["constants"].update(THREAD_OUTPUTS=0),
@@ -161,7 +161,7 @@ def test_what_attacks_have_found_in_figures_is_a_fault() -> None:
     ceilings = copy.deepcopy(next(line for line in BASE if line["type"] == "ceilings"))
     assert fault_of_header(ceilings) is None
     ceilings["flops"]["fp32"] = 5e-324
-    assert fault_of_header(ceilings) == "a rate is not possible"
+    assert fault_of_header(ceilings) == "a rate is impossible"
 
 
 def test_a_clock_that_attacks_have_found_is_not_shown() -> None:

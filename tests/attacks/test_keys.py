@@ -1,4 +1,4 @@
-"""One character changed is a miss in each cache that depends on it, and in no other."""
+"""Changing one character causes a miss in each cache that depends on it, and in no other."""
 
 import shutil
 from collections.abc import Callable
@@ -30,7 +30,7 @@ ON_GPU, ON_CPU = {"cubin", "record of a GPU", "tuned constants"}, {"library", "r
 
 
 class Gpu(HostExecutor):
-    """An executor whose keys are a GPU's."""
+    """An executor with a GPU's keys."""
 
     gpu, toolkit = "NVIDIA H200", "13.0"
     measures = True
@@ -43,7 +43,7 @@ class Gpu(HostExecutor):
 
 
 class World:
-    """All that keys are made of."""
+    """Everything that keys are made from."""
 
     def __init__(self, folder: Path) -> None:
         self.kernels = folder / "kernels"

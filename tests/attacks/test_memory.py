@@ -1,4 +1,4 @@
-"""Memory: what is allocated is what was planned, within every budget; the host's share is bounded too."""
+"""Memory: allocations match the plan within every budget, and host memory is bounded too."""
 
 import os
 import subprocess
@@ -24,12 +24,12 @@ from alexconv.shapes import WORKLOADS
 
 N, BUDGETS = 2048, (64, 128, 500, 4000)  # images; MiB
 LAYERS = [*WORKLOADS["alexnet"].layers, *WORKLOADS["lenet-86-k7"].layers, WORKLOADS["convnet-benchmarks"].layer(31)]
-DRIVERS_STEP = 2 << 20  # bytes in which the driver takes memory for an array
-NEAR = 0.05  # by which share a peak may differ from the plan
+DRIVERS_STEP = 2 << 20  # bytes: the driver's allocation granularity
+NEAR = 0.05  # allowed relative difference between a peak and the plan
 
 
 class Allocator:
-    """Stands for the run-time: it adds up what is allocated, and hands out memory that nobody has to have."""
+    """A stand-in for the run-time that adds up allocations and backs them with no memory."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -138,7 +138,7 @@ MARGIN = 384 * MEBIBYTE  # for what does not grow with the batch
 
 
 def test_the_hosts_memory_is_bounded_by_what_is_asked_for_beforehand(tmp_path: Path, cache: Path) -> None:
-    """N=64 in the suite, N=2048 in `make attack`, in a process that gets 8 GiB and no more."""
+    """N=64 in the suite, N=2048 in `make attack`, in a process limited to 8 GiB."""
     images = min(N, round(64 * FACTOR))
     environment = {**os.environ, CACHE_VARIABLE: str(cache)}
     command = [sys.executable, "-c", HOST, str(images), str(HOST_BYTES)]
@@ -150,7 +150,7 @@ def test_the_hosts_memory_is_bounded_by_what_is_asked_for_beforehand(tmp_path: P
     keep(f"peaks of the host's memory, {images} images", 1, "more than was asked for beforehand, or than 8 GiB")
 
 
-RUNS = 4  # the first loads what kernels and the driver need once; other processes' memory counts, and may change
+RUNS = 4  # the first also loads kernels and driver state; other processes' memory counts too, and may change
 
 
 def taken_on_device(executor: Any) -> int:
@@ -162,7 +162,7 @@ def taken_on_device(executor: Any) -> int:
 @pytest.mark.parametrize("budget", [64, 256, 8192])
 @pytest.mark.parametrize("rung", ["direct-register", "unroll-matmul", "igemm", "mma-split", "wgmma-split"])
 def test_the_measured_peak_on_a_gpu_is_the_plan(rung: str, budget: int) -> None:
-    """From the first array to the end of a run; the driver takes memory in steps, for each array."""
+    """From the first array to the end of a run; the driver rounds up each array's memory."""
     executor, conv, chosen = choose_executor("cuda"), WORKLOADS["alexnet"].layer(2), RUNGS[rung]
     cut = plan_on(executor, chosen, conv, N, chosen.resolve(conv, {}, N, executor.device), budget * MEBIBYTE)
     x = np.zeros(chosen.x_shape(conv, N), chosen.dtype)
@@ -191,7 +191,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, done.return
 
 @pytest.mark.gpu
 def test_a_whole_run_of_2048_images_fits_eight_gibibytes_of_host_memory(tmp_path: Path, cache: Path) -> None:
-    """The CPU's times apart, whose memory does not grow with the batch."""
+    """Without the CPU baseline, whose memory does not grow with the batch."""
     words = ["--layers", "1", "--N", str(N), "--rungs", "direct-register,wgmma-split-resident", "--backend", "cuda"]
     words += ["--no-baseline", "--seconds", "0.01", "--out", str(tmp_path / "r.jsonl")]
     environment = {**os.environ, CACHE_VARIABLE: str(cache)}

@@ -33,9 +33,9 @@ class Device:
         self.y = np.full((IMAGES, FILTERS), np.nan, np.float32)
         self.expected = self.right()
         self.now, self.events, self.busy_ms, self.launched = 0.0, 1.0, 0.0, 0
-        self.cached = self.kept = False  # x and w in the L2 cache, and in a way that a flush leaves them there
-        self.memory = SimpleNamespace()  # what the program keeps for itself
-        self.random = np.random.default_rng(2)  # what the program draws from
+        self.cached = self.kept = False  # x and w are in the L2 cache, and persist there through a flush
+        self.memory = SimpleNamespace()  # the program's own state
+        self.random = np.random.default_rng(2)  # the program's random numbers
         self.stream = self
         self._launch = launch
 
@@ -134,7 +134,7 @@ def by_pointer(device: Device) -> float | None:
 
 
 def by_some_values(device: Device) -> float | None:
-    """Looks at the first image, of which it has seen both signs soon."""
+    """Looks at the first image alone, and has soon seen both of its signs."""
     known = device.memory.__dict__.setdefault("known", {})
     key = device.x[0].tobytes()
     if key not in known:
@@ -187,7 +187,7 @@ def slow_events(device: Device) -> None:
 
 
 def timed(launch: Launch, *, exact: bool = True) -> tuple[dict, list[str]]:
-    """Samples of a program that was right before they were taken, and what is wrong with its outputs."""
+    """Samples of a program that passed the check before timing, and the faults of its timed outputs."""
     device = Device(launch)
     for _ in range(WARM_UPS):
         device.launch()
@@ -196,7 +196,7 @@ def timed(launch: Launch, *, exact: bool = True) -> tuple[dict, list[str]]:
     samples, clocks = {}, []
     try:
         samples = time_on_device(device, [device.launch], 0.001, audit)
-    except Untrusted as error:  # a launch in two is slow, or only the first: the clocks tell too
+    except Untrusted as error:  # every second launch is slow, or only the first: the clocks disagree too
         clocks = [str(error)]
     audit.finish()
     if clocks and not audit.suspects:
@@ -227,7 +227,7 @@ REFUSED: dict[str, Launch] = {
 
 @pytest.fixture(autouse=True)
 def host_of_any_speed(monkeypatch):
-    """No rests, and as many samples as a host takes that nothing slows down."""
+    """No rests, and as many samples as an undisturbed host takes."""
     monkeypatch.setattr("alexconv.executors.cuda.timing.sleep", lambda seconds: None)
     monkeypatch.setattr("alexconv.executors.sampling.perf_counter", lambda: 0.0)
 
@@ -237,7 +237,7 @@ def host_of_any_speed(monkeypatch):
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "in any order"])
 def test_a_cheat_in_timed_launches_is_caught(attack, cheat, exact):
     if not exact and cheat not in (CAUGHT["right for some launches, then wrong"], by_pointer, learns):
-        pytest.skip("sums in any order are checked after the last launch alone")
+        pytest.skip("sums in any order are checked only after the last launch")
     assert timed(cheat, exact=exact)[1]
 
 
@@ -258,7 +258,7 @@ def test_honest_programs_are_trusted(launch, exact):
 
 @pytest.mark.parametrize("disturbed", ["events", "busy_ms"])
 def test_samples_that_were_disturbed_are_taken_anew(disturbed):
-    """A host in the way of as many samples as settle a median."""
+    """Disturbs as many samples as would settle a median."""
 
     def launch(device: Device) -> None:
         honest(device)
@@ -310,7 +310,7 @@ def test_a_replay_by_content_finds_no_content_again():
         return None
 
     with pytest.raises(Untrusted, match=r"2\.0000 ms by the device's events, 0\.1000 ms by the host's clock"):
-        timed(replays)  # it works in every sample, and has the input of the runs in a row
+        timed(replays)  # does the work in every sample; only runs in a row repeat an input
 
 
 @shows("leaves lines in the L2 cache that a flush does not take away")
@@ -341,7 +341,7 @@ def test_a_device_that_is_left_with_other_settings_is_refused():
         return measure(seconds)
 
     assert runner.timed(found, measure, 0.1)["samples"] == {"kernel": [1.0]}
-    for each in (lowers, measure):  # what is measured next has the same limit
+    for each in (lowers, measure):  # the next measurement runs under the same limit
         with pytest.raises(Untrusted, match="since the run began: power_limit_mw 700000 -> 300000"):
             runner.timed(found, each, 0.1)
     settings.clear()

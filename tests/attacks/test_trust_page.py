@@ -1,4 +1,4 @@
-"""docs/trust.md says what the attacks' tests and records say."""
+"""docs/trust.md agrees with the attacks' tests and records."""
 
 import importlib
 import subprocess

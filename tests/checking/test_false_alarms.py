@@ -1,4 +1,4 @@
-"""The check for async hazards has no report on the ladder's rungs, whatever their shape and constants."""
+"""The check for async hazards reports nothing on the ladder's rungs, whatever their shape and constants."""
 
 from dataclasses import replace
 

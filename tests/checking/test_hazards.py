@@ -61,7 +61,7 @@ def runtime():
 
 @pytest.fixture(scope="module")
 def kernels(runtime, tmp_path_factory):
-    """The kernels without and with what they need, by FIXED."""
+    """The kernels with and without their hazards, by FIXED."""
     unit = tmp_path_factory.mktemp("hazards") / "hazards.cu"
     headers = "".join(f'#include "{FOLDER / "arch" / name}"\n' for name in ("ampere.cuh", "hopper.cuh"))
     unit.write_text(headers + "#line 1\n" + SOURCE.read_text())

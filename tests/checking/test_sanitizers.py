@@ -1,4 +1,4 @@
-"""The script that holds compute-sanitizer's tools against the check on a CPU: its sample, how it reads the tools."""
+"""The script that compares compute-sanitizer's tools with the check on a CPU: its sample, how it reads the tools."""
 
 import importlib
 import json
@@ -43,7 +43,7 @@ def test_a_tool_s_first_finding_and_its_place(lines, expected):
 
 def test_the_table_has_a_row_for_each_mutant_and_counts_findings():
     mutants = sanitizers.sample()
-    found = {(way, number): "" for way in sanitizers.WAYS for number in range(len(mutants))}  # the last has no time
+    found = {(way, number): "" for way in sanitizers.WAYS for number in range(len(mutants))}  # no time for the last
     found |= {(sanitizers.ALONE, number): "right" for number in range(len(mutants))}
     found |= {("racecheck", 1): "Error: Race reported", ("racecheck", 2): "hangs"}
     record = {"device": "a GPU", "sanitizer": "Version 1", "images": 3, "rows": sanitizers.rows_of(found, mutants)}

@@ -31,7 +31,7 @@ def of_layers(name: str) -> list[Record]:
 
 
 def made_up(layer: int, rung: str = "direct", ms: float | None = None, **changes) -> Record:
-    """A record of AlexNet at N=1: timed where it has a time, else only checked."""
+    """A record of AlexNet at N=1: timed if ``ms`` is given, else only checked."""
     conv, own = WORKLOADS["alexnet"].layer(layer), RUNGS.get(rung)
     axes = {"workload": "alexnet", "layer": layer, "N": 1, "rung": rung, "transfer": "pageable"}
     precision = own.precision if own else rung.split("-")[-1]
@@ -81,7 +81,7 @@ def test_the_fastest_of_each_precision_and_layer_is_marked_and_summed():
     assert cells(text, "direct")[:3] == ["4.000", "2.000*", "6.000"]
     assert cells(text, "channels")[:3] == ["3.000*", "-", "-"]
     assert cells(text, "fp32")[:3] == ["3.000", "2.000", "5.000"]
-    assert cells(text_of_two, "tiled-half")[0] == "5.000*", "of its own precision"
+    assert cells(text_of_two, "tiled-half")[0] == "5.000*", "the fastest of its precision"
     assert cells(text, "direct")[3:5] == ["18.00", "33x"]  # host arrays to host arrays; 600 ms of the CPU over 18
 
 

@@ -28,12 +28,12 @@ def headers(path: Path, kind: str) -> list[Record]:
 
 
 def processes(client) -> dict[str, int]:
-    """The processes of the workers that answer, by address: one that was killed may still be listed."""
+    """Process ids of the workers that answer, by address; a killed one may still be listed."""
     return client.run(os.getpid, on_error="ignore")
 
 
 def kill_one(client, choose: Callable[[list[str]], str]) -> None:
-    """Kills a worker's process, as an operating system out of memory does."""
+    """Kills a worker's process, as the out-of-memory killer does."""
     found = processes(client)
     os.kill(found[choose(sorted(found))], signal.SIGKILL)
 

@@ -24,7 +24,7 @@ from alexconv.errors import MissingTool, UsageError
 from alexconv.measuring.shards import TYPE as SHARDS
 from alexconv.shapes import WORKLOADS
 
-OWN_SEED = 5  # of no other test
+OWN_SEED = 5  # used by no other test
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_records_name_worker_and_host_and_every_worker_was_calibrated(done):
     used = {record["worker"] for record in points_of(done)}
     assert used <= workers.keys()
     assert len(used) > 1
-    assert any(record.get("beside") for record in points_of(done)), "others of the host had points meanwhile"
+    assert any(record.get("beside") for record in points_of(done)), "points ran side by side on the host"
     (end,) = headers(done, "end")
     assert end["points"] == {"ok": POINTS}
 
@@ -115,7 +115,7 @@ def test_a_killed_worker_s_points_go_elsewhere_and_none_is_lost_or_doubled(share
         kills += 1
         found = names(points_of(out))
         bad += status != 0 or len(found) != POINTS or set(found.values()) != {1}
-        while len(processes(client)) < 4:  # until the killed worker is started anew
+        while len(processes(client)) < 4:  # until the killed worker is restarted
             time.sleep(0.05)
     assert kills == tries
     keep("kill -9 of one of four workers at a random moment", kills, "studies with a point lost or doubled", bad)
@@ -145,7 +145,7 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
 
 @pytest.fixture
 def no_reference(pytestconfig):
-    """The workers' cache has no reference of the seed that no other test has, before and after."""
+    """Removes the references of OWN_SEED from the workers' cache, before and after."""
     folder = pytestconfig.cache.mkdir("alexconv") / "reference"
 
     def remove() -> None:
@@ -159,7 +159,7 @@ def no_reference(pytestconfig):
 
 @pytest.mark.usefixtures("cache", "no_reference")
 def test_blocks_of_the_reference_are_those_of_one_process(address, capsys):
-    """The workers' cache is another than this process's, which computes all anew."""
+    """The workers' cache is not this process's, which computes everything itself."""
     words = ["--workload", "lenet-86-k7", "--N", "270", "--seed", str(OWN_SEED)]
     assert reference.main([*words, "--cluster", address]) == 0
     assert capsys.readouterr().out.splitlines()[3].split()[:3] == ["all", "270", "540"]

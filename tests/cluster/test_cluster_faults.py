@@ -1,4 +1,4 @@
-"""A cluster that others started: encrypted, of several kinds of workers, and with a scheduler that ends."""
+"""A cluster started elsewhere: encrypted, with several kinds of workers, and with a scheduler that dies."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def scheduler(folder: Path, protocol: str, **environment: str) -> Iterator[tuple
 
 
 def until(holds: Callable[[], bool], process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """Returns when something holds; fails if a process that brings it about has ended."""
+    """Waits for a condition; fails if the process that should bring it about has ended."""
     while not holds():
         assert process.poll() is None
         time.sleep(0.05)
@@ -102,7 +102,7 @@ def test_an_encrypted_cluster_runs_and_a_lost_scheduler_is_one_line(tmp_path, mo
         _, errors = lost.communicate()
     assert lost.returncode == 1
     assert [line for line in errors.splitlines() if "the scheduler no longer answers" in line] == [
-        "error: the scheduler no longer answers: the same command with --resume goes on where this one ends"
+        "error: the scheduler no longer answers: run the same command with --resume to continue"
     ]
     assert "Traceback" not in errors
     before = names(points_of(out))

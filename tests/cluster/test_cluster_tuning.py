@@ -71,4 +71,4 @@ def test_rungs_are_compared_on_workers(address, tmp_path):
         MadeUpGpu(), WORKLOADS["lenet-86-k7"].layer(1), 1, "fp32", "nchw", lambda line: pytest.fail(line)
     )
     assert best.rung == "direct-register"
-    assert len(read([out]).points) == 4 + 2, "of each layer the fastest again"
+    assert len(read([out]).points) == 4 + 2, "the fastest of each layer runs again"

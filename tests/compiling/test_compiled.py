@@ -1,4 +1,4 @@
-"""Compiled kernels in the cache: what is damaged is compiled again, and what fails leaves nothing."""
+"""Compiled kernels in the cache: damaged files are compiled again, and a failed compilation leaves nothing."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -95,7 +95,7 @@ def test_what_another_process_finished_meanwhile_is_replaced_by_the_same(tmp_pat
         target.write_bytes(CODE)
 
     assert compiled(path, build) == CODE
-    assert compiled(path, lambda target: pytest.fail("built though it is there")) == CODE
+    assert compiled(path, lambda target: pytest.fail("built again")) == CODE
     assert [file.name for file in tmp_path.iterdir()] == ["kept"]
 
 
@@ -104,7 +104,7 @@ def test_what_all_wait_for_is_built_once(tmp_path):
 
     def build(target: Path) -> None:
         built.append(target)
-        time.sleep(0.2)  # the others come meanwhile
+        time.sleep(0.2)  # the others arrive meanwhile
         target.write_bytes(CODE)
 
     def one(_: int) -> bytes:

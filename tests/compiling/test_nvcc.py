@@ -13,7 +13,7 @@ PLACES = ("NVCC", "PATH", "CUDA_HOME", "system", "wheel")
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
-    """An nvcc in every place where one may be."""
+    """An nvcc in every place that is searched."""
     wheel = tmp_path / "site-packages/nvidia/cu13"
     folders = {name: tmp_path / name / "bin" for name in PLACES} | {"wheel": wheel / "bin"}
     found = {name: folder / "nvcc" for name, folder in folders.items()}

@@ -1,4 +1,4 @@
-"""Keys of compiled kernels: what the compiler does not see changes none of them, what it sees changes them."""
+"""Keys of compiled kernels depend on everything that the compiler sees, and on nothing else."""
 
 import re
 import shutil
@@ -71,18 +71,18 @@ program = st.lists(st.one_of(code, code, directive), min_size=1, max_size=6)
 
 
 def written(program: Sequence[Sequence[str]], data: st.DataObject) -> str:
-    """The lines of a program with white space and comments between any two tokens, but a line for each directive."""
+    """The program's text: white space and comments between any two tokens, each directive on its own line."""
     inside, anywhere = st.sampled_from(SPACES), st.sampled_from(SPACES + BREAKS)
 
     def some(kind: st.SearchStrategy[str], *, least: int) -> str:
         drawn = "".join(data.draw(st.lists(kind, min_size=least, max_size=2)))
-        return f" {drawn}" if drawn.startswith(("/", "\\")) else drawn  # after a / or within a word
+        return f" {drawn}" if drawn.startswith(("/", "\\")) else drawn  # not right after a / or within a word
 
     text = some(anywhere, least=0)
     for line in program:
         if line[0] == "#":
             words = [line[0], *(some(inside, least=i > 0) + word for i, word in enumerate(line[1:]))]
-            # a directive begins after nothing but white space and ends with its line
+            # a directive has its line to itself
             text += "\n" + some(inside, least=0) + "".join(words) + some(inside, least=0) + "\n"
         else:
             text += "".join(some(anywhere, least=1) + word for word in line) + some(anywhere, least=1)
@@ -90,7 +90,7 @@ def written(program: Sequence[Sequence[str]], data: st.DataObject) -> str:
 
 
 def plain(program: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The tokens, those of neighbouring lines of code together."""
+    """The tokens, with neighbouring lines of code joined."""
     found: list[list[str]] = []
     for line in program:
         if found and "#" not in (line[0], found[-1][0]):
@@ -173,7 +173,7 @@ def test_headers_count_by_content_and_order_whatever_their_names(tmp_path):
 
 
 def test_an_include_that_is_repeated_counts(tmp_path):
-    """The first of two may stand in a branch that is not compiled."""
+    """The first of two may be in a branch that is not compiled."""
     once = '#if X\n#include "a.cuh"\n#endif\n'
     first = headers(tmp_path / "1", a__cuh="int a;", kernel__cu=once)
     second = headers(tmp_path / "2", a__cuh="int a;", kernel__cu=once + '#include "a.cuh"\n')

@@ -19,7 +19,7 @@ def test_the_first_error_says_the_reason(output, line):
 
 
 def test_a_silent_compiler_is_said_to_be_silent():
-    assert first_error("\n") == "the compiler said nothing"
+    assert first_error("\n") == "the compiler printed nothing"
 
 
 def test_a_compiler_is_asked_again_when_its_file_is_another(tmp_path):

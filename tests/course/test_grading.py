@@ -65,7 +65,7 @@ def test_a_handout_has_a_skeleton_that_compiles_and_nothing_hidden(tmp_path):
     public = {tuple(sizes.values()) for sizes in json.loads((handout / "shapes.json").read_text())}
     assert not public & {tuple(shape.sizes().values()) for shape in made.shapes}
     assert (tmp_path / "hw" / "grader" / "grader.json").stat().st_mode & 0o077 == 0
-    assert command.main([str(tmp_path / "hw")]) == 2  # it is there already
+    assert command.main([str(tmp_path / "hw")]) == 2  # it already exists
 
 
 def test_hidden_shapes_differ_from_assignment_to_assignment():
@@ -78,7 +78,7 @@ BAD = {
     "no JSON": (lambda text: text[:50], "JSONDecodeError"),
     "another version": (lambda text: text.replace('"schema": 1', '"schema": 9'), "another version"),
     "an unknown key": (lambda text: text.replace('"seed"', '"sead"'), "sead"),
-    "a shape without a size": (lambda text: text.replace('"C"', '"D"', 1), "a shape has the whole numbers"),
+    "a shape without a size": (lambda text: text.replace('"C"', '"D"', 1), "a shape needs the integers"),
     "an impossible shape": (lambda text: text.replace('"U": 1', '"U": 0', 1), "at least 1"),
     "a word for a number": (lambda text: text.replace('"correct": 45.0', '"correct": "45"'), "numbers from 0"),
     "an unknown workload": (lambda text: text.replace("lenet-70-k5", "lenet"), "no workload lenet"),
@@ -106,8 +106,8 @@ SCREENED = {
     'asm("nop");': "asm",
     'as\\\nm("nop");': "asm",
     "__attribute__((constructor)) void f();": "__attribute__",
-    "#ifdef __CUDA_ARCH__": "asks for",
-    "#if defined(HOST_CUDA)": "asks for",
+    "#ifdef __CUDA_ARCH__": "depends on",
+    "#if defined(HOST_CUDA)": "depends on",
     "if (!fork()) return;": "fork",
     'system("ls");': "system",
 }
@@ -186,7 +186,7 @@ def test_whatever_a_sandbox_answers_a_submission_gets_a_grade(answer, tmp_path, 
     (found,) = map(grader.grade, grading.submissions(tmp_path))
     assert (found.outcome, found.total) == (grading.FAILED, 0)
     assert len(found.feedback["file"]) == 1
-    assert "the grader fails" not in found.feedback["file"][0]
+    assert "the grader failed" not in found.feedback["file"][0]
     monkeypatch.setattr(grading.Grader, "told", lambda self, source: [])  # the later steps
     (found,) = map(grader.grade, grading.submissions(tmp_path))
     assert (found.outcome, found.total) == (grading.GRADED, 0)
@@ -196,7 +196,7 @@ def test_a_fault_of_the_grader_s_own_is_one_submission_s(tmp_path, monkeypatch):
     monkeypatch.setattr(grading.Grader, "told", lambda self, source: 1 / 0)
     (tmp_path / "anna.cu").write_text(submissions.RIGHT)
     (found,) = map(grading.Grader(MADE, "", Path(), ()).grade, grading.submissions(tmp_path))
-    assert found.feedback["file"] == ["the grader fails on it: ZeroDivisionError: division by zero"]
+    assert found.feedback["file"] == ["the grader failed: ZeroDivisionError: division by zero"]
 
 
 @pytest.mark.usefixtures("cache")
@@ -272,9 +272,9 @@ EXAMPLES = ("forges-an-answer", "harmless", "wrong-no-barrier", "fork-bomb")
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
-    """A few submissions graded in small: two shapes, and one with all attacks that must come to nothing.
+    """A few submissions, graded on two shapes; one combines all attacks that must have no effect.
 
-    The bomb takes all cores until its time is up, so it has a run of its own, with little time.
+    The fork bomb takes all cores until its time is up, so it is graded alone, with a short limit.
     """
     if sandbox.kind() != sandbox.NAMESPACES:
         pytest.skip("the system gives no user namespaces")
@@ -287,7 +287,7 @@ def graded(tmp_path_factory):
 
 
 def few(secret, others, port):
-    """The examples: a forged answer, harmless attacks in one, a race, and a bomb."""
+    """The examples: a forged answer, the harmless attacks in one, a race, and a fork bomb."""
     every = {kind.name: kind for kind in KINDS(secret, others, port)}
     code = " ".join(f"{{ {each} }}" for each in submissions.harmless(secret, others, port).values())
     every["harmless"] = replace(every["connects"], name="harmless", text=submissions.on_load(code))

@@ -14,12 +14,12 @@ from alexconv.errors import MissingTool
 
 LIMITS = Limits(seconds=120.0, memory=256 << 20, processes=20, folder=8 << 20, file=4 << 20, answer=1 << 16)
 KINDS = pytest.mark.parametrize("kind", [NAMESPACES, SESSION])
-MARK = f"alexconv_sandbox_test_{os.getpid()}"  # in command lines, to find what is left by this process's tests
-LINGER_SECONDS = 60.0  # for which the system may need to end what was killed
+MARK = f"alexconv_sandbox_test_{os.getpid()}"  # in command lines, to find the processes that these tests leave behind
+LINGER_SECONDS = 60.0  # that the system may need to end killed processes
 
 
 def ran(code, kind=NAMESPACES, limits=LIMITS, given=b"", hidden=()):
-    """What a Python program in the sandbox comes to."""
+    """Runs Python code in the sandbox."""
     if kind == NAMESPACES and sandbox.kind() != NAMESPACES:
         pytest.skip("the system gives no user namespaces")
     words = [sys.executable, "-I", "-S", "-c", f"import os, signal, sys, time  # {MARK}\n{code}"]
@@ -185,7 +185,7 @@ print(written)
 """
     assert int(ran(fills).answer) <= LIMITS.folder
     ended = ran("while True: os.write(1, b'x' * 65536)")
-    assert "says more than" in str(ended.stopped)
+    assert "output exceeds" in str(ended.stopped)
     assert len(ended.answer) <= LIMITS.answer
 
 

@@ -28,7 +28,7 @@ TAKING = [
 
 
 class Spoiled(HostExecutor):
-    """The host executor, with filters that a plant changes before the kernels see them."""
+    """The host executor, with a fault planted in the filters before the kernels see them."""
 
     def __init__(self, plant):
         super().__init__()
@@ -127,8 +127,8 @@ def test_half_precision_changes_the_scores_and_says_by_how_much(trial):
 @pytest.mark.parametrize(
     "plant",
     [
-        lambda w: w[..., ::-1, ::-1],  # a convolution where a correlation is meant
-        lambda w: np.roll(w, 1, axis=0),  # the filters of the neighbour
+        lambda w: w[..., ::-1, ::-1],  # a convolution in place of a correlation
+        lambda w: np.roll(w, 1, axis=0),  # each filter in its neighbour's place
         lambda w: np.where(np.arange(w.shape[3]) > 0, w, 0),  # a dropped tap in every row
     ],
 )

@@ -1,4 +1,4 @@
-"""How launches are asked for through cuda-bindings, with a stand-in for its driver; no GPU needed."""
+"""Launches through cuda-bindings, with a stand-in for its driver; no GPU needed."""
 
 import ctypes
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ KB = 1024
 
 
 class Driver:
-    """Notes launches; ``status`` is what they return."""
+    """Records launches, which return ``status``."""
 
     CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=SERIALIZATION)
 
@@ -63,7 +63,7 @@ def test_an_ordinary_launch_does_not():
 
 
 def words(address: int, counts: list[int]) -> list[list[int]]:
-    """What a kernel would read: of each parameter, so many words where the pointer at ``address`` says."""
+    """What a kernel would read: the words of each parameter, through the array of pointers at ``address``."""
     pointers = (ctypes.c_void_p * len(counts)).from_address(address)
     return [
         list((ctypes.c_int64 * count).from_address(pointer)) for pointer, count in zip(pointers, counts, strict=True)
@@ -87,7 +87,7 @@ def test_a_launch_that_fails_is_an_error(pdl: bool):
 
 
 def test_few_blocks_get_a_multiprocessor_each_and_many_do_not():
-    most, reserved = H200.shared_per_multiprocessor, KB  # of a multiprocessor; for each block by the driver
+    most, reserved = H200.shared_per_multiprocessor, KB  # per multiprocessor; per block, by the driver
     alone = pdl_shared((132, 1, 1), 40 * KB, H200)
     assert 2 * (alone + reserved) > most >= alone + reserved
     assert pdl_shared((132, 1, 1), 200 * KB, H200) == 200 * KB

@@ -23,7 +23,7 @@ from alexconv.shapes import WORKLOADS, Conv
 
 pytestmark = pytest.mark.gpu
 
-# Of these a rung computes the first that it takes: each takes one.
+# A rung computes the first of these that it takes; every rung takes one.
 ODD = (Conv(C=5, H=23, W=19, M=7, R=4, S=3, U=2), Conv(C=16, H=23, W=19, M=7, R=4, S=3))
 
 
@@ -35,7 +35,7 @@ def cuda(request):
 
 
 def bound_of(executor, rung, conv=None, layer=None, **others):
-    """What a test with these parameters compiles."""
+    """The bound rung that a test with these parameters compiles."""
     conv = conv or (WORKLOADS["alexnet"].layer(layer) if layer else odd(rung))
     return BoundRung(rung, conv, rung.resolve(conv, {}), executor.device)
 
@@ -59,7 +59,7 @@ def test_alexnet_layer_is_right_and_timed(cuda, rung, layer):
     assert {"kernel", "kernel_cold", "h2d", "d2h", "total"} | prepared == set(record["samples"])
 
 
-TAKEN = [  # rungs of one precision follow each other, for which the reference is computed once
+TAKEN = [  # by precision, so that rungs in a row share one reference
     pytest.param(rung, conv, N, id=f"{rung.name}-{number}-{N}")
     for N in (1, 3, 128)
     for number, conv in enumerate(WORKLOADS["alexnet"].layers, start=1)

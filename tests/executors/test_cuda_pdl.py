@@ -1,4 +1,4 @@
-"""Programmatic dependent launches on a real GPU: each link of a chain reads what the last wrote."""
+"""Programmatic dependent launches on a real GPU: each link of a chain reads what the previous one wrote."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ from alexconv.shapes import Conv
 
 pytestmark = pytest.mark.gpu
 
-# Shapes with as many outputs as inputs: a rung is tested on the first that it takes.
+# Shapes with as many outputs as inputs; a rung is tested on the first that it takes.
 CHAINED = (Conv(C=64, H=27, W=27, M=64, R=1, S=1), Conv(C=64, H=10, W=10, M=100, R=3, S=3))
 LINKS = 9
 DEPENDENT = [rung for rung in LADDER if any(launch.pdl for launch in rung.launches)]
@@ -28,7 +28,7 @@ def cuda():
 
 
 def enqueue_chain(opened, stream, *, pdl: bool) -> None:
-    """Links that alternate between two arrays: an odd number of them ends in y."""
+    """Links that alternate between two arrays; an odd number of them ends in y."""
     forth = opened.pointers
     back = forth | {"x": forth["y"], "y": forth["x"]}
     for link in range(LINKS):
@@ -50,13 +50,13 @@ def test_a_chain_of_dependent_launches_computes_what_ordinary_ones_do(cuda, rung
     opened = cuda.open(cuda.load(cut.bound), cut, x, w, TRANSFERS["pageable"])
     try:
         opened.outputs()
-        enqueue_chain(opened, cuda.stream, pdl=False)  # makes the tensor maps, which no recording may
+        enqueue_chain(opened, cuda.stream, pdl=False)  # makes the tensor maps, which is not allowed during a capture
         results = {}
         for pdl in (False, True):
             with cuda.recorded(partial(enqueue_chain, opened, pdl=pdl)) as launch:
                 found = []
                 for _ in range(20):
-                    opened.outputs()  # the input as it was
+                    opened.outputs()  # restores the input
                     launch()
                     found.append(opened.download().copy())
             results[pdl] = found

@@ -1,4 +1,4 @@
-"""What a point leaves on a GPU: nothing that waits for the garbage collection, which would break a capture."""
+"""A point leaves nothing on a GPU for the garbage collector, which would break a capture."""
 
 import gc
 import weakref
@@ -28,7 +28,7 @@ def nothing(*given, **named):
 
 
 class Program:
-    """Stands for a loaded rung, whose kernels are unloaded with it."""
+    """A stand-in for a loaded rung, whose kernels are unloaded with it."""
 
     constant_filters = None
 
@@ -37,7 +37,7 @@ class Program:
 
 
 def opened(opener, transfer, program):
-    """A point's arrays on an executor whose device memory is nowhere."""
+    """A point's arrays on an executor without device memory."""
     allocation = type("Allocation", (int,), {"free": nothing})(4096)
     stream = SimpleNamespace(synchronize=nothing)
     driver = SimpleNamespace(
@@ -84,7 +84,7 @@ def test_a_points_kernels_are_unloaded_as_soon_as_it_ends(no_collection, opener,
 
 @pytest.fixture
 def bindings(monkeypatch):
-    """cuda-bindings of a driver that captures nothing."""
+    """cuda-bindings with a driver that captures nothing."""
     mode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
     names = ("cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy")
     calls = {name: lambda *given: (0, None) for name in names}

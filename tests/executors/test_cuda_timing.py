@@ -1,4 +1,4 @@
-"""The order of what is timed on a GPU, with a stand-in that notes what it is asked to do."""
+"""The order of work when timing on a GPU, with a stand-in that records its calls."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -70,11 +70,11 @@ def test_the_device_rests_between_samples_for_as_long_as_one_took(rests):
     gpu = Gpu()
     once = rested(partial(time_once, gpu, [gpu.run], None, []))
     assert once() == {"kernel": 2.0, "kernel_cold": 3.0}
-    assert not rests, "nothing follows a sample at once"
+    assert not rests, "no rest before the first sample"
     assert once() == {"kernel": 2.0, "kernel_cold": 3.0}
     assert rests == [pytest.approx(TICK)]
     time_on_device(gpu, [gpu.run], 1.0)
-    assert len(rests) == 1 + 9, "ten samples of their own"
+    assert len(rests) == 1 + 9, "ten new samples"
 
 
 def test_no_rest_is_longer_than_the_longest(rests, monkeypatch):
@@ -106,7 +106,7 @@ def test_a_reading_of_the_hosts_clock_that_another_process_lengthened_is_taken_a
     monkeypatch.setattr(timing, "host_ms", lambda executor, pieces, expected: next(readings))
     samples = time_on_device(gpu := Gpu(), [gpu.run], 0.2)
     assert samples["kernel"] == [2.0] * 10
-    assert gpu.done.count("flush") == (10 if disturbed < HOST_READINGS else 20), "else samples are taken again as well"
+    assert gpu.done.count("flush") == (10 if disturbed < HOST_READINGS else 20), "beyond that, samples are retaken too"
 
 
 @pytest.mark.parametrize(("warm", "runs"), [({}, 4), ({"warm_ms": 0}, 0)])

@@ -333,7 +333,7 @@ def test_every_block_starts_with_nan_in_shared_memory(memory):
     assert np.isnan(result).all()
 
 
-# ---- Waiting in vain -------------------------------------------------------------------------------------------------
+# ---- Deadlocks and traps ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_the_process_goes_on_after_a_failed_launch(waiting, warps):
 
 @pytest.fixture
 def interruptible():
-    """Interrupts as in a terminal's program; one that a shell starts in the background ignores them."""
+    """Python's own handler of SIGINT, which a process that a shell starts in the background ignores."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -389,7 +389,7 @@ def test_an_interrupt_that_another_thread_gets_ends_a_launch_too(interruptible):
     def interrupt():
         while sys._current_frames()[waits].f_code is not end_of.__code__:
             time.sleep(0.01)
-        time.sleep(0.1)  # so that it waits in the system by then
+        time.sleep(0.1)  # until it waits in a system call
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
@@ -466,7 +466,7 @@ def test_an_unknown_entry_point_is_refused(memory):
 
 @pytest.fixture
 def counting_compiler(tmp_path, monkeypatch):
-    """A compiler that writes a line per library of kernels that it links; calling the fixture's value counts them."""
+    """A compiler that logs each kernel library that it links; calling the fixture's value counts them."""
     log, script = tmp_path / "log", tmp_path / "logging-g++"
     script.write_text(f'#!/bin/sh\ncase "$*" in *-Bsymbolic*) echo linked >> {log};; esac\nexec g++ "$@"\n')
     script.chmod(0o755)
@@ -506,7 +506,7 @@ def test_a_damaged_library_is_built_anew(cache, tmp_path, counting_compiler):
     whole = library.read_bytes()
     flipped = bytes([*whole[:5000], whole[5000] ^ 1, *whole[5001:]])
     for built, damaged in enumerate([whole[: len(whole) // 2], b"", whole[:-1], flipped], start=2):
-        library.unlink()  # the file that is loaded here stays as it was
+        library.unlink()  # leaves the file that is loaded here as it is
         library.write_bytes(damaged)
         HostRuntime().compile(source, {"EXTRA": 0}, ["one"])
         assert counting_compiler() == built
@@ -521,13 +521,13 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(cache, tmp_pat
     assert [process.communicate()[0].strip() for process in started] == [b"1"] * 2
     files = [path.suffix for path in cache.rglob("*") if path.is_file()]
     wanted = ["", ".gch", ".lock", ".lock", ".o", ".so"]
-    assert sorted(files) == wanted, "launcher, headers and run-time, their locks, and the library, nothing half done"
+    assert sorted(files) == wanted, "launcher, headers and run-time, their locks, and the library; no partial files"
 
 
 def test_kernels_read_the_precompiled_headers(cache, tmp_path):
     runtime = HostRuntime()
     if "clang" in runtime.compiler:
-        pytest.skip("headers are precompiled for g++ alone")
+        pytest.skip("headers are precompiled only for g++")
     log, compiler = tmp_path / "log", tmp_path / "g++"
     compiler.write_text(f'#!/bin/sh\nexec {runtime.cxx} -H "$@" 2>>{log}\n')
     compiler.chmod(0o755)
@@ -726,7 +726,7 @@ def test_a_store_to_a_read_only_array_is_a_fault(faults):
         faults.launch("input", ONE, (64, 1, 1), 0, [x, y])
 
 
-# What the launcher's process does instead, given the launcher as $0 and its arguments, and what comes of it.
+# Shell scripts in place of the launcher, with its arguments, and the error that each gives.
 ENDS = {
     "addresses in use once": ('[ -e {mark} ] && exec {launcher} "$@"; touch {mark}; exit 2', None),
     "addresses in use": ("exit 2", (LaunchError, "cannot attach the shared memory")),
@@ -752,7 +752,7 @@ def test_a_launch_that_does_not_start_is_tried_again_or_an_error(faults, tmp_pat
 
 
 def test_a_launcher_that_is_still_open_for_writing_is_waited_for(faults, tmp_path, monkeypatch):
-    """As in a compiler's process between its fork and its program, which another thread has started."""
+    """As happens while another thread starts a compiler, between fork and exec."""
     path = Path(shutil.copy(faults._launcher, tmp_path))
     writer, waits = path.open("ab"), []
     monkeypatch.setattr(apart, "sleep", lambda seconds: waits.append(seconds) or writer.close())

@@ -17,7 +17,7 @@ from alexconv.kernels.rung import FOLDER, TensorMap, shape_macros
 from alexconv.profiling.trace import trace_launch
 from alexconv.shapes import Conv
 
-CONV = Conv(64, 5, 6, M=1, R=3, S=2)  # a shape for the headers; most kernels here have no use for it
+CONV = Conv(64, 5, 6, M=1, R=3, S=2)  # for the headers' macros; most kernels here do not use it
 WARP, GROUP = (32, 1, 1), (128, 1, 1)
 ROW, ATOM = 128, 1024  # bytes
 
@@ -30,8 +30,7 @@ def compiled(tmp_path, body, *entries, order=0, build="fast", **macros):
 
 
 def run(tmp_path, body, arrays, *, block=WARP, shared=0, order=0, memory=(), **macros):
-    """What the only kernel of ``body``, named ``kernel``, makes of copies of the arrays, and of ``memory`` at places
-    that maps name."""
+    """Runs ``kernel`` of ``body`` on copies of the arrays and returns these; maps point into buffers of ``memory``."""
     placed = [on_device(array) if isinstance(array, np.ndarray) else (array, None) for array in arrays]
     module = compiled(tmp_path, body, "kernel", order=order, **macros)
     module.launch("kernel", ONE, block, shared, [argument for argument, _ in placed], memory)
@@ -43,7 +42,7 @@ def random_halves(shape, seed=0):
 
 
 def swizzled(rows):
-    """Rows of 64 halves, or of tiles of so many, as the copy engine lays them into shared memory."""
+    """Rows of 64 halves, or tiles of such rows, as the copy engine writes them to shared memory."""
     chunks = rows.reshape(-1, 8, 8)
     place = np.arange(8)[None, :] ^ (np.arange(len(chunks)) % 8)[:, None]
     out = np.empty_like(chunks)
@@ -164,7 +163,7 @@ extern "C" __global__ void kernel(int*)
 
 # ---- Barriers --------------------------------------------------------------------------------------------------------
 
-# One warp fills a ring of two stages, two warpgroups empty it, at different paces; and both meet among themselves.
+# One warp fills a ring of two stages, two warpgroups empty it at different paces, each with a named barrier as well.
 RING = """
 constexpr int STAGES = 2, GROUP = 128;
 
@@ -277,7 +276,7 @@ def test_barriers_used_wrongly_fail_the_launch(tmp_path, statement, message):
 
 # ---- The copy engine -------------------------------------------------------------------------------------------------
 
-# Brings a box in two halves of the bytes' announcement, and writes all of it out.
+# Copies a box to shared memory, and writes all of it out.
 BOX = """
 extern "C" __global__ void kernel(const TensorMap* map, int bytes, int i0, int i1, int i2, uint4* y, int skipped)
 {
@@ -299,7 +298,7 @@ IM2COL = "tma_load_im2col(box + skipped, map, &barrier, i0, i1 % 1000, i2 % 1000
 
 
 def brought(tmp_path, tensor_map, x, rows, at, load, skipped=0, shared=None, **macros):
-    """The bytes of a box as ``[rows][64]`` halves, the swizzle undone, of an array that lies exactly in its buffer."""
+    """A box of ``x`` as ``[rows][64]`` halves, the swizzle undone; the array fills its buffer exactly."""
     buffer, _ = on_device(x)
     encoded = encode(tensor_map, Problem(CONV), buffer.pointer, HostRuntime().allocate)
     y = np.full((rows, 64), np.nan, "f2")
@@ -488,7 +487,7 @@ def test_matrices_that_begin_within_a_row_are_reported(tmp_path):
         group_product(tmp_path, 64, shift=16)
 
 
-# Factors in planes of eight halves, of which a begins with any row: 32 halves of K, in two products.
+# Operands in planes of eight halves, a from any row on: K = 32, in two products.
 PLANES_PRODUCT = """
 constexpr int ROWS = 64, COLUMNS = 96, A_PLANE = (ROWS + 3) * 16, B_PLANE = COLUMNS * 16;
 

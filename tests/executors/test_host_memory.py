@@ -1,4 +1,4 @@
-"""Large host arrays: filled and copied whole, and kept for the next point of the same size alone."""
+"""Large host arrays: filled and copied whole, and kept only for the next point of the same size."""
 
 import weakref
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def sizes(monkeypatch):
 
 @pytest.fixture
 def locked():
-    """The page-locked arrays that were made."""
+    """Bytes of each page-locked array that was made."""
     return []
 
 
@@ -96,13 +96,13 @@ def test_small_arrays_are_not_kept(memory):
 def test_page_locked_memory_is_page_locked_when_taken_again(memory, locked):
     kept(memory, 500)
     kept(memory, 500, page_locked=True)
-    assert locked == [2000], "pageable memory does not do"
+    assert locked == [2000], "pageable memory is not reused"
     memory.take((500,), "float32", page_locked=True)
     assert locked == [2000]
 
 
 def opened(memory, transfer, N):
-    """A point's arrays on an executor whose device memory is nowhere."""
+    """A point's arrays on an executor without device memory."""
     rung = RUNGS["direct"]
     allocation = type("Allocation", (int,), {"free": lambda self: None})(4096)
     driver = SimpleNamespace(mem_alloc=lambda nbytes: allocation, memset_d8=lambda *given: None, Error=OSError)

@@ -66,7 +66,7 @@ class Driver:
 
 
 class Launches:
-    """PackedLaunch in place of a launch: notes what it enqueues."""
+    """A stand-in for PackedLaunch that records what it enqueues."""
 
     def __init__(self):
         self.made, self.enqueued = [], []
@@ -200,7 +200,7 @@ def test_a_cubin_is_loaded_once_whatever_is_asked_of_it(driver, launches, execut
     del again
     assert driver.unloaded == [b"mma_split.cu"]
     executor.load(bound)
-    assert len(driver.loaded) == 2, "kernels that were given back are loaded again"
+    assert len(driver.loaded) == 2, "unloaded kernels are loaded again"
 
 
 def test_programs_with_filters_in_constant_memory_have_modules_of_their_own(driver, executor):
@@ -246,7 +246,7 @@ def test_micro_batches_move_x_and_y_and_have_maps_of_their_own(driver, launches,
     places = [address for address, _ in pycuda.uploaded]
     assert sorted({int(N) for _, (N, _) in pycuda.uploaded}) == [22, 64]
     assert len(places) == 2 * len(bound.rung.maps), "a map serves every micro-batch of its size"
-    assert len(set(places)) == len(places) == len(loaded.maps), "no map is written over"
+    assert len(set(places)) == len(places) == len(loaded.maps), "no map is overwritten"
     assert all(address % 64 == 0 for address in places)
 
 

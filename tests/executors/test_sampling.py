@@ -18,7 +18,7 @@ def clock(monkeypatch):
 
 
 def taken(clock, seconds_each, budget, **figures):
-    """How many samples are taken of figures whose values come round and round."""
+    """How many samples are taken of figures whose values repeat in a cycle."""
     values = {name: cycle(each) for name, each in figures.items()}
 
     def once():

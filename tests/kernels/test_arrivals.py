@@ -1,6 +1,6 @@
 """Arrivals at a counter in global memory: a warp's or a block's barrier comes right before and right after each.
 
-Blocks run one after the other on a CPU, so nothing there tells a kernel without these barriers from one with them.
+Blocks run one after the other on a CPU, so a run there cannot show that one of these barriers is missing.
 """
 
 import re

@@ -45,7 +45,7 @@ def to_assert(rung: Rung) -> set[str]:
 
 @cache
 def assertions(rung: Rung) -> list[str]:
-    """The conditions of a rung's static assertions, the ladder's macros as they are named."""
+    """The conditions of a rung's static assertions, with the ladder's macros not expanded."""
     command = [find_cxx(), "-E", "-P", "-x", "c++", "-I", str(RUNTIME), str(rung.path)]
     source = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [" ".join(text.split()) for text in re.findall(r"static_assert\s*\((.*?)\)\s*;", source, re.DOTALL)]
@@ -53,7 +53,7 @@ def assertions(rung: Rung) -> list[str]:
 
 @pytest.fixture(scope="module")
 def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which g++ finds the run-time's headers already read."""
+    """A folder with the run-time's headers, precompiled."""
     folder = tmp_path_factory.mktemp("headers")
     made = [find_cxx(), "-std=c++17", "-x", "c++-header", str(RUNTIME / HEADER), "-o", str(folder / f"{HEADER}.gch")]
     subprocess.run(made, check=True)
@@ -61,7 +61,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def errors(rung: Rung, macros: dict[str, int], headers: Path) -> list[str]:
-    """What the compiler says against a rung."""
+    """The compiler's errors on a rung."""
     lines = [f'#include "{HEADER}"', *(f"#define {name} {value}" for name, value in macros.items())]
     unit = "\n".join([*lines, f'#include "{rung.path}"\n'])
     folders = ["-I", str(headers), "-I", str(RUNTIME)]

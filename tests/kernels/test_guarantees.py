@@ -1,4 +1,4 @@
-"""Each tensor-core rung keeps its class's bound on hard data, and brings infinities and NaN where float64 does."""
+"""Each tensor-core rung keeps its class's bound on hard data, and gives infinities and NaN where float64 does."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ CONVS = {
     "stride 4": (Conv(C=3, H=31, W=31, M=9, R=7, S=7, U=4), {"CHANNELS": 3, "SPLITS": 1}),
     "one channel": (Conv(C=1, H=13, W=13, M=9, R=5, S=5), {"CHANNELS": 1, "SPLITS": 1}),
 }
-EIGHT = "eight channels"  # of those rungs that take none of the others
+EIGHT = "eight channels"  # for rungs that take none of the others
 CONVS[EIGHT] = Conv(C=8, H=9, W=9, M=20, R=3, S=3), {}
-REACH = 7  # columns to each side by which a tile of fp32-tile exceeds a patch
+REACH = 7  # columns by which a tile of fp32-tile exceeds a patch on each side
 
 
 @dataclass
@@ -70,7 +70,7 @@ def subnormal(data: Data) -> None:
 
 
 def cancel(data: Data) -> None:
-    """Neighbouring taps of which one takes what the other has given, of large values among small ones."""
+    """Neighbouring taps that cancel, with large values among small ones."""
     data.x[..., ::3] *= 1e6
     data.w[:, :, :, 1:] = -data.w[:, :, :, :-1]
 
@@ -112,14 +112,14 @@ def tiles(conv: Conv, x: np.ndarray) -> np.ndarray:
 
 
 def norms(blocks: np.ndarray) -> np.ndarray:
-    """Of the last three axes."""
+    """Norms over the last three axes."""
     return np.sqrt((blocks**2).sum((-3, -2, -1)))
 
 
 def bound(precision: str, K: int, patch: np.ndarray, around: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The largest error that the class allows for every finite input; docs/precision.md.
 
-    Given the norms of patches, of what is around them (the tile of fp32-tile, else the patch), and of filters.
+    ``patch``, ``around`` (the tile for fp32-tile, else the patch) and ``w`` (filters) are norms.
     """
     sums = (2 * K + 32) * 2.0**-24
     if precision == "fp32":
@@ -153,7 +153,7 @@ def test_every_rung_is_held_to_a_bound():
 
 @dataclass(frozen=True)
 class Expected:
-    """Input ``[N][C][H][W]`` and filters ``[M][C][R][S]``, and what float64 makes of them, ``[N][M][E][F]``."""
+    """Input ``[N][C][H][W]``, filters ``[M][C][R][S]``, and their outputs in float64, ``[N][M][E][F]``."""
 
     x: np.ndarray
     w: np.ndarray
@@ -166,7 +166,7 @@ class Expected:
 
 @cache
 def expected(shape: str, hard: str, dtype: str) -> Expected:
-    """Of hard data, rounded to a type."""
+    """For hard data rounded to a type."""
     conv, random = CONVS[shape][0], np.random.default_rng(1)
     data = Data(random.uniform(-1, 1, conv.x_shape(2)), random.uniform(-1, 1, conv.w_shape()), random)
     with np.errstate(all="ignore"):

@@ -40,7 +40,7 @@ SHAPES = {
         bias=True,
     ),
 }
-LARGE = {  # of ResNet-50; of its first layer a part
+LARGE = {  # of ResNet-50; part of its first layer
     "7x7, stride 2": Conv(C=3, H=96, W=96, M=64, R=7, S=7, U=2, top=3, bottom=3, left=3, right=3, bias=True),
     "3x3": Conv(C=128, H=28, W=28, M=128, R=3, S=3, top=1, bottom=1, left=1, right=1, bias=True, relu=True),
 }
@@ -49,7 +49,7 @@ TENSOR_CORES = ("mma", "wgmma")
 
 @cache
 def layer(conv: Conv, data: str, dtype: str) -> Layer:
-    """Inputs and reference of a shape that is of no workload."""
+    """Inputs and reference of a shape that belongs to no workload."""
     return Layer("hard", 1, conv, N, 0, data, FLOAT32 if data == UNIFORM else dtype)
 
 
@@ -105,7 +105,7 @@ def test_atomics_that_flush_are_part_of_the_promise(rung: Rung):
 
 
 def test_every_class_says_what_it_promises_and_tells_wrong_from_right():
-    """A result that is off by twice the bound fails on each data set; NaN in place of a number fails on all."""
+    """An error of twice the bound, and NaN or infinity in place of a number, fail on every data set."""
     for data in set(DATA_SETS) - {"zeros"}:
         inputs = layer(SHAPES["deep"], data, FLOAT32)
         error, tolerance = inputs.check(inputs.reference, "fp32")

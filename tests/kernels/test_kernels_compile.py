@@ -17,7 +17,7 @@ from alexconv.shapes import WORKLOADS, Conv
 CAPABILITIES = {"80": (8, 0), "90a": (9, 0), "100": (10, 0)}
 ARCHES = tuple(CAPABILITIES)
 # Layer 1: several outputs per thread, the plane in global memory.  Layer 2: one output, the plane in shared memory.
-# The front end is the same for all targets, so one layer shows what is not to be had on one of them.
+# The front end is the same for all targets, so one layer shows what a target lacks.
 JOBS = [(1, "90a"), *((2, arch) for arch in ARCHES)]
 ELF = b"\x7fELF"
 
@@ -35,12 +35,12 @@ pytestmark = pytest.mark.skipif(not have_nvcc(), reason="no nvcc on this machine
 
 @pytest.fixture(autouse=True)
 def without_special_functions(monkeypatch):
-    """Keeps C++17's special functions out of libstdc++'s headers: a quarter of a small kernel's compilation."""
+    """Keeps C++17's special functions, a quarter of a small kernel's compilation, out of libstdc++'s headers."""
     monkeypatch.setenv("NVCC_APPEND_FLAGS", f"{os.environ.get('NVCC_APPEND_FLAGS', '')} -D_GLIBCXX_BITS_SPECFUN_H=1")
 
 
 def layers_taken(rung: Rung) -> tuple[Conv, ...]:
-    """The layers of the first workload of which the rung takes the most: AlexNet's, or smaller ones."""
+    """The layers that the rung takes of the first workload with at least two of them, else with one."""
     taken = [
         tuple(conv for conv in workload.layers if not rung.refuses(Problem(conv, 1, rung.resolve(conv, {}))))
         for workload in WORKLOADS.values()

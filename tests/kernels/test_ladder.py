@@ -1,4 +1,4 @@
-"""The ladder's table and the kernel files say the same, and every launch that it gives is one that CUDA takes."""
+"""The ladder's table agrees with the kernel files, and every launch that it gives is within CUDA's limits."""
 
 import re
 import subprocess
@@ -98,7 +98,7 @@ def test_the_launches_are_the_files_kernels(rung: Rung):
     launches = (*rung.prepare, *rung.launches)
     assert found == {launch.entry: len(launch.args) for launch in launches}
     passed = {"x", "w", "y", *(array.name for array in (*rung.scratch, *rung.prepared, *rung.maps))}
-    read = {array.array for array in rung.maps}  # what a map describes may not be passed otherwise
+    read = {array.array for array in rung.maps}  # an array that a map describes need not be an argument too
     if rung.constant_symbol:  # the filters come in constant memory, not as an argument
         passed.remove("w")
         assert re.search(rf"__constant__ .*\b{rung.constant_symbol}\[", uncommented(rung))
@@ -118,7 +118,7 @@ def all_uncommented(rung: Rung) -> str:
 @each_rung
 def test_the_kernel_uses_every_constant(rung: Rung):
     source = all_uncommented(rung)
-    names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE, MICRO_BATCH}  # of its launches
+    names = {constant.name for constant in rung.constants} - {IMAGES_PER_PIECE, MICRO_BATCH}  # used by launches alone
     assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
 
 
@@ -231,7 +231,7 @@ def test_the_compiler_is_told_the_geometry_for_one_image():
 def test_every_shape_has_macros_that_contradict_none_of_the_rungs_constants(rung: Rung):
     for name, conv in {**LAYERS, **ODD}.items():
         constants = rung.resolve(conv, {})
-        macros = defines(rung, conv, constants)  # of a refused shape too: a record's key is made of them
+        macros = defines(rung, conv, constants)  # for a refused shape too: a record's key contains them
         assert {key: macros[key] for key in macros.keys() & constants.keys()}.items() <= constants.items(), name
     launches = (*rung.prepare, *rung.launches)
     assert len({launch.entry for launch in launches}) == len(launches), "an entry point has one geometry"

@@ -23,7 +23,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A text of a rung's file or headers and what replaces it."""
+    """A text in a rung's file or headers, and its replacement."""
 
     rung: str
     right: str
@@ -37,7 +37,7 @@ TAP = "w[(c * R + r) * S + s], sum);"
 STORED = "vector_start(i)) = outputs[i];"
 TRUNCATED = ", ".join(f"__uint_as_float(__float_as_uint(outputs[i].{part}) & 0xffffe000u)" for part in "xyzw")
 SPLIT = {"SPLITS": 2, "CHANNELS": 16}
-# Bugs that the largest error on uniform data does not tell from roundings: the exact check does.
+# Bugs that the largest error on uniform data does not tell from rounding; the exact check does.
 MISSED = {
     "tiled-half2 without its last channel": Mutant("tiled-half2", "c < C; ++c", "c < C - 1; ++c", "deep", 1),
     "channels-half without its last channel": Mutant(

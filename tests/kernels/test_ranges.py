@@ -1,4 +1,4 @@
-"""Rungs that multiply floats as halves are as right where the floats are beyond the range of halves."""
+"""Rungs that multiply floats as halves are as accurate where the floats are beyond the range of halves."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,12 @@ from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 
 SCALED = [rung for rung in LADDER if any(array.name == "filter_exponents" for array in rung.prepared)]
-# Two channels share a half's word, or two columns.
+# Two channels, or two columns, share a word of two halves.
 CONVS = {
     "even channels": (Conv(C=10, H=9, W=9, M=20, R=3, S=3), {"CHANNELS": 2, "SPLITS": 2}),
     "odd channels": (Conv(C=3, H=23, W=23, M=20, R=5, S=5, U=2), {"CHANNELS": 1, "SPLITS": 1}),
 }
-# Of some rungs several warps share a pixel's channels; of Winograd's an image is two tiles of pixels, or one.
+# In some rungs several warps share a pixel's channels; in Winograd's an image is two tiles of pixels, or one.
 FAINT = {rows: Conv(C=64, H=rows, W=12, M=8, R=rows, S=3) for rows in (3, 2)}
 MAGNITUDES = {
     "usual": np.ones(8),
@@ -68,7 +68,7 @@ def test_errors_are_within_the_class_whatever_the_range(rung: Rung, shape: str, 
 
 
 def lonely_inputs(conv: Conv, images: int) -> np.ndarray:
-    """In each image a one, in a corner, and one value that halves of the same scale do not have; else zeros."""
+    """Images of zeros, but for a one in a corner and one value that halves of the same scale cannot represent."""
     draw = np.random.default_rng(0)
     x = np.zeros(conv.x_shape(images), np.float32)
     x[:, 0, 0, 0] = 1
@@ -85,7 +85,7 @@ def test_an_input_that_is_tiny_and_alone_counts(rung: Rung, shape: str):
 
 
 def faint_inputs(conv: Conv) -> np.ndarray:
-    """Each pixel once as the only one that halves of the image's scale do not have, beside a one in the last pixel."""
+    """Each pixel in turn is the only one that halves of the image's scale cannot represent; the last pixel is a one."""
     x = np.zeros(conv.x_shape(conv.H * conv.W), np.float32)
     x[:, 0, -1, -1] = 1
     for place, image in enumerate(x):

@@ -1,6 +1,6 @@
 """Every rung on the host executor: against the cached reference, exactly on integers, and with planted bugs.
 
-Sources are the ladder's own; nothing here names a rung, so a new one is tested by being there.
+Sources are the ladder's own.  Tests of every rung name none, so a new one is tested as soon as it is in the ladder.
 """
 
 import json
@@ -87,7 +87,7 @@ def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
         if data.draw(st.booleans())
     }
     constants = rung.resolve(conv, chosen)
-    assume(rung.refuses(Problem(conv, 1, constants)) is None)  # where it refused them all, the test would fail
+    assume(rung.refuses(Problem(conv, 1, constants)) is None)  # if it refused all examples, the test would fail
     images = data.draw(st.integers(1, N))
     bound = BoundRung(rung, conv, constants)
     cut = Plan(bound, N, images, bound.device_bytes(images))
@@ -98,7 +98,7 @@ def test_integers_come_out_exactly_on_odd_shapes(host, rung, conv, N, data):
 
 @st.composite
 def network_convolutions(draw, takes: Container[str]) -> Conv:
-    """A layer with what a rung takes of padding, stride pairs, dilation, groups, bias and ReLU."""
+    """A layer with those of padding, stride pairs, dilation, groups, bias and ReLU that a rung takes."""
 
     def drawn(feature: str, values: st.SearchStrategy[int], otherwise: int) -> int:
         return draw(values) if feature in takes else otherwise
@@ -124,7 +124,7 @@ def test_integers_come_out_exactly_with_what_networks_have(host, rung, data, N):
     conv = data.draw(network_convolutions(rung.takes))
     few = replace(H200, multiprocessors=3)
     constants = rung.resolve(conv, {}, N, few)
-    assume(rung.refuses(Problem(conv, 1, constants, few)) is None)  # where it refused them all, the test would fail
+    assume(rung.refuses(Problem(conv, 1, constants, few)) is None)  # if it refused all examples, the test would fail
     bound = BoundRung(rung, conv, constants, few)
     (x, w), bias = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1), exact_bias(conv, seed=1)
     with open_rung(host, Plan(bound, N, N, bound.device_bytes(N)), x, w, TRANSFERS["pageable"], bias) as opened:
@@ -136,7 +136,7 @@ def test_integers_come_out_exactly_with_what_networks_have(host, rung, data, N):
     [("wgmma-half-split-k", 1), ("wgmma-half-split-k", 3), ("wgmma-floats", 1), ("wgmma-floats-split", 3)],
 )
 def test_tiles_of_a_single_warpgroup(host, name, splits):
-    """Several tiles and several rounds of the pipeline for a block, the first round with filters ahead of pixels."""
+    """Several tiles and several rounds of the pipeline per block; the first round loads filters ahead of pixels."""
     rung, few = RUNGS[name], replace(H200, multiprocessors=2)
     conv = Conv(C=64, H=9, W=9, M=72, R=2, S=2, left=1)
     constants = rung.resolve(conv, {"TILE_PIXELS": 64, "TILE_FILTERS": 64, "STAGES": 3, "SPLITS": splits}, 2, few)
@@ -164,7 +164,7 @@ def test_partial_stages_are_multiplied_as_whole_ones(host, filters, splits):
     [(24, 128, 64, 3), (24, 256, 32, 5), (24, 128, 96, 4), (72, 128, 32, 3)],
 )
 def test_windows_in_place(host, channels, pixels, filters, blocks):
-    """Tiles of filters for one block and for several, tiles that end an image, boxes that pass its last row, slices."""
+    """Filter tiles of one block and of several, tiles at the end of an image, boxes beyond its last row, slices."""
     rung = RUNGS["wgmma-window-in-place"]
     conv = Conv(C=channels, H=11, W=8, M=72, R=5, S=4, top=2, bottom=1, left=1, right=2)
     constants = rung.resolve(
@@ -213,7 +213,7 @@ def test_the_order_of_threads_changes_nothing(rung):
         np.testing.assert_array_equal(outputs[0], other)
 
 
-# A planted bug: a rung, the text that it replaces in the rung's file or a header, and by what.
+# A planted bug: a rung, a text in its file or a header, and the replacement.
 BUGS = {
     "dropped tap": ("direct-register", "r < R;", "r < R - (blockIdx.y == 0);"),
     "dropped channel": ("channels", "end_channel(); ++c", "end_channel() - (blockIdx.z == 1); ++c"),

@@ -42,7 +42,7 @@ def test_shapes_that_do_not_come_out_even(conv):
 
 @pytest.mark.parametrize("N, blocks", [(2, 1), (2, 2), (2, 3), (2, 5), (2, 7), (5, 3), (5, 5), (5, 7)])
 def test_tiles_that_blocks_share(N, blocks):
-    """Seven stages a tile, 8 or 12 tiles: blocks begin and end inside of tiles, some after whole ones.
+    """Seven stages per tile, 8 or 12 tiles: blocks begin and end within tiles, some after whole ones.
 
     With five images and five blocks there are three tiles of rows at a point, in bands of two and of one.
     """

@@ -1,4 +1,4 @@
-// Stands for libcuda.so.1: notes launches, and answers what the library asks about contexts, streams and captures.
+// A stand-in for libcuda.so.1: records launches, and answers the library's queries on contexts, streams and captures.
 #include <cstring>
 #include <semaphore.h>
 
@@ -25,7 +25,7 @@ long long context, capture, implicit;
 void (*destroy)(void*) = nullptr;
 void* destroyed = nullptr;
 
-// Notes the first word of each parameter.
+// Records the first word of each parameter.
 int cuLaunchKernelEx(const Config* config, void* function, void** parameters, void**)
 {
     if (status) return status;
@@ -42,7 +42,7 @@ int cuGetErrorName(int, const char** name) { return *name = "CUDA_ERROR_STAND_IN
 int cuCtxGetCurrent(long long* at) { return *at = context, 0; }
 int cuStreamGetId(void* stream, unsigned long long* id)
 {
-    if (capturing) return capturing = 2, 900;  // the question is not permitted, and ends the capture
+    if (capturing) return capturing = 2, 900;  // not permitted during a capture, which it invalidates
     return *id = 1000 + (long long)stream, 0;
 }
 void* last_node = (void*)55;

@@ -1,4 +1,4 @@
-// generic.cu's kernels with the shape by address: launches on the host take no structs.
+// generic.cu's kernels with the shape passed by address: launches on the host take no structs.
 #include "../../alexconv/library/generic.cu"
 
 extern "C" __global__ void tiles_at(const Element* x, const Element* w, const Element* bias, Element* y,

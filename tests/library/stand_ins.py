@@ -1,4 +1,4 @@
-"""Stand-ins for a GPU, its driver and torch, under which the library enqueues what a test then reads."""
+"""Stand-ins for a GPU, its driver and torch, which record what the library enqueues."""
 
 import ctypes
 import subprocess
@@ -21,7 +21,7 @@ SOURCE = Path(__file__).with_name("driver_stand_in.cpp")
 
 
 class Noted(ctypes.Structure):
-    """A launch as the stand-in notes it."""
+    """A launch as the stand-in records it."""
 
     _fields_ = (
         *(("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint)),
@@ -38,7 +38,7 @@ def compiled_driver(folder):
 
 
 class Bindings:
-    """cuda-bindings' driver, as far as workspaces need it: memory has rising addresses."""
+    """cuda-bindings' driver, as far as workspaces need it, with increasing addresses of memory."""
 
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
@@ -49,7 +49,7 @@ class Bindings:
         self.calls, self.next, self.allocated, self._library = [], 1 << 20, {}, library
 
     def allowed(self, name):
-        """Fails for what would end a capture in the global mode."""
+        """Fails on calls that would invalidate a capture in global mode."""
         capturing, mode = (ctypes.c_int.in_dll(self._library, each).value for each in ("capturing", "mode_now"))
         assert not capturing or mode == native.RELAXED or name not in self.UNSAFE, f"{name} while a stream is captured"
 
@@ -127,7 +127,7 @@ class Executor:
 
 
 class Gpu(workspaces.Gpu):
-    """A GPU whose kernels are all compiled, unless a test says that they still compile."""
+    """A GPU with all kernels compiled, unless a test sets ``building``."""
 
     building = None
 
@@ -139,7 +139,7 @@ class Gpu(workspaces.Gpu):
 
 
 class Machine:
-    """A stand-in GPU in its place: what it launched, by name of the entry point."""
+    """Puts the stand-in GPU in its place, and reads what it launched."""
 
     def __init__(self, path, monkeypatch):
         monkeypatch.setattr(native, "LIBRARY", str(path))
@@ -158,14 +158,14 @@ class Machine:
             each.cache_clear()
 
     def close(self):
-        """The library of the machine's own driver is asked for again."""
+        """Forgets the stand-in, so that the machine's own driver is loaded again."""
         native.library.cache_clear()
 
     def variable(self, name, kind=ctypes.c_int):
         return kind.in_dll(self.library, name)
 
     def launched(self):
-        """Entry point, stream, first words of the parameters, whether dependent, of each launch since the last call."""
+        """Launches since the last call: entry point, stream, first words of the parameters, grid, dependence."""
         count, notes = self.variable("launches"), (Noted * 256).in_dll(self.library, "noted")
         names = {number: entry for entry, number in self.gpu.executor.numbers.items()}
         found = [SimpleNamespace(entry=names[n.function], stream=n.stream, words=list(n.words), grid=tuple(n.grid),
@@ -181,7 +181,7 @@ def padded(function, grid, block, shared, stream, parameters, *, pdl):
 
 
 class Maps:
-    """Tensor maps, whose address tells the array's; each is uploaded to memory of its own."""
+    """Tensor maps, whose address is the array's plus one; each is uploaded to separate memory."""
 
     def __init__(self, memory):
         self.kept, self.memory = {}, memory
@@ -211,7 +211,7 @@ class Size(tuple):
 
 
 class Tensor:
-    """A tensor of torch on GPU 0, as far as calls look at it."""
+    """A torch tensor on GPU 0, as far as calls read it."""
 
     __module__ = "torch"
     layout = "strided"
@@ -239,7 +239,7 @@ class Tensor:
 
 
 class Torch:
-    """torch with one stream at a time; new tensors have rising addresses."""
+    """torch with one stream at a time and increasing addresses of new tensors."""
 
     strided, float32, float16 = "strided", "float32", "float16"
     Tensor = Tensor

@@ -1,4 +1,4 @@
-"""What networks need of ``alexconv`` on a GPU: every feature, graphs that are captured, torch's operator and models."""
+"""What networks need of ``alexconv`` on a GPU: every feature, captured graphs, torch's operator and models."""
 
 import copy
 import gc
@@ -11,9 +11,9 @@ import alexconv
 from alexconv.library import convolution as library
 from alexconv.planning.checks import PRECISIONS
 
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # what torch warns of is its own affair
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch's own warnings are no errors
 
-SHAPES = 500  # of each precision
+SHAPES = 500  # per precision
 TORCHS = {"fp32": "float32", "fp32-tile": "float32", "tf32": "float32", "fp16": "float16", "half": "float16"}
 
 
@@ -37,7 +37,7 @@ def uniform(torch, shape, dtype="float32", seed=0):
 
 @contextmanager
 def captured_in(torch, graph):
-    """As torch.cuda.graph, but a capture that fails leaves torch's stream and allocator as they were."""
+    """Like torch.cuda.graph, but a failed capture leaves torch's stream and allocator as they were."""
     torch.cuda.synchronize()
     device, pool = torch.cuda.current_device(), torch.cuda.graph_pool_handle()
     with torch.cuda.stream(torch.cuda.Stream()):
@@ -64,7 +64,7 @@ def abandon(torch, graph, device, pool):
 
 
 def scaled_error(torch, y, x, w, bias=None, stride=1, padding=(0, 0, 0, 0), dilation=1, groups=1, relu=False):
-    """The largest error beside float64, over the norms of patch and filter."""
+    """The largest error against float64, over the norms of patch and filter."""
     top, bottom, left, right = padding
     planes = torch.nn.functional.pad(x.double(), (left, right, top, bottom))
     conv2d, w = torch.nn.functional.conv2d, w.double()
@@ -104,7 +104,7 @@ def case(torch, precision, number):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_with_every_feature(torch, precision, monkeypatch):
-    """On the kernel that takes every shape: those of rungs are in test_cuda_library.py."""
+    """On the kernel that takes every shape; test_cuda_library.py tests the rungs."""
     monkeypatch.setattr(library, "route_of", lambda device, call: library.Route(None))
     wrong = []
     for number in range(SHAPES):
@@ -208,7 +208,7 @@ def test_a_graphs_workspaces_end_with_it(torch, waiting):
     graph.replay()
     graph.reset()
     torch.cuda.synchronize()
-    captured()  # a new lane looks for those that ended
+    captured()  # a new lane frees those of ended graphs
     assert lane not in captures() and lane.nbytes == 0
 
 
@@ -303,5 +303,5 @@ def test_two_devices(torch, waiting):
     assert [y.device.index for y in found] == [0, 1, 0, 1]
     assert all(torch.equal(y.cpu(), found[0].cpu()) for y in found)
     assert torch.cuda.current_device() == 0
-    with pytest.raises(ValueError, match="x lies on GPU 1, the filters on GPU 0"):
+    with pytest.raises(ValueError, match="x is on GPU 1, the filters on GPU 0"):
         alexconv.conv2d(x.to("cuda:1"), w)

@@ -23,9 +23,9 @@ from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
 
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # what torch warns of is its own affair
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch's own warnings are no errors
 
-SHAPES = 300  # of each precision, none of another
+SHAPES = 300  # per precision, all different
 WIDE = 24  # of the random planes
 CHANNELS = (1, 2, 3, 4, 5, 8, 16, 24, 32, 64, 72, 128)
 FILTERS = (1, 2, 7, 8, 12, 31, 32, 64, 96, 100, 130)
@@ -40,7 +40,7 @@ def torch():
 
 
 def shape(precision, number):
-    """A case as random_case makes it, with more channels and filters, and whether it lies channels_last."""
+    """A random_case with more channels and filters, and whether it is channels_last."""
     generator = np.random.default_rng([list(PRECISIONS).index(precision), number])
     x, w, stride, padding = random_case(generator, largest=WIDE)
     C, M = int(generator.choice(CHANNELS)), int(generator.choice(FILTERS))
@@ -62,7 +62,7 @@ def conv_of(x, w, stride, padding):
 
 @pytest.fixture(scope="module")
 def compiled(torch):
-    """The rungs of all cases, whose kernels are compiled side by side."""
+    """The rungs of all cases, with their kernels compiled in parallel."""
     cases = [(*shape(precision, number), precision) for precision, number in product(PRECISIONS, range(SHAPES))]
     shapes = [
         alexconv.Shape(x.shape, w.shape, stride, padding, precision, channels_last=last)
@@ -78,7 +78,7 @@ def waiting(monkeypatch):
 
 
 def torchs_error(torch, y, x, w, stride, padding):
-    """The largest error of y beside torch's output in float32, in units of the norms."""
+    """The largest error of y against torch's float32 output, in units of the norms, and the layer."""
     expected = torch.nn.functional.conv2d(x.float(), w.float(), stride=stride, padding=padding).cpu().numpy()
     values, filters = x.float().cpu().numpy(), w.float().cpu().numpy()
     conv = conv_of(values, filters, stride, padding)
@@ -159,13 +159,13 @@ def test_work_is_on_torchs_stream(torch, pair):
     y = alexconv.conv2d(x, w, padding=1)
     expected = torch.nn.functional.conv2d(2 * x, w, padding=1)
     layer = alexconv.Conv2d(w, padding=1)
-    layer(x)  # its filters are prepared
+    layer(x)  # prepares its filters
     torch.cuda.synchronize()
     streams = [torch.cuda.Stream() for _ in range(3)]
     outputs = []
     gc.collect()
     for stream in streams * 4:
-        with torch.cuda.stream(stream), gc_paused():  # to unload an earlier test's kernels would wait for the device
+        with torch.cuda.stream(stream), gc_paused():  # unloading an earlier test's kernels would wait for the device
             torch.cuda._sleep(1_000_000_000)  # half a second: longer than a busy host takes for the calls
             doubled = x * 2  # still to be computed when the call returns
             outputs.append((layer(doubled), alexconv.conv2d(doubled, w, padding=1)))
@@ -188,7 +188,7 @@ def test_kept_filters_are_waited_for_on_other_streams(torch, pair):
         torch.cuda._sleep(100_000_000)
         layer(x)
     with torch.cuda.stream(second):
-        y = layer(x[:3])  # has a workspace of its own, so that only the filters keep it waiting
+        y = layer(x[:3])  # has its own workspace, so that it waits only for the filters
         assert not first.query()
     torch.cuda.synchronize()
     assert len(layer.kept._prepared) == 1
@@ -228,7 +228,7 @@ def test_a_layer_too_large_for_the_fastest_rung_gets_another(torch, monkeypatch)
 
 
 def forget():
-    """What was chosen for the memory that there was."""
+    """Drops what was chosen for the memory so far."""
     library.chosen.cache_clear()
     library.route_of.cache_clear()
     device = library.gpu(0)
@@ -259,7 +259,7 @@ def test_micro_batches_come_out_as_torchs(torch, monkeypatch):
     monkeypatch.setattr(auto, "choose", lambda *arguments: taken)
     forget()
     x, w = (torch.rand(shape, device="cuda") - 0.5 for shape in (conv.x_shape(170), conv.w_shape()))
-    for source in (x, torch.nn.functional.pad(x, (0, 1))[..., :-1]):  # in place, and where it is copied first
+    for source in (x, torch.nn.functional.pad(x, (0, 1))[..., :-1]):  # in place, and copied first
         y = alexconv.conv2d(source, w, stride=2, precision="tf32")
         error, _ = torchs_error(torch, y, source, w, 2, (0, 0))
         assert error.passes(PRECISIONS["tf32"].tolerance(conv.K))
@@ -391,9 +391,9 @@ def test_what_torch_would_expect_to_hear(torch, pair):
         alexconv.conv2d(torch.complex(x, x).conj().imag, w)
     with torch.no_grad():
         alexconv.conv2d(x.clone().requires_grad_(), w)
-    with pytest.raises(ValueError, match="x lies in host memory, the filters on GPU 0"):
+    with pytest.raises(ValueError, match="x is in host memory, the filters on GPU 0"):
         alexconv.conv2d(x.cpu(), w)
-    with pytest.raises(ValueError, match="x lies on GPU 0, out in host memory"):
+    with pytest.raises(ValueError, match="x is on GPU 0, out in host memory"):
         alexconv.conv2d(x, w, out=torch.empty(8, 96, 25, 25))
     with pytest.raises(ValueError, match=r"x is torch\.bfloat16, not float32 or float16"):
         alexconv.conv2d(x.bfloat16(), w)

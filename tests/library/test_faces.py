@@ -1,4 +1,4 @@
-"""Faces beside ``conv2d``: ONNX's Conv, torch's own cases, features on the host, torch's operator where torch is."""
+"""Interfaces beyond ``conv2d``: ONNX's Conv, torch's own cases, features on the host, torch's operator if installed."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def assert_right(y, x, w, precision="fp32", **given):
     assert error.passes(PRECISIONS[precision].tolerance(conv.K)), (conv, error)
 
 
-# The node tests of ONNX's operator Conv: shapes and attributes, and what a reader may check by hand.
+# The node tests of ONNX's operator Conv: shapes, attributes, and values to check by hand.
 ONNX = {
     "basic_conv_with_padding": ((5, 5), {"pads": [1, 1, 1, 1]}, (1, 1, 1, 1), (1, 1), [12, 21, 27, 33, 24]),
     "basic_conv_without_padding": ((5, 5), {"pads": [0, 0, 0, 0]}, (0, 0, 0, 0), (1, 1), [54, 63, 72]),
@@ -165,7 +165,7 @@ def torch():
     return pytest.importorskip("torch")
 
 
-@pytest.mark.filterwarnings("default")  # what torch warns of is its own affair
+@pytest.mark.filterwarnings("default")  # torch's own warnings are no errors
 def test_the_operator_of_torch_is_traced_and_has_gradients(torch):
     torch.manual_seed(0)
     x, w, bias = torch.randn(2, 4, 9, 8), torch.randn(6, 2, 3, 3), torch.randn(6)
@@ -226,7 +226,7 @@ def test_a_patched_model_says_what_it_left(torch):
 
 
 def network(torch):
-    """Batch norms and ReLUs that follow convolutions, and some that do not follow them alone."""
+    """Batch norms and ReLUs after convolutions, and some whose input is not only a convolution's output."""
     nn = torch.nn
 
     class Block(nn.Module):
@@ -259,7 +259,7 @@ def test_batch_norms_and_relus_are_computed_with_the_convolutions_before_them(to
     found = alexconv.patch(model, fuse=True, say=said.append)
     assert found.replaced == ("0", "3.first", "3.second", "4") and found.left == ()
     assert found.fused == ("1", "2", "3.norm", "3.last", "5")
-    reason = "does not only follow convolutions that were replaced"
+    reason = "does not only follow replaced convolutions"
     assert found.unfused == tuple((name, reason) for name in ("3.relu", "3.unused", "3.own"))
     assert said == [str(found)] and "5 batch norms and ReLUs computed with them, 3 left alone" in said[0]
     assert type(model[1]) is type(model[5]) is torch.nn.Identity and "activation=relu" in repr(model[0])

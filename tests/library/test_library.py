@@ -1,4 +1,4 @@
-"""``alexconv.conv2d`` on the host: right on any shape, clear where arrays do not fit, and no copy where none is due."""
+"""``alexconv.conv2d`` on the host: right on any shape, clear where arrays do not fit, and no needless copies."""
 
 import subprocess
 import sys
@@ -178,7 +178,7 @@ ERRORS = {
     "bias has 3 elements, there are 4 filters": {"bias": np.zeros(3, np.float32)},
     "bias has 2 dimensions (4, 1), not 1": {"bias": np.zeros((4, 1), np.float32)},
     "bias is float64, but precision fp32 takes float32": {"bias": np.zeros(4)},
-    "bias has gaps: its stride is 2": {"bias": np.zeros(8, np.float32)[::2]},
+    "bias is not contiguous: its stride is 2": {"bias": np.zeros(8, np.float32)[::2]},
     "unknown precision 'bf16': choose from fp32, fp32-tile, tf32, fp16, half": {"precision": "bf16"},
     "unknown precision ['fp32']: choose from fp32, fp32-tile, tf32, fp16, half": {"precision": ["fp32"]},
     "unknown layout 'chwn': choose from nchw, nhwc": {"layout": "chwn"},
@@ -191,7 +191,7 @@ ERRORS = {
     },
     "out is float16, but precision fp32 takes float32": {"out": np.zeros((2, 4, 5, 5), np.float16)},
     "out is read-only": {"out": READ_ONLY},
-    "elements of out overlap": {
+    "elements of out may overlap": {
         "out": np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (2, 4, 5, 5), (0, 0, 0, 0))
     },
 }
@@ -207,12 +207,12 @@ def test_what_does_not_fit_is_said_in_one_line(message):
 
 
 def test_what_is_no_array_is_said():
-    with pytest.raises(TypeError, match="x is a list, which is no array"):
+    with pytest.raises(TypeError, match="x is a list, not an array"):
         alexconv.conv2d([[[[1.0]]]], W)
 
 
 class OnDevice:
-    """Claims to lie on a GPU."""
+    """Claims to be on a GPU."""
 
     def __init__(self, **changed):
         self.__cuda_array_interface__ = {
@@ -222,7 +222,7 @@ class OnDevice:
 
 
 class Lent:
-    """Claims through DLPack to lie on a device of some kind; the memory is NumPy's."""
+    """Claims through DLPack to be on a device of some kind; the memory is NumPy's."""
 
     def __init__(self, values, kind=2):
         self.values, self.kind, self.stream = values, kind, None
@@ -280,13 +280,13 @@ def test_what_memory_cannot_hold_is_said_with_the_figures(monkeypatch):
 
 
 def test_device_and_host_arrays_do_not_mix():
-    with pytest.raises(ValueError, match="x lies in host memory, the filters on GPU 0"):
+    with pytest.raises(ValueError, match="x is in host memory, the filters on GPU 0"):
         alexconv.conv2d(X, OnDevice(shape=W.shape))
-    with pytest.raises(ValueError, match="x lies on GPU 3, the filters on GPU 0"):
+    with pytest.raises(ValueError, match="x is on GPU 3, the filters on GPU 0"):
         alexconv.conv2d(Lent(X), OnDevice(shape=W.shape))
-    with pytest.raises(ValueError, match="x lies in host memory, out on GPU 0"):
+    with pytest.raises(ValueError, match="x is in host memory, out on GPU 0"):
         alexconv.conv2d(X, W, out=OnDevice(shape=(2, 4, 5, 5)))
-    with pytest.raises(ValueError, match="x lies on GPU 0, but backend host"):
+    with pytest.raises(ValueError, match="x is on GPU 0, but backend host"):
         alexconv.conv2d(OnDevice(), W, backend="host")
 
 
@@ -354,11 +354,11 @@ def test_a_call_with_another_descriptor_is_another(changed):
 @pytest.mark.parametrize(
     ("x", "out", "message"),
     [
-        (INPUT._replace(device=1), OUTPUT._replace(device=1), "x lies on GPU 1, the filters on GPU 0"),
-        (INPUT, OUTPUT._replace(device=1), "x lies on GPU 0, out on GPU 1"),
+        (INPUT._replace(device=1), OUTPUT._replace(device=1), "x is on GPU 1, the filters on GPU 0"),
+        (INPUT, OUTPUT._replace(device=1), "x is on GPU 0, out on GPU 1"),
         (INPUT, OUTPUT._replace(writable=False), "out is read-only"),
         (INPUT._replace(dtype=np.dtype("f2")), OUTPUT, "x is float16"),
-        (INPUT, OUTPUT._replace(strides=(100, 0, 5, 1)), "elements of out overlap"),
+        (INPUT, OUTPUT._replace(strides=(100, 0, 5, 1)), "elements of out may overlap"),
     ],
 )
 def test_arrays_that_do_not_fit_do_not_fit_the_next_time_either(x, out, message):

@@ -1,4 +1,4 @@
-"""What a call enqueues: launches, addresses, streams and workspaces, on a stand-in of the driver; no GPU needed."""
+"""What a call enqueues: launches, addresses, streams and workspaces, with a stand-in for the driver; no GPU needed."""
 
 import ctypes
 import threading
@@ -71,7 +71,7 @@ def test_after_the_filters_a_first_launch_is_not_dependent_and_later_ones_are(ma
     for _ in range(3):
         layer(x)
         dependent.append(machine.launched()[-1].dependent)
-    assert dependent == [0, 61, 61]  # the attribute, and its value
+    assert dependent == [0, 61, 61]  # attribute 6, value 1
 
 
 def test_a_captured_launch_is_dependent_only_after_a_kernel(machine, torch):
@@ -79,7 +79,7 @@ def test_a_captured_launch_is_dependent_only_after_a_kernel(machine, torch):
     layer(x), machine.launched()
     machine.variable("capturing").value, torch.stream = 1, 0x7000
     dependent = []
-    for nodes, kind in ((0, 0), (1, 0), (1, 2), (2, 0)):  # how many precede, and of which type: 0 is a kernel
+    for nodes, kind in ((0, 0), (1, 0), (1, 2), (2, 0)):  # nodes that it depends on, and their type; 0 is a kernel
         machine.variable("dependencies").value, machine.variable("node_type").value = nodes, kind
         layer(x)
         dependent.append(machine.launched()[-1].dependent)
@@ -182,7 +182,7 @@ def test_a_captured_graph_has_a_workspace_that_ends_with_it(machine, torch):
 
 @pytest.fixture
 def ended(machine, torch):
-    """Address of what a graph had that ended: freed by no call but one that is captured or wants memory."""
+    """Address of an ended graph's workspace, which only a captured call or one that needs memory frees."""
     layer, x = layer_of(LARGE), Tensor(LARGE["x"], X)
     layer(x), machine.launched()
     torch.stream = 0x7000
@@ -215,7 +215,7 @@ def test_what_a_graph_had_is_freed_before_what_streams_have(machine, torch, ende
 def test_filters_of_a_first_call_that_is_captured_are_copied_beside_the_capture(machine, torch):
     torch.stream = 0x7000
     machine.variable("capturing").value = 1
-    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)  # whose filters lie on the captured stream
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)  # with filters on the captured stream
     layer(x)
     launches = machine.launched()
     assert [launch.stream for launch in launches[:-1]] == [7] * (len(launches) - 1) and launches[-1].stream == 0x7000
@@ -300,7 +300,7 @@ def test_tensor_maps_are_kept_by_address(machine, monkeypatch):
     for address in (X, X, X + 4096, *range(X, X + 12 * 4096, 4096)):
         layer(Tensor(shape, address, "float16", strides))
         launch = machine.launched()[-1]
-        assert launch.entry == "multiply" and address + 1 in launch.words  # the map's, of this array
+        assert launch.entry == "multiply" and address + 1 in launch.words  # the address of this array's map
     (lane,) = machine.gpu._lanes.values()
     assert sum(map(len, lane._maps.values())) <= 6 + 2
 
@@ -387,15 +387,15 @@ def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
     assert forgotten() == "mma_split"
     (path,) = (cache / choices.PART).iterdir()
     with monkeypatch.context() as patched:
-        patched.setattr(convolution.auto, "choose", lambda *given: pytest.fail("it is looked for again"))
+        patched.setattr(convolution.auto, "choose", lambda *given: pytest.fail("chosen again"))
         assert forgotten() == "mma_split"
     path.write_text(path.read_text().replace("mma-split", "mma-tf32"))
     assert forgotten() == "mma_split"
-    assert f"{path} is damaged (another checksum) and not used" in capsys.readouterr().err
+    assert f"{path} is damaged (wrong checksum) and not used" in capsys.readouterr().err
     rung, conv = RUNGS["igemm-async"], Conv(256, 15, 15, 384, 3, 3)
     best = tuning_cache.Best(rung.name, rung.resolve(conv, {}, 1), 0.001)
     tuning_cache.keep_best(machine.gpu.executor, conv, 1, best, print)
-    assert forgotten() == "igemm_async"  # what was measured since then counts
+    assert forgotten() == "igemm_async"  # newer measurements count
     monkeypatch.setattr(choices, "code", lambda: "other code")
     (cache / "tuning").joinpath(next((cache / "tuning").glob("*.json"))).unlink()
     assert forgotten() == "mma_split"

@@ -1,4 +1,4 @@
-"""Calls of different rungs share scratch memory: what an array has before a launch is of no matter, unless it lasts."""
+"""Calls of different rungs share scratch memory, so its contents before a launch must not matter, unless they last."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import Conv
 
 CONVS, N = (Conv(C=72, H=10, W=11, M=72, R=3, S=3), Conv(C=3, H=15, W=15, M=16, R=5, S=5, U=2)), 2
-SCRATCH = [rung.name for rung in LADDER if rung.scratch]  # any of which may be the one with the least estimated time
+SCRATCH = [rung.name for rung in LADDER if rung.scratch]  # auto may choose any of these
 
 
 @pytest.mark.parametrize("name", SCRATCH)

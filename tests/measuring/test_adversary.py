@@ -44,7 +44,7 @@ def test_rounding_the_exact_result_withstands_the_search():
 
 
 def in_fp16_with_one_exponent(x, w):
-    """What multiplies fp16 after one scaling for all inputs and one for all filters."""
+    """Products in fp16, with one scale for all inputs and one for all filters."""
 
     def halves(values):
         largest = np.abs(values).max()

@@ -1,4 +1,4 @@
-"""What runs ahead of the points: each kernel once, in their order, and nothing beside what is timed."""
+"""Work ahead of the points: each kernel once, in their order, and nothing while a point is timed."""
 
 import threading
 from collections import Counter
@@ -20,7 +20,7 @@ SKIPPED = "tiled"
 
 
 class Stand:
-    """A runner that notes what it is asked for; kernels of the rungs in ``closed`` compile until their gate opens."""
+    """A runner that records its calls; kernels of the rungs in ``closed`` compile until their gate opens."""
 
     def __init__(self, *closed, times=False):
         self.times = self.times_cpu = times
@@ -55,7 +55,7 @@ def of(rung):
 
 
 def waited(runner, points, patience=400):
-    """Whether the points can run before the waiting has been told so many times."""
+    """Whether the points can run before ``patience`` reports of waiting."""
     told = []
 
     def tell(text):
@@ -77,7 +77,7 @@ def waited(runner, points, patience=400):
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """Short waits, and a compiler beside one whose gate is closed, on a host of one core too."""
+    """Short waits, and a second compiler while one's gate is closed, on a host of one core too."""
     monkeypatch.setattr(ahead, "PATIENCE", 0.05)
     monkeypatch.setattr(ahead, "cores", lambda: 2)
 
@@ -119,7 +119,7 @@ def test_the_cpu_is_timed_before_anything_else_starts():
 
 
 def test_what_has_not_begun_is_left_when_the_run_ends(monkeypatch):
-    """The first kernel's gate opens when there is no other left to begin."""
+    """The first kernel's gate opens when no other kernel is left to begin."""
     monkeypatch.setattr(ahead, "cores", lambda: 1)
     runner = Stand("direct")
 

@@ -13,7 +13,7 @@ from alexconv.measuring import cudnn_peers, torch_peers
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.points import Point
 
-COSTS = (4.0, 1.0, 2.0)  # ms of the plans that there are
+COSTS = (4.0, 1.0, 2.0)  # ms of each plan
 UNBUILT = 1  # the fastest on paper, which cannot be built
 
 
@@ -22,7 +22,7 @@ class Refused(Exception):
 
 
 class OnDevice(Tensor):
-    """A tensor with what the frontend asks of it."""
+    """A tensor with the attributes that the frontend reads."""
 
     dtype = "float32"
 
@@ -34,7 +34,7 @@ class OnDevice(Tensor):
 
 
 class Graph:
-    """As much of a graph of the frontend as peers use: its plans compute nothing but what torch's convolution does."""
+    """As much of a frontend graph as peers use; its plans compute the same as torch's convolution."""
 
     def __init__(self, cudnn: "Cudnn", **types: object) -> None:
         self.cudnn = cudnn
@@ -150,7 +150,7 @@ def test_the_fastest_plan_that_can_be_built_is_taken_and_timed_anew(torch: Torch
     assert found["peer"]["workspace_bytes"] == 200
     assert found["peer"]["frontend"] == "1.14.1"
     assert found["exact"] == {"images": 1, "wrong": 0}
-    assert min(found["samples"]["kernel"]) > plan["ms"]  # an event's tick more
+    assert min(found["samples"]["kernel"]) > plan["ms"]  # plus an event's tick
 
 
 @pytest.mark.parametrize(("precision", "notes"), [("fp32", ["down", "tensor cores"]), ("tf32", ["down"])])

@@ -220,7 +220,7 @@ class Executor:
         self.idle = True
 
     def wait(self) -> None:
-        """Runs that follow each other in a row take as long as they should."""
+        """Lets runs in a row take their time on the host's clock."""
         self.now += 0 if self.idle else CLOCK_MS
         self.idle = False
 
@@ -348,14 +348,14 @@ def without_last_channel(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray
 
 
 def without_small_taps(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Without the one nearest to zero of each filter."""
+    """Without each filter's tap nearest to zero."""
     found = w.reshape(conv.M, conv.K).copy()
     np.put_along_axis(found, np.abs(found).argmin(axis=1)[:, None], 0, axis=1)
     return reference(conv, x, found.reshape(w.shape))
 
 
 def in_float(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """A sum that is rounded once more, as that of a transform is."""
+    """Sums with one more rounding, as a transform's."""
     return reference(conv, x, w) * np.float32(1 + 2.0**-22)
 
 
@@ -472,8 +472,8 @@ def test_missing_pieces_are_one_clear_line(torch, monkeypatch):
     [
         (["--peers", "torch"], "--peers torch needs an NVIDIA GPU"),
         (["--together"], "--together needs an NVIDIA GPU"),
-        (["--peers", "tensorflow"], "--peers: torch, cudnn, or names of one's peers, not 'tensorflow'"),
-        (["--peers", "torch-nchw-fp32,cudnn-nchw-fp32"], "--peers: torch, cudnn, or names of one's peers, not"),
+        (["--peers", "tensorflow"], "--peers: torch, cudnn, or names of one library's peers, not 'tensorflow'"),
+        (["--peers", "torch-nchw-fp32,cudnn-nchw-fp32"], "--peers: torch, cudnn, or names of one library's peers, not"),
         (["--peers", "torch-nchw-fp32"], "--peers torch needs an NVIDIA GPU"),
     ],
 )
@@ -572,6 +572,6 @@ def test_sustained_samples_follow_the_time_under_load_and_have_no_rests():
     executor, runs = Executor(), []
     samples, health = time_sustained(executor, [lambda: runs.append(executor.now)], seconds=0.01, expected=1.0)
     assert samples == [0.5] * SUSTAINED_SAMPLES  # the clock ticks between samples of two runs
-    assert runs.count(0.0) == 10  # ms of load, of one each
+    assert runs.count(0.0) == 10  # ms of load, in runs of 1 ms
     assert len(runs) == 10 + 2 * SUSTAINED_SAMPLES
     assert health == executor.health()

@@ -188,11 +188,11 @@ def one_line_error(done: subprocess.CompletedProcess[str] | SimpleNamespace, sta
         (["--seconds", "-1"], "--seconds: seconds are a number from 0"),
         (["--seconds", "nan"], "--seconds: seconds are a number from 0"),
         (["--time-limit", "0"], "--time-limit: a number above 0"),
-        (["--N", ""], "--N: words with commas between them"),
-        (["--rungs", ""], "--rungs: words with commas between them"),
-        (["--rungs", "direct,"], "--rungs: words with commas between them"),
-        (["--precision", ""], "--precision: words with commas between them"),
-        (["--mix", ""], "--mix: words with commas between them"),
+        (["--N", ""], "--N: comma-separated words"),
+        (["--rungs", ""], "--rungs: comma-separated words"),
+        (["--rungs", "direct,"], "--rungs: comma-separated words"),
+        (["--precision", ""], "--precision: comma-separated words"),
+        (["--mix", ""], "--mix: comma-separated words"),
         (["--mix", "1=direct"], "--mix needs an NVIDIA GPU"),
         (["--together"], "--together needs an NVIDIA GPU"),
         (["--rungs", "direct", "--set", "TILE=8,16"], "TILE: no constant of direct"),
@@ -287,7 +287,7 @@ def test_a_kernel_without_end_is_recorded_and_the_rest_runs_on_resume(tmp_path):
     assert run(*QUICK, "--seed", "1", "--out", out).returncode == 0
     done = run_with_source(source, *QUICK, "--json", "--time-limit", "1", "--out", out)
     assert done.returncode == 1
-    assert "channels" not in done.stderr, "what the file has of another seed is no result of this run"
+    assert "channels" not in done.stderr, "the file's points of another seed are no results of this run"
     assert "Traceback" not in done.stderr
     assert "timeout: not finished after 1 s" in done.stderr
     assert "run again with --resume" in done.stderr
@@ -301,7 +301,7 @@ def test_a_kernel_without_end_is_recorded_and_the_rest_runs_on_resume(tmp_path):
         assert statuses(out)[2:] == [("direct-register", "timeout"), ("channels", "ok")]
 
 
-# A command in which any limit that runs would end while the reference is computed.
+# A command in which every running limit would expire while the reference is computed.
 SLOW_REFERENCE = """
 import sys
 import limits
@@ -360,7 +360,7 @@ def test_an_output_that_takes_nothing_is_one_line(redirection, status, says):
 
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", "2>&- >&-", "2> /dev/full <&-"])
 def test_nothing_is_lost_where_messages_go_nowhere(tmp_path, redirection):
-    """A bar's lines, a broken record's note and errors all go to standard error."""
+    """Lines of progress, the note on a broken record and errors all go to standard error."""
     out = tmp_path / "r.jsonl"
     out.write_text("torn\n")
     words = " ".join([sys.executable, "-m alexconv.run", *QUICK, "--verbose", "--out", str(out), redirection])

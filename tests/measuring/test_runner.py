@@ -49,7 +49,7 @@ def launched(**changes):
 
 
 def grown(numbers):
-    """Where numbers of one image are the same, and those of several differ."""
+    """The same numbers for one image, larger ones for several."""
     return lambda p: tuple(size + (p.N > 1) for size in numbers(p))
 
 

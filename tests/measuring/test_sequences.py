@@ -96,13 +96,13 @@ def test_every_piece_has_one_turn_and_those_of_a_layer_keep_their_order(outweigh
 
 
 class Device(HostExecutor):
-    """The host executor in a GPU's place: a launch of the graph runs the rungs and times nothing."""
+    """The host executor in place of a GPU: a launch of the graph runs the rungs and times nothing."""
 
     name, measures, time_limit = "cuda", True, 600.0
     opens: ClassVar = dict.fromkeys(("pageable", "streamed"), HostBuffers)
     spoils = False
     pdl: tuple[bool, ...] = ()  # of the points that were enqueued
-    loaded: tuple = ()  # what ran before the clock was read, and the figures there were
+    loaded: tuple = ()  # the pieces and figures that under_load was given
 
     def errors(self, what):
         return nullcontext()

@@ -1,4 +1,4 @@
-"""Kernels from outside the package: folders, a course's files, other packages; what is wrong with them is one line."""
+"""Kernels from outside the package: folders, a course's files, other packages; each of their faults is one line."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ COMMANDS = [run, profile, predict, tune, accuracy, check, new]
 
 @pytest.fixture(autouse=True)
 def restored():
-    """The ladder is as it was after a test."""
+    """Restores the ladder after a test."""
     tables = [ladder._rungs, ladder._aliases, ladder._former_names]
     before, length = [dict(table) for table in tables], len(LADDER)
     yield
@@ -79,7 +79,7 @@ def test_a_new_folder_passes_the_checks(folder, capsys):
     assert (status, problems) == (0, {"correct": [], "races": [], "async": []})
 
 
-# What is done to the kernel, which check sees it, and what its line says.
+# A change of the kernel, its replacement, the check that finds it, and what its line says.
 BUGS = {
     "does not compile": ("float sum = 0;", "float sum = 0", "correct", "my_conv.cu:"),
     "wrong": ("sum += x[", "sum += c == 1 ? 0 : x[", "correct", "error"),
@@ -116,13 +116,13 @@ def test_a_bad_kernel_is_one_line_and_harms_nothing(bug, folder, capsys):
     limit = {"seconds": 5} if bug == "does not end" else {}
     status, problems = checked(str(folder), "--kinds", kind, capsys=capsys, **limit)
     if expected is None:
-        assert status in (0, 1)  # whatever it computes, the command ends, and nothing of it is left
+        assert status in (0, 1)  # whatever it computes, the command ends and leaves nothing behind
     else:
         assert status == 1
         assert expected in problems[kind][0]
         assert "\n" not in problems[kind][0]
     while subprocess.run(["pgrep", "-f", str(folder)], stdout=subprocess.DEVNULL, check=False).returncode == 0:
-        sleep(0.05)  # until all that was killed is gone
+        sleep(0.05)  # until all killed processes are gone
 
 
 def test_a_fault_of_an_entry_file_names_its_line(folder):

@@ -100,7 +100,7 @@ def test_exact_inputs_are_exact_in_the_class(name, conv):
     sums = reference(conv, *(np.abs(values) for values in unscaled))
     assert min(exact.sum, exact.value * conv.K) / 20 < sums.max() <= exact.sum
     assert np.abs(unscaled[0]).max() <= exact.value
-    if exact.nearby:  # in a kernel that scales operands, a lonely largest value is one beyond their range
+    if exact.nearby:  # a lone largest value would move a kernel to unrounded floats
         assert (np.abs(unscaled[0]) >= 2.0 ** np.floor(np.log2(np.abs(unscaled[0]).max()))).mean() > 0.05
     assert unscaled[1].all(), "a tap that is zero may be left out"
     assert (x != 0).any(axis=(0, 2, 3)).all()
@@ -118,7 +118,7 @@ def test_the_largest_error_tells_taps_in_fp32_alone(name):
 
 
 def test_bounds_by_kind_of_data():
-    """For a sum of 100 products: usual is the least, any the largest; what reaches further has a larger one."""
+    """For sums of 100 products: usual is the smallest, any the largest, and larger still with a reach."""
     for precision in PRECISIONS.values():
         usual, walk, most = (precision.bound(100, kind) for kind in (USUAL, WALK, ANY))
         assert usual.factor <= walk.factor < most.factor
@@ -157,7 +157,7 @@ INF, NAN = math.inf, math.nan
         (1, INF, INF, 1),
         (NAN, 1, 1, 1),
         (INF, 1, 1, 1),
-        (INF, 1, 2.0**128, 0),  # of finite values that overflow on the way
+        (INF, 1, 2.0**128, 0),  # finite values that overflow on the way
         (NAN, INF, 2.0**129, 0),
     ],
 )

@@ -21,8 +21,10 @@ def test_rungs_by_name_alias_family_and_all():
     assert names("mcpy,direct") == ["direct"]
     assert names("mk,direct-register") == ["channels", "direct-register"]
     assert names("multi") == [rung.name for rung in LADDER if rung.family == "multi"]
-    with pytest.raises(UsageError, match="unknown rung 'fast'"):
+    with pytest.raises(UsageError, match="unknown rung 'fast': alexconv run --list"):
         names("fast")
+    with pytest.raises(UsageError, match=r"unknown rung 'direc'; did you mean direct or .*[?] alexconv run --list"):
+        names("direc")
 
 
 def test_um_is_the_direct_rung_under_the_managed_transfer():
@@ -80,7 +82,7 @@ def test_what_a_record_calls_changed_outlives_the_defaults_of_its_day():
     assert record["changed"] == ["COALESCED"]
     assert changed_in(record) == {"COALESCED": 0}
     assert changed_in(record | {"changed": []}) == {}
-    del record["changed"]  # of a version that did not say
+    del record["changed"]  # as in versions without the field
     assert changed_in(record) == {"COALESCED": 0}
 
 

@@ -21,7 +21,7 @@ H200 = gpu.load("h200")
 
 @pytest.fixture(autouse=True)
 def stored_kernels(monkeypatch):
-    """Machine code that is stored with the tests in the compiler's place; any other has an instruction unknown."""
+    """The tests' stored machine code in place of the compiler; any other kernel has an unknown instruction."""
     programs = {}
     for each in stored_code.stored()["points"]:
         point = accuracy.as_point(each["point"])
@@ -30,14 +30,14 @@ def stored_kernels(monkeypatch):
     def kernels(bound: BoundRung, _: gpu.Gpu) -> dict[str, model.Kernel]:
         program = programs.get((bound.rung.name, bound.conv, tuple(sorted(bound.constants.items()))))
         if program is None:
-            raise UnknownInstruction("an instruction that nobody knows")
+            raise UnknownInstruction("an unknown instruction")
         return stored_code.kernels(program)
 
     monkeypatch.setattr(model, "compile_kernels", kernels)
 
 
 class SteadyPoint(HostBuffers):
-    """Computed on the CPU; takes a millisecond, it is said."""
+    """Computed on the CPU; claims to take a millisecond."""
 
     def measure(self, seconds):
         return {"kernel": [1.0] * 3}

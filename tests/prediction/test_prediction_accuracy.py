@@ -98,7 +98,7 @@ def test_what_the_model_cannot_follow_is_refused_with_the_reason(tmp_path):
 def test_the_page_has_the_tables_of_the_records_of_today():
     path = CHECKOUT / "docs" / "predict.md"
     assert path.read_text() == page.page(path.read_text(), page.files(CHECKOUT / "results")), (
-        "python scripts/predict_page.py writes it anew"
+        "run python scripts/predict_page.py"
     )
 
 

@@ -47,7 +47,7 @@ RAW_CSV = Path(__file__).parent.parent / "data" / "ncu_raw.csv"
 
 
 def traced(entry, *numbers, arrays=2, fixed=0, order=0, threads=32, blocks=1, shared=0):
-    """The trace of a kernel that takes so many arrays of 64 KiB and then these numbers."""
+    """The trace of a kernel that takes ``arrays`` arrays of 64 KiB, then ``numbers``."""
     executor = HostRuntime(build="trace", order=order)
     module = executor.compile(SOURCE, {"FIXED": fixed}, ENTRIES)
     buffers = [executor.allocate(1 << 16) for _ in range(arrays)]
@@ -286,7 +286,7 @@ def test_a_missing_ncu_is_said(tmp_path, monkeypatch):
 
 
 def counted(tmp_path, monkeypatch, entries):
-    """The profiles of a rung whose launches a stand-in for Nsight Compute's child lists so."""
+    """The profiles of a rung, with a stand-in for Nsight Compute's child that lists these launches."""
     options = profile.parser().parse_args(["--rungs", "unroll-matmul", "--layers", "2"])
     (point,) = points = points_of(options, 128, constants={})
     kernels = [{"point": identity(point.axes()), "entry": entry, "images": 128} for entry in entries]
@@ -315,7 +315,7 @@ def test_counters_are_never_given_to_another_kernel(tmp_path, monkeypatch):
 
 
 class Compiled:
-    """A program as the CUDA executor loads it, and the executor that does."""
+    """A program as loaded by the CUDA executor, and the executor itself."""
 
     name = "cuda"
     opens: ClassVar = {"pageable": None}
@@ -362,7 +362,7 @@ def test_images_are_those_that_one_turn_of_the_launches_takes(monkeypatch, sourc
 
 
 class Started(CopiedBuffers):
-    """A point of Launching's, which notes the input that it got and what is done with it."""
+    """A point on Launching, which records its input and its calls."""
 
     def __init__(self, executor, program, x):
         self.executor, self.program, self.x = executor, program, x
@@ -377,7 +377,7 @@ class Started(CopiedBuffers):
 
 
 class Launching(CudaExecutor):
-    """The CUDA executor where there is no GPU: it notes what it is asked to do."""
+    """The CUDA executor without a GPU, which records its calls."""
 
     device = H200
 

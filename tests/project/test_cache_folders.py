@@ -42,7 +42,7 @@ def test_a_folder_that_others_may_write_to_is_refused(cache: Path, which: str, w
     folder = cache_dir("host")
     (cache if which == "root" else folder).chmod(writable)
     if (which, writable) == ("root", 0o1777):
-        assert cache_dir("host") == folder  # as /tmp: nobody can replace what is another's
+        assert cache_dir("host") == folder  # like /tmp: users cannot replace each other's files
         return
     with pytest.raises(UsageError, match="other users may write"):
         cache_dir("host")

@@ -121,7 +121,7 @@ def test_a_process_s_age_counts_from_its_start():
 
 
 def recorded(path, kind):
-    """The records of a type, with the headers that they name in the names' place."""
+    """The records of a type, with the names of headers replaced by the headers."""
     headers = read([path]).headers
     found = [header for header in headers.values() if header["type"] == kind]
     named = [{name: headers[header[name]] for name in HEADERS} for header in found]

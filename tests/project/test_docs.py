@@ -1,4 +1,4 @@
-"""The pages about the code name files that exist and words that stand in them."""
+"""The pages about the code name files that exist and words that occur in them."""
 
 import re
 from pathlib import Path

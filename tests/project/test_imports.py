@@ -15,7 +15,7 @@ FOLDERS = {
     "alexconv.reports": CHECKOUT / "reports",
 }
 
-# A folder of the package is a part with all that it holds; the modules beside the folders are in two parts.
+# A folder of the package is a part, with everything in it; the other modules form two parts.
 BASICS = ["data", "errors", "files", "machine", "messages", "options", "parallel", "paths", "shapes"]
 COMMANDS = ["accuracy", "ceilings", "check", "compare", "merge", "new", "predict", "profile", "reference", "run"]
 COMMANDS += ["tune", "assignment", "grade", "__main__"]

@@ -37,7 +37,7 @@ def test_a_failure_shows_in_the_status_after_the_rest(tmp_path, python, status, 
 
 
 def recorder(folder):
-    """A stand-in for Python that notes its arguments and makes the record file that they name last."""
+    """A stand-in for Python that records its arguments and makes the record file that they name last."""
     script = folder / "python"
     makes = 'case "$last" in *.jsonl) echo 1 > "$last";; esac'
     script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\nfor last; do :; done\n{makes}\n')

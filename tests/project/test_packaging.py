@@ -69,7 +69,7 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout: builds leave files behind, and old ones of the checkout's must not get into a wheel."""
+    """A copy of the checkout: builds leave files behind, and stale ones must not get into a wheel."""
     copy = tmp_path_factory.mktemp("sources")
     for folder in PACKAGES:
         shutil.copytree(CHECKOUT / folder, copy / folder, ignore=NO_TRACE)
@@ -140,7 +140,7 @@ def test_wheel_has_every_file_and_no_other(sources: Path, wheel: Path) -> None:
 
 
 def test_the_same_sources_make_the_same_wheel(sources: Path, tmp_path: Path) -> None:
-    """With SOURCE_DATE_EPOCH (reproducible-builds.org), which stands for the times of the files."""
+    """With SOURCE_DATE_EPOCH (reproducible-builds.org) in place of the files' times."""
     options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation")
     wheels = []
     for when in (1, 2):

@@ -1,4 +1,4 @@
-"""What is installed is what was tested; archives can be built again; nothing is downloaded at run time."""
+"""What is installed is what was tested; archives are reproducible; nothing is downloaded at run time."""
 
 import os
 import re
@@ -26,7 +26,7 @@ from dist import distribute  # noqa: E402
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCKED = re.compile(r"^(\S+==[^\\\n]+?) ?\\?\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
-PYTHONS = ("3.11.9", "3.12.4", "3.13.1")  # those of the CI workflow
+PYTHONS = ("3.11.9", "3.12.4", "3.13.1")  # as in the CI workflow
 
 
 def locked(python: str) -> dict[str, str]:
@@ -63,7 +63,7 @@ def test_the_workflow_and_the_lock_are_of_the_same_pythons() -> None:
 
 
 def test_archives_are_the_same_bytes_whenever_and_wherever_they_are_built(tmp_path: Path) -> None:
-    """Other times, another folder, another umask, and files of an earlier build lying about."""
+    """Other times, another folder, another umask, and files left by an earlier build."""
     made = []
     for number, umask in enumerate((0o022, 0o077)):
         copy = tmp_path / f"checkout{number}" / ("deeper" * number)
@@ -120,7 +120,7 @@ def test_nothing_is_downloaded_at_run_time(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert not log.exists(), log.read_text()
     assert run("-c", "import urllib.request; urllib.request.urlopen('http://localhost:9')").returncode
-    assert log.exists()  # the hook sees what it has to see
+    assert log.exists()  # the hook does see a connection
 
 
 def program(path: Path, text: str) -> Path:
@@ -139,7 +139,7 @@ ANSWERS = {
     "some": (
         '{"dependencies": [{"name": "a", "version": "1", "vulns": [{"id": "X-1", "fix_versions": ["2"]}]}]}',
         1,
-        "a 1: X-1, mended in 2",
+        "a 1: X-1, fixed in 2",
         "",
     ),
     "skipped": (

@@ -47,7 +47,7 @@ def test_a_smaller_margin_sees_smaller_changes() -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """Two files with three common points, one of them slower in the second, and one point of each one's own."""
+    """Two files with three common points, one of them slower in the second, and a further point each."""
     names = ("direct", "direct-register", "channels")
     common = [record("alexnet", 1, 32, name) for name in names]
     changed = [record("alexnet", 1, 32, name) for name in names]

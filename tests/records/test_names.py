@@ -95,7 +95,7 @@ def former_entries(rung):
 
 
 OWN_KERNELS = {"course"}  # of docs/own-kernels.md
-OTHER_LINES = {"attacks.jsonl", "mutants.jsonl", "mutants-2.jsonl"}  # a test's or a mutant's outcome a line
+OTHER_LINES = {"attacks.jsonl", "mutants.jsonl", "mutants-2.jsonl"}  # one outcome of a test or mutant per line
 OLDER = {"h200-contenders.jsonl"}  # some points are older than a constant of their rung
 RESULTS = sorted(
     path

@@ -72,7 +72,7 @@ def toolkit():
 
 
 def run_of(folder, text, entries=("first", "second")):
-    """What a source makes the device do."""
+    """The behaviour of a source's machine code."""
     source = folder / "kernel.cu"
     source.write_text(text)
     return cubin.behaviour(nvcc.compile_cubin(source, MACROS, "90a"), entries)
@@ -137,7 +137,7 @@ def alike(monkeypatch):
 
 
 def outcome_of(path, kind=RUNG):
-    """What becomes of the points of a rung, or of all."""
+    """The outcomes for the points of a rung, or for all."""
     (counts,) = rekey.rekey([path], write=True).values()
     return Counter(outcome for outcome, rung in counts.elements() if rung.startswith(kind))
 
@@ -242,7 +242,7 @@ def test_records_of_later_versions_keep_their_keys(old_file):
     for line in lines:
         line.pop("sum", None)
         if line["type"] == "run":
-            line["command"] += " --data relu"  # an option that the code before lacks
+            line["command"] += " --data relu"  # an option that the earlier code lacks
     old_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     before = old_file.read_bytes()
     assert outcome_of(old_file, "") == {rekey.STALE: 4}

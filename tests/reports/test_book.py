@@ -58,7 +58,7 @@ def used_too_early(chapters, terms):
 
 @pytest.fixture(scope="module")
 def made():
-    """The files of the book, and those of its site."""
+    """The files of the book and of its site."""
     files = dict(book.pages(ROOT / "results"))
     return files, dict(book.site(files))
 

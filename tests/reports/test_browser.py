@@ -40,8 +40,7 @@ MOST_ROWS = 64  # of a table before it is asked for more
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium found: apt-get install chromium")
 
-# Runs beside the pages, which lie in frames of a screen's width: what each page holds, before and after its tables are
-# opened.
+# Measures each page, in a frame of a screen's width, after opening its tables.
 PROBE = """
 const looked = page => {
   const root = page.documentElement;
@@ -102,7 +101,7 @@ const looked = page => {
 };
 """
 
-# Types into the search, and tells what it finds once search.js is there.
+# Types into the search, and returns what it finds once search.js is loaded.
 SEARCHED = """
 const looked = page => new Promise(done => {
   const field = page.querySelector(".search input");
@@ -112,8 +111,8 @@ const looked = page => new Promise(done => {
 });
 """
 
-# Where the rules for print are in force, tells which blocks would be cut on paper, which letters are too small to read,
-# and which headings would have nothing under them.
+# Under the rules for print, returns the blocks that would be cut on paper, the smallest text, and the headings with
+# nothing below them.
 PRINTED = """
 const looked = page => {
   const view = page.defaultView;
@@ -161,7 +160,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> list[str]:
-    """The names of its pages, of one rung's and one layer's each."""
+    """The names of its pages, with only one rung's and one layer's."""
     names = sorted(path.name for path in site.glob("*.html"))
     of_kind = {kind: [name for name in names if name.startswith(kind)] for kind in ("rung-", "layer-")}
     others = [name for name in names if not name.startswith(tuple(of_kind))]
@@ -171,7 +170,7 @@ def pages(site: Path) -> list[str]:
 def browse(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Opens a file in a fresh browser."""
     assert BROWSER
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # the last one may still be ending
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # the browser may still be exiting
         command = [BROWSER, *QUIET, f"--user-data-dir={profile}", f"--virtual-time-budget={TIME_MS}"]
         return subprocess.run([*command, *options, file.as_uri()], capture_output=True, text=True, check=True)
 
@@ -179,7 +178,7 @@ def browse(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def framed(
     site: Path, pages: list[str], width: int, script: str, name: str, styles: str = "site.css"
 ) -> dict[str, Any]:
-    """What a script finds in each of the pages, which lie in frames of a width."""
+    """What a script finds in each of the pages, in frames of a width."""
     style = f"width:{width}px;height:800px;border:0"
     texts = {each: (site / each).read_text().replace("site.css", styles) for each in pages}
     frames = [
@@ -273,7 +272,7 @@ def on_paper(site: Path, pages: list[str], event: str, name: str) -> dict[str, A
 
 @pytest.fixture(scope="module", params=["true", "false"], ids=["beforeprint", "no event"])
 def printed(site: Path, pages: list[str], request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The pages as they are printed, by a browser that tells the page so and by one that does not."""
+    """The pages as printed by a browser that sends ``beforeprint`` and by one that does not."""
     return on_paper(site, pages, request.param, f"printed-{request.param}")
 
 

@@ -50,4 +50,4 @@ def test_the_picture_is_of_the_record_file():
     assert any(line[:1] == ["wgmma-split"] for line in fresh)
     kept = (ROOT / "docs" / "terminal" / "run-gpu.svg").read_text()
     assert words(kept) == fresh
-    assert "url(" not in kept.replace("url(#", ""), "no font of a network's"
+    assert "url(" not in kept.replace("url(#", ""), "no font from the network"

@@ -73,7 +73,7 @@ def gathered(tmp_path: Path, *files: Iterable[dict[str, Any]], device: dict[str,
 
 
 def goal(found: Frontier, number: int, text: str = "") -> Goal:
-    """The one goal with that number whose text has all these words; of fp32-tile only if they say so."""
+    """The one goal with that number whose text has all these words; fp32-tile's only if they name it."""
     (only,) = [
         each
         for each in goals(found)

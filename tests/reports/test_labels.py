@@ -1,4 +1,4 @@
-"""What the figures say in text is what matplotlib wrote and what the tables hold."""
+"""The text of the figures is what matplotlib wrote and what the tables hold."""
 
 import csv
 import html
@@ -52,7 +52,7 @@ def plots() -> dict[str, Plot]:
 
 @cache
 def drawn(path: Path) -> tuple[Figure, list[str], str]:
-    """A figure drawn anew: itself, the texts that matplotlib was asked to write, and the SVG."""
+    """A freshly drawn figure, the texts that matplotlib was asked to write, and the SVG."""
     written: list[str] = []
     draw_text = RendererSVG.draw_text
 
@@ -76,7 +76,7 @@ def test_every_text_of_a_figure_is_what_the_records_say(path: Path) -> None:
 
 
 def faults_of(svg: str, path: Path, figure: Figure, written: Sequence[str]) -> list[str]:
-    """What is wrong with the texts of an SVG: ticks off their place, and numbers that no record gives."""
+    """Faults in the texts of an SVG: misplaced ticks, and numbers that no record gives."""
     found = [f"{text}: not what is drawn" for text in (Counter(texts(svg)) - Counter(written))]
     ticks, faults = scales(figure)
     left = Counter(text for text in written if numbers_in(text)) - ticks
@@ -108,9 +108,9 @@ def axes_of(figure: Figure) -> Iterator[Any]:
 
 
 def scales(figure: Figure) -> tuple[Counter[str], list[str]]:
-    """The ticks that are numbers at their own places, and what is wrong with others that should be.
+    """The ticks with numbers, and what is wrong with those that are not at their number's place.
 
-    Where an axis has texts of its own (names, sizes of tiles, levels at a side) they are labels and not ticks.
+    Other texts along an axis (names, sizes of tiles, levels at a side) are labels and not ticks.
     """
     ticks: Counter[str] = Counter()
     faults: list[str] = []
@@ -169,7 +169,7 @@ def numbers_in(text: str) -> bool:
 
 
 def expected(key: str) -> list[str]:
-    """The numbers that a figure may say, from tables and records; those of a kind that has none are none."""
+    """The numbers that a figure may show, from tables and records; none for a figure of another kind."""
     for pattern, of_kind in KINDS.items():
         if match := re.fullmatch(pattern, key):
             return of_kind(*match.groups())
@@ -177,7 +177,7 @@ def expected(key: str) -> list[str]:
 
 
 def of_ladder(workload: str | None) -> list[str]:
-    """The shortest time of each family, and for AlexNet those of mixes and cuDNN's."""
+    """The shortest time of each family, and for AlexNet also of mixes and cuDNN."""
     workload = workload or "alexnet"
     found = lines(f"{workload}-waterfall")
     families: dict[str, list[str]] = {}
@@ -211,11 +211,11 @@ def of_layer(workload: str, number: str) -> list[str]:
 
 
 def of_waterfall(workload: str) -> list[str]:
-    """Those at the right, which the tests below compare with the tables."""
+    """The numbers at the right, which the tests below compare with the tables."""
     return [text for text in lines(f"{workload}-waterfall").values() if text.endswith(("ms", "×"))]
 
 
-SIX_DIGITS = 5e-6  # by which share a number of six digits may be off
+SIX_DIGITS = 5e-6  # relative error of a number of six digits
 
 
 def of_study(study: str) -> list[str]:
@@ -241,7 +241,7 @@ def of_cudnn() -> list[str]:
 
 
 def of_roofline() -> list[str]:
-    """The measured rates, those close to each other together."""
+    """The measured rates, with close ones in one label."""
     path = ROOT / "results" / "h200-ceilings.jsonl"
     flops = [json.loads(line)["flops"] for line in path.read_text().splitlines() if '"type":"ceilings"' in line][-1]
     cuda = f"fp32 {flops['fp32'] / 1e12:.0f}, half {flops['half'] / 1e12:.0f}"
@@ -287,7 +287,7 @@ def of_sweep(workload: str, rung: str) -> list[str]:
 
 
 def of_timeline(workload: str) -> list[str]:
-    """Numbers of the pieces, of each layer once."""
+    """Numbers of the pieces, once per layer."""
     runs = re.findall(r"([\w-]+) \(GPU-", plot_of(f"{workload}-timeline").caption)
     made = [each for run in runs for each in points_in(run, workload) if each.get("timeline")]
     pieces = {event["piece"] for each in made for event in each["timeline"]}
@@ -345,7 +345,7 @@ def test_a_tick_cut_to_two_decimals_is_noticed() -> None:
 
 
 def drawn_with(key: str, patch: pytest.MonkeyPatch, name: str, wrong: Callable[[float], str]) -> list[str]:
-    """What is found in a figure that a faulty drawing function made."""
+    """The faults found in a figure that a faulty drawing function made."""
     patch.setattr(charts, name, wrong)
     drawn.cache_clear()
     path = REPORT / "figures" / f"{key}.svg"

@@ -14,7 +14,7 @@ from alexconv.reports.measurements import Measurements, measurements
 
 
 def as_records(*studies: str) -> list[dict]:
-    """The points of the studies' own commands, each with a kernel time of its own."""
+    """The points of the studies' own commands, each with its own kernel time."""
     found = []
     for place, point in enumerate(point for study in studies for point in study_points(study, ())):
         made = record(point.workload, point.layer, point.N, point.rung, point.transfer, point.precision)
@@ -131,7 +131,7 @@ def test_the_coverage_counts_what_is_there_and_says_what_is_not(tmp_path: Path, 
     ]
     row = rows_of(measured(tmp_path / "lost", lost), "lenet-coverage")[3]
     assert (row["measured here"], row["like for like"]) == (8, 6)
-    assert "shared-memory-conv-strategy2: not measured" in row["not, and why"]
+    assert "shared-memory-conv-strategy2: not measured" in row["others, and why"]
 
 
 def test_a_point_with_other_constants_does_not_stand_for_a_variant(tmp_path: Path) -> None:

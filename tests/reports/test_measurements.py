@@ -1,4 +1,4 @@
-"""Points of several runs: which run a table takes, what it says of it, and records of which no figure can be made."""
+"""Points of several runs: which run a table takes, what it says of it, and records that allow no figure."""
 
 from pathlib import Path
 
@@ -182,7 +182,7 @@ def test_a_kernel_without_branches_has_no_branch_efficiency() -> None:
     assert counter("stall_drain", {}) is None
 
 
-# Records of which no figure can be made
+# Records that allow no figure
 
 
 ODD = {
@@ -286,5 +286,5 @@ def test_points_of_other_data_are_left_out_and_counted(tmp_path: Path) -> None:
     hard["point"]["data"] = "wide"
     found = measurements(read([write(tmp_path / "r.jsonl", [plain, hard])]))
     assert [point.series.rung for point in found.every] == ["direct"]
-    assert "1 points of other data than uniform" in problems(found).text
+    assert "1 points on data other than uniform" in problems(found).text
     assert [len(source.points) for source in gather([tmp_path / "r.jsonl"]).sources] == [1]

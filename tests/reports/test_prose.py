@@ -265,10 +265,10 @@ NOT_MEASURED = {  # numbers with units that are no measurements, and what they a
     "docs/course.md": {"# s a step": RULE},
     "docs/frontier-small-batch.md": {"every tile of pixels, 3 to # times, those of layer 1 # times": ARITHMETIC},
     "docs/frontier.md": {
-        "the first at which the # % interval of each figure's median lies within # % of it": RULE,
+        "once the # % interval of each figure's median lies within # % of it": RULE,
         "took samples for # s or up to 50": RULE,
         "in later records for # ms at most": RULE,
-        "A ratio's # % are a bootstrap": RULE,
+        "A ratio's # % interval is a bootstrap": RULE,
         "once they have run for # s": RULE,
         "loops take # cycles for 1024 products": ARITHMETIC,
         "The predictions took # TFLOP/s": "what a prediction assumed",
@@ -276,7 +276,7 @@ NOT_MEASURED = {  # numbers with units that are no measurements, and what they a
     },
     "docs/precision.md": {"on scales from # to 3e38": RULE},
     "docs/trust.md": {
-        "on a GPU, are within # % of it": TESTED,
+        "on a GPU, are within # % of the plan": TESTED,
         "(1 - p)^k: # % for a share of 0.3 and ten samples, # % for the three": ARITHMETIC,
     },
 }
@@ -388,15 +388,15 @@ def beyond_half() -> float:
 
 FRONTIER, SCALING = "h200-frontier.jsonl", "h200-frontier-scaling.jsonl"
 ROUGHLY: dict[str, tuple[float, float, Callable[[], list[float]]]] = {  # in docs/frontier.md, and what that allows
-    "As predicted within a fifth on each layer ([rung-wgmma-half]": (
+    "Within a fifth of the prediction on each layer ([rung-wgmma-half]": (
         *(4 / 5, 6 / 5),
         lambda: over({2: 0.16, 3: 0.05, 4: 0.075, 5: 0.06}, "wgmma-half"),
     ),
-    "Nearly twice the prediction's time ([rung-wgmma-half-blocked]": (
+    "Nearly twice the predicted time ([rung-wgmma-half-blocked]": (
         *(1.7, 2),
         lambda: over({1: 0.075}, "wgmma-half-blocked"),
     ),
-    "longer than wgmma-half is half as much again as predicted": (1.4, 1.6, lambda: [beyond_half()]),
+    "extra time over wgmma-half is half as much again as predicted": (1.4, 1.6, lambda: [beyond_half()]),
     "*Measured.* Within a tenth of the prediction. On layers 2 to 5": (
         *(0.9, 1.1),
         lambda: [sum(ms("wgmma-split", layer, FRONTIER) for layer in range(1, 6)) / 1.35],
@@ -410,7 +410,7 @@ ROUGHLY: dict[str, tuple[float, float, Callable[[], list[float]]]] = {  # in doc
         *(0.9, 1.1),
         lambda: over({2: 0.33, 3: 0.136, 4: 0.19, 5: 0.141}, "wgmma-winograd"),
     ),
-    "Predicted was N=128's time an image, and so it came out within a tenth": (0.9, 1.1, lambda: [images_at_2048()]),
+    "Predicted was N=128's time per image; measured was within a tenth of it": (0.9, 1.1, lambda: [images_at_2048()]),
 }
 
 

@@ -116,7 +116,7 @@ def caption(root: Path, title: str) -> str:
 
 
 def runs_named(text: str) -> list[str]:
-    """The runs that a caption names, without those of CPU times alone."""
+    """The runs that a caption names, except those named for CPU times alone."""
     return re.findall(r"(h200-[\w-]+) \(GPU-", text.partition("Serial CPU:")[0])
 
 
@@ -243,7 +243,7 @@ def lenet_claims(root: Path, raw: Raw) -> Iterator[Claim]:
 
 
 def winner_claims(root: Path, raw: Raw) -> Iterator[Claim]:
-    """The index's table: the fastest rung of each layer and class, beside cuDNN."""
+    """The index's table: the fastest rung of each layer and class, against cuDNN."""
     for row in csv_rows(root, "best"):
         layer, N, name = int(row["layer"].split(" ")[-1]), int(row["N"]), row["class"]
         points, tile = raw[SCALING if N > 128 else FRONTIER], name.endswith("-tile")
@@ -260,7 +260,7 @@ def winner_claims(root: Path, raw: Raw) -> Iterator[Claim]:
 
 
 def predicted_claims(root: Path, raw: Raw) -> Iterator[Claim]:
-    """The ladder's times without a GPU: a prediction of the point on record, beside a run's time of the same point."""
+    """The ladder's times without a GPU: predictions on record, next to a run's times of the same points."""
     found = lines_of(ROOT / "results" / "predicted" / "h200.jsonl", "prediction")
     timed: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for point in (point for points in raw.values() for point in points if ok(point, "kernel")):
@@ -373,7 +373,7 @@ def with_constants(
 
 
 def contract_of(peer: str, *, tile: bool = False) -> Callable[[Point], bool]:
-    """Whether a point's rung promises what a peer does, or with ``tile`` what it does in terms of a tile."""
+    """Whether a point's rung keeps a peer's promise, or with ``tile`` the same in terms of a tile."""
     layout, precision = peer.removeprefix("torch-").split("-")
     dtype = "float16" if precision == "fp16" else "float32"
 
@@ -400,7 +400,7 @@ def peer_at(points: list[Point], layer: int, N: int, name: str) -> Point:
 
 
 def frontier_claims(root: Path, raw: Raw) -> Iterator[Claim]:
-    """Classes beside cuDNN, the ladder, and the larger batches."""
+    """Classes against cuDNN, the ladder, and the larger batches."""
     for table in markdown_tables((root / "docs" / "frontier.md").read_text()):
         head = list(table[0])
         peer = next((name.removeprefix("over ") for name in head if name.startswith("over torch-")), "")
@@ -477,7 +477,7 @@ def goal_claims(table: list[dict[str, str]], raw: Raw) -> Iterator[Claim]:
 
 
 def readme_claims(root: Path, raw: Raw) -> Iterator[Claim]:
-    """The classes beside cuDNN in the README's headline."""
+    """The classes against cuDNN in the README's headline."""
     text = (root / "README.md").read_text()
     points = raw[FRONTIER]
     table = next(table for table in markdown_tables(text) if "cuDNN, ms" in table[0])
@@ -553,7 +553,7 @@ def lines_of(path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def profile_claims(root: Path, raw: Raw) -> Iterator[Claim]:
-    """docs/profile.md: what the host counted beside Nsight Compute."""
+    """docs/profile.md: the host's counts next to Nsight Compute's."""
     files = {"ncu": ROOT / "results" / "h200-profile.jsonl", "host": ROOT / "results" / "host" / "profile.jsonl"}
     found = {
         (source, line["point"]["rung"], line["entry"]): line["metrics"]
@@ -709,7 +709,7 @@ def test_a_changed_digit_is_noticed(raw: Raw, tmp_path: Path) -> None:
 
 
 def with_another_digit(printed: str) -> str:
-    """The number, of whose digits before an exponent the last is two more or less."""
+    """The number with the last digit before an exponent two more or less."""
     found = re.search(r"\d(?=e|\D*$)", printed)
     assert found
     digit = int(found[0])

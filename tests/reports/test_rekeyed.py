@@ -19,7 +19,7 @@ def report(files: list[Path]) -> Report:
 
 
 def without_keys(plot: Plot) -> str:
-    """All that a figure is drawn from, but for the keys of its records."""
+    """Everything that a figure is drawn from, except the keys of its records."""
     return re.sub(r"'[0-9a-f]{16}'", "'key'", repr(plot))
 
 

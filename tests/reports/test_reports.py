@@ -279,7 +279,7 @@ def test_nothing_to_report_is_a_usage_error(tmp_path: Path, capsys: pytest.Captu
     assert "no points" in capsys.readouterr().err
 
 
-# Figures behind the figures
+# Numbers behind the figures
 
 
 def test_medians_speedups_and_sums(tmp_path: Path) -> None:
@@ -418,8 +418,8 @@ def test_the_report_is_what_the_results_say() -> None:
     results, folder = published_files(), ROOT / "docs" / "report"
     report = compose(measurements(read(results)), gather(results))
     stale = [table.key for table in report.tables() if table.csv and csv_of(folder, table.key) != csv_text(table)]
-    assert not stale, "make report writes them anew"
-    assert (folder / MARKDOWN).read_text() == markdown(report), "make report writes it anew"
+    assert not stale, "run make report"
+    assert (folder / MARKDOWN).read_text() == markdown(report), "run make report"
     assert {path.stem for path in (folder / FIGURES).glob("*.svg")} == {plot.key for plot in report.plots()}
     assert {path.stem for path in (folder / TABLES).glob("*.csv")} == {
         table.key for table in report.tables() if table.csv

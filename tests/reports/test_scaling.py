@@ -39,7 +39,7 @@ def test_strong_scaling_shares_one_gpus_work_and_weak_scaling_repeats_it():
     named = dict(zip(scaling.SCALING_COLUMNS, row, strict=True))
     assert (named["N"], named["GPUs"], named["efficiency"]) == (8192, 2, pytest.approx(8 / (2 * 5)))
     assert named["host-to-host efficiency"] == pytest.approx(100 / (2 * 80))
-    assert named["images/s a GPU"] == pytest.approx(8192 / 5e-3 / 2)
+    assert named["images/s per GPU"] == pytest.approx(8192 / 5e-3 / 2)
     (row,) = scaling.weak([ONE, TWO, SMALL])
     named = dict(zip(scaling.SCALING_COLUMNS, row, strict=True))
     assert named["efficiency"] == pytest.approx(4 / 5)
@@ -61,7 +61,7 @@ def test_the_most_memory_of_a_worker_is_told_of_batches_in_blocks():
     named = dict(zip(scaling.MEMORY_COLUMNS, row, strict=True))
     values = 96 * 31 * 31 + 256 * 27 * 27  # of layer 2, with its border
     assert named["input and output, GB"] == pytest.approx(8192 * values * 4 / 1e9)
-    assert (named["a block at most, GB"], named["blocks a GPU"], named["most memory of a worker, GB"]) == (1, 5, 4)
+    assert (named["block limit, GB"], named["blocks per GPU"], named["peak memory, GB"]) == (1, 5, 4)
 
 
 def test_another_card_is_no_counterpart():

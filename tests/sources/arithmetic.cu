@@ -65,7 +65,7 @@ extern "C" __global__ void atomics(int* i,           // [6]
     if (rank < 100) atomicAdd(h, __floats2half2_rn(1, 2));
 }
 
-// A thread adds to memory of its own: globally, and in static and in dynamic shared memory.
+// Each thread adds to its own element of global, static shared and dynamic shared memory.
 extern "C" __global__ void underflow(const float* a,  // [n], n of 64 at most
                                      const float* b,  // [n]
                                      float* y)        // [3][n]

@@ -1,4 +1,4 @@
-// As a student of such a course writes it: a tiled kernel with the filters' usual macros, and its own launch code.
+// As a student writes it: a tiled kernel with the course's usual macros, and its own launch code.
 #include <cuda_runtime.h>
 #include <stdio.h>
 #define TILE_WIDTH 8

@@ -1,4 +1,4 @@
-// Kernels with one hazard each, and the same without it: FIXED is 1 or 0.  A comment names the line to be reported.
+// Kernels with one hazard each, which FIXED=1 removes.  A comment marks the line to be reported.
 #define SHIFTED(i) ((i + 32) % blockDim.x)
 
 extern "C" __global__ void copy_without_wait(const float* x, float* y)
@@ -29,7 +29,7 @@ extern "C" __global__ void copy_without_barrier(const float* x, float* y)
     y[threadIdx.x] = stage[SHIFTED(threadIdx.x)];  // copy_without_barrier
 }
 
-// Waits for all groups but two, of which the second has what it reads.
+// Waits for all but the two newest groups, although the older of these copies the stage that it reads.
 extern "C" __global__ void older_group(const float* x, float* y)
 {
     __shared__ __align__(16) float stages[3][128];
@@ -41,7 +41,7 @@ extern "C" __global__ void older_group(const float* x, float* y)
     y[threadIdx.x] = stages[1][threadIdx.x];  // older_group
 }
 
-// A third stage is not there: the first is refilled while it is being read.
+// There is only one stage, which is refilled while it is still being read.
 extern "C" __global__ void early_refill(const float* x, float* y)
 {
     __shared__ __align__(16) float stage[128];
@@ -76,7 +76,7 @@ extern "C" __global__ void bulk_without_wait(const float* x, float* y)
     y[threadIdx.x] = stage[threadIdx.x];  // bulk_without_wait
 }
 
-// Parity 1 stands for the phase before the first, which is taken to have completed.
+// Parity 1 stands for the phase before the first, which counts as complete.
 extern "C" __global__ void wrong_parity(const float* x, float* y)
 {
     __shared__ __align__(16) float stage[128];
@@ -132,7 +132,7 @@ extern "C" __global__ void unfenced_barrier(const float* x, float* y)
     y[threadIdx.x] = stage[threadIdx.x];
 }
 
-// What threads store, wgmma may read after a fence.proxy.async only, which mbarrier_init_fence() has.
+// wgmma may read what threads have stored only after a fence.proxy.async, which mbarrier_init_fence() contains.
 extern "C" __global__ void unfenced_operand(const float* x, float* y)
 {
     __shared__ __align__(1024) unsigned char rows[64 * 128];
@@ -198,7 +198,7 @@ extern "C" __global__ void operand_overwritten(const float* x, float* y)
     y[threadIdx.x] = sums[threadIdx.x % 32] + x[threadIdx.x];
 }
 
-// Launched with programmatic dependent launch: x is what the launch before may still write.
+// A programmatic dependent launch: the previous launch may still be writing x.
 extern "C" __global__ void overtakes(const float* x, float* y)
 {
     if (FIXED) wait_for_primary_launches();

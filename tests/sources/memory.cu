@@ -7,13 +7,13 @@
 
 __constant__ float weights[4];
 
-// The block's values, last first, through dynamic shared memory.
+// The block's values in reverse, through dynamic shared memory.
 extern "C" __global__ void reversed(const float* x,  // [blockDim.x]
                                     float* y)        // [blockDim.x]
 {
     DYNAMIC(tile);
     tile[threadIdx.x] = x[threadIdx.x];
-    __syncthreads();  // all values are there
+    __syncthreads();  // all values are written
     y[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
 
@@ -24,7 +24,7 @@ extern "C" __global__ void reversed_without_barrier(const float* x, float* y)
     y[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
 
-// A neighbour's value: in forward order it happens to be there.
+// A neighbour's value, which in forward order happens to be written already.
 extern "C" __global__ void shifted_without_barrier(const float* x, float* y)
 {
     __shared__ float tile[1024];

@@ -1,4 +1,4 @@
-// What alexconv.profiling.trace has to find: requests of known shape, and races, each gone where FIXED is 1.
+// What alexconv.profiling.trace has to find: requests of known shape, and races, which FIXED=1 removes.
 #include <cuda_fp16.h>
 
 extern "C" __global__ void strided(const float* x, float* y, int stride, int offset)
@@ -19,7 +19,7 @@ extern "C" __global__ void half_of_the_lanes(const float* x, float* y)
     if (threadIdx.x % 32 < 16) y[threadIdx.x] = x[threadIdx.x];
 }
 
-// Every lane goes the loop's two ways in turn, and all meet again in each iteration.
+// The lanes take the loop's two branches in turn, and reconverge in each iteration.
 extern "C" __global__ void two_ways(const float* x, float* y, int count)
 {
     float sum = 0;
@@ -94,7 +94,7 @@ extern "C" __global__ void warp_sum(float* y)
     y[threadIdx.x] = values[threadIdx.x] + values[threadIdx.x ^ 1];  // warp_sum reads
 }
 
-// A shuffle makes the lanes meet, and leaves their memory unordered.
+// A shuffle synchronizes the lanes, but does not order their memory accesses.
 extern "C" __global__ void shuffled(float* y)
 {
     __shared__ float values[32];

@@ -1,4 +1,4 @@
-"""The estimates that ``auto`` goes by, held against measured times."""
+"""The estimates that ``auto`` goes by, compared with measured times."""
 
 from collections import defaultdict
 from math import exp, inf, log
@@ -75,7 +75,7 @@ def test_few_outputs_get_small_tiles():
 
 
 def test_no_rung_with_a_thread_for_each_output_has_long_sums():
-    """A thread takes the taps one after the other, so many of them take long where the outputs are few, too."""
+    """A thread takes its taps one after the other, so long sums are slow even with few outputs."""
     conv = WORKLOADS["convnet-benchmarks"].layer(64)
     half, slices = (best(RUNGS[name], conv, 1, H200) for name in ("direct-any-half", "wgmma-half-split-k"))
     assert half and slices and half[0] > 50 > slices[0]

@@ -54,7 +54,7 @@ class MadeUpPoint(HostBuffers):
 
 
 def made_up_ms(constants):
-    """Least at tiles of 12 outputs and, a little, at other constants of one."""
+    """Shortest at tiles of 12 outputs and, by a little, with the other constants at their least."""
     others = sum(value for name, value in constants.items() if name != "TILE")
     return 1.0 + abs(constants.get("TILE", FASTEST_TILE) - FASTEST_TILE) + 0.01 * others
 

@@ -1,4 +1,4 @@
-// What a timed run is audited with: inputs that change their sign between launches, sums over arrays, the clock.
+// The audit of timed runs: negates inputs between launches, hashes arrays, reads the clock.
 //
 // Each kernel has an entry point for elements of 4 and of 2 bytes, IEEE numbers with the sign in the highest bit.
 using u64 = unsigned long long;
@@ -6,7 +6,7 @@ using u64 = unsigned long long;
 template <class Word>
 constexpr Word SIGN = Word(Word(1) << (8 * sizeof(Word) - 1));
 
-// Turns the sign of each value of the images from `first` on that are marked; a block row takes one after the other.
+// Negates each value of the marked images from `first` on; a row of blocks takes one image after the other.
 template <class Word>
 __device__ void negate(Word* values,                 // [images][per_image]
                        u64 per_image,
@@ -29,8 +29,8 @@ __device__ u64 mixed(u64 x)
     return x ^ (x >> 31);
 }
 
-// Adds to each image's sum a hash of every value with its place, of the value negated where the image is marked; zeros
-// of either sign count alike.  The sums do not depend on the order of the threads.
+// Adds to each image's sum a hash of every value and its index, with the values of marked images negated; zeros of
+// either sign count alike.  The sums do not depend on the order of the threads.
 template <class Word>
 __device__ void add_up(const Word* values,            // [images][per_image]
                        u64 per_image,
@@ -76,7 +76,7 @@ extern "C" __global__ void add_up2(const unsigned short* values, u64 per_image, 
     add_up(values, per_image, negated, images, sums);
 }
 
-// One thread reads the cycles of its multiprocessor and the nanoseconds that pass meanwhile.
+// One thread counts the cycles of its multiprocessor and the nanoseconds that they take.
 extern "C" __global__ void clocks(u64* found,  // [2]
                                   u64 nanoseconds)
 {

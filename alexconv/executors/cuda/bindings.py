@@ -13,7 +13,7 @@ from alexconv.kernels.rung import Dims
 WORD = 8  # bytes
 Words = Sequence[int]  # of 64 bits: one parameter of a kernel
 PDL_SINCE = (9, 0)  # compute capability that has programmatic dependent launch
-PORTABLE_SHARED = 48 * 1024  # dynamic shared memory beyond this must be asked for
+PORTABLE_SHARED = 48 * 1024  # bytes; more dynamic shared memory needs an opt-in
 
 
 def import_bindings() -> Any | None:
@@ -43,7 +43,7 @@ def answer(result: tuple[Any, ...], what: str) -> Any:
 def pdl_shared(grid: Dims, shared: int, device: Device) -> int:
     """Bytes of dynamic shared memory for a programmatic dependent launch whose blocks need ``shared``.
 
-    A launch of few blocks asks for so much that no two fit on a multiprocessor; otherwise they would crowd on the
+    A launch of few blocks asks for so much that no two fit on a multiprocessor; otherwise they would crowd onto the
     multiprocessors that the previous launch leaves idle first.
     """
     most = device.shared_per_multiprocessor

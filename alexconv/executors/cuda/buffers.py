@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from alexconv.executors.cuda.executor import CudaExecutor
     from alexconv.executors.cuda.program import CudaProgram
 
-GUARD_BYTES, CANARY = 4096, 0xA5  # before and after each array, and what is in them
-PAGE = 4096  # bytes; the host's pages, by which unified memory moves
+GUARD_BYTES, CANARY = 4096, 0xA5  # the guard zones before and after each array, and their fill
+PAGE = 4096  # bytes; the host's pages, in which unified memory migrates
 
 
 def guards(allocation: int, nbytes: int) -> tuple[int, int]:
@@ -78,11 +78,11 @@ class CudaBuffers:
         return self._on_host[-1]
 
     def on_host(self, values: Values) -> Values:
-        """A copy of inputs or filters in page-locked memory, or themselves if the transfer takes any memory."""
+        """A copy of inputs or filters in page-locked memory, or the array itself if the transfer takes any memory."""
         return copied(values, self.host_array(values.shape)) if self.transfer.page_locked else values
 
     def outputs_on_host(self) -> Values:
-        """An array full of NaN for the outputs of the batch: the first use of its pages must not count as copying."""
+        """An array full of NaN for the batch's outputs: first touches of its pages must not count as copying."""
         return filled_with_nan(self.host_array(self.program.bound.rung.y_shape(self.conv, self.plan.N)))
 
     def check_guards(self) -> None:
@@ -95,7 +95,7 @@ class CudaBuffers:
                     raise LaunchError(f"{self.program.bound.rung.name}: a kernel stored right {where} {name}")
 
     def filter_set(self, w: Values) -> dict[str, int]:
-        """Addresses of the filters, in constant memory if the rung has them there, and of prepared arrays.
+        """Addresses of the filters, in constant memory if the rung keeps them there, and of prepared arrays.
 
         All pieces share them.
         """
@@ -122,7 +122,7 @@ class CudaBuffers:
                 self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
 
     def prepare(self, pointers: dict[str, int], stream: Any, *, fill: bool = False) -> None:
-        """Enqueues the rung's ``prepare`` launches; with ``fill``, fills their arrays with NaN before."""
+        """Enqueues the rung's ``prepare`` launches; with ``fill``, fills their arrays with NaN first."""
         for name, nbytes in self.prepared_bytes.items() if fill else ():
             self.driver.memset_d8_async(pointers[name], NAN_BYTE, nbytes, stream)
         self.program.prepare(pointers, stream)
@@ -135,7 +135,7 @@ class CudaBuffers:
         sizes = {last - first for first, last in self.plan.pieces}
         images = min(sizes)
         audit = Audit(WatchedArrays(self, pointers, images), images, exact=not self.program.bound.rung.order_varies)
-        for images in sizes if self.program.bound.rung.maps else ():  # makes the maps, which a recording forbids
+        for images in sizes if self.program.bound.rung.maps else ():  # encodes the maps, which a capture forbids
             self.program.enqueue(images, pointers, self.stream)
         self.stream.synchronize()
         with ExitStack() as stack:
@@ -355,7 +355,7 @@ class Pipeline:
             self.executor.stream.synchronize()
             return (perf_counter() - begin) * 1e3
 
-        self.run()  # first uses allocate what may not be allocated while a graph is recorded
+        self.run()  # first uses allocate memory, which a capture forbids
         with self.executor.recorded(enqueue) as launch:
             yield timed
 

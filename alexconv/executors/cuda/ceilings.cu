@@ -1,5 +1,5 @@
-// What the arithmetic units reach when nothing but multiply-adds is asked of them: CHAINS independent sums per thread,
-// enough to cover the units' latency at full occupancy.  The factors come from memory, so nothing folds away.
+// Peak rate of the arithmetic units: nothing but multiply-adds, CHAINS independent sums per thread, enough to cover the
+// units' latency at full occupancy.  The factors come from memory, so nothing folds away.
 #include <cuda_fp16.h>
 
 template <class T, class Fma>
@@ -7,7 +7,7 @@ __device__ __forceinline__ T sum_of_chains(T factor, T addend, int steps, Fma fm
 {
     T chains[CHAINS];
     for (int i = 0; i < CHAINS; ++i) chains[i] = addend;
-#pragma unroll 16  // so that a loop's own instructions hardly count
+#pragma unroll 16  // so that loop overhead hardly counts
     for (int step = 0; step < steps; ++step)
 #pragma unroll
         for (int i = 0; i < CHAINS; ++i) chains[i] = fma(chains[i], factor, addend);

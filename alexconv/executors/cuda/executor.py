@@ -1,4 +1,4 @@
-"""The CUDA executor: nvcc compiles; PyCUDA has context, streams, memory, copies and events, and is imported on use.
+"""The CUDA executor: nvcc compiles; PyCUDA, imported on use, provides context, streams, memory, copies and events.
 
 It retains and pushes the primary context, which other libraries in the process (torch, CuPy) share.
 """
@@ -83,7 +83,7 @@ class CudaExecutor:
         self.arch = nvcc.arch_name(self.capability)
         self._context = self.gpu.retain_primary_context()
         self._context.push()
-        atexit.register(self.leave)  # PyCUDA wants none left on its stack
+        atexit.register(self.leave)  # PyCUDA allows none on its stack at exit
         self.stream = self.driver.Stream()
         self.device = Device(
             name=self.gpu.name(),
@@ -164,12 +164,12 @@ class CudaExecutor:
     def load(self, bound: BoundRung) -> CudaProgram:
         """Loads a rung on the device, compiling it first if the cache lacks it; raises CompileError."""
         with self.errors(bound.rung.name):
-            in_constant_memory = bound.rung.constant_symbol is not None  # then the filters are the module's
+            in_constant_memory = bound.rung.constant_symbol is not None  # filters in the module: not shared
             kernels = self._loaded(bound) if in_constant_memory else self.kernels(bound)
             return CudaProgram(self, bound, kernels, self)
 
     def kernels(self, bound: BoundRung) -> Kernels | PycudaKernels:
-        """A rung's kernels, shared by all programs that use them at a time; raises CompileError."""
+        """A rung's kernels, shared by all live programs; raises CompileError."""
         key = bound.rung.path, *bound.macros.items()
         kernels = self._kernels.get(key)
         if kernels is None:
@@ -242,7 +242,7 @@ class CudaExecutor:
     def forget_kept_lines(self) -> None:
         """Resets persisting L2 lines, which a flush might leave there; no-op with PyCUDA alone.
 
-        No kernel that makes lines persist may run at this moment.
+        No kernel that makes lines persist may be running.
         """
         if self.bindings is not None:
             answer(self.bindings.cuCtxResetPersistingL2Cache(), "resetting the L2 cache")
@@ -258,7 +258,7 @@ class CudaExecutor:
         return monotonic_ns() / 1e6
 
     def wait(self) -> None:
-        """Waits for all streams of the context."""
+        """Synchronizes with the context."""
         self.driver.Context.synchronize()
 
     def mark(self, stream: Any) -> Any:
@@ -293,7 +293,7 @@ class CudaExecutor:
 
     @contextmanager
     def recorded(self, enqueue: Callable[[Any], None]) -> Iterator[Callable[[], None]]:
-        """Records what ``enqueue`` puts on the executor's stream as a CUDA graph; without cuda-bindings repeats it."""
+        """Captures what ``enqueue`` puts on the executor's stream as a CUDA graph; without cuda-bindings repeats it."""
         if self.bindings is None:
             yield partial(enqueue, self.stream)
             return

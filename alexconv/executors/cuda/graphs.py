@@ -26,7 +26,7 @@ def kernel_names(graph: int) -> list[str]:
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """No garbage is collected in the block, in any thread: to unload its kernels waits for the device."""
+    """Pauses garbage collection in the block, in all threads: unloading kernels synchronizes with the device."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -37,7 +37,7 @@ def gc_paused() -> Iterator[None]:
 
 
 class Graph:
-    """A graph captured from what ``enqueue`` puts on a stream, unused by others meanwhile; raises LaunchError."""
+    """A graph captured from what ``enqueue`` puts on a stream that nothing else uses; raises LaunchError."""
 
     def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
         self._driver = require_bindings("a CUDA graph")

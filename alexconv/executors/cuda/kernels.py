@@ -32,19 +32,19 @@ class Step:
 class Kernels:
     """The entry points of a cubin, loaded once, ready to be launched on any stream of the context.
 
-    ``unload`` gives the module back when these kernels are no longer referenced.
+    ``unload`` is called with the module when these kernels are no longer referenced.
     """
 
     def __init__(self, driver: Any, cubin: bytes, unload: Callable[[Any], None]) -> None:
         self._driver = driver
         self._module = answer(driver.cuModuleLoadData(cubin), "loading kernels")
         self._functions: dict[str, Any] = {}
-        self._shared: dict[str, int] = {}  # dynamic bytes that a kernel may have
+        self._shared: dict[str, int] = {}  # dynamic bytes that a kernel may use
         weakref.finalize(self, unload, self._module).atexit = False
 
     @staticmethod
     def handle(stream: Any) -> int:
-        """The stream as the launches take it: the driver's handle, of PyCUDA's stream or as it is given."""
+        """The stream as the launches take it: a driver handle, PyCUDA's or as given."""
         return stream if isinstance(stream, int) else int(stream.handle)
 
     def symbol(self, name: str) -> int:
@@ -95,7 +95,7 @@ class Kernels:
         return int(answer(found, f"occupancy of {launch.entry}"))
 
     def _function(self, entry: str, shared: int) -> Any:
-        """A kernel that may use ``shared`` bytes of dynamic shared memory, or the most that was ever asked for."""
+        """A kernel that may use ``shared`` bytes of dynamic shared memory, or the most requested so far."""
         if shared > self._shared.get(entry, -1):
             self._functions[entry] = loaded_function(self._driver, self._module, entry, shared)
             self._shared[entry] = shared
@@ -103,7 +103,7 @@ class Kernels:
 
 
 class PycudaKernels:
-    """The same through PyCUDA alone: launches on its own streams, none of them a programmatic dependent one."""
+    """The same through PyCUDA alone: on its own streams only, without programmatic dependent launch."""
 
     def __init__(self, driver: Any, cubin: bytes) -> None:
         self._driver = driver
@@ -120,7 +120,7 @@ class PycudaKernels:
         return int(address)
 
     def step(self, launch: LaunchConfig, shared: int | None = None, *, pdl: bool = False) -> "PycudaStep":
-        """A launch that takes what is known by name; with other than its own bytes of shared memory if given."""
+        """A launch whose arguments are looked up by name; ``shared`` replaces its bytes of dynamic shared memory."""
         if pdl:
             raise LaunchError(f"{launch.entry}: PyCUDA has no programmatic dependent launch")
         shared = launch.dynamic_shared if shared is None else shared

@@ -1,4 +1,4 @@
-"""The driver library called directly: cuda-bindings convert arguments for longer than a launch takes.
+"""The driver library called through ctypes: cuda-bindings take longer to convert arguments than a launch takes.
 
 A launch's configuration and parameters stay in memory from call to call; the caller changes the words that differ.
 (CUDA driver API, "Execution Control", "Stream Management", "Graph Management".)
@@ -60,13 +60,13 @@ def check(status: int, what: str) -> None:
 
 
 class Words:
-    """Parameters of launches in memory, 64 bits each, to which launches point."""
+    """Parameters in memory, 64 bits each, that launches point to."""
 
     def __init__(self, values: Sequence[int]) -> None:
         self.values = (ctypes.c_int64 * max(len(values), 1))(*values)
 
     def address(self, place: int) -> int:
-        """Where a word is."""
+        """Address of a word."""
         return ctypes.addressof(self.values) + WORD * place
 
 
@@ -83,7 +83,7 @@ def ready_launch(
 
 
 class Streams:
-    """Questions about a thread's context and about streams; not for two threads at a time."""
+    """Queries of the thread's context and of streams; not thread-safe."""
 
     def __init__(self) -> None:
         self._context, self._number = ctypes.c_void_p(), ctypes.c_ulonglong()
@@ -97,27 +97,27 @@ class Streams:
         self._info_to = tuple(map(ctypes.byref, found))
 
     def context(self) -> int | None:
-        """The thread's context."""
+        """The thread's current context."""
         self._get_context()
         return self._context.value
 
     def number(self, stream: int) -> int:
-        """A number that no other stream of the process ever has, as handles may be used again.
+        """The stream's ID, unique in the process; handles may be reused.
 
-        The driver does not allow the question while the stream is captured, and ends the capture.
+        Querying it during the stream's capture is an error that invalidates the capture.
         """
         status = self._get_id(ctypes.c_void_p(stream), self._id_to)
         if status:
-            check(status, "a stream's number")
+            check(status, "a stream's ID")
         return self._number.value
 
     def capture(self, stream: int) -> int:
-        """Number of the capture that the stream is in, else 0; raises LaunchError for one that has failed."""
+        """ID of the stream's capture, 0 if none; raises LaunchError if the capture has failed."""
         status = self._get_info(ctypes.c_void_p(stream), *self._info_to)
         if status == IMPLICIT:
             raise LaunchError(
                 "the default stream cannot be used while a stream that waits for it is captured: "
-                "make the first call before, or capture a non-blocking stream"
+                "make the first call before the capture, or capture a non-blocking stream"
             )
         if status:
             check(status, "a stream's capture")
@@ -126,11 +126,11 @@ class Streams:
         return self._id.value if self._status.value == ACTIVE else 0
 
     def graph(self) -> int:
-        """The graph of the capture that was found last."""
+        """The graph of the capture that ``capture`` found last."""
         return self._graph.value or 0
 
     def follows_kernel(self) -> bool:
-        """Whether what comes next in the capture that was found last depends on one node, which is a kernel."""
+        """Whether the next node of the capture found last depends on a single node, a kernel."""
         kind = ctypes.c_int(-1)
         if self._count.value == 1:
             check(library().cuGraphNodeGetType(ctypes.c_void_p(self._nodes[0]), ctypes.byref(kind)), "a graph's node")
@@ -141,7 +141,7 @@ class Streams:
 def relaxed() -> Iterator[None]:
     """Allows allocations, uploads and waits in the block, even while another stream is captured in a strict mode.
 
-    What is on a captured stream itself may still not be waited for.
+    Synchronizing with a captured stream itself stays forbidden.
     """
     mode = ctypes.c_int(RELAXED)
     library().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
@@ -152,7 +152,7 @@ def relaxed() -> Iterator[None]:
 
 
 class GraphLife:
-    """Whether a graph that is captured now, or an executable made of it, still exists.
+    """Whether a graph under capture, or an executable graph made from it, still exists.
 
     A user object of the graph posts a semaphore when the last of them is gone: no Python runs in the driver's thread.
     """
@@ -165,7 +165,7 @@ class GraphLife:
         post = ctypes.cast(self._posix.sem_post, ctypes.c_void_p)
         check(driver.cuUserObjectCreate(ctypes.byref(made), self._semaphore, post, 1, NO_DESTRUCTOR_SYNC), "a graph")
         check(driver.cuGraphRetainUserObject(ctypes.c_void_p(graph), made, 1, MOVE), "a graph's user object")
-        _LIVING.append(self)  # the driver writes to the semaphore until then
+        _LIVING.append(self)  # keeps the semaphore alive until the driver posts it
 
     def ended(self) -> bool:
         """Whether it is gone."""

@@ -1,7 +1,7 @@
 """The launch stack: a bound rung loaded on a device, and its launches over a batch's images.
 
-Single points, sequences, pipelines and the library all enqueue through a CudaProgram, with arrays and streams of
-their own.
+Single points, sequences, pipelines and the library all enqueue through a CudaProgram, with their own arrays and
+streams.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CudaProgram:
-    """A bound rung loaded on the device; ``memory`` is where its tensor maps lie.
+    """A bound rung loaded on the device; ``memory`` allocates its tensor maps.
 
     A stream is PyCUDA's, or another library's by its handle.
     """
@@ -35,14 +35,14 @@ class CudaProgram:
 
     @cached_property
     def constant_filters(self) -> int | None:
-        """Address of the constant memory that the rung has its filters in; None if it takes them by address."""
+        """Address of the rung's filters in constant memory; None if it takes them by address."""
         symbol = self.bound.rung.constant_symbol
         return None if symbol is None else self.kernels.symbol(symbol)
 
     def enqueue(self, images: int, pointers: Mapping[str, int], stream: Any, *, pdl: bool = False) -> None:
         """Enqueues the rung's launches over ``images`` images; ``pointers`` has its arrays' addresses by name.
 
-        With ``pdl`` a kernel precedes them that does not prepare their filters, and the first may be a programmatic
+        With ``pdl`` a kernel that does not prepare their filters precedes them, and the first may be a programmatic
         dependent launch.  Tensor maps are encoded on first use, which must be outside any capture.
         """
         on, encoded = self.kernels.handle(stream), partial(self.maps.address, stream)

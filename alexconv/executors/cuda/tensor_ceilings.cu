@@ -1,8 +1,8 @@
-// What the tensor cores reach when nothing but products is asked of them: FP16 or TF32 products (macro FACTORS_FP16),
-// accumulated in fp32, with operands in shared memory (wgmma, sm_90a) or in registers (mma.sync, other GPUs).
+// Peak rate of the tensor cores: nothing but FP16 or TF32 products (macro FACTORS_FP16), accumulated in fp32, with
+// operands in shared memory (wgmma, sm_90a) or in registers (mma.sync, other GPUs).
 //
-// Each four warps compute, in a step, a 64 x 128 tile in registers += 64 x K times K x 128, with K the values of a row
-// of 128 bytes: 64 halves or 32 floats.
+// In a step four warps compute a 64 x 128 tile in registers += 64 x K times K x 128, with K the values of a row of 128
+// bytes: 64 halves or 32 floats.
 #include <stdint.h>
 
 constexpr int INSTRUCTIONS = 4;  // of 32 bytes of K each, in a step

@@ -4,8 +4,8 @@ Before a timed region a large buffer is cleared on the same stream: that flushes
 until the host has enqueued the whole region, so launch overhead is excluded.  The region is two runs of the kernels:
 the first is *cold*, the second *hot*.
 
-No kernel is trusted: see audit.py.  Whatever is timed, the device must be idle once the last event has come, and the
-host's clock must agree with the events.
+No kernel is trusted: see audit.py.  Whatever is timed, the device must be idle once the last event has completed,
+and the host's clock must agree with the events.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,7 +103,7 @@ def time_on_device(
         samples = repeat(rested(partial(time_once, executor, pieces, audit, late)), max(seconds, least_seconds))
         hot, after_end = median(samples["kernel"]), median(late)
         if after_end > LATE_MS + LATE_SHARE * hot:
-            doubt = f"the device worked for {after_end:.3f} ms after the end of what was timed"
+            doubt = f"the device worked for {after_end:.3f} ms after the end of the timed work"
             continue
         for _ in range(HOST_READINGS):
             on_host = host_ms(executor, pieces, hot)

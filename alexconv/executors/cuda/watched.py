@@ -60,7 +60,7 @@ class WatchedArrays:
         self._marks, self._sums = (buffers.allocate(images * size, "an audit") for size in (1, 8))
 
     def negate(self, images: Sequence[int]) -> None:
-        """See Watched.  One image alone is an argument: a copy might wait for the launches before."""
+        """See Watched.  A single image is an argument: a copy might wait for earlier launches."""
         if len(images) > 1:
             marks = np.zeros(self.images, np.bool_)
             marks[list(images)] = True

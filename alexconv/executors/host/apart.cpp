@@ -1,11 +1,11 @@
-// Runs a compiled library's launches in a process of its own, in which a kernel with a bad address does no harm:
+// Runs a compiled library's launches in a separate process, where a kernel with a bad address does no harm:
 //
 //     launcher LIBRARY SEGMENT OFFSET
 //
-// At an offset in a shared segment lies a text that apart.py writes, a line for each:
+// At OFFSET in the shared SEGMENT is a text that apart.py writes, a line for each:
 //
 //     array SEGMENT ADDRESS GUARD_BYTES BYTES WRITABLE    attached where the caller has it, with its guards
-//     fault ADDRESS                                       where a Fault is told
+//     fault ADDRESS                                       where a Fault is reported
 //     constant NAME ADDRESS BYTES                         the bytes of a __constant__ array
 //     launch NAME ADDRESS                                 an entry point's launcher and its request
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ enum Status { SUCCEEDED, FAILED, OCCUPIED, NOT_LOADED };
 // Laid out as _Fault in apart.py.
 struct Fault {
     int signal;  // 0: none
-    unsigned launch;  // that runs, or ran last
+    unsigned launch;  // the running one, or the last
     unsigned long address;
     char message[1024];  // why the library is not loaded
 };
@@ -57,7 +57,7 @@ static bool attach(int segment, unsigned long address, unsigned long guard, unsi
     return true;
 }
 
-// An exported symbol of the library; where it has none, or there is no library, the end.
+// An exported symbol of the library; ends the process if it has none, or is not loaded.
 static void* found(void* library, const std::string& name)
 {
     if (void* symbol = library ? dlsym(library, name.c_str()) : nullptr) return symbol;

@@ -1,4 +1,4 @@
-"""Launches in processes of their own: a kernel with a bad address ends its process and not the caller's.
+"""Launches in separate processes: a kernel with a bad address ends its own process, not the caller's.
 
 Such a process is a small program that attaches the arrays: forking the caller, which may be large, would cost many
 times more.
@@ -17,9 +17,9 @@ from time import monotonic, sleep
 from alexconv.errors import CompileError, LaunchError
 from alexconv.executors.host.memory import GUARD_BYTES, GuardedBuffer
 
-BUSY_SECONDS = 60.0  # in which a compiler that this process starts closes a launcher that was being written meanwhile
+BUSY_SECONDS = 60.0  # for a compiler started while the launcher was being written to close its copy of the file
 SIGNALS_MS = 200  # how often Python looks at signals while a launch runs
-ATTEMPTS = 10  # at a process that has all addresses of the arrays free: nearly every one has
+ATTEMPTS = 10  # to start a process with all addresses of the arrays free: nearly every one has them
 
 _SUCCEEDED, _OCCUPIED, _NOT_LOADED = 0, 2, 3  # exit status in apart.cpp
 
@@ -42,11 +42,11 @@ def run_apart(
     arrays: Sequence[GuardedBuffer],
     constants: Mapping[str, GuardedBuffer],
 ) -> bool:
-    """Whether launches succeed, one after the other, in a process of their own; none follows one that fails.
+    """Whether launches succeed, one after the other, in a separate process; the first failure ends them.
 
-    A launch is an entry point and the address of its request, which lies in one of the ``arrays``, as does all that
-    kernels work on.  ``constants`` are written before the first.  Raises LaunchError for a launch that does not come to
-    its end, CompileError for a library that cannot be loaded.
+    A launch is an entry point and the address of its request, which lies in one of the ``arrays``, as does everything
+    that kernels access.  ``constants`` are written before the first.  Raises LaunchError for a launch that does not
+    finish, CompileError for a library that cannot be loaded.
     """
     shared = GuardedBuffer(ctypes.sizeof(_Fault))
     fault = _Fault.from_address(shared.pointer)
@@ -82,7 +82,7 @@ def run_apart(
 
 
 def _started(command: list[str]) -> int:
-    """The process of a command, which an interrupt from the keyboard leaves alone: it is the caller's to handle."""
+    """The process of a command, with SIGINT blocked: an interrupt from the keyboard is the caller's to handle."""
     blocked, end = signal.pthread_sigmask(signal.SIG_BLOCK, ()), monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -94,8 +94,8 @@ def _started(command: list[str]) -> int:
 
 
 def end_of(child: int) -> int:
-    """Waits for a process and returns its status; an interrupt that comes just before the wait ends it soon, too."""
-    with suppress(OSError, AttributeError):  # of systems, or a Python, without file descriptors of processes
+    """Waits for a process and returns its status; an interrupt just before the wait ends it soon, too."""
+    with suppress(OSError, AttributeError):  # of a system or Python without process file descriptors
         watched = os.pidfd_open(child)
         try:
             waiting = select.poll()

@@ -45,7 +45,7 @@ class HostProgram:
     def arguments(
         self, first: int, images: int, buffers: Mapping[str, HostBuffer], maps: list[HostBuffer]
     ) -> dict[str, int]:
-        """See BoundRung; ``maps`` gets those that are encoded, which have to last as long as the launches."""
+        """See BoundRung; ``maps`` receives the encoded tensor maps, which must outlive the launches."""
 
         def encoded(tensor_map: TensorMap, p: Problem, address: int) -> int:
             maps.append(encode(tensor_map, p, address, self.module.allocate))
@@ -121,7 +121,7 @@ class HostBuffers:
         return self.y
 
     def bring_in(self, first: int, last: int, *, stale: bool = False) -> None:
-        """Copies a piece's images in, and fills output and scratch arrays, or with ``stale`` the former, with NaN."""
+        """Copies a piece's images in, and fills output and, unless ``stale``, scratch arrays with NaN."""
         for name, buffer in self.buffers.items():
             if name == "y" or (name not in self.kept and not stale):
                 fill_with_nan(buffer.bytes)

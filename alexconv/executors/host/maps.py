@@ -14,7 +14,7 @@ ROW_BYTES = 128  # of a box
 ALIGNMENT = 16  # bytes, of addresses and strides
 MAX_BOX = 256  # elements along one dimension
 MAX_PIXELS = 1024  # of an im2col column
-LEAST_CORNER, MOST_CORNER = -128, 127  # of the bounding box, from the array's
+LEAST_CORNER, MOST_CORNER = -128, 127  # of the bounding box, relative to the array's
 MAX_STEP = 8  # from a pixel to the next
 
 

@@ -27,7 +27,7 @@ _libc.shmat.restype = ctypes.c_void_p
 
 
 class HostBuffer:
-    """Memory that a kernel works on: aligned as on a GPU and exactly as long as asked for.
+    """Memory that a kernel works on: aligned as on a GPU and exactly as long as requested.
 
     AddressSanitizer's red zone begins right after the last byte.  The memory is freed with the buffer and the last
     array over it.  ``name`` is for messages.  Raises OutOfMemory.
@@ -37,7 +37,7 @@ class HostBuffer:
         address = ctypes.c_void_p()
         if _libc.posix_memalign(ctypes.byref(address), ctypes.c_size_t(ALIGNMENT), ctypes.c_size_t(nbytes)):
             raise no_memory(nbytes)
-        memory = (ctypes.c_uint8 * nbytes).from_address(address.value or 0)  # which every array over it refers to
+        memory = (ctypes.c_uint8 * nbytes).from_address(address.value or 0)  # every array over it keeps it alive
         weakref.finalize(memory, _libc.free, address).atexit = False
         self._set(np.ctypeslib.as_array(memory), address.value or 0, name)
 
@@ -45,7 +45,7 @@ class HostBuffer:
         self.bytes, self.nbytes, self.pointer, self.name = values, len(values), pointer, name
 
     def array(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The front of the memory as an array, which a kernel's stores show in; TypeError if it is too short."""
+        """The front of the memory as an array that shares it; TypeError if it is too short."""
         return np.ndarray(shape, dtype, buffer=self.bytes)
 
     @contextmanager
@@ -65,9 +65,9 @@ class HostBuffer:
 class GuardedBuffer(HostBuffer):
     """The same between guard pages, in a segment that a launch in another process attaches at the same address.
 
-    The bytes that are left up to those pages, fewer than ALIGNMENT after the last one, hold a pattern.  ``segment`` is
-    the System V segment's number, ``base`` where it begins, ``body`` the bytes between its guards, and ``writable``
-    whether stores are allowed now.
+    The bytes between it and those pages, fewer than ALIGNMENT after the last one, hold a pattern.  ``segment`` is the
+    System V segment's ID, ``base`` its address, ``body`` the bytes between its guards, and ``writable`` whether stores
+    are allowed now.
     """
 
     def __init__(self, nbytes: int, name: str = "an array") -> None:
@@ -121,9 +121,9 @@ def no_memory(nbytes: int) -> OutOfMemory:
 
 
 def _shared(nbytes: int) -> tuple[int, int, ctypes.Array[ctypes.c_uint8]]:
-    """A segment's number, where it is attached, and its memory, to which every array over it refers.
+    """A new segment's ID, its address, and its memory, which every array over it keeps alive.
 
-    It lasts until no process has it attached: Linux attaches those that are marked to be removed.
+    The segment lasts until the last process detaches it: Linux still attaches segments that are marked for removal.
     """
     ctypes.set_errno(0)
     segment = _libc.shmget(_IPC_PRIVATE, ctypes.c_size_t(nbytes), _OWN) if 0 <= nbytes < 1 << 63 else -1

@@ -43,8 +43,8 @@ MAX_STATIC_SHARED = 48 * 1024  # bytes that a block may declare, on every CUDA G
 _RUNTIME = Path(__file__).parent / "hostcuda"
 _APART = Path(__file__).with_name("apart.cpp")
 _HEADER = "host_cuda.h"  # the first thing that a kernel's translation unit reads
-_FORWARD, _REVERSE = 0, 1  # the orders that are no seeds
-# A library's tables of sections and symbols, of which some fields are read (ELF of 64 bits, little-endian).
+_FORWARD, _REVERSE = 0, 1  # the orders that are not seeds
+# Entries of a library's section and symbol tables, with the fields read here (64-bit ELF, little-endian).
 _SECTION = np.dtype(
     {
         "names": ("type", "flags", "offset", "size", "link"),
@@ -57,12 +57,12 @@ _SYMBOL = np.dtype(
     {"names": ("name", "section", "bytes"), "formats": ("<u4", "<u2", "<u8"), "offsets": (0, 6, 16), "itemsize": 24}
 )
 _SYMBOL_TABLE, _WRITABLE = 2, 1
-_LOCAL = "_ZZ"  # how the linker's name of a function's static variable begins
-# Those of the C++ library, which are in a library that it is linked to statically.
+_LOCAL = "_ZZ"  # prefix of the mangled name of a function's static variable
+# Those of the C++ library, where it is linked statically.
 _OF_CXX_LIBRARY = re.compile(
     rf"{_LOCAL}N?K?(St|9__gnu_cxx|10__cxxabiv1|12_GLOBAL__N_1(10get_global|16get_locale_mutex|22get_locale_cache_mutex)E)"
 )
-_HEADERS_READ: set[Path] = set()  # folders of precompiled headers that were looked at: their files are large
+_HEADERS_READ: set[Path] = set()  # folders of precompiled headers already checked: their files are large
 _READING_HEADERS = threading.Lock()
 _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build has one copy of shared memory
 
@@ -71,8 +71,8 @@ _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build h
 class _Build:
     """How kernels are compiled, and the bytes of stack that a thread of a kernel gets.
 
-    ``one_worker``: there is one copy of shared memory, or one log.  ``preloads``: AddressSanitizer's library has to be
-    in the process from its start.
+    ``one_worker``: there is one copy of shared memory, or one log.  ``preloads``: AddressSanitizer's library must be
+    preloaded into the process.
     """
 
     flags: tuple[str, ...]
@@ -100,17 +100,17 @@ BUILDS = {
     "asan": _Build(
         ("-O1", "-g1", "-fno-omit-frame-pointer", "-DHOST_CUDA_ASAN"),
         ("-fsanitize=address", "-fsanitize-recover=address"),
-        256 * 1024,  # every local array stands between red zones
+        256 * 1024,  # every local array has red zones
         preloads=True,
     ),
     "trace": _Build(
         ("-O2", "-g1", "-DHOST_CUDA_TRACE"),
         (
-            "-Wp,-fsanitize=thread",  # for the compiler only: the linker would add a library that hostcuda/trace.cpp is
+            "-Wp,-fsanitize=thread",  # for the compiler only: hostcuda/instrumented.cpp replaces its library
             *("-fsanitize-coverage=trace-pc", "-Wno-tsan"),
-            # Code lies in the order of the source: the replay relies on it.  What nvcc does, too, is switched on again.
+            # Code stays in source order: the replay relies on it.  What nvcc does, too, is switched on again.
             *("-O1", "-fno-reorder-blocks", "-finline-small-functions", "-fstrict-aliasing", "-ftree-pre"),
-            # A load or store stays as wide as the source has it.
+            # Loads and stores stay as wide as in the source.
             *("-fno-tree-sra", "-fno-ipa-sra", "-fno-store-merging"),
         ),
         256 * 1024,  # structs stay in memory
@@ -118,7 +118,7 @@ BUILDS = {
     ),
     "hazards": _Build(
         ("-O2", "-g1", "-DHOST_CUDA_HAZARDS"),
-        # As above, but for what the replay needs.
+        # As above, without what only the replay needs.
         ("-Wp,-fsanitize=thread", "-Wno-tsan", "-O1", "-finline-small-functions", "-fno-tree-sra", "-fno-ipa-sra"),
         256 * 1024,
         needs_gcc=True,
@@ -155,7 +155,7 @@ class _Request(ctypes.Structure):
 class HostModule:
     """A compiled ``.cu``.  Made by HostRuntime.compile.
 
-    ``launcher`` is the program that runs launches in a process of its own; without it they run in this one.
+    ``launcher`` is the program that runs launches in a separate process; without it they run in this one.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class HostModule:
 
     @cached_property
     def library(self) -> ctypes.CDLL:
-        """Loaded into this process, for launches in it; raises CompileError."""
+        """The library loaded into this process, for launches in it; raises CompileError."""
         return _loaded(self.path, self.name)
 
     def static_shared(self, entry: str) -> int:
@@ -185,7 +185,7 @@ class HostModule:
         return sum(size for name, size in local.items() if _declaring_kernel(name) in (entry, None))
 
     def symbol(self, name: str) -> npt.NDArray[np.uint8]:
-        """The bytes of a ``__constant__`` array, to be written before a launch; KeyError if the file has none such."""
+        """The bytes of a ``__constant__`` array, to be written before a launch; KeyError if the file has none."""
         if not self._launcher:
             return np.ctypeslib.as_array((ctypes.c_uint8 * self._sizes[name]).in_dll(self.library, name))
         if name not in self._constants:
@@ -216,14 +216,14 @@ class HostModule:
         """Launches kernels with their arguments, one after the other; a pointer is a HostBuffer or an address.
 
         ``arrays`` own the memory at the addresses.  Raises LaunchError when CUDA's limits forbid a launch, when the
-        arguments do not match the kernel's, when its threads wait for each other in vain, and at a bad access; the
-        trace build may end with one.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting
+        arguments do not match the kernel's, at a deadlock of its threads, and at a bad access, which in the trace and
+        hazards builds may end the process.  After an interrupt (Ctrl-C) the kernel stops at its next barrier or exiting
         thread.
         """
         requests, memory = self._requests(launches)
         arrays = [*arrays, memory, *(each for _, taken in launches for each in taken if isinstance(each, HostBuffer))]
         entries = [launch.entry for launch, _ in launches]
-        # In a thread of its own: this one stays free to receive an interrupt.
+        # In a separate thread: this one stays free to receive an interrupt.
         with _ONE_LAUNCH, ThreadPoolExecutor(1) as pool:
             running = pool.submit(self._run, entries, requests, arrays)
             try:
@@ -241,7 +241,7 @@ class HostModule:
     def _requests(
         self, launches: Sequence[tuple[LaunchConfig, Sequence[HostBuffer | int | float]]]
     ) -> tuple[list[_Request], HostBuffer]:
-        """What launches ask for, in memory that also has their arguments and the orders of their threads."""
+        """The requests of launches, in memory that also holds their arguments and the orders of their threads."""
         for launch, _ in launches:
             self._check(launch)
         orders = {threads: _start_order(self._order, threads) for threads in {prod(each.block) for each, _ in launches}}
@@ -340,7 +340,7 @@ class HostRuntime:
         return HostModule(path, source.name, entries, self.order, self.workers, launcher)
 
     def library(self, source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> Path:
-        """The same as a file that is not loaded: loading it would run its static constructors in this process."""
+        """The compiled file, not loaded: loading it would run its static constructors in this process."""
         source = source.resolve()
         key = self.key(source, defines, entries)
 
@@ -366,11 +366,11 @@ class HostRuntime:
 
     @property
     def _apart(self) -> bool:
-        """Whether launches have processes of their own: the other builds find bad accesses, or keep what they saw."""
+        """Whether launches run in separate processes: the other builds find bad accesses, or keep what they saw."""
         return self.build == "fast"
 
     def _launcher(self) -> Path:
-        """The program that runs launches in a process of its own, compiled once for all kernels."""
+        """The program that runs launches in a separate process, compiled once for all kernels."""
 
         def build(target: Path) -> None:
             words = ["-std=c++17", "-O2", "-x", "c++", "-", "-ldl", "-o", str(target)]
@@ -386,8 +386,8 @@ class HostRuntime:
     def _flags(self) -> tuple[str, ...]:
         clang = _is_clang(self.compiler)
         shared = ("-shared-libasan",) if self._how.preloads and clang else ()
-        # Shared memory and the thread's indices are thread_local: found by descriptors instead of function calls, which
-        # is usual elsewhere.
+        # Shared memory and the thread's indices are thread_local: found by TLS descriptors, the default elsewhere,
+        # instead of function calls.
         descriptors = ("-mtls-dialect=gnu2",) if platform.machine() == "x86_64" and not clang else ()
         stack = f"-DHOST_CUDA_STACK_BYTES={self._how.stack_bytes}"
         return (*_FLAGS, *self._how.flags, stack, *shared, *descriptors)
@@ -415,9 +415,9 @@ class HostRuntime:
         return path
 
     def _precompiled_headers(self) -> Path | None:
-        """A folder in which g++ finds the run-time's headers already read, made once for all kernels.
+        """A folder in which g++ finds the run-time's headers precompiled, once for all kernels.
 
-        None where the compiler has another way.  Headers made with other flags would be parsed again from their source.
+        None for clang, which has another way.  Headers made with other flags would be parsed again from their source.
         """
         if _is_clang(self.compiler):
             return None
@@ -469,11 +469,11 @@ def missing_environment(build: str) -> dict[str, str]:
 
 
 def asan_environment() -> dict[str, str]:
-    """Variables to start a process with, such that the asan build works in it.
+    """Variables to start a process with so that the asan build works in it.
 
     The C++ library comes along: AddressSanitizer looks for the functions it wraps when the process starts, and without
-    them any C++ exception would end it.  Python frees little before it exits, so leaks are not looked for; and two
-    kernels may have constant arrays of one name.  Raises MissingTool where the compiler has no such library.
+    them any C++ exception would end it.  Python frees little before it exits, so leaks are not detected; and two
+    kernels may have constant arrays of the same name.  Raises MissingTool where the compiler has no such library.
     """
     cxx = find_cxx()
     clang = _is_clang(compiler_version(cxx))
@@ -508,7 +508,7 @@ def _translation_unit(source: Path, defines: Mapping[str, int], entries: Sequenc
 
 @cache
 def _runtime_digest() -> str:
-    """Of every byte: the headers see line numbers, which are in messages."""
+    """Of every byte: messages contain the headers' line numbers."""
     digest = hashlib.sha256()
     for file in sorted(_RUNTIME.glob("*.[hc]*")):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -517,7 +517,7 @@ def _runtime_digest() -> str:
 
 @cache
 def _symbol_sizes(path: Path) -> dict[str, int]:
-    """Bytes of every writable variable of a library, by linker name; CompileError if it is none."""
+    """Bytes of every writable variable of a library, by linker name; CompileError if it is not one."""
     try:
         data = path.read_bytes()
         (begin,), (count,) = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<H", data, 0x3C)

@@ -1,4 +1,4 @@
-// Blocks of a grid on a multiprocessor: when they begin, and the loop that runs them.
+// Blocks of a grid on a multiprocessor: when they start, and the loop that runs them.
 #pragma once
 
 #include "multiprocessor.h"

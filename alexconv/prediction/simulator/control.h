@@ -1,4 +1,4 @@
-// Control flow: branches, lanes that diverge and meet again, barriers and mbarriers.
+// Control flow: branches, divergence and reconvergence, barriers and mbarriers.
 #pragma once
 
 #include "multiprocessor.h"
@@ -182,8 +182,8 @@ inline void Multiprocessor::synchronise(Warp& w, Group& g, const Instruction& i,
     complete_barrier(*w.block, int(id), int(warps_wanted));
 }
 
-// A warp counts at a barrier once its other lanes wait for those at the barrier to come back to them: nvcc leaves such
-// code where one thread uses what a reduction of the block gives.
+// A warp arrives at a barrier once its other lanes wait to reconverge with those at the barrier: nvcc generates such
+// code where one thread uses the result of a block-wide reduction.
 inline void Multiprocessor::arrive_in_part(Warp& w)
 {
     int id = -1;
@@ -235,7 +235,7 @@ inline void Multiprocessor::use_mbarrier(Warp& w, const Instruction& i, u32 mask
     Lanes t;
     const Operand& last = i.operands[i.count - 1];
     if (i.op == OP_SYNCS_EXCH) {
-        constexpr i64 FULL = 0x100000;  // less the arrivals that are expected, times two
+        constexpr i64 FULL = 0x100000;  // the operand is 2 * (FULL - expected arrivals)
         barrier.expected = barrier.pending = FULL - (Reader<LANES>{w, constants}.read(last, t)[0] >> 1);
     } else if (i.op == OP_SYNCS_ARRIVE) {
         if (!i.has(MODIFIER_A1T0))

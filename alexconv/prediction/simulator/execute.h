@@ -1,5 +1,5 @@
 // What instructions do to registers: integers, predicates and addresses.  Floating-point results are not computed,
-// except where integer division is made of them.
+// except those that integer division is built from.
 #pragma once
 #include "machine.h"
 
@@ -436,7 +436,7 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
             else
                 r[l] = compared(i.compare, i32(a[l]), i32(b[l]));
         u32 bits = bits_of<N>(r);
-        if (i.has(MODIFIER_EX)) {  // the upper words, where they are equal the lower ones decide
+        if (i.has(MODIFIER_EX)) {  // these are the upper words; where they are equal, the lower ones decide
             const u32 lower = in.predicate(o[5]);
             for (int l = 0; l < N; l++)
                 upper.v[l] = a[l] == b[l];
@@ -519,7 +519,7 @@ void compute(Warp& warp, const ConstantBank& constants, const Instruction& i, u3
     }
 }
 
-// R2UR, VOTE, VOTEU, ELECT: what the lanes of a warp tell each other, in uniform registers or in all lanes'.
+// R2UR, VOTE, VOTEU, ELECT: communication between a warp's lanes, into uniform registers or those of all lanes.
 inline void gather(Warp& warp, const ConstantBank& constants, const Instruction& i, u32 mask)
 {
     const Operand* o = i.operands;
@@ -534,7 +534,7 @@ inline void gather(Warp& warp, const ConstantBank& constants, const Instruction&
         return out.write(o[0], &value);
     }
     if (i.op == OP_VOTE) {
-        const int k = is_predicate(o[0]) ? 0 : 1;  // a register before it gets a bit of each lane
+        const int k = is_predicate(o[0]) ? 0 : 1;  // a register before the predicate gets one bit per lane
         const u32 bits = in.predicate(o[k + 1]) & mask;
         const bool holds = i.has(MODIFIER_ANY) ? bits != 0 : bits == mask;
         const Writer<LANES> all{warp, mask};

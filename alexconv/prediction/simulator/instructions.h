@@ -1,4 +1,4 @@
-// What instructions do, and how long they take, memory and control flow apart.
+// What instructions do, and how long they take, except memory and control flow.
 #pragma once
 
 #include "multiprocessor.h"

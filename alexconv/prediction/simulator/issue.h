@@ -1,4 +1,4 @@
-// Which warp issues next, and when: scoreboards, register banks, the instruction cache, and units that are busy.
+// Which warp issues next, and when: scoreboards, register banks, the instruction cache, and busy units.
 #pragma once
 
 #include "multiprocessor.h"
@@ -109,7 +109,7 @@ inline void Multiprocessor::take_unit(int q, const Instruction& i)
 {
     const double cost = p(Parameter(P_PIPE_FIRST + i.pipe));
     count[C_PIPE_FIRST + i.pipe] += cost;
-    if (i.pipe == PIPE_FMA) {  // the half that integers do not need first
+    if (i.pipe == PIPE_FMA) {  // first the half without integers
         const bool lite = lite_free[q] <= now;
         (lite ? lite_free[q] : pipe_free[q][PIPE_HEAVY]) = now + 2 * cost;
     } else if (i.pipe != PIPE_NONE) {

@@ -1,7 +1,7 @@
-// What the simulator works on: a kernel's code, warps, blocks, parameters of the GPU, counters.
+// The simulator's data: a kernel's code, warps, blocks, parameters of the GPU, counters.
 //
 // The enumerations Op, Pipe, Parameter, Counter and Stall, and the bits MODIFIER_..., come from the Python side
-// (alexconv/prediction/opcodes.py and native.py), which puts them in front of this file.
+// (alexconv/prediction/opcodes.py and native.py), which prepends them to this file.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -43,7 +43,7 @@ struct Instruction {
     bool has(i64 modifier) const { return modifiers & modifier; }
 };
 
-// A tensor map: where a copy engine's box begins, and its bytes; extents and strides innermost first.
+// A tensor map of the copy engine: its array and box; extents and strides innermost first.
 struct TensorMap {
     u64 address, base;
     i64 rank, dims[5], strides[4], box[5], im2col;
@@ -80,7 +80,7 @@ struct Result {
 
 struct Block;
 
-// Lanes of a warp that are at the same place.
+// Lanes of a warp with the same program counter.
 struct Group {
     int pc;
     u32 mask;
@@ -103,8 +103,8 @@ struct Warp {
     double product;            // when the last product of a warpgroup ends
     std::unordered_map<u32, u32> local;
     u64 age;
-    const Instruction* next;   // null where no lane can go on
-    int blocked_by;            // the Stall that kept it when it was ready, or -1
+    const Instruction* next;   // null if no lane can continue
+    int blocked_by;            // the Stall that delayed it when it was ready, or -1
     bool waiting, done;        // at a barrier or an mbarrier; ended
 
     u32* row(int number) { return registers + number * LANES; }
@@ -112,7 +112,7 @@ struct Warp {
 
 struct Mbarrier {
     i64 expected = 0, pending = 0, bytes = 0;
-    u32 parity = 0;  // of the phase under way
+    u32 parity = 0;  // of the current phase
     struct Waiter {
         Warp* warp;
         u32 parity;

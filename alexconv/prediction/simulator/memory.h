@@ -1,4 +1,4 @@
-// What a warp's accesses cost: lines, sectors and bank conflicts; the L1 cache; the way to L2 and device memory.
+// What a warp's accesses cost: lines, sectors and bank conflicts; the L1 cache.
 #pragma once
 #include "machine.h"
 
@@ -13,7 +13,7 @@ struct Access {
     {
         for (u64 s = byte / SECTOR; s <= (byte + bytes - 1) / SECTOR; s++) {
             const u64 number = s / (LINE / SECTOR);
-            int k = lines - 1;  // lanes that follow each other mostly touch the line before
+            int k = lines - 1;  // consecutive lanes mostly touch the same line
             while (k >= 0 && line[k] != number)
                 k--;
             if (k < 0) {
@@ -32,7 +32,7 @@ struct Access {
     }
 };
 
-// Turns that 32 banks of 4 bytes need for the words of some lanes: the most different words in one bank.
+// Turns that 32 banks of 4 bytes need for the words of some lanes: the most distinct words in one bank.
 class Banks {
     int count[BANKS] = {}, most = 0;
     u64 seen[BANKS][2 * LANES];
@@ -51,7 +51,7 @@ public:
     int turns() const { return most; }
 };
 
-// Whether each lane wants what its neighbour wants.
+// Whether both lanes of each pair access the same address.
 inline bool in_pairs(const u64* address, u32 mask)
 {
     for (u32 rest = mask; rest; rest &= rest - 1) {
@@ -63,8 +63,9 @@ inline bool in_pairs(const u64* address, u32 mask)
 }
 
 // Turns of L1 or shared memory for the words of a warp.  A turn delivers 128 bytes, one register, so vectors of 2 and 4
-// words take a half and a quarter of the warp at a time; loads from shared memory take twice as many where neighbours
-// want the same (measured: rates, lds64_... and lds128_...).  Lanes that want the same word share it.
+// words take a half and a quarter of the warp at a time; loads from shared memory take twice as many lanes where
+// neighbours read the same address (measured: rates, lds64_... and lds128_...).  Lanes that access the same word share
+// it.
 inline int wavefronts(const u64* address, u32 mask, int bytes, bool shares)
 {
     const int words = std::max(1, bytes / 4);
@@ -88,7 +89,7 @@ inline int wavefronts(const u64* address, u32 mask, int bytes, bool shares)
             total++;
             continue;
         }
-        if (in_row) {  // as many words in each bank as the row is long
+        if (in_row) {  // contiguous words spread evenly over the banks
             const int last = 31 - __builtin_clz(part);
             total += ((last - l0 + 1) * words + BANKS - 1) / BANKS;
             continue;
@@ -143,7 +144,7 @@ inline int partly_written(const Access& a, const u64* address, u32 mask, int byt
     return partial;
 }
 
-// Sets of lines, the least recently used of which goes; each sector says when it is there.
+// A set-associative cache with LRU replacement; each sector records when it arrives.
 class L1 {
     struct Line {
         u64 tag = ~0ull, used = 0;

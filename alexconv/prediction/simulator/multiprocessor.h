@@ -1,7 +1,7 @@
 // One multiprocessor, run from machine code.  Integers, addresses and control are executed for 32 lanes a warp; time
 // comes from the code's own control bits (stalls, scoreboards) and from the rates and latencies of the units.
 //
-// Time is in cycles.  A unit that serves one request after the other is the moment at which it is free again.
+// Time is in cycles.  A unit that serves one request at a time is represented by the time at which it is free again.
 #pragma once
 
 #include "execute.h"
@@ -20,9 +20,9 @@ class Multiprocessor {
 
     double now = 0, soonest = NEVER;
     double lsu_free = 0, lsu_busy = 0;              // L1 and shared memory
-    double port_free[SCHEDULERS] = {};              // each scheduler's way there
+    double port_free[SCHEDULERS] = {};              // each scheduler's port to them
     double barrier_free = 0, last_start = -NEVER;
-    u64 slots[SCHEDULERS] = {};                     // that warps have
+    u64 slots[SCHEDULERS] = {};                     // that warps occupy, a bit each
     double l2_free = 0, store_free = 0, dram_free = 0, dram_share = 0, write_share = 0;
     double pipe_free[SCHEDULERS][PIPES] = {}, lite_free[SCHEDULERS] = {};
     std::deque<double> queue[SCHEDULERS];           // when memory instructions leave it
@@ -37,7 +37,7 @@ class Multiprocessor {
     const int policy;
     const double queue_depth, lat_l1, lat_shared, lat_store;
 
-    // Registers that an instruction reads, by the place of the operand.
+    // Registers that an instruction reads, by operand position.
     struct Sources {
         struct {
             int place, number;
@@ -46,7 +46,7 @@ class Multiprocessor {
         int count = 0;
     };
     std::vector<Sources> sources;
-    // What a scheduler keeps of the last instruction's operands, and when its two register banks are free.
+    // A scheduler's operand reuse cache, and when its two register banks are free.
     struct Kept {
         const Warp* warp = nullptr;
         int number[MAX_OPERANDS];
@@ -56,7 +56,7 @@ class Multiprocessor {
     double tensor_free[SCHEDULERS] = {};            // of products of warpgroups
 
     struct CodeLine {
-        i64 fetch = -1;  // its number
+        i64 fetch = -1;  // number of its last fetch
         double ready = 0;
     };
     std::vector<CodeLine> code_lines;
@@ -86,7 +86,7 @@ private:
     // The lowest free slot of a scheduler.
     int free_slot(int q);
 
-    // When a block may begin: the GPU starts one after the other.
+    // When a block may start: the GPU starts one at a time.
     double next_start(double time);
     void retire();
 
@@ -94,7 +94,7 @@ private:
 
     static Group* current(Warp& w);
 
-    // When the warp's next instruction may issue, if its unit is free: `time` for the one before, and its scoreboards.
+    // When the warp's next instruction may issue, if its unit is free: after `time`, and after its scoreboards.
     void prepare(Warp& w, double time);
     static Sources sources_of(const Instruction& i);
 
@@ -102,24 +102,24 @@ private:
     double banks_free(int q, const Warp* w, const Sources& from, int (&reads)[2]) const;
     void take_banks(int q, const Warp* w, const Sources& from, const int (&reads)[2]);
 
-    // When the line of code is there; the one that came in first makes room.
+    // When the line of code has been fetched; lines are evicted first in, first out.
     double fetched(int pc, double time);
 
-    // When a unit takes the next instruction; sets why the warp waits if that is later than now.
+    // When the instruction's unit is free; sets why the warp waits if that is later than now.
     double unit_free(int q, const Instruction& i, int& reason);
     void take_unit(int q, const Instruction& i);
     bool better(const Warp* a, const Warp* b, int q) const;
     bool issue(int q);
 
-    // Where the cycles since the warp's last instruction went.
+    // Attributes the cycles since the warp's last instruction to stall reasons.
     void account(Warp& w, const Instruction& i, int pc);
 
     // Instructions ---------------------------------------------------------------------------------------------------
 
-    double next_after = 0;  // when the warp goes on, if later than the code says
+    double next_after = 0;  // when the warp continues, if later than the code says
     double queue_left = 0;  // when the last memory instruction left its queue
 
-    // Does the instruction; returns when its result is there.
+    // Executes the instruction; returns when its result is available.
     double execute(Warp& w, Group& g, const Instruction& i, u32 mask, int q, double next);
     void calculate(Warp& w, const Instruction& i, u32 mask);
     void special(Warp& w, const Instruction& i, u32 mask);
@@ -133,24 +133,24 @@ private:
 
     void control(Warp& w, Group& g, const Instruction& i, u32 mask, double next);
 
-    // Lanes of the mask go to `place`, blocked there; the others to `rest`.
+    // The mask's lanes go to `place`, with state `blocked`; the others to `rest`.
     void split(Warp& w, Group& g, u32 mask, int place, int rest, int blocked);
     void jump(Warp& w, Group& g, u32 taken, int target, double next);
     static void merge(Warp& w);
 
-    // Lanes that all wait at one convergence barrier go on together.
+    // Releases lanes once all of them wait at their convergence barrier.
     void release(Warp& w);
     void leave(Warp& w, Group& g, u32 mask);
     void synchronise(Warp& w, Group& g, const Instruction& i, u32 mask);
     void arrive_in_part(Warp& w);
     void complete_barrier(Block& block, int id, int wanted);
 
-    // mbarriers and the copy engine ------------------------------------------------------------------------------------
+    // mbarriers and the copy engine -----------------------------------------------------------------------------------
 
     void use_mbarrier(Warp& w, const Instruction& i, u32 mask);
     void complete_phase(Mbarrier& barrier);
 
-    // Bytes that have come in by now.
+    // Credits bytes that have arrived to their mbarriers.
     void deliver();
 
     u32 uniform(const Warp& w, i64 number) const { return number == URZ ? 0 : w.uniform[number]; }
@@ -164,7 +164,7 @@ private:
 
     // Memory ---------------------------------------------------------------------------------------------------------
 
-    // Takes L1's and shared memory's data path for some turns, and the scheduler's way there; returns when they are over.
+    // Occupies the data path of L1 and shared memory, and the scheduler's port, for some turns; returns when they end.
     double take_lsu(double turns, int q, double of_scheduler);
     double take_lsu(double turns, int q) { return take_lsu(turns, q, turns); }
     const Operand& memory_operand(const Instruction& i) const;
@@ -173,15 +173,15 @@ private:
     void remember(const Access& a, const Instruction& i);
     double load(Warp& w, const Instruction& i, const Access& a, u32 mask, int q);
 
-    // Sectors from L2, a share of them from device memory; returns when the last is there.
+    // Sectors from L2, a share of them from device memory; returns when the last has arrived.
     double fetch(double time, double sectors);
 
-    // What L2 takes in; a long queue there holds up the multiprocessor.
+    // Stores and reductions into L2; a long queue there stalls the multiprocessor.
     void to_l2(double time, double cycles, double sectors);
     double store(const Instruction& i, const Access& a, const u64* at, u32 mask, int q);
     double reduce(Warp& w, const Instruction& i, const Access& a, const u64* at, u32 mask, int q);
 
-    // The most lanes that want one word; they come one after the other.
+    // The longest run of lanes that access one word; L2 serializes them.
     static int same_word(const u64* at, u32 mask);
     double shared(Warp& w, const Instruction& i, u32 mask, int q, u64* at);
     double spill(Warp& w, const Instruction& i, u32 mask, int q);

@@ -1,4 +1,4 @@
-// The simulator's library: one function, which runs a multiprocessor and catches what stops it.
+// The simulator's library: one function, which runs a multiprocessor and reports an exception as a message.
 #include "blocks.h"
 #include "issue.h"
 #include "instructions.h"

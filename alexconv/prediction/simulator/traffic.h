@@ -1,4 +1,4 @@
-// Loads, stores and copies on their way: L1 and shared memory, L2, device memory.
+// The path of loads, stores and copies: L1 and shared memory, L2, device memory.
 #pragma once
 
 #include "multiprocessor.h"
@@ -165,7 +165,7 @@ inline double Multiprocessor::load(Warp& w, const Instruction& i, const Access& 
 {
     const bool bypass = i.has(MODIFIER_BYPASS);
     const double turns = std::max<double>(a.wavefronts, a.lines / p(P_TAGS));
-    const double served = take_lsu(turns, q, i.op == OP_LDG ? turns : 1);  // a copy's words do not pass the scheduler
+    const double served = take_lsu(turns, q, i.op == OP_LDG ? turns : 1);  // a copy's words bypass the scheduler's port
     count[C_LOADS]++;
     count[C_LOAD_SECTORS] += a.sectors;
     count[C_LOAD_BYTES] += double(i.bytes) * __builtin_popcount(mask);
@@ -196,7 +196,7 @@ inline double Multiprocessor::load(Warp& w, const Instruction& i, const Access& 
     }
     if (missing) {
         const double there = fetch(served, missing);
-        lsu_free += missing * p(P_FILL_SECTOR);  // what comes in takes L1's data path too
+        lsu_free += missing * p(P_FILL_SECTOR);  // fills use L1's data path too
         lsu_busy += missing * p(P_FILL_SECTOR);
         if (!bypass)
             for (int k = 0; k < missing; k++)

@@ -1,8 +1,8 @@
 // AddressSanitizer's findings, as failures of the launch.
 //
-// Instrumented code calls __asan_report_* before a bad access.  The run-time defines these functions itself and so gets
-// in before AddressSanitizer's own, which would print and end the process: the access does not happen, the launch
-// fails, the process lives on.  What its library checks by itself, as memset does, still ends the process.
+// Instrumented code calls __asan_report_* before a bad access.  The run-time's own definitions of these functions take
+// precedence over AddressSanitizer's, which would print and end the process: the access does not happen, the launch
+// fails, the process lives on.  What its library checks itself, such as memset, still ends the process.
 #ifdef HOST_CUDA_ASAN
 
 #include "asan.h"
@@ -30,7 +30,7 @@ Stack asan::own_stack()
 
 constexpr size_t NAME = 128;
 
-// The array beside which the address lies, as a kernel's author knows it, and how far off.
+// The array nearest to the address, as a kernel's author knows it, and how far off.
 static void describe(const char* address, char* text, size_t room)
 {
     char name[NAME];

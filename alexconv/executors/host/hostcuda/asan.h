@@ -1,4 +1,4 @@
-// Reports switches of stacks to AddressSanitizer; nothing in the other builds.
+// Reports stack switches to AddressSanitizer; does nothing in the other builds.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ inline void* leaving(const Stack& next)
 }
 inline void arrived(void* ticket) { __sanitizer_finish_switch_fiber(ticket, nullptr, nullptr); }
 
-// A stack goes out of use: what was red on it must not stay so for the next owner of the memory.
+// A stack goes out of use: its red zones must not stay poisoned for the next owner of the memory.
 inline void forget(const Stack& stack) { __asan_unpoison_memory_region(stack.bottom, stack.bytes); }
 
 #else

@@ -1,4 +1,4 @@
-// Atomic functions.  Blocks run on several cores at once, so these are atomic in earnest; relaxed, as CUDA's are.
+// Atomic functions.  Blocks run on several cores at once, so these are truly atomic; relaxed, as CUDA's are.
 #pragma once
 
 #include "trace.h"
@@ -13,7 +13,7 @@ struct As {
 template <class T>
 using as = typename As<T>::type;
 
-// Replaces *address by change(*address) and returns what was there before.  T is any type of 2, 4 or 8 bytes.
+// Replaces *address by change(*address) and returns the old value.  T is any type of 2, 4 or 8 bytes.
 template <class T, class Change>
 T update(T* address, Change change)
 {

@@ -9,7 +9,7 @@ namespace host_cuda {
 struct BarrierState {
     uint64_t pending : 20;     // arrivals that the phase still waits for
     uint64_t expected : 20;    // arrivals of each phase
-    int64_t bytes : 21;        // announced and not yet there; below zero, there and not yet announced
+    int64_t bytes : 21;        // announced and not yet arrived; negative: arrived and not yet announced
     uint64_t parity : 1;       // of the phase
     uint64_t initialised : 2;  // INITIALISED; unwritten memory has other bits
 };
@@ -26,10 +26,10 @@ inline BarrierState state_of(const Mbarrier* barrier, Site site)
     return state;
 }
 
-// Counts arrivals and bytes.  When none are missing the next phase begins, and who waited goes on.
+// Counts arrivals and bytes.  When none are missing the next phase begins, and its waiters resume.
 inline void count(Mbarrier* barrier, int arrivals, int announced, int brought, Site site)
 {
-    const trace::Pause pause;  // threads that arrive at once do not race
+    const trace::Pause pause;  // simultaneous arrivals do not race
     BarrierState state = state_of(barrier, site);
     const int64_t bytes = state.bytes + int64_t(announced) - brought;
     if (arrivals > int(state.pending)) fail("more arrivals than the barrier expects in a phase", site);

@@ -1,5 +1,5 @@
-// The switch between two stacks: pushes what the calling convention asks a function to preserve, exchanges the stack
-// pointers, pops and returns to where the other stack had called it.
+// The switch between two stacks: pushes the callee-saved registers, exchanges the stack pointers, pops and returns to
+// the other stack's caller.
 #include "context.h"
 
 #ifndef HOST_CUDA_UCONTEXT

@@ -1,8 +1,7 @@
 // Several stacks on one OS thread, and switching between them.
 //
-// A context is a stack that stands still.  Switching saves what the calling convention asks a function to preserve and
-// goes on where the other context left off: a few nanoseconds in assembly.  Other CPUs take the C library's ucontext,
-// which saves the signal mask too and needs a system call for it.
+// A context is a suspended stack.  Switching saves the callee-saved registers and resumes the other context: a few
+// nanoseconds in assembly.  Other CPUs use the C library's ucontext, which also saves the signal mask, a system call.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +44,7 @@ struct Context {
     void* stack_pointer;
 };
 
-// Lays out the stack as if host_cuda_switch had left it, about to go on at `start`.
+// Lays out the stack as if host_cuda_switch had left it, about to resume at `start`.
 inline void prepare(Context& context, char* stack, std::size_t bytes, void (*start)())
 {
     constexpr std::uintptr_t stack_alignment = 16;
@@ -63,7 +62,7 @@ inline void prepare(Context& context, char* stack, std::size_t bytes, void (*sta
 
 inline void switch_context(Context& from, Context& to) { host_cuda_switch(&from.stack_pointer, to.stack_pointer); }
 
-// Brings the innermost frames of a context that is switched to next into the cache: many others ran since its turn.
+// Prefetches the innermost frames of the context that runs next: many others ran since its turn.
 inline void prefetch(const Context& context)
 {
     constexpr std::size_t line = 64, lines = 4;

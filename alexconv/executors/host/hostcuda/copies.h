@@ -1,10 +1,10 @@
-// cp.async: a thread copies into shared memory and goes on.  Here the copy is there at once, so a kernel that forgets
-// to wait for it goes unnoticed; the build for async hazards keeps it back (hazards.h).
+// cp.async: a thread copies into shared memory and continues.  Here the copy completes immediately, so a kernel that
+// forgets to wait for it goes unnoticed; the build for async hazards delays it (hazards.h).
 #pragma once
 
 namespace host_cuda {
 
-// 16 bytes, which is what these copies move and what a swizzle permutes.  Other types may be seen through it.
+// 16 bytes, which is what these copies move and what a swizzle permutes.  It may alias other types.
 using Chunk = unsigned short __attribute__((vector_size(16), may_alias));
 constexpr int HALVES = sizeof(Chunk) / 2;  // of a chunk
 using Word = unsigned __attribute__((may_alias));

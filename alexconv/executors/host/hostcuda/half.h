@@ -1,4 +1,4 @@
-// half and half2: 16 bits of storage; every operation is done in float, or where that is too short in double, and
+// half and half2: 16 bits of storage; every operation is done in float, or in double where float is too narrow, and
 // rounds once, to nearest even.
 //
 // float has more than twice the digits of half, so rounding a sum, difference, product, quotient or root to float first
@@ -27,8 +27,8 @@ struct Binary16 {
 };
 #endif
 
-// The two conversions of one value without what a compiler puts before them: instructions that clear the rest of the
-// register, for which a chain of multiply-adds would wait.
+// The two conversions of one value, without the instructions that compilers put before them to clear the rest of the
+// register: a chain of multiply-adds would wait for these.
 #if defined(__F16C__) && defined(__FLT16_MAX__)
 inline float widened(Binary16 value)
 {
@@ -54,9 +54,8 @@ inline float widen(unsigned short bits)
     return float(value);
 }
 
-// Goes through the float next to `value` with an odd last bit: odd says "not exact" to the second rounding, which then
-// cannot fall for a tie that the first one made (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums",
-// 2008).
+// Rounds to odd in float first: the odd last bit marks an inexact value, so that the second rounding does not see a tie
+// that the first one made (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 inline Binary16 narrow(double value)
 {
     float rounded = float(value);
@@ -140,7 +139,7 @@ inline __half __hfma(__half a, __half b, __half c)
     const float sum = float(a) * float(b) + host_cuda::widened(c.stored);
     unsigned bits;
     memcpy(&bits, &sum, sizeof bits);
-    // Zero less one is the largest of all: zeros come and go, and have no branch.
+    // Zero minus one wraps to the largest value: zeros are common, and need no branch.
     const bool enough = (bits & magnitude) - 1 >= smallest_normal - 1;
     if (((bits & lacking) != tie) & enough) return host_cuda::narrowed(sum);
     return __hfma_near_tie(a, b, c);

@@ -1,4 +1,4 @@
-// The build for async hazards as the run-time, kernels and Python call it: each passes on to the launch's Watcher.
+// The interface of the build for async hazards to run-time, kernels and Python: forwards to the launch's Watcher.
 #ifdef HOST_CUDA_HAZARDS
 
 #include <new>
@@ -99,7 +99,7 @@ void wait_for_primary_launches()
 
 }  // namespace host_cuda::hazards
 
-// ---- What trace.h announces -----------------------------------------------------------------------------------------
+// ---- What trace.h declares ------------------------------------------------------------------------------------------
 
 namespace host_cuda::trace {
 
@@ -152,7 +152,7 @@ Pause::~Pause()
 
 #define HOST_CUDA_EXPORT extern "C" __attribute__((visibility("default")))
 
-// The next launch is watched: these blocks of it, all if there are none; the memory of launches that it may overtake.
+// Watches the next launch: these blocks, all if none are given; `dependent` is memory of launches that it may overtake.
 HOST_CUDA_EXPORT bool host_cuda_hazards_begin(unsigned moment, unsigned seed, const std::uint64_t* blocks,
                                               unsigned block_count, const host_cuda::Extent* dependent,
                                               unsigned dependent_count)
@@ -166,7 +166,7 @@ HOST_CUDA_EXPORT bool host_cuda_hazards_begin(unsigned moment, unsigned seed, co
     }
 }
 
-// What was found; its arrays stay until host_cuda_hazards_end.
+// The findings; their arrays last until host_cuda_hazards_end.
 HOST_CUDA_EXPORT void host_cuda_hazards_report(host_cuda::hazards::Report* report)
 {
     *report = host_cuda::hazards::watcher->report();

@@ -1,10 +1,10 @@
-// The build for async hazards: when asynchronous copies and products take effect, and who may know that they have.
+// The build for async hazards: when asynchronous copies and products take effect, and which threads may rely on it.
 //
-// On a GPU a copy by cp.async, a copy by TMA and the products of wgmma take effect at any moment between the instruction
-// that starts them and the one that waits for them.  In this build they do so at the earliest moment, at the latest or
-// at a random one, as the launch asks for; and every load and store of the kernel is held against what its thread can
-// know: which copies and products it has waited for itself, or has learnt of through a barrier (watcher.h).  In the
-// other builds everything takes effect at once, and nothing of this is left.
+// On a GPU a copy by cp.async, a copy by TMA and the products of wgmma take effect at any moment between the
+// instruction that starts them and the one that waits for them.  In this build they do so at the earliest moment, at
+// the latest or at a random one, as the launch asks for; and every load and store of the kernel is checked against what
+// its thread can know: which copies and products it has waited for itself, or has learnt of through a barrier
+// (watcher.h).  In the other builds everything takes effect immediately, and nothing of this is compiled.
 #pragma once
 
 #include "trace.h"
@@ -22,12 +22,12 @@ constexpr bool WATCHES = true;
 
 using Effect = std::function<void()>;
 
-// Threads of the block, linear numbers, have met at a barrier of theirs.
+// These threads of the block (linear numbers) have met at a barrier.
 void some_meet(const unsigned* threads, unsigned count);
 void thread_exits();
 void block_completes();
 
-// Lets one of the copies take effect that are under way; false if there is none.
+// Completes one of the copies in flight; false if there is none.
 bool let_one_arrive();
 
 // cp.async.
@@ -42,10 +42,10 @@ void arrives(const uint64_t* barrier);
 void announces(const uint64_t* barrier, unsigned bytes, Site site);
 void phase_ends(const uint64_t* barrier, Site site);
 void has_waited(const uint64_t* barrier);
-// What was announced to a barrier whose phase does not end, in words; empty if it is not known.
+// What was announced to a barrier whose phase does not end, in words; empty if unknown.
 void explain(const uint64_t* barrier, char* text, size_t size);
 
-// TMA: brings `bytes` bytes that are contiguous in shared memory; `effect` counts them at the barrier, too.
+// TMA: copies to `bytes` contiguous bytes of shared memory; `effect` also counts them at the barrier.
 void start_bulk_copy(void* to, const void* from, unsigned bytes, const uint64_t* barrier, Site site, Effect effect);
 
 // fence.proxy.async.
@@ -90,7 +90,7 @@ inline void commit_products() {}
 inline void wait_for_products(unsigned) {}
 inline void wait_for_primary_launches() {}
 
-// At once.
+// Immediately.
 template <class Effect>
 __forceinline__ void start_copy(void*, const void*, unsigned, Site, Effect effect)
 {

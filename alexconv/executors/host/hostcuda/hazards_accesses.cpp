@@ -1,4 +1,4 @@
-// Loads and stores in the build for async hazards, held against what was stored, copied and multiplied before.
+// Loads and stores in the build for async hazards, checked against earlier stores, copies and products.
 #ifdef HOST_CUDA_HAZARDS
 
 #include "watcher.h"

@@ -1,4 +1,4 @@
-// Blocks and barriers in the build for async hazards: whose knowledge passes to whom.
+// Blocks and barriers in the build for async hazards: how knowledge passes between threads.
 #ifdef HOST_CUDA_HAZARDS
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Copies by cp.async and TMA in the build for async hazards: when they take effect, and who knows of it.
+// Copies by cp.async and TMA in the build for async hazards: when they take effect, and which threads know it.
 #ifdef HOST_CUDA_HAZARDS
 
 #include "watcher.h"

@@ -1,47 +1,46 @@
 // CUDA C++ for a CPU: this header comes before every kernel that the host executor compiles.
 //
-// A kernel is compiled unchanged.  The words that CUDA adds to C++ become macros, its types and functions plain C++
-// (types.h, half.h, intrinsics.h, atomics.h, warp.h, wmma.h, hopper.h).  A launch (launch.cpp) hands the blocks of the
-// grid to one worker per core; a worker (worker.cpp) runs one block at a time, and the threads of that block take turns
-// on it: each runs until it waits for others, then the next goes on.  Shared memory is thread_local, so every worker
-// has its own.
+// A kernel is compiled unchanged.  CUDA's keywords become macros, its types and functions plain C++ (types.h, half.h,
+// intrinsics.h, atomics.h, warp.h, wmma.h, hopper.h).  A launch (launch.cpp) hands the blocks of the grid to one worker
+// per core; a worker (worker.cpp) runs one block at a time, and the threads of that block take turns on it: each runs
+// until it waits for others, then the next one runs.  Shared memory is thread_local, so every worker has its own.
 //
 // What a kernel must keep to
 //   - Entry points are `extern "C" __global__ void name(...)`; their arguments are pointers, integers and floats.
 //   - Dynamic shared memory comes from host_cuda::dynamic_shared(), on a GPU from `extern __shared__`: one macro hides
 //     the difference.
 //   - Threads meet at __syncthreads(), __syncwarp(), the *_sync functions and those of hopper.h, nowhere else.  The
-//     threads of a warp are not in lockstep, and a thread that spins on memory waits for ever: nothing interrupts it.
+//     threads of a warp are not in lockstep, and a thread that spins on memory hangs: nothing preempts it.
 //   - Inline PTX needs a C++ twin: here for the functions of kernels/arch/, elsewhere under `#ifdef HOST_CUDA`.
 //   - The local arrays of a function take 32 KiB at most, which the compiler checks, and recursion stays shallow.
-//   - `__shared__` stands in functions only.  A `__constant__` array can be written through HostModule.symbol.
+//   - `__shared__` is local to functions.  A `__constant__` array can be written through HostModule.symbol.
 //
 // Where it differs from a GPU
-//   - Order.  Threads run in the order that the launch asks for, changing over at barriers only; a GPU knows no order.
-//     A missing barrier may therefore go unseen in one order: compare several.  Shared memory starts every block as
+//   - Order.  Threads run in the order that the launch asks for, switching at barriers only; a GPU guarantees no order.
+//     A missing barrier may therefore go unnoticed in one order: compare several.  Shared memory starts every block as
 //     NaN, so a value read before it is written shows (static arrays excepted in the build for AddressSanitizer).
 //   - Barriers.  As on GPUs since Volta, a barrier waits for the threads of the block that have not exited.  Threads
 //     that wait at different __syncthreads() of the source are an error here; so is a deadlock.
 //   - float.  a * b + c is fused into one rounding where the compiler sees fit, as nvcc does by default, but not
-//     necessarily in the same places.  Subnormals are kept, as nvcc does by default, but for those of atomicAdd in global
+//     necessarily in the same places.  Subnormals are kept, as nvcc does by default, except by atomicAdd in global
 //     memory, which flushes them as a GPU's does.  The approximate functions (rsqrtf) are the accurate ones.
 //   - half.  Every operation rounds once, to nearest even; a GPU may fuse a * b + c of halves into one rounding.
 //   - wmma.  The products of a fragment are summed in float, one after the other and to nearest; a tensor core aligns
 //     several products, adds and truncates.  The place of an element in a fragment is different, as CUDA allows.
-//   - mma, wgmma.  Summed as wmma's fragments are; the elements lie where the PTX ISA has them.
+//   - mma, wgmma.  Summed as wmma's fragments are; the elements lie where the PTX ISA puts them.
 //   - Asynchronous copies and products are complete when the call returns: a missing wait, fence or proxy fence goes
-//     unseen, but for the build for async hazards (hazards.h), which reports it.  Waiting for a barrier's phase that
-//     never ends is a deadlock, and an error like any other.
-//   - Memory.  There is one: a bad address is not noticed unless it faults, and then the process dies.  Use the build
-//     for AddressSanitizer, which names the array and the source line and lives on.
-//   - Alignment.  A vector load or store that is not aligned, which a GPU faults at, works, in every build.
+//     unnoticed, except in the build for async hazards (hazards.h), which reports it.  Waiting for a barrier's phase
+//     that never ends is a deadlock, and an error like any other.
+//   - Memory.  There is one address space: a bad address goes unnoticed unless it faults, which ends the process of the
+//     launch.  Use the build for AddressSanitizer, which names the array and the source line and lives on.
+//   - Alignment.  A misaligned vector load or store, which faults on a GPU, works in every build.
 //   - Time says nothing about a GPU.
 //
 // Loads and stores stay plain C++, so the compiler's own instrumentation can watch every one of them.
 #pragma once
 
-// Keeps C++17's special functions (std::beta, std::riemann_zeta ...) out of libstdc++'s <math.h>: no kernel has them, and
-// they take as long to read as everything else here.
+// Keeps C++17's special functions (std::beta, std::riemann_zeta ...) out of libstdc++'s <math.h>: no kernel uses them,
+// and they take as long to parse as everything else here.
 #define _GLIBCXX_BITS_SPECFUN_H 1
 
 #include <math.h>

@@ -31,8 +31,8 @@ HOST_CUDA_ACCESSES(16)
 HOST_CUDA_RANGE(read, LOAD)
 HOST_CUDA_RANGE(write, STORE)
 
-// The loops of atomics.h load first and then exchange until it succeeds; a GPU needs one request for it, and so the load
-// is none of its own.
+// The loops of atomics.h load first and then exchange until it succeeds; a GPU needs one request for this, so the load
+// is not counted.
 #define HOST_CUDA_ATOMIC(bits, type)                                                                               \
     extern "C" type __tsan_atomic##bits##_load(const type* address, int order)                                     \
     {                                                                                                              \

@@ -1,11 +1,11 @@
 // CUDA's scalar functions.  The approximate ones (rsqrtf) are as accurate as the others.
 //
-// Some twins no rung of the ladder uses: here __stcs, __trap, __saturatef and the bit, byte, rounding and high-product
+// No rung of the ladder uses some twins: here __stcs, __trap, __saturatef and the bit, byte, rounding and high-product
 // functions, in warp.h the votes and __shfl_up_sync, __shfl_down_sync, in threads.h __syncthreads_and and
 // __syncthreads_count.  They are for kernels that users write; tests cover them.
 #pragma once
 
-// Loads and stores that steer a GPU's caches; here there is nothing to steer.
+// Loads and stores with cache hints, which have no effect here.
 #define HOST_CUDA_LOAD(name) \
     template <class T>       \
     T name(const T* address) \

@@ -14,7 +14,7 @@ static std::uint64_t count_blocks(const Request& request)
     return std::uint64_t(request.grid[0]) * request.grid[1] * request.grid[2];
 }
 
-// Few enough that the workers finish together, enough that they seldom meet at the counter.
+// Few enough that the workers finish together, enough that they seldom contend for the counter.
 static std::uint64_t share(const Request& request)
 {
     constexpr std::uint64_t shares_per_worker = 16, most = 64;

@@ -5,7 +5,7 @@ namespace host_cuda {
 
 enum Kind : int { INTEGER, REAL };
 
-// A kernel argument; a pointer travels as an integer.  Laid out as _Argument in host.py.
+// A kernel argument; a pointer travels as an integer.  Laid out as _Argument in runtime.py.
 struct Argument {
     Kind kind;
     union {
@@ -14,12 +14,12 @@ struct Argument {
     };
 };
 
-// Laid out as _Request in host.py.
+// Laid out as _Request in runtime.py.
 struct Request {
     unsigned grid[3], block[3];
     size_t dynamic_shared;      // bytes
     unsigned workers;           // OS threads at most
-    int cancelled;              // set from outside to give the launch up
+    int cancelled;              // set from outside to abandon the launch
     const unsigned* order;      // [threads of a block]: linear thread numbers in the order they start
     const Argument* arguments;  // [argument_count]
     unsigned argument_count;

@@ -29,7 +29,7 @@ struct Tf32 {
     static void read(unsigned word, float* values) { values[0] = same_bits<float>(word & ~unseen); }
 };
 
-// d += a b.  The lane that comes last multiplies for all.
+// d += a b.  The last lane to arrive multiplies for all.
 template <class Word>
 struct WarpProduct {
     static constexpr int rows = 16, columns = 8, K = 8 * Word::count;

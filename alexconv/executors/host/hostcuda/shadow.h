@@ -1,4 +1,4 @@
-// What the build for async hazards keeps of a block: accesses to shared memory, copies, products, barriers, clocks.
+// What the build for async hazards tracks in a block: accesses to shared memory, copies, products, barriers, clocks.
 #pragma once
 
 #ifdef HOST_CUDA_HAZARDS
@@ -15,7 +15,7 @@ using trace::Operation;
 
 enum Moment : unsigned { EARLIEST, LATEST, RANDOM };
 
-// What meets, and what was missing in between: the numbers that checking/hazards.py reads.
+// The two sides of a hazard, and what is missing between them: the numbers that checking/hazards.py reads.
 enum Deed : unsigned { NOTHING, LOAD, STORE, ATOMIC, COPY, BULK_COPY, PRODUCT, BARRIER_INIT, BARRIER_USE, BLOCK_END };
 enum Missing : unsigned {
     BARRIER,         // anything that orders two threads
@@ -30,7 +30,7 @@ enum Missing : unsigned {
     FIRST_WRITE,     // of shared memory
 };
 
-// In the source: a file and a line, or the program counter of an instruction.
+// A place in the source: a file and a line, or the program counter of an instruction.
 struct Place {
     const char* file = nullptr;
     std::uint64_t line = 0, counter = 0;
@@ -39,7 +39,7 @@ struct Place {
 inline Place place_of(Site site) { return {site.file, std::uint64_t(site.line), 0}; }
 
 struct Row {
-    std::uint64_t order;  // of finding
+    std::uint64_t order;  // of discovery
     std::uint64_t missing, first, second, first_thread, second_thread, block;
     Place first_place, second_place;
 };
@@ -56,7 +56,7 @@ struct Mark {
     std::uint32_t clock = 0, epoch = 0;
     std::uint32_t counter = 0;  // program counter; of a cp.async its number among the copies
     std::uint16_t thread = 0;
-    std::uint8_t bytes = 0;  // bits
+    std::uint8_t bytes = 0;  // a bit each
     bool copy = false;       // by cp.async
 };
 
@@ -107,7 +107,7 @@ struct BarrierSlot {
     std::uint32_t phases = 0, waited = 0;  // completed; of them when a thread last waited
     Mark init;
     Place init_place;
-    Clock arrived, completed;                // clocks of those who have arrived, of those in completed phases
+    Clock arrived, completed;                // clocks of the arrived threads, of those in completed phases
     Clock fenced_arrived, fenced_completed;  // likewise what they know to be fenced
     Place announced_place;
     std::uint64_t announced = 0, brought = 0;  // bytes, of this phase

@@ -1,18 +1,18 @@
-// TMA, the copy engine: boxes of an array, brought into shared memory in rows of 128 bytes that are swizzled; or bytes
-// as they are.
+// TMA, the copy engine: copies boxes of an array into shared memory, in swizzled rows of 128 bytes; or plain bytes.
 //
-// The thread that starts a copy carries it out, and its bytes, the zeros for elements outside included, count at the
-// barrier at once; the build for async hazards keeps it back (hazards.h).
+// The thread that starts a copy carries it out, and its bytes, zeros for elements outside included, count at the
+// barrier immediately; the build for async hazards delays it (hazards.h).
 #pragma once
 
-// Made by Python: laid out as _TensorMap in host_maps.py, where its limits are checked too.
+// Made by Python: laid out as _TensorMap in maps.py, where its limits are checked too.
 struct alignas(64) TensorMap {
     static constexpr unsigned most_dims = 4;
     const char* base;
     uint64_t strides[most_dims - 1];  // bytes, of all dimensions but the innermost
     unsigned dims[most_dims];         // innermost first
     unsigned box[most_dims];          // tiled: as dims; im2col: channels, pixels
-    // im2col, along w and h: the corners of the bounding box, from the array's, and the steps of its pixels; tiled: zeros
+    // im2col, along w and h: the corners of the bounding box, relative to the array's, and the steps of its pixels;
+    // tiled: zeros
     int lower[2], upper[2];
     unsigned steps[2];
     unsigned rank;
@@ -22,7 +22,7 @@ constexpr int ROW_BYTES = 128, ATOM_BYTES = 1024;
 
 namespace host_cuda {
 
-// In an array of two-byte elements chunks begin anywhere.
+// In an array of two-byte elements a chunk may begin at any element.
 using LooseHalf = unsigned short __attribute__((may_alias));
 using LooseChunk __attribute__((aligned(2))) = Chunk;
 
@@ -30,7 +30,7 @@ constexpr int ROW_CHUNKS = ROW_BYTES / int(sizeof(Chunk)), ATOM_ROWS = ATOM_BYTE
 constexpr int ROW_HALVES = ROW_CHUNKS * HALVES;
 
 // Writes row number `row` of a box: elements [first, first + ROW_HALVES) of a line of `length` elements, and zeros for
-// those outside it; where there is no such line all are zero.
+// those outside it; without a line all are zero.
 inline void bring_row(void* box, unsigned row, const char* line, int first, int length)
 {
     Chunk* const to = static_cast<Chunk*>(box) + size_t(row) * ROW_CHUNKS;
@@ -63,7 +63,7 @@ inline void tma_load_box(void* to, const TensorMap* map, Mbarrier* barrier, int 
 {
     using namespace host_cuda;
     check_copy(to, map, 3, false, site);
-    const trace::Pause pause;  // no warp asks for this memory
+    const trace::Pause pause;  // no warp issues these accesses
     const unsigned bytes = map->box[1] * map->box[2] * ROW_BYTES;
     hazards::start_bulk_copy(to, map->base, bytes, barrier, site, [=] {
         const unsigned* const box = map->box;
@@ -79,7 +79,7 @@ inline void tma_load_box(void* to, const TensorMap* map, Mbarrier* barrier, int 
     });
 }
 
-// Pixels run through the bounding box, where the window lies inside the padded plane; a place of the window is added
+// Pixels run through the bounding box, where the window lies inside the padded plane; the offset in the window is added
 // last.
 inline void tma_load_im2col(void* to, const TensorMap* map, Mbarrier* barrier, int channel, int w, int h, int n,
                         unsigned short dw, unsigned short dh, host_cuda::Site site = host_cuda::here())

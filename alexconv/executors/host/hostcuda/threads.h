@@ -1,4 +1,4 @@
-// Who a thread of a kernel is, and how it waits for the other threads of its block and of its warp.
+// The identity of a kernel's thread, and how it waits for the other threads of its block and of its warp.
 #pragma once
 
 namespace host_cuda {
@@ -26,39 +26,39 @@ struct Running {
     Worker* worker;
 };
 
-// __thread, not thread_local: the latter would ask at every access whether a constructor has to run first.
+// __thread, not thread_local: the latter would check at every access whether a constructor must run first.
 extern __thread Running running __attribute__((visibility("hidden")));
 
 inline void* dynamic_shared() { return running.dynamic_shared; }
 inline unsigned lane() { return running.linear_thread % WARP; }
 
-// Waits for the threads of the block that have not exited, and counts those that came with a true predicate.  The
+// Waits for the threads of the block that have not exited, and counts those that arrived with a true predicate.  The
 // number identifies a barrier of the source, also among several on one line.
 int wait_for_block(int barrier, bool predicate, Site site);
 void wait_for_block(int barrier, Site site);  // without a predicate
 
-// What the lanes of a warp do together when they meet: the lane that comes last does it for all.  `lanes` holds what
-// each lane brought, `present` has a bit for every lane that came.
+// What the lanes of a warp do together when they meet: the last to arrive does it for all.  `lanes` holds each lane's
+// part, `present` has a bit for every lane that arrived.
 using Together = void (*)(void* const* lanes, unsigned present);
 
 // Waits for the lanes in `mask` that have not exited; `mine` is this lane's part of what they do together.
 void wait_for_warp(unsigned mask, Together together, void* mine, Site site);
 
-// The same for the threads of a warpgroup: all 128 have to come.  `lanes` holds what each thread brought.
+// The same for the threads of a warpgroup: all 128 must arrive.  `lanes` holds each thread's part.
 void wait_for_warpgroup(Together together, void* mine, Site site);
 
-// Waits for `threads` threads of the block, this one among them, that name the same barrier.
+// Waits for `threads` threads of the block, this one included, that name the same barrier.
 void wait_at_named_barrier(int name, int threads, Site site);
 
-// Waits until the barrier's phase (barriers.h) has another parity; and wakes the waiting threads when a phase has ended.
+// Waits until the barrier's phase (barriers.h) has another parity; phase_ends wakes the waiting threads.
 void wait_for_phase(const uint64_t* barrier, unsigned parity, Site site);
 void phase_ends(const uint64_t* barrier);
 
 // Whether an address is in the running block's shared memory.  (In the build for AddressSanitizer, whose static arrays
-// are no thread's own: in its dynamic shared memory.)
+// are not thread_local: in its dynamic shared memory.)
 bool in_shared_memory(const void* address);
 
-// Gives the launch up with a message; the other threads and blocks do not run on.
+// Abandons the launch with a message; the other threads and blocks do not continue.
 [[noreturn]] void fail(const char* what, Site site);
 
 }  // namespace host_cuda

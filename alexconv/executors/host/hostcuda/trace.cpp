@@ -1,16 +1,17 @@
 // What the instrumented kernel reports, replayed warp by warp.
 //
-// The threads of a block run one after the other, so what each did is kept until its warp meets, and then replayed in
-// lockstep: of the lanes deepest in calls those with the lowest program counter go next, and lanes at the same one go
-// together.  That is where a warp's lanes meet again after a branch, because compilers put what follows a branch after
-// it.  (Collange, "Stack-less SIMT reconvergence at low cost", 2011.)  What lanes load or store together is one request.
+// The threads of a block run one after the other, so the events of each are kept until its warp meets, and then
+// replayed in lockstep: of the lanes deepest in calls those with the lowest program counter go next, and lanes at the
+// same one go together.  That is where a warp's lanes reconverge after a branch, because compilers put what follows a
+// branch after it.  (Collange, "Stack-less SIMT reconvergence at low cost", 2011.)  What lanes load or store together
+// is one request.
 //
 // A race is two accesses to one byte by two threads, a store among them, with no barrier in between: the vector clocks
 // of FastTrack (Flanagan and Freund, PLDI 2009), where a block's barrier needs one number for all its threads, and a
 // clock per pair of lanes is left for the barriers of a warp.  It does not matter in which order the threads ran here.
-// Barriers of some of the block's threads (mbarrier, named barriers, warpgroups) count as the block's: races are missed
-// that they do not really prevent, depending on the order.  So do atomic functions that acquire, for what earlier blocks
-// did.  Atomic functions race with nothing.
+// Barriers of some of the block's threads (mbarrier, named barriers, warpgroups) count as barriers of the whole block,
+// so some races that they do not prevent are missed, depending on the order.  Likewise atomic functions that acquire,
+// for what earlier blocks did.  Atomic functions race with nothing.
 #ifdef HOST_CUDA_TRACE
 
 #include "trace.h"
@@ -60,7 +61,7 @@ struct Byte {
     Access load_of_other_block;  // that ran before
 };
 
-// An epoch of zero: there was none.  Untouched memory costs nothing.
+// Epoch zero: no access.  Untouched memory costs nothing.
 class Shadow {
 public:
     explicit Shadow(Extent extent) : extent_(extent)
@@ -111,7 +112,7 @@ struct Site {
     std::uint64_t counter, space, operation, bytes;
     std::uint64_t requests, lanes;
     std::uint64_t transactions;  // sectors of global memory, wavefronts of shared memory
-    std::uint64_t useful;        // bytes of global memory that lanes asked for, each once a request
+    std::uint64_t useful;        // bytes of global memory that lanes requested, each counted once per request
 };
 
 struct Race {
@@ -331,7 +332,7 @@ private:
         }
     }
 
-    // How many pieces of memory of `unit` bytes the lanes touch.
+    // The number of `unit`-byte pieces of memory that the lanes touch.
     std::uint64_t distinct(const Event* lanes, unsigned present, unsigned unit)
     {
         collect(lanes, present, unit);
@@ -442,7 +443,7 @@ Pause::~Pause()
 
 #define HOST_CUDA_EXPORT extern "C" __attribute__((visibility("default")))
 
-// The next launch is traced: these blocks of it, and these buffers as global memory.  False if memory is short.
+// Traces the next launch: these blocks of it, and these buffers as global memory.  False if memory is short.
 HOST_CUDA_EXPORT bool host_cuda_trace_begin(const host_cuda::Extent* buffers, unsigned buffer_count,
                                             const std::uint64_t* blocks, unsigned block_count)
 {
@@ -455,7 +456,7 @@ HOST_CUDA_EXPORT bool host_cuda_trace_begin(const host_cuda::Extent* buffers, un
     }
 }
 
-// What was found; its arrays stay until host_cuda_trace_end.
+// The findings; their arrays last until host_cuda_trace_end.
 HOST_CUDA_EXPORT void host_cuda_trace_report(host_cuda::trace::Report* report)
 {
     *report = host_cuda::trace::tracer->report();

@@ -1,9 +1,9 @@
 // The build for tracing: which loads and stores the lanes of a warp do together, and which of them race.
 //
-// The kernel is compiled with g++'s ThreadSanitizer and coverage instrumentation, whose library is not linked: the calls
-// before every load, every store and in every basic block arrive in trace.cpp.  There is one worker, and only the blocks
-// that were asked for run.  In the other builds nothing of this is left, but for that for async hazards (hazards.h),
-// which takes the same reports in hazards.cpp.
+// The kernel is compiled with g++'s ThreadSanitizer and coverage instrumentation, whose library is not linked: the
+// calls before every load, every store and in every basic block arrive in trace.cpp.  There is one worker, and only the
+// requested blocks run.  In the other builds nothing of this is compiled, except in the one for async hazards
+// (hazards.h), which takes the same reports in hazards.cpp.
 #pragma once
 
 #include <cstddef>
@@ -34,12 +34,12 @@ bool skips(std::uint64_t block);
 void block_begins(std::uint64_t block, unsigned threads, Extent static_shared, Extent dynamic_shared);
 void block_ends();
 void block_meets();  // at __syncthreads
-void some_meet();    // at any other barrier: what all threads did before is taken to be in order with what follows
-void acquires();     // in an atomic function that acquires: what blocks before did is taken to be in order with what follows
+void some_meet();    // at any other barrier: what all threads did is taken to happen before what follows
+void acquires();     // at an atomic function that acquires: earlier blocks are taken to happen before what follows
 void warp_meets(unsigned warp, unsigned present, bool all, bool orders_memory);  // at __syncwarp, a shuffle, a vote
 void warp_exits(unsigned warp);
 
-// While it lives, nothing is kept: what the last lane does for its whole warp is no work of the kernel's.
+// While it lives, nothing is recorded: what the last lane does for its whole warp is not the kernel's work.
 struct Pause {
     Pause();
     ~Pause();

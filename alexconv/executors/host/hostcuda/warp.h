@@ -1,7 +1,7 @@
 // What the threads of a warp do together: __syncwarp, shuffles and votes.
 //
-// CUDA asks every lane that a mask names to call the same function with the same mask.  Each brings its part in a
-// struct on its own stack and waits; the last one to come computes all results while the others' stacks stand still.
+// CUDA requires every lane named by a mask to call the same function with the same mask.  Each puts its part in a
+// struct on its own stack and waits; the last one to arrive computes all results while the others are suspended.
 #pragma once
 
 namespace host_cuda {
@@ -32,7 +32,7 @@ T shuffle(unsigned mask, T value, unsigned source, Site site)
     return mine.taken;
 }
 
-// The lanes of a warp are dealt with in segments of `width`, a power of two; this lane's starts and ends here.
+// Shuffles work on segments of `width` lanes, a power of two: the first and last lane of this lane's segment.
 inline unsigned segment_first(int width) { return lane() & ~(unsigned(width) - 1); }
 inline unsigned segment_last(int width) { return lane() | (unsigned(width) - 1); }
 

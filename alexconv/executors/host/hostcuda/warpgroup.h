@@ -1,8 +1,8 @@
-// wgmma: products of a warpgroup, 128 threads, whose factors lie in shared memory, the first of tf32 in registers.
+// wgmma: products of a warpgroup, 128 threads, with operands in shared memory; for tf32 the first is in registers.
 //
-// The thread that comes last multiplies for all, at once.  A GPU goes on meanwhile: a kernel that reads the product
-// before it waits for it, or that overwrites a factor too early, goes unnoticed; the build for async hazards keeps the
-// product back (hazards.h).
+// The last thread to arrive multiplies for all, immediately.  A GPU continues meanwhile: a kernel that reads the
+// product before it waits for it, or that overwrites an operand too early, goes unnoticed; the build for async hazards
+// delays the product (hazards.h).
 #pragma once
 
 // The address of the first row's first half, in units of 16 bytes; above it, for a matrix in planes, their distance in
@@ -39,7 +39,7 @@ struct GroupProduct {
     bool add;
     Site site;
 
-    // The address of one of a row's chunks: an atom's row has it beside the one before, or the next plane.
+    // The address of one of a row's chunks: it follows the previous one in the atom's row, or is in the next plane.
     static uint64_t chunk_address(MatrixDescriptor matrix, int row, int j)
     {
         const uint64_t first = matrix & ADDRESS_MASK, distance = matrix >> ADDRESS_BITS;

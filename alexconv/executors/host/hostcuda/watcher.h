@@ -1,20 +1,20 @@
-// Who may know what: the happens-before order of a block's threads, copies and products, held against every access.
+// The happens-before order of a block's threads, copies and products, against which every access is checked.
 //
-// Threads are in order through barriers.  Each has a vector clock (FastTrack: Flanagan and Freund, PLDI 2009): how far it
-// knows every other thread of the block, and further how many phases of each mbarrier it knows to have completed, how
-// many groups of wgmmas each warp has waited for, and whether a thread has waited for the launches before.  An mbarrier
-// collects the clocks of those who arrive, and gives them to those who wait for that phase; __syncthreads() needs one
-// number for all, the epoch; the other barriers join the clocks of those who meet.
+// Barriers order threads.  Each thread has a vector clock (FastTrack: Flanagan and Freund, PLDI 2009): how far it knows
+// every other thread of the block, and also how many phases of each mbarrier it knows to have completed, how many
+// groups of wgmmas each warp has waited for, and whether a thread has waited for earlier launches.  An mbarrier
+// collects the clocks of the threads that arrive, and gives them to those that wait for that phase; __syncthreads()
+// needs one number for all, the epoch; the other barriers join the clocks of the threads that meet.
 //
-//   cp.async   writes for its thread, when that waits for the copy's group; until then nobody may touch the bytes.
-//   TMA        writes when the phase ends at which its bytes count; only who knows that phase may touch them.
-//   wgmma      reads its operands, and has its accumulators, until each warp of the group has waited for the wgmma's
-//              group; who overwrites an operand has to know that of the warps that read it.
-//   proxies    What threads write and TMA or wgmma touch needs a fence.proxy.async: a second vector clock says what
-//              every thread knows to be fenced.
+//   cp.async   writes for its thread, when that waits for the copy's group; until then no thread may touch the bytes.
+//   TMA        writes when the phase ends at which its bytes count; only threads that know of this may touch them.
+//   wgmma      reads its operands, and owns its accumulators, until each warp of the group has waited for the wgmma's
+//              group; a thread that overwrites an operand must know that the warps that read it have waited.
+//   proxies    A fence.proxy.async must separate writes by threads from accesses by TMA or wgmma: a second vector clock
+//              says what every thread knows to be fenced.
 //
-// None of this depends on when the copies and products take effect here, nor, but for races that a lock would settle,
-// on the order in which the threads run.
+// None of this depends on when the copies and products take effect here, nor, except for races that a lock would
+// settle, on the order in which the threads run.
 #pragma once
 
 #ifdef HOST_CUDA_HAZARDS
@@ -138,8 +138,8 @@ public:
     }
 
 private:
-    // Beside threads, a clock tells of the launches before, the warps' products and the barriers' phases; the clock of
-    // what is fenced has an epoch in the place of the launches.
+    // Besides threads, a clock covers earlier launches, the warps' products and the barriers' phases; the clock of
+    // fences has an epoch in place of the launches.
     static constexpr unsigned LAUNCHES = 0, FENCED_EPOCH = 0, WARPS = 1, BARRIERS = WARPS + 1024 / WARP, EXTRA = 160;
 
     unsigned me() const { return running.linear_thread; }
@@ -274,7 +274,7 @@ private:
     const Moment moment_;
     std::minstd_rand random_;
     const std::vector<std::uint64_t> wanted_;
-    const std::vector<Extent> dependent_;  // memory that launches before may still write or read
+    const std::vector<Extent> dependent_;  // memory that earlier launches may still write or read
     const char* base_;
 
     std::uint64_t block_ = 0;

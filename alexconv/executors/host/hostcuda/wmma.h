@@ -91,7 +91,7 @@ void store_matrix_sync(T* address, const fragment<accumulator, M, N, K, T>& f, u
     for (int i = 0; i < f.num_elements; ++i) address[offset<Fragment>(i, stride, layout)] = f.x[i];
 }
 
-// D = A B + C.  The lane that comes last multiplies for all: the fragments of the others lie still on their stacks.
+// D = A B + C.  The last lane to arrive multiplies for all: the others' fragments stay on their stacks.
 template <int M, int N, int K, class D, class A, class B, class C>
 struct Product {
     D* d;

@@ -30,20 +30,20 @@ Stacks::~Stacks() { munmap(memory_, bytes_); }
 
 Stack Stacks::operator[](size_t i) const
 {
-    // Equal frames of different fibers would all compete for the same sets of the first-level cache: shift them.
+    // Equal frames of different fibers would all compete for the same sets of the L1 cache: shift them.
     constexpr size_t line = 64, lines_in_page = 64;
     return {memory_ + i * HOST_CUDA_STACK_BYTES, HOST_CUDA_STACK_BYTES - i % lines_in_page * line};
 }
 
 DynamicShared::DynamicShared(size_t bytes) : memory_(nullptr)
 {
-    constexpr size_t alignment = ATOM_BYTES;  // the most that anything in shared memory asks for
+    constexpr size_t alignment = ATOM_BYTES;  // the largest that anything in shared memory needs
     if (bytes && posix_memalign(&memory_, alignment, bytes)) throw std::bad_alloc();
 }
 
 DynamicShared::~DynamicShared() { std::free(memory_); }
 
-// The C library's, which makes the thread's copy of a library's variables where there is none yet.
+// The C library's, which makes the thread's copy of a library's variables on first use.
 struct OfModule {
     size_t module, offset;
 };
@@ -114,7 +114,7 @@ void Worker::run_block(std::uint64_t block)
     started_ = fibers_used_ = 0;
     trace::block_begins(block, threads, {thread_locals_.address, thread_locals_.bytes},
                         {static_cast<char*>(dynamic_shared_.memory()), grid_.request.dynamic_shared});
-    switch_to(unused_fiber());  // comes back when all threads have exited
+    switch_to(unused_fiber());  // returns when all threads have exited
     if (!live_) hazards::block_completes();
     trace::block_ends();
 }
@@ -147,7 +147,7 @@ void Worker::start_fiber()
     running.worker->run_threads();
 }
 
-// A fiber's whole life: threads of this block, and when it is called up again, of a later one.
+// A fiber's main loop: runs threads of this block and, when it is used again, of a later one.
 void Worker::run_threads()
 {
     for (;;) {
@@ -191,11 +191,11 @@ int Worker::wait_for_block(int barrier, bool predicate, Site site)
 {
     arrive(barrier, predicate, site);
     let_others_run();
-    return barrier_.result;  // it cannot open again before this thread comes back
+    return barrier_.result;  // it cannot open again before this thread resumes
 }
 
-// Ends with a jump: the thread then goes on in the kernel at once, without a return on the way that the CPU mispredicts
-// because the stacks were exchanged.
+// Ends with a tail call: the thread resumes directly in the kernel, without a further return that the CPU would
+// mispredict because the stacks were exchanged.
 void Worker::wait_for_block(int barrier, Site site)
 {
     arrive(barrier, false, site);
@@ -227,7 +227,7 @@ void Worker::wait_for_warp(unsigned mask, Together together, void* mine, Site si
     let_others_run();
 }
 
-// Lets the lanes that wait with this mask go on, if they are all there; says whether they were.
+// Resumes the lanes that wait with this mask if all have arrived; returns whether they had.
 bool Worker::complete_warp(Warp& warp, unsigned mask)
 {
     const unsigned expected = mask & warp.live;
@@ -252,7 +252,7 @@ bool Worker::complete_warp(Warp& warp, unsigned mask)
         const trace::Pause pause;
         first->together(lanes, present);
     }
-    // Shuffles and votes exchange registers; of all that lanes do together only __syncwarp orders memory.
+    // Shuffles and votes exchange registers; only __syncwarp orders memory.
     trace::warp_meets(first->thread.linear / WARP, present, present == warp.live, first->together == nothing);
     warp.waiting &= ~present;
     Queue others;
@@ -261,7 +261,7 @@ bool Worker::complete_warp(Warp& warp, unsigned mask)
     return true;
 }
 
-// Joins a meeting; says whether everybody is there now.
+// Joins a meeting; returns whether it is complete.
 bool Worker::join(Meeting& meeting, Site site)
 {
     current_->site = site;
@@ -366,7 +366,7 @@ Fiber& Worker::next_fiber()
     return own_;
 }
 
-// One copy of it: fibers that wait at the same kind of barrier then have the same return addresses on their stacks, and
+// Never inlined: fibers that wait at the same kind of barrier then have the same return addresses on their stacks, and
 // the CPU predicts the returns although the stacks were exchanged.
 __attribute__((noinline)) void Worker::switch_to(Fiber& fiber)
 {
@@ -427,7 +427,7 @@ Fiber& Worker::fiber_of(unsigned linear_thread)
     return *fiber;
 }
 
-// Fails the launch if a thread waits for a phase of a barrier.  One that lacks bytes alone explains the others.
+// Fails the launch if a thread waits for a phase of a barrier.  One that lacks only bytes explains the others.
 void Worker::report_phase()
 {
     for (const bool lacks_bytes : {true, false})
@@ -458,8 +458,8 @@ void Worker::report_meeting()
     for (const Meeting& meeting : warpgroups_) report(meeting, "of its warpgroup");
 }
 
-// Everybody waits.  Whose wait explains the others' is named first.  If all wait for their block or their warp, some
-// wait in a warp, else the block's barrier would have opened; name one, and one it waits for.
+// All threads wait.  Reports first the wait that explains the others.  If all wait for their block or their warp, some
+// wait in a warp, else the block's barrier would have opened; names one, and one it waits for.
 void Worker::report_deadlock()
 {
     report_phase();

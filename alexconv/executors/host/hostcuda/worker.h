@@ -1,15 +1,15 @@
-// A worker runs blocks, one at a time, on the OS thread that it was made on.
+// A worker runs blocks, one at a time, on the OS thread that created it.
 //
-// The threads of a block are fibers: each may have a stack of its own, and the worker switches between them.  A thread
+// The threads of a block are fibers: each may have its own stack, and the worker switches between them.  A thread
 // that never waits needs none: a fiber runs one thread after the other until one of them waits, and only then does the
-// worker set out with another fiber.
+// worker start another fiber.
 //
 // A thread that has to wait joins a queue: the block's, its warp's, its warpgroup's, a named barrier's, or that for a
 // phase of a barrier in shared memory.  The thread that completes the meeting or the phase moves that queue to the end
-// of the ready queue; the next in line goes on.  If no thread is ready although some have not exited, that is a
-// deadlock.  Everything is deterministic, and follows the order in which the threads were started.
+// of the ready queue; the next in line runs.  If no thread is ready although some have not exited, that is a deadlock.
+// Everything is deterministic, and follows the order in which the threads were started.
 //
-// A fiber never changes to another OS thread: compilers keep addresses of thread_local variables across calls.
+// A fiber never migrates to another OS thread: compilers keep addresses of thread_local variables across calls.
 #pragma once
 
 #include <cstdarg>
@@ -26,9 +26,9 @@ struct Fiber {
     Context context;
     Stack stack;
     bool prepared = false;
-    Fiber* next = nullptr;  // in the queue that it stands in
+    Fiber* next = nullptr;  // in its queue
 
-    Thread thread;  // the one that it runs now, or ran last
+    Thread thread;  // the one that it runs, or ran last
     // While it waits:
     Site site;
     unsigned mask;
@@ -36,7 +36,7 @@ struct Fiber {
     void* mine;
 };
 
-// First come, first served; a fiber stands in one queue at most.
+// First come, first served; a fiber is in one queue at most.
 class Queue {
 public:
     Fiber* first() const { return first_; }
@@ -55,7 +55,7 @@ public:
         return fiber;
     }
 
-    // Takes over everybody who stands in the other queue.
+    // Moves all fibers of the other queue to this one.
     void append(Queue& other)
     {
         if (!other.first_) return;
@@ -81,7 +81,7 @@ private:
     char* memory_;
 };
 
-// Dynamic shared memory of a worker: exactly as long as asked for, so that AddressSanitizer sees its end.
+// Dynamic shared memory of a worker: exactly as long as requested, so that AddressSanitizer sees its end.
 class DynamicShared {
 public:
     explicit DynamicShared(size_t bytes);
@@ -105,7 +105,7 @@ class Worker {
 public:
     explicit Worker(Grid& grid);
 
-    // Runs blocks until none are left, or until the launch is given up.
+    // Runs blocks until none are left, or until the launch is abandoned.
     void run();
 
     // See threads.h.
@@ -139,7 +139,7 @@ private:
         Queue queue;
     };
 
-    // Who waits for a phase of one barrier.
+    // The fibers that wait for a phase of one barrier.
     struct Phase {
         const std::uint64_t* barrier;
         Queue queue;
@@ -182,7 +182,7 @@ private:
     Fiber own_;                  // the OS thread's own stack
     std::vector<Warp> warps_;
     Barrier barrier_;
-    std::vector<Meeting> warpgroups_;  // the whole ones of the block
+    std::vector<Meeting> warpgroups_;  // the complete ones of the block
     Meeting named_[NAMES];
     std::vector<Phase> phases_;
     Queue ready_;
