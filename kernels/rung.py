@@ -50,6 +50,11 @@ class Constant:
     least: int = 1
     formerly: tuple[str, ...] = ()  # its names in older records
 
+    @property
+    def allowed(self) -> str:
+        """The values that it takes, as text."""
+        return ", ".join(map(str, self.choices)) or f"{self.least} or more"
+
 
 @dataclass(frozen=True)
 class Array:
@@ -180,8 +185,7 @@ class Rung:
         for constant in self.constants:
             value = chosen[constant.name] if constant.name in chosen else constant.default(problem)
             if (value not in constant.choices) if constant.choices else value < constant.least:
-                allowed = ", ".join(map(str, constant.choices)) or f"{constant.least} or more"
-                raise ValueError(f"{constant.name} of {self.name} is {allowed}, not {value}")
+                raise ValueError(f"{constant.name} of {self.name} is {constant.allowed}, not {value}")
             values[constant.name] = value if constant.matters(problem) else constant.default(problem)
         return values
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from difflib import unified_diff
 
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.kernels.problem import Problem
+from alexconv.kernels.problem import H200, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.records.store import Record
 from alexconv.reports.alexnet import WORKLOAD, known_to_study
@@ -69,6 +69,7 @@ def page(measurements: Measurements, found: Frontier | None, reasons: Reasons, r
         Section("times", "Times", "", [*times(measurements, found, reasons, rung), *refused(measurements, rung)]),
         Section("counters", "Counters", "", counters(reasons, rung)),
         Section("launches", "Launches", "", launches(measurements, rung)),
+        Section("constants", "Constants", "", constants(measurements, rung)),
         Section("source", "Source", "", [], code(rung, text)),
     ]
     kept = [section for section in sections if section.items or section.code]
@@ -139,17 +140,46 @@ def times(measurements: Measurements, found: Frontier | None, reasons: Reasons, 
     return items
 
 
+def problems_of(measurements: Measurements, rung: Rung, workload: str) -> dict[int, Problem]:
+    """A workload's layers, with the rung's default constants."""
+    N = measurements.main_batch(workload)
+    convs = {layer: WORKLOADS[workload].layer(layer) for layer in layer_numbers(workload)}
+    return {layer: Problem(conv, N, rung.resolve(conv, {}, N)) for layer, conv in convs.items()}
+
+
 def refused(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
     """The layers that the rung does not take, and why: from the ladder."""
     rows: list[tuple[Cell, ...]] = []
     for workload in measurements.workloads:
-        N = measurements.main_batch(workload)
-        for layer in layer_numbers(workload):
-            conv = WORKLOADS[workload].layer(layer)
-            if reason := rung.refuses(Problem(conv, N, rung.resolve(conv, {}, N))):
+        for layer, problem in problems_of(measurements, rung, workload).items():
+            if reason := rung.refuses(problem):
                 rows.append((workload, layer, reason))
     columns = ("workload", "layer", "why")
     return [Table(f"{rung.name}-refused", "Layers that it does not take", "", columns, rows, csv=False)] if rows else []
+
+
+def constants(measurements: Measurements, rung: Rung) -> list[Table | Plot]:
+    """What ``--set`` changes: each constant's meaning, values and defaults, on AlexNet or a workload that it takes."""
+    for workload in sorted(measurements.workloads, key=lambda each: each != WORKLOAD):
+        problems = problems_of(measurements, rung, workload)
+        if taken := {layer: problem for layer, problem in problems.items() if not rung.refuses(problem)}:
+            break
+    rows: list[tuple[Cell, ...]] = [
+        (
+            constant.name,
+            constant.meaning,
+            constant.allowed,
+            *(taken[layer][constant.name] if layer in taken else None for layer in problems),
+        )
+        for constant in rung.constants
+    ]
+    if not rows:
+        return []
+    columns = ("constant", "meaning", "values", *(f"layer {layer}" for layer in problems))
+    place = f"{workload}, N={measurements.main_batch(workload)}, on an {H200.name}"
+    commands = f"alexconv run --rungs {rung.name} --set {rows[0][0]}=VALUE, or alexconv tune --rungs {rung.name}"
+    caption = f"Defaults for {place}. Other values: {commands}."
+    return [Table(f"{rung.name}-constants", "Constants and defaults", caption, columns, rows, csv=False)]
 
 
 def time_row(

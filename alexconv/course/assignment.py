@@ -39,12 +39,6 @@ class Shape:
         """Its sizes by letter, N for the images."""
         return {**{letter: getattr(self.conv, letter) for letter in LETTERS}, "N": self.images}
 
-    def words(self) -> str:
-        """Its sizes, by the names of the function's arguments."""
-        conv = self.conv
-        sizes = {"B": self.images, "M": conv.M, "C": conv.C, "H": conv.H, "W": conv.W, "K": conv.R, "S": conv.U}
-        return " ".join(f"{letter}={size}" for letter, size in sizes.items())
-
 
 @dataclass(frozen=True)
 class TimeLimit:

@@ -66,13 +66,6 @@ class View(NamedTuple):
     stream: int = LEGACY_STREAM
     waits: bool = False
 
-    def images(self, first: int, last: int) -> "View":
-        """Images [first, last) of the batch."""
-        whole = self.descriptor
-        address = self.address + first * whole.strides[0] * whole.itemsize
-        part = whole._replace(shape=(last - first, *whole.shape[1:]), aligned=is_aligned(address))
-        return self._replace(address=address, descriptor=part)
-
 
 @lru_cache(maxsize=KEPT_DESCRIPTORS)
 def in_place(array: Descriptor, layout: str) -> bool:

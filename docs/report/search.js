@@ -905,12 +905,12 @@ searchable([
 "table, The AlexNet study, purdue-2020"
 ],
 [
-"Table 4: kernel time, one kernel a layer (ms)",
+"Table 4: kernel time, one kernel per layer (ms)",
 "purdue-2020.html#table-4",
 "table, The AlexNet study, purdue-2020"
 ],
 [
-"Table 5: speedup with the copies, over the serial CPU run, one kernel a layer",
+"Table 5: speedup with the copies, over the serial CPU run, one kernel per layer",
 "purdue-2020.html#table-5",
 "table, The AlexNet study, purdue-2020"
 ],
@@ -1355,6 +1355,11 @@ searchable([
 "table, direct"
 ],
 [
+"Constants and defaults",
+"rung-direct.html#direct-constants",
+"table, direct"
+],
+[
 "Default constants",
 "rung-direct-register.html#direct-register-times",
 "table, direct-register"
@@ -1372,6 +1377,11 @@ searchable([
 [
 "Launches",
 "rung-direct-register.html#direct-register-launches",
+"table, direct-register"
+],
+[
+"Constants and defaults",
+"rung-direct-register.html#direct-register-constants",
 "table, direct-register"
 ],
 [
@@ -1395,6 +1405,11 @@ searchable([
 "table, direct-filter-one-thread"
 ],
 [
+"Constants and defaults",
+"rung-direct-filter-one-thread.html#direct-filter-one-thread-constants",
+"table, direct-filter-one-thread"
+],
+[
 "Default constants",
 "rung-direct-filter-shared.html#direct-filter-shared-times",
 "table, direct-filter-shared"
@@ -1412,6 +1427,11 @@ searchable([
 [
 "Launches",
 "rung-direct-filter-shared.html#direct-filter-shared-launches",
+"table, direct-filter-shared"
+],
+[
+"Constants and defaults",
+"rung-direct-filter-shared.html#direct-filter-shared-constants",
 "table, direct-filter-shared"
 ],
 [
@@ -1435,6 +1455,11 @@ searchable([
 "table, direct-sum-shared"
 ],
 [
+"Constants and defaults",
+"rung-direct-sum-shared.html#direct-sum-shared-constants",
+"table, direct-sum-shared"
+],
+[
 "Default constants",
 "rung-direct-half.html#direct-half-times",
 "table, direct-half"
@@ -1447,6 +1472,11 @@ searchable([
 [
 "Launches",
 "rung-direct-half.html#direct-half-launches",
+"table, direct-half"
+],
+[
+"Constants and defaults",
+"rung-direct-half.html#direct-half-constants",
 "table, direct-half"
 ],
 [
@@ -1485,8 +1515,18 @@ searchable([
 "table, direct-few"
 ],
 [
+"Constants and defaults",
+"rung-direct-few.html#direct-few-constants",
+"table, direct-few"
+],
+[
 "Layers that it does not take",
 "rung-direct-few-half.html#direct-few-half-refused",
+"table, direct-few-half"
+],
+[
+"Constants and defaults",
+"rung-direct-few-half.html#direct-few-half-constants",
 "table, direct-few-half"
 ],
 [
@@ -1502,6 +1542,11 @@ searchable([
 [
 "Launches",
 "rung-channels.html#channels-launches",
+"table, channels"
+],
+[
+"Constants and defaults",
+"rung-channels.html#channels-constants",
 "table, channels"
 ],
 [
@@ -1525,6 +1570,11 @@ searchable([
 "table, channels-filter-shared"
 ],
 [
+"Constants and defaults",
+"rung-channels-filter-shared.html#channels-filter-shared-constants",
+"table, channels-filter-shared"
+],
+[
 "Default constants",
 "rung-channels-plane-shared.html#channels-plane-shared-times",
 "table, channels-plane-shared"
@@ -1537,6 +1587,11 @@ searchable([
 [
 "Launches",
 "rung-channels-plane-shared.html#channels-plane-shared-launches",
+"table, channels-plane-shared"
+],
+[
+"Constants and defaults",
+"rung-channels-plane-shared.html#channels-plane-shared-constants",
 "table, channels-plane-shared"
 ],
 [
@@ -1560,6 +1615,11 @@ searchable([
 "table, channels-vector"
 ],
 [
+"Constants and defaults",
+"rung-channels-vector.html#channels-vector-constants",
+"table, channels-vector"
+],
+[
 "Default constants",
 "rung-channels-half.html#channels-half-times",
 "table, channels-half"
@@ -1575,6 +1635,11 @@ searchable([
 "table, channels-half"
 ],
 [
+"Constants and defaults",
+"rung-channels-half.html#channels-half-constants",
+"table, channels-half"
+],
+[
 "Default constants",
 "rung-channels-atomic.html#channels-atomic-times",
 "table, channels-atomic"
@@ -1587,6 +1652,11 @@ searchable([
 [
 "Launches",
 "rung-channels-atomic.html#channels-atomic-launches",
+"table, channels-atomic"
+],
+[
+"Constants and defaults",
+"rung-channels-atomic.html#channels-atomic-constants",
 "table, channels-atomic"
 ],
 [
@@ -1610,6 +1680,11 @@ searchable([
 "table, tiled"
 ],
 [
+"Constants and defaults",
+"rung-tiled.html#tiled-constants",
+"table, tiled"
+],
+[
 "Default constants",
 "rung-tiled-constant.html#tiled-constant-times",
 "table, tiled-constant"
@@ -1630,6 +1705,11 @@ searchable([
 "table, tiled-constant"
 ],
 [
+"Constants and defaults",
+"rung-tiled-constant.html#tiled-constant-constants",
+"table, tiled-constant"
+],
+[
 "Default constants",
 "rung-tiled-channels-atomic.html#tiled-channels-atomic-times",
 "table, tiled-channels-atomic"
@@ -1645,6 +1725,11 @@ searchable([
 "table, tiled-channels-atomic"
 ],
 [
+"Constants and defaults",
+"rung-tiled-channels-atomic.html#tiled-channels-atomic-constants",
+"table, tiled-channels-atomic"
+],
+[
 "Default constants",
 "rung-tiled-scatter-atomic.html#tiled-scatter-atomic-times",
 "table, tiled-scatter-atomic"
@@ -1657,6 +1742,11 @@ searchable([
 [
 "Launches",
 "rung-tiled-scatter-atomic.html#tiled-scatter-atomic-launches",
+"table, tiled-scatter-atomic"
+],
+[
+"Constants and defaults",
+"rung-tiled-scatter-atomic.html#tiled-scatter-atomic-constants",
 "table, tiled-scatter-atomic"
 ],
 [
@@ -1680,6 +1770,11 @@ searchable([
 "table, tiled-half"
 ],
 [
+"Constants and defaults",
+"rung-tiled-half.html#tiled-half-constants",
+"table, tiled-half"
+],
+[
 "Default constants",
 "rung-tiled-half2.html#tiled-half2-times",
 "table, tiled-half2"
@@ -1692,6 +1787,11 @@ searchable([
 [
 "Launches",
 "rung-tiled-half2.html#tiled-half2-launches",
+"table, tiled-half2"
+],
+[
+"Constants and defaults",
+"rung-tiled-half2.html#tiled-half2-constants",
 "table, tiled-half2"
 ],
 [
@@ -1710,6 +1810,11 @@ searchable([
 "table, shared-output-tile"
 ],
 [
+"Constants and defaults",
+"rung-shared-output-tile.html#shared-output-tile-constants",
+"table, shared-output-tile"
+],
+[
 "Default constants",
 "rung-shared-input-tile.html#shared-input-tile-times",
 "table, shared-input-tile"
@@ -1725,6 +1830,11 @@ searchable([
 "table, shared-input-tile"
 ],
 [
+"Constants and defaults",
+"rung-shared-input-tile.html#shared-input-tile-constants",
+"table, shared-input-tile"
+],
+[
 "Default constants",
 "rung-shared-core-tile.html#shared-core-tile-times",
 "table, shared-core-tile"
@@ -1737,6 +1847,11 @@ searchable([
 [
 "Launches",
 "rung-shared-core-tile.html#shared-core-tile-launches",
+"table, shared-core-tile"
+],
+[
+"Constants and defaults",
+"rung-shared-core-tile.html#shared-core-tile-constants",
 "table, shared-core-tile"
 ],
 [
@@ -1760,6 +1875,11 @@ searchable([
 "table, shared-core-tile-constant"
 ],
 [
+"Constants and defaults",
+"rung-shared-core-tile-constant.html#shared-core-tile-constant-constants",
+"table, shared-core-tile-constant"
+],
+[
 "Default constants",
 "rung-unroll-matmul.html#unroll-matmul-times",
 "table, unroll-matmul"
@@ -1777,6 +1897,11 @@ searchable([
 [
 "Launches",
 "rung-unroll-matmul.html#unroll-matmul-launches",
+"table, unroll-matmul"
+],
+[
+"Constants and defaults",
+"rung-unroll-matmul.html#unroll-matmul-constants",
 "table, unroll-matmul"
 ],
 [
@@ -1800,6 +1925,11 @@ searchable([
 "table, unroll-matmul-constant"
 ],
 [
+"Constants and defaults",
+"rung-unroll-matmul-constant.html#unroll-matmul-constant-constants",
+"table, unroll-matmul-constant"
+],
+[
 "Default constants",
 "rung-unroll-register-matmul.html#unroll-register-matmul-times",
 "table, unroll-register-matmul"
@@ -1817,6 +1947,11 @@ searchable([
 [
 "Launches",
 "rung-unroll-register-matmul.html#unroll-register-matmul-launches",
+"table, unroll-register-matmul"
+],
+[
+"Constants and defaults",
+"rung-unroll-register-matmul.html#unroll-register-matmul-constants",
 "table, unroll-register-matmul"
 ],
 [
@@ -1840,6 +1975,11 @@ searchable([
 "table, fused-unroll-matmul"
 ],
 [
+"Constants and defaults",
+"rung-fused-unroll-matmul.html#fused-unroll-matmul-constants",
+"table, fused-unroll-matmul"
+],
+[
 "Default constants",
 "rung-igemm.html#igemm-times",
 "table, igemm"
@@ -1852,6 +1992,11 @@ searchable([
 [
 "Launches",
 "rung-igemm.html#igemm-launches",
+"table, igemm"
+],
+[
+"Constants and defaults",
+"rung-igemm.html#igemm-constants",
 "table, igemm"
 ],
 [
@@ -1870,6 +2015,11 @@ searchable([
 "table, igemm-async"
 ],
 [
+"Constants and defaults",
+"rung-igemm-async.html#igemm-async-constants",
+"table, igemm-async"
+],
+[
 "Default constants",
 "rung-igemm-stream-k.html#igemm-stream-k-times",
 "table, igemm-stream-k"
@@ -1882,6 +2032,11 @@ searchable([
 [
 "Launches",
 "rung-igemm-stream-k.html#igemm-stream-k-launches",
+"table, igemm-stream-k"
+],
+[
+"Constants and defaults",
+"rung-igemm-stream-k.html#igemm-stream-k-constants",
 "table, igemm-stream-k"
 ],
 [
@@ -1900,6 +2055,11 @@ searchable([
 "table, mma-tf32"
 ],
 [
+"Constants and defaults",
+"rung-mma-tf32.html#mma-tf32-constants",
+"table, mma-tf32"
+],
+[
 "Default constants",
 "rung-mma-scaled.html#mma-scaled-times",
 "table, mma-scaled"
@@ -1912,6 +2072,11 @@ searchable([
 [
 "Launches",
 "rung-mma-scaled.html#mma-scaled-launches",
+"table, mma-scaled"
+],
+[
+"Constants and defaults",
+"rung-mma-scaled.html#mma-scaled-constants",
 "table, mma-scaled"
 ],
 [
@@ -1930,6 +2095,11 @@ searchable([
 "table, mma-split"
 ],
 [
+"Constants and defaults",
+"rung-mma-split.html#mma-split-constants",
+"table, mma-split"
+],
+[
 "Default constants",
 "rung-mma-half.html#mma-half-times",
 "table, mma-half"
@@ -1942,6 +2112,11 @@ searchable([
 [
 "Launches",
 "rung-mma-half.html#mma-half-launches",
+"table, mma-half"
+],
+[
+"Constants and defaults",
+"rung-mma-half.html#mma-half-constants",
 "table, mma-half"
 ],
 [
@@ -1970,6 +2145,11 @@ searchable([
 "table, wgmma-half"
 ],
 [
+"Constants and defaults",
+"rung-wgmma-half.html#wgmma-half-constants",
+"table, wgmma-half"
+],
+[
 "Default constants",
 "rung-wgmma-half-blocked.html#wgmma-half-blocked-times",
 "table, wgmma-half-blocked"
@@ -1982,6 +2162,11 @@ searchable([
 [
 "Launches",
 "rung-wgmma-half-blocked.html#wgmma-half-blocked-launches",
+"table, wgmma-half-blocked"
+],
+[
+"Constants and defaults",
+"rung-wgmma-half-blocked.html#wgmma-half-blocked-constants",
 "table, wgmma-half-blocked"
 ],
 [
@@ -2005,6 +2190,11 @@ searchable([
 "table, wgmma-scaled"
 ],
 [
+"Constants and defaults",
+"rung-wgmma-scaled.html#wgmma-scaled-constants",
+"table, wgmma-scaled"
+],
+[
 "Default constants",
 "rung-wgmma-split.html#wgmma-split-times",
 "table, wgmma-split"
@@ -2022,6 +2212,11 @@ searchable([
 [
 "Launches",
 "rung-wgmma-split.html#wgmma-split-launches",
+"table, wgmma-split"
+],
+[
+"Constants and defaults",
+"rung-wgmma-split.html#wgmma-split-constants",
 "table, wgmma-split"
 ],
 [
@@ -2050,6 +2245,11 @@ searchable([
 "table, wgmma-window-half"
 ],
 [
+"Constants and defaults",
+"rung-wgmma-window-half.html#wgmma-window-half-constants",
+"table, wgmma-window-half"
+],
+[
 "Default constants",
 "rung-wgmma-window-scaled.html#wgmma-window-scaled-times",
 "table, wgmma-window-scaled"
@@ -2072,6 +2272,11 @@ searchable([
 [
 "Launches",
 "rung-wgmma-window-scaled.html#wgmma-window-scaled-launches",
+"table, wgmma-window-scaled"
+],
+[
+"Constants and defaults",
+"rung-wgmma-window-scaled.html#wgmma-window-scaled-constants",
 "table, wgmma-window-scaled"
 ],
 [
@@ -2100,6 +2305,11 @@ searchable([
 "table, wgmma-split-resident"
 ],
 [
+"Constants and defaults",
+"rung-wgmma-split-resident.html#wgmma-split-resident-constants",
+"table, wgmma-split-resident"
+],
+[
 "Default constants",
 "rung-wgmma-winograd.html#wgmma-winograd-times",
 "table, wgmma-winograd"
@@ -2125,8 +2335,18 @@ searchable([
 "table, wgmma-winograd"
 ],
 [
+"Constants and defaults",
+"rung-wgmma-winograd.html#wgmma-winograd-constants",
+"table, wgmma-winograd"
+],
+[
 "Layers that it does not take",
 "rung-wgmma-window-in-place.html#wgmma-window-in-place-refused",
+"table, wgmma-window-in-place"
+],
+[
+"Constants and defaults",
+"rung-wgmma-window-in-place.html#wgmma-window-in-place-constants",
 "table, wgmma-window-in-place"
 ],
 [
@@ -2155,6 +2375,11 @@ searchable([
 "table, wgmma-half-split-k"
 ],
 [
+"Constants and defaults",
+"rung-wgmma-half-split-k.html#wgmma-half-split-k-constants",
+"table, wgmma-half-split-k"
+],
+[
 "Default constants",
 "rung-wgmma-half-whole.html#wgmma-half-whole-times",
 "table, wgmma-half-whole"
@@ -2172,6 +2397,11 @@ searchable([
 [
 "Launches",
 "rung-wgmma-half-whole.html#wgmma-half-whole-launches",
+"table, wgmma-half-whole"
+],
+[
+"Constants and defaults",
+"rung-wgmma-half-whole.html#wgmma-half-whole-constants",
 "table, wgmma-half-whole"
 ],
 [
@@ -2195,6 +2425,11 @@ searchable([
 "table, wgmma-floats"
 ],
 [
+"Constants and defaults",
+"rung-wgmma-floats.html#wgmma-floats-constants",
+"table, wgmma-floats"
+],
+[
 "Default constants",
 "rung-wgmma-floats-split.html#wgmma-floats-split-times",
 "table, wgmma-floats-split"
@@ -2212,6 +2447,11 @@ searchable([
 [
 "Launches",
 "rung-wgmma-floats-split.html#wgmma-floats-split-launches",
+"table, wgmma-floats-split"
+],
+[
+"Constants and defaults",
+"rung-wgmma-floats-split.html#wgmma-floats-split-constants",
 "table, wgmma-floats-split"
 ]
 ]);

@@ -3,7 +3,7 @@ const MOST_ROWS = 64, STRIP = 120, HIGH = 16, WIDE = 0.06, SVG = "http://www.w3.
 
 // ---- Tables.  A long one's rows lie in a script element as JSON until it is opened; rows beyond MOST_ROWS come on demand.
 
-const tables = new Map();  // what is known of each table: its rows, the order, what is chosen, how many are shown
+const tables = new Map();  // the state of each table: its rows in order, what is chosen, how many are shown
 
 function cell(text, href) {
   const found = document.createElement("td");
@@ -94,7 +94,7 @@ function tools(article) {
   bar.append(document.createElement("output"));
   const more = document.createElement("button");
   more.className = "more";
-  more.textContent = `Show ${MOST_ROWS} rows more`;
+  more.textContent = `Show ${MOST_ROWS} more rows`;
   more.onclick = () => { state.shown += MOST_ROWS; show(table); };
   article.querySelector(".scroll").after(more);
   show(table);
@@ -130,7 +130,7 @@ function strip(at, data) {
   return at;
 }
 
-// ---- Search.  What can be found lies in a script of its own, which is loaded when the search is used first.
+// ---- Search.  The index is a script of its own, loaded at the first search.
 
 let entries = null;
 function searchable(found) { entries = found; find(); }  // search.js calls it
@@ -181,7 +181,7 @@ function paged(most) {  // on paper a table that is open has all its rows
 }
 addEventListener("beforeprint", () => paged(Infinity));
 addEventListener("afterprint", () => paged(MOST_ROWS));
-function reveal() {  // what a link names is opened
+function reveal() {  // opens what a link leads to
   const details = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.querySelector("details");
   if (details) details.open = true;
 }

@@ -314,13 +314,6 @@ def test_what_lies_as_a_rung_wants_it_is_not_copied():
     assert not lies(X, "nchw", aligned=False)
 
 
-def test_images_of_a_batch_are_a_view_whose_alignment_is_their_own():
-    found = Descriptor((5, 1, 3, 3), packed_strides((5, 1, 3, 3), "nchw"), np.dtype("f4"), 0)
-    part = View(4096, found, 7, True).images(1, 5)
-    assert part == View(4096 + 36, found._replace(shape=(4, 1, 3, 3), aligned=False), 7, True)
-    assert View(4096, found).images(4, 5).descriptor.aligned
-
-
 INPUT = Descriptor(X.shape, packed_strides(X.shape, "nchw"), np.dtype("f4"), 0)
 FILTERS = Descriptor(W.shape, packed_strides(W.shape, "nchw"), np.dtype("f4"), 0)
 OUTPUT = Descriptor((2, 4, 5, 5), packed_strides((2, 4, 5, 5), "nchw"), np.dtype("f4"), 0)

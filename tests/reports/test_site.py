@@ -8,6 +8,7 @@ from report_records import GPU, HOST, RUN, kernel_ms, published_files, record, w
 
 from alexconv import compare
 from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.rung import Rung
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import alexnet, coverage, history, rung_pages
 from alexconv.reports.comparison import gather
@@ -17,6 +18,7 @@ from alexconv.reports.page import html
 from alexconv.reports.site import Report, compose
 from alexconv.reports.why import Reasons, longest_stall
 
+RESULTS = Path(__file__).parents[2] / "results"
 METRICS = {
     "duration_ns": 9e4,
     "tensor_pipe": 87.4,
@@ -121,6 +123,29 @@ def test_a_rung_s_page_says_which_layers_it_does_not_take_and_why(counted: Path)
     assert list(rows) == [1, 2, 3, 4, 5]
     assert rows[1] == "3 channels: the copy engine takes multiples of 8"
     assert not any(each.key == "direct-refused" for each in report.tables())
+
+
+def test_a_rung_s_page_says_what_its_constants_mean_and_their_defaults(counted: Path) -> None:
+    report = compose(found(counted), gather([counted]))
+    rows = {row["constant"]: row for row in table(report, "igemm-async-constants")}
+    assert list(rows) == [constant.name for constant in RUNGS["igemm-async"].constants]
+    assert (rows["STAGES"]["meaning"], rows["STAGES"]["values"]) == ("stages of the cp.async pipeline", "2, 3, 4")
+    assert [rows["STAGES"][f"layer {layer}"] for layer in range(1, 6)] == [3] * 5
+    assert table(report, "wgmma-half-constants")[0]["layer 1"] is None  # which it does not take
+    assert {table(report, "wgmma-window-in-place-constants")[0][f"layer {layer}"] for layer in range(1, 6)} == {None}
+    assert not any(each.key == "direct-any-constants" for each in report.tables())  # it has none
+
+
+@pytest.mark.parametrize("rung", [rung for rung in LADDER if rung.constants], ids=lambda rung: rung.name)
+def test_the_defaults_on_a_rung_s_page_are_those_that_ran(rung: Rung) -> None:
+    records = found(RESULTS / "h200-main-job.jsonl")
+    (shown,) = rung_pages.constants(records, rung)
+    defaults = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
+    own = [point for point in records.points if point.series.rung == rung.name and point.median("kernel")]
+    ran = {point.layer: point.record["point"]["constants"] for point in own}
+    assert bool(ran) == any(row[f"layer {layer}"] is not None for row in defaults for layer in range(1, 6))
+    for row in defaults:
+        assert {layer: row[f"layer {layer}"] for layer in ran} == {layer: ran[layer][row["constant"]] for layer in ran}
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)

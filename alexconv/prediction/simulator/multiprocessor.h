@@ -31,7 +31,6 @@ class Multiprocessor {
     std::vector<std::unique_ptr<Block>> resident;
     i64 next_block = 0, next_age = 0;
     int next_scheduler = 0;
-    std::unordered_map<u64, double> word_free;      // of atomics, by address
     std::vector<u64> touched;                       // sectors of the first block
     bool footprint;
     const int policy;

@@ -129,7 +129,6 @@ public:
     ChunkCell& chunk(std::size_t number) { return chunks_[number]; }
     // The last product, counted from one, that each warp reads it for.
     std::uint32_t* product_reads(std::size_t number) { return &product_reads_[number * warps_]; }
-    std::size_t chunks() const { return chunks_.size(); }
 
 private:
     std::uintptr_t first_ = 0;
