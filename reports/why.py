@@ -168,5 +168,7 @@ def longest_stall(metrics: Mapping[str, float]) -> str:
 def counter_row(profile: Record) -> tuple[Cell, ...]:
     """A kernel's counters in the units of the columns."""
     point, metrics = profile["point"], profile["metrics"]
-    values = [float(metrics[name]) * SCALES.get(name, 1.0) if name in metrics else None for name in COUNTERS]
-    return point["workload"], point["layer"], point["N"], profile["entry"], *values
+    values = {name: float(metrics[name]) * SCALES.get(name, 1.0) if name in metrics else None for name in COUNTERS}
+    registers = values["registers"]
+    cells = values | {"registers": registers and round(registers)}
+    return point["workload"], point["layer"], point["N"], profile["entry"], *cells.values()

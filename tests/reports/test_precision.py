@@ -1,7 +1,9 @@
 """The precision page's tables, from made records, and that the page is what the results say."""
 
+import re
 from pathlib import Path
 
+from alexconv.kernels.ladder import LADDER
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import precision
 from alexconv.reports.frontier import NOT_MEASURED
@@ -43,6 +45,14 @@ def made(tmp_path: Path) -> Path:
             | {"device": device}
         )
     return tmp_path / "r.jsonl"
+
+
+def test_the_table_of_classes_names_their_tensor_core_rungs():
+    section = (ROOT / "docs" / "precision.md").read_text().split("\n## ")[1]
+    rows = dict(re.findall(r"^\| `([\w-]+)` \|(.*)\|$", section, re.MULTILINE))
+    for rung in LADDER:
+        if rung.family in ("mma", "wgmma"):
+            assert f"`{rung.name}`" in rows[rung.precision]
 
 
 def test_each_table_has_what_the_records_say(tmp_path):

@@ -25,6 +25,7 @@ METRICS = {
     "l2_throughput": 39.0,
     "dram_throughput": 12.0,
     "stall_barrier": 3.0,
+    "registers": 168.0,
 }
 
 
@@ -115,6 +116,7 @@ def test_a_rung_s_page_has_its_gain_prediction_and_cudnn(counted: Path) -> None:
     assert row["cuDNN, ms"] == pytest.approx(kernel_ms("alexnet", 3, 128, len(RUNGS)))
     (counters,) = table(report, "wgmma-split-counters")
     assert (counters["µs"], counters["tensor cores, %"]) == (pytest.approx(90.0), 87.4)
+    assert repr(counters["registers"]) == "168"  # a count, not a mean
 
 
 def test_a_rung_s_page_says_which_layers_it_does_not_take_and_why(counted: Path) -> None:
