@@ -1,17 +1,17 @@
-# make study          run AlexNet's five layers into study/: N=128 with an NVIDIA GPU, N=1 on the CPU without;
-#                     again, it goes on where it stopped
-# make report         tables, figures and a site of the record files in results/: README.md, docs/frontier.md,
-#                     docs/precision.md, docs/commands.md and docs/report/
+# make study          run AlexNet's five layers into study/: N=128 on an NVIDIA GPU, else N=1 on the CPU; resumes where
+#                     it stopped
+# make report         tables, figures and a site from the record files in results/: README.md, pages of docs/,
+#                     docs/report/
 # make test           linters, types and tests
-# make lint           linters and types alone
-# make attack         everything that tests/attacks and scripts/mutants.py try, for an hour or two; docs/trust.md
-# make dist           source distribution and wheel into dist/, the same bytes wherever they are built
-# make lock           .ci/lock.txt anew: the versions, with their hashes, that CI tests
+# make lint           linters and types only
+# make attack         all trials of tests/attacks and scripts/mutants.py, an hour or two; docs/trust.md
+# make dist           source distribution and wheel into dist/, reproducible byte for byte
+# make lock           regenerate .ci/lock.txt: the versions, with their hashes, that CI tests
 # make advisories     known advisories about these versions
-# make clean          remove what can be made again: .venv, build files, caches of tools; study/ stays
+# make clean          remove .venv, build files and tool caches; study/ stays
 #
 # Each sets up .venv by itself.  PYTHON=python3.12 chooses the interpreter, N=32 the batch of the study,
-# LOCK=.ci/lock.txt the versions that CI tests.  With a GPU and no nvcc, NVIDIA's wheels bring the compiler.
+# LOCK=.ci/lock.txt the versions that CI tests.  With a GPU and no nvcc, the compiler comes from NVIDIA's wheels.
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 
 SYSTEM_TOOLKIT := /usr/local/cuda
 
-# PyCUDA's build looks for the toolkit beside an nvcc on the PATH, where NVIDIA's installer does not put it.
+# PyCUDA's build looks for the toolkit next to an nvcc on the PATH; NVIDIA's installer does not put it there.
 export PATH := $(PATH)$(if $(CUDA_HOME),:$(CUDA_HOME)/bin):$(SYSTEM_TOOLKIT)/bin
 GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
 NVCC := $(shell PATH="$(PATH)"; command -v nvcc)
@@ -34,9 +34,9 @@ EXTRAS := test
 N := 1
 endif
 
-# Named after what it holds, so another interpreter, a GPU that appeared or a new pyproject.toml makes a new one.
+# Named after its contents: another interpreter, a new GPU or a changed pyproject.toml makes a new environment.
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
-# What the report says of predictions and counters, beside times.
+# Predictions and counters for the report.
 MORE_RECORDS := predicted/h200.jsonl book/h200-profile.jsonl
 READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)$(if $(LOCK),-locked)
 TOOLS := build/tools
@@ -57,6 +57,7 @@ report: $(READY)
 	$(BIN)/python scripts/predict_page.py
 	$(BIN)/python scripts/profile_page.py results/h200-profile.jsonl results/host/profile.jsonl docs/profile.md
 	$(BIN)/python scripts/course_page.py
+	$(BIN)/python scripts/hazard_mutants.py --page
 	$(BIN)/python scripts/hazard_sanitizers.py --page
 	$(BIN)/python scripts/trust_tables.py
 	$(BIN)/python -m alexconv.reports.book results docs/book docs/report/book
@@ -67,8 +68,8 @@ report: $(READY)
 	$(BIN)/python -m alexconv.reports.library results/library/*.jsonl docs/library.md
 	$(BIN)/python -m alexconv.reports.networks results/networks/*.jsonl docs/networks.md
 
-# One worker more than cores, up to four: some tests wait for processes and time limits.  Tests that need a GPU run
-# alone: they time it.
+# One worker more than cores, up to four: some tests wait for processes and time limits.  GPU tests run alone: they
+# time it.
 WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? cores + 1 : 4)))
 
 test: lint tools
@@ -85,7 +86,7 @@ lint: $(READY)
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation --target build/installed .
 	cd build/installed && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p alexconv
 
-# Counts of what was tried go into results/trust, and from there into docs/trust.md.
+# Counts of trials go into results/trust, and from there into docs/trust.md.
 CORES := $(shell nproc 2>/dev/null || echo 1)
 
 attack: $(READY) tools
@@ -101,7 +102,7 @@ attack: $(READY) tools
 dist: $(READY)
 	$(BIN)/python scripts/dist.py dist
 
-# uv and pip-audit are no part of .venv: they would add to what they lock and check.
+# uv and pip-audit have their own environment: in .venv they would be locked and checked too.
 lock: $(TOOLS)
 	$(TOOLS)/bin/uv pip compile -q --universal --generate-hashes --upgrade --python-version 3.11 --extra test \
 		--custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links -o .ci/lock.txt pyproject.toml

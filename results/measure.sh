@@ -4,22 +4,22 @@
 # STAGES (formerly PARTS) names some of the stages, or parts of them:
 #
 #   part-1   8 files, 4 min    the main job from an empty cache, the AlexNet study, ceilings, errors, a course's kernel
-#   part-2   8 files, 4 min    counters, references of large batches beside them on the CPU; microbenchmarks
-#   part-3   8 files, 7 min    batch sizes, the frontier beside cuDNN, under load, on other data
+#   part-2   8 files, 4 min    counters, with references of large batches on the CPU; microbenchmarks
+#   part-3   8 files, 7 min    batch sizes, the frontier with cuDNN, under load, on other data
 #   part-4   8 files, 3 min    the LeNet-style studies
-#   library  6 files, 10 min   Conv2d in graphs beside torch's cuDNN; layers of networks; cuDNN's plans one by one
+#   library  6 files, 10 min   Conv2d in graphs and torch's cuDNN; layers of networks; cuDNN's plans one by one
 #
-# The first four are the default: 17 min 55 s on an H200 with 16 cores, one after the other and nothing beside them.  Each
-# stage says what it took.
+# The first four are the default: 17 min 55 s on an H200 with 16 cores and nothing else to do, one after the other.
+# Each stage prints its time.
 #
-# Each can be given again: points resume where they stopped, and a file that is made as a whole is kept once it is
-# finished (a file .FILE.unfinished says that it is not; remove a file to make it anew).  In an empty FOLDER, all points
-# are measured again.  Not of the parts: again (on another card), cluster (two GPUs), strictness (FORMER, an older
-# checkout), audit, tune_10000, sanitizers, frontier_sanitizers.
+# Any can be rerun: points resume where they stopped, and a file that is made as a whole is kept once it is finished
+# (.FILE.unfinished marks an unfinished one; remove FILE to make it again).  In an empty FOLDER, all points are measured
+# again.  Not in the parts: again (on another card), cluster (two GPUs), strictness (FORMER, an older checkout), audit,
+# tune_10000, sanitizers, frontier_sanitizers.
 #
 # The frontier, networks and library need torch, plans cudnn-frontend, tune optuna, accuracy scikit-learn, counters ncu,
-# and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: that of make, or else python3.  Exit
-# status 1 if anything failed, after all the rest.
+# and the sanitizers compute-sanitizer on the PATH.  PYTHON is the interpreter: by default make's, else python3.  A
+# failure does not stop the other stages; the exit status is then 1.
 set -uo pipefail
 name=${1:?usage: results/measure.sh NAME [FOLDER]} folder=${2:-results}
 here=$(dirname "${BASH_SOURCE[0]}")/..
@@ -43,7 +43,7 @@ for what in $stages; do
     [[ " $all " == *" $what "* ]] || { echo "there is no stage $what: $all" >&2; exit 2; }
 done
 
-failed() {  # failed WHAT: says so, and continues
+failed() {  # failed WHAT: reports it, and continues
     echo "$1" >&2
     status=1
 }
@@ -55,7 +55,7 @@ stage() {  # stage FILE ARGUMENTS...: one record file
     "$python" -m alexconv.run "$@" --resume --out "$folder/$file.jsonl" || failed "$file: some points failed"
 }
 
-whole() {  # whole FILE WHAT COMMAND...: a file that is made as a whole, by a command whose last argument is its name
+whole() {  # whole FILE WHAT COMMAND...: a file made as a whole, by a command that takes its name as the last argument
     local file=$folder/$1.jsonl what=$2 unfinished=$folder/$(dirname "$1")/.$(basename "$1").unfinished
     shift 2
     [[ -s $file && ! -e $unfinished ]] && return
@@ -119,15 +119,15 @@ lenet() {  # each study at its own batch sizes
         --rungs tiled-half2,tiled-channels-atomic,shared-core-tile --seconds 0.05
 }
 
-same_contract=torch-nchw-fp32,torch-nchw-tf32,torch-nhwc-fp16  # cuDNN's layouts that rungs of a class have
-fastest_of_cudnn=torch-nchw-fp32,torch-nhwc-tf32,torch-nhwc-fp16  # the layout of each class, with many images
+same_contract=torch-nchw-fp32,torch-nchw-tf32,torch-nhwc-fp16  # cuDNN in the layouts of the classes' rungs
+fastest_of_cudnn=torch-nchw-fp32,torch-nhwc-tf32,torch-nhwc-fp16  # cuDNN's faster layouts, with many images
 leaders=wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-window-half,wgmma-half,\
 wgmma-half-split-k
 
 frontier() {  # rungs and peers interleaved, in one process for each file
     stage "$name-frontier" --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
         --peers torch --no-baseline --seconds 0.06
-    # For a single image: constants that a search found for each layer.
+    # For a single image: constants from a search, for each layer.
     local fp32="1=mma-split:TILE_PIXELS=96:TILE_FILTERS=32:CHANNELS=3:STAGES=3:SPLITS=1:WARPS=8:WARPS_DOWN=2,\
 2=mma-split:TILE_PIXELS=48:TILE_FILTERS=32:CHANNELS=96:STAGES=3:SPLITS=1:WARPS=16:WARPS_DOWN=2,\
 3=mma-split:TILE_PIXELS=40:TILE_FILTERS=64:CHANNELS=64:STAGES=4:SPLITS=4:WARPS=8:WARPS_DOWN=2,\
@@ -147,7 +147,7 @@ frontier() {  # rungs and peers interleaved, in one process for each file
     for mix in "$fp32" "$tf32" "$fp16"; do
         stage "$name-frontier-together" --layers 1-5 --N 1 --mix "$mix" --no-baseline
     done
-    # At N=2048 rungs alone: cuDNN's benchmark, which runs every engine, takes up to 40 s a layer there.
+    # At N=2048 rungs alone: cuDNN's benchmark, which runs every engine, takes up to 40 s per layer there.
     stage "$name-frontier-scaling" --layers 1-5 --N 128,512 --transfer pinned --no-baseline --seconds 0.03 \
         --peers "$fastest_of_cudnn" --rungs "$leaders"
     stage "$name-frontier-scaling" --layers 1-5 --N 2048 --transfer pinned --no-baseline --seconds 0.03 \
@@ -161,7 +161,7 @@ sustained() {  # the leading rungs and cuDNN once more without rests between run
         --peers "$same_contract" --rungs "$leaders"
 }
 
-plans() {  # cuDNN's plans one by one, by its own frontend, with and without transforms; the slow layers last
+plans() {  # cuDNN's plans one by one, through its own frontend, with and without transforms; the slow layers last
     local peers
     for peers in torch cudnn; do
         stage "$name-frontier-plans" --layers 2,3,4,5,1 --N 128 --rungs wgmma --precision fp32 --peers "$peers" \
@@ -169,16 +169,16 @@ plans() {  # cuDNN's plans one by one, by its own frontend, with and without tra
     done
 }
 
-again() {  # the rungs of the frontier beside cuDNN once more, on another card
+again() {  # the frontier's rungs and cuDNN once more, on another card
     stage "$name-frontier-again" --layers 1-5 --N 128 --rungs wgmma --peers torch --no-baseline --seconds 0.1
 }
 
-data() {  # the same points on other data: power, and so time, depend on it
+data() {  # the same points on other data: power, and so time, depends on it
     stage "$name-data" --layers 1-3 --N 128 --data uniform,relu,zeros --no-baseline --seconds 0.06 \
         --peers "$fastest_of_cudnn" --rungs wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmma-scaled,wgmma-half
 }
 
-hard() {  # errors on hard data, of conv2d and cuDNN, and the worst that a search finds for each rung
+hard() {  # errors of conv2d and cuDNN on hard data, and the largest that a search finds for each rung
     whole "$name-hard" "hard: not finished, or a bound is broken" "$here/scripts/hard_data.py" search conv2d --seconds 0.7 --out
 }
 
@@ -199,7 +199,7 @@ accuracy() {
     whole "$name-accuracy" "accuracy: not as promised" -m alexconv.accuracy --rungs all --out
 }
 
-errors() {  # both at a time: neither is timed, and accuracy takes no longer than hard's search, before cuDNN's turn
+errors() {  # side by side: neither is timed, and accuracy takes no longer than hard's search, before cuDNN's part
     beside hard accuracy
 }
 
@@ -227,7 +227,7 @@ lenet_counters() {
         --rungs tiled,tiled-constant,tiled-half,tiled-scatter-atomic,shared-input-tile,unroll-matmul,fused-unroll-matmul
 }
 
-counted() {  # the references of large batches beside them, on the CPU: counters are not timed
+counted() {  # with references of large batches on the CPU: counters are not timed
     beside references counters lenet_counters
 }
 
@@ -237,13 +237,13 @@ networks() {  # layers with padding and strides
 wgmma-scaled,wgmma-window-scaled,wgmma-half,wgmma-half-blocked"
 }
 
-library_calls() {  # host time and first calls of Conv2d and conv2d beside torch's
+library_calls() {  # host time and first calls of Conv2d, conv2d and torch
     whole "library/$name-calls" "library: not finished" "$here/scripts/library_bench.py" --parts host,first --out
 }
 
 networks_of_library=alexnet,resnet50,vgg16,convnet-benchmarks
 
-library_layers() {  # library_layers PRECISION: Conv2d in graphs beside torch's cuDNN
+library_layers() {  # library_layers PRECISION: Conv2d in graphs and torch's cuDNN
     whole "library/$name-$1" "library $1: not finished" "$here/scripts/library_bench.py" --parts layers \
         --workload "$networks_of_library" --N 1,32,128 --precision "$1" --seconds 190 --out
 }
@@ -254,7 +254,7 @@ library_tf32() { library_layers tf32; }
 
 library_fp16() { library_layers fp16; }
 
-course() {  # a course's kernel as it is, beside rungs
+course() {  # a course's unmodified kernel, and rungs
     stage "course/$name-wrapped" --kernel "$here/tests/sources/course.cu" --signature ece408 --workload lenet-86-k7 \
         --N 1000 --rungs course,direct-register,tiled,shared-output-tile,unroll-matmul,fused-unroll-matmul,igemm \
         --no-baseline --seconds 0.03
@@ -264,11 +264,11 @@ microbenchmarks() {
     whole "microbenchmarks/$name" "microbenchmarks: not finished" "$here/scripts/microbenchmarks.py" --out
 }
 
-audit() {  # what the audit of timed launches costs
+audit() {  # the cost of auditing timed launches
     whole "trust/$name-audit" "audit: not finished" "$here/scripts/audit_cost.py"
 }
 
-cluster() {  # two GPUs: batches in shards, and part of a study over one worker and over two
+cluster() {  # two GPUs: batches in shards, and part of a study on one worker and on two
     local file="cluster/$name-x2" many=wgmma-split,wgmma-winograd,wgmma-half
     stage "$file" --cluster local:2 --layers 3 --N 2048,4096 --rungs "$many" --transfer pinned --shards 1,2 \
         --seconds 0.1 --no-baseline

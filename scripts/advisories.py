@@ -36,8 +36,8 @@ def main() -> int:
             return nothing_checked(f"{package['name']}: {reason}")
         for found in package["vulns"]:
             known += 1
-            mended = ", ".join(found["fix_versions"]) or "no version yet"
-            print(f"{package['name']} {package['version']}: {found['id']}, fixed in {mended}")
+            fixed = ", ".join(found["fix_versions"]) or "no version yet"
+            print(f"{package['name']} {package['version']}: {found['id']}, fixed in {fixed}")
     print(f"{len(packages)} packages checked, {known} advisories.")
     return 1 if known else 0
 

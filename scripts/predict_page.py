@@ -1,4 +1,4 @@
-"""Writes the tables of docs/predict.md anew, from results/ and results/predicted/, and the band of predictions.
+"""Regenerates the tables of docs/predict.md from results/ and results/predicted/, and the band of predictions.
 
 python scripts/predict_page.py
 

@@ -109,7 +109,7 @@ def library_of(values: Any) -> str:
 def view(values: Any, what: str, axes: int = 4) -> View:
     """An array as a View; ``what`` names it in errors.  Axes of one element precede fewer than four ``axes``.
 
-    Raises TypeError for a value that is no array, ValueError for other dimensions or an array that cannot be used.
+    Raises TypeError for a value that is not an array, ValueError for other dimensions or an array that cannot be used.
     """
     if isinstance(values, np.ndarray):
         return _of_numpy(values, what, axes)

@@ -109,7 +109,7 @@ def conv2d(
     bias: ``[M]``.
     activation: None or ``"relu"``.
 
-    Raises ValueError for arrays that do not fit each other or the precision, TypeError for a value that is no array,
+    Raises ValueError for arrays that do not fit each other or the precision, TypeError for a value that is not an array,
     MissingTool without a GPU, compiler or rung for the call, OutOfMemory and LaunchError.
     """
     operation = operation_of(stride, padding, precision, layout, backend, activation, dilation, groups)
