@@ -109,8 +109,8 @@ def conv2d(
     bias: ``[M]``.
     activation: None or ``"relu"``.
 
-    Raises ValueError for arrays that do not fit each other or the precision, TypeError for a value that is not an array,
-    MissingTool without a GPU, compiler or rung for the call, OutOfMemory and LaunchError.
+    Raises ValueError for arrays that do not fit each other or the precision, TypeError for a value that is
+    not an array, MissingTool without a GPU, compiler or rung for the call, OutOfMemory and LaunchError.
     """
     operation = operation_of(stride, padding, precision, layout, backend, activation, dilation, groups)
     return operation(x, out, filters, bias)
