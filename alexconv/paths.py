@@ -11,15 +11,21 @@ import platformdirs
 from alexconv.errors import UsageError
 
 CACHE_VARIABLE = "ALEXCONV_CACHE_DIR"
+PACKAGES = ("alexconv", "alexconv.kernels", "alexconv.cpu_reference")  # each a folder of its own in a checkout
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def package_folder(name: str) -> Path:
+    """The folder of one of PACKAGES."""
+    spec = find_spec(name)
+    assert spec and spec.origin
+    return Path(spec.origin).parent
 
 
 @cache
 def kernels_folder() -> Path:
     """The folder of the ladder's kernels and headers."""
-    spec = find_spec("alexconv.kernels")
-    assert spec and spec.origin
-    return Path(spec.origin).resolve().parent
+    return package_folder("alexconv.kernels").resolve()
 
 
 def cache_dir(part: str) -> Path:

@@ -6,7 +6,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.table import Table
 
-from alexconv.cli.matrix import milliseconds
+from alexconv.cli.matrix import milliseconds, summed
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records.labels import rung_label
 from alexconv.records.statistics import median_of
@@ -42,10 +42,10 @@ def sweep_table(searches: Sequence[Search]) -> Table:
     for row in rows:
         cells = [cell(layer.get(row)) for layer in layers]
         times = [median_of(layer[row], "kernel") if row in layer else None for layer in layers]
-        table.add_row(*([str(row[column]) for column in varied] or [""]), *cells, milliseconds(total(times)))
+        table.add_row(*([str(row[column]) for column in varied] or [""]), *cells, milliseconds(summed(times)))
     table.add_section()
     best = [found.best.kernel_ms if found.best else None for found in searches]
-    table.add_row("best", *[""] * (len(varied) - 1), *map(milliseconds, best), milliseconds(total(best)))
+    table.add_row("best", *[""] * (len(varied) - 1), *map(milliseconds, best), milliseconds(summed(best)))
     return table
 
 
@@ -60,12 +60,6 @@ def cell(record: Record | None) -> str:
     if record is None:
         return "-"
     return milliseconds(median_of(record, "kernel")) if record["status"] == "ok" else str(record["status"])
-
-
-def total(times: Sequence[float | None]) -> float | None:
-    """The sum, or None if one is missing."""
-    known = [ms for ms in times if ms is not None]
-    return sum(known) if len(known) == len(times) else None
 
 
 def best_table(searches: Iterable[Search]) -> Table:

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, cast
 
 from alexconv.cluster.sending import CALIBRATION, Sender
@@ -27,14 +25,13 @@ from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.sequences import RungSequence, SequenceRunner
 from alexconv.measuring.shards import OnDevice, layer_of
 from alexconv.own.folders import installed, register_installed
-from alexconv.paths import cache_dir
+from alexconv.paths import PACKAGES, cache_dir, package_folder
 from alexconv.planning.points import LayerSequence, Point
 from alexconv.records import environment
 from alexconv.records.store import Record
 
 AnyPoint = Point | LayerSequence
 
-PACKAGES = ("alexconv", "alexconv.kernels", "alexconv.cpu_reference")
 SOURCES = {".py", ".cu", ".cuh", ".cpp", ".h", ".json", ".toml"}
 # Every card's first point: a kernel that fills the whole GPU, or takes little time on a CPU.
 ON_GPU = ("alexnet", 3, 128, "igemm")
@@ -75,9 +72,7 @@ def code_digest() -> str:
     for rung in RUNGS.values():
         found.update(f"{rung.name}\n".encode() + rung.path.read_bytes())
     for package in PACKAGES:
-        spec = find_spec(package)
-        assert spec and spec.origin
-        folder = Path(spec.origin).parent
+        folder = package_folder(package)
         for file in sorted(folder.rglob("*")):
             if file.suffix in SOURCES and file.is_file():
                 found.update(f"{package}/{file.relative_to(folder)}\n".encode() + file.read_bytes())

@@ -6,7 +6,6 @@ and its descendants are killed at the end, but files and the network stay open t
 processes, the size of files and the size of the answer.
 """
 
-import importlib.util
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from time import monotonic
 
 from alexconv.compiling.toolchain import find_cxx
 from alexconv.errors import MissingTool
-from alexconv.paths import CACHE_VARIABLE
+from alexconv.paths import CACHE_VARIABLE, PACKAGES, package_folder
 
 JAIL = Path(__file__).with_name("jail.py")
 NAMESPACES, SESSION = "namespaces", "session"
@@ -35,7 +34,6 @@ TRIAL_SECONDS = 120.0  # for a trial command: a busy host must not seem to lack 
 MESSAGE_BYTES = 2000
 CHUNK = 1 << 16
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-PACKAGES = ("alexconv", "alexconv.kernels", "alexconv.cpu_reference")
 
 
 @dataclass(frozen=True)
@@ -261,9 +259,7 @@ def visible(shown: Sequence[Path]) -> list[Path]:
     to traverse the folders between.
     """
     python = [Path(sys.prefix), Path(sys.base_prefix)]
-    packages = [
-        Path(spec.origin).parent for name in PACKAGES if (spec := importlib.util.find_spec(name)) and spec.origin
-    ]
+    packages = [package_folder(name) for name in PACKAGES]
     toolkit = [Path(os.environ[name]) for name in ("CUDA_HOME",) if os.environ.get(name)]
     packages.append(packages[0].parent / "pyproject.toml")  # identifies a plain checkout
     own = {packages[0].parent, Path.cwd()}  # never as a whole

@@ -8,10 +8,9 @@ from statistics import fmean
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.prediction.accuracy import Pair, pairs, picks, spearman, table
+from alexconv.prediction.split import STUDY_FAMILIES
 from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
-
-STUDY = ("single", "multi", "tiles", "shared", "gemm")
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,12 @@ def goals(known: Sequence[Pair], blind: Sequence[Pair]) -> Iterator[str]:
             cells.append(f"{fmean(found):.1f} (n {len(found)})" if found else "-")
         return f"| {what} | {limit} | {' | '.join(cells)} |"
 
-    yield means("study and LeNet rungs, mean error %", "6", STUDY)
-    study = [[pair for pair in chosen if pair.family in STUDY] for chosen in (_held(known, False), _held(known, True))]
-    study.append([pair for pair in blind if pair.family in STUDY])
+    yield means("study and LeNet rungs, mean error %", "6", STUDY_FAMILIES)
+    study = [
+        [pair for pair in chosen if pair.family in STUDY_FAMILIES]
+        for chosen in (_held(known, False), _held(known, True))
+    ]
+    study.append([pair for pair in blind if pair.family in STUDY_FAMILIES])
     largest = " | ".join(f"{max(errors(chosen), default=nan):.0f}" for chosen in study)
     yield f"| the same, largest | 20 | {largest} |"
     ranks = " | ".join(f"{_rank(chosen):.3f}" for chosen in study)

@@ -29,6 +29,7 @@ WGMMA_ROWS = 64  # M of one wgmma
 ACCUMULATOR_REGISTERS = {1: 200, 2: 200, 3: 128}  # of a consumer's thread, by the number of consumers
 LARGEST_STEP = 8  # stride that a tensor map can describe
 LARGEST_WINDOW = 128  # rows of a filter that a tensor map can describe
+MOST_PIXELS = 1 << 22  # of an output plane
 
 
 @dataclass(frozen=True)
@@ -326,6 +327,12 @@ def beyond_map(conv: Conv) -> str | None:
     return None
 
 
+def beyond_plane(conv: Conv) -> str | None:
+    """Why an output plane is too large, or None."""
+    pixels = conv.E * conv.F
+    return f"an output plane of {pixels} pixels exceeds {MOST_PIXELS}" if pixels > MOST_PIXELS else None
+
+
 def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
     """The reason why such a rung does not take a problem."""
 
@@ -341,8 +348,8 @@ def refuses(operands: Operands, gathers: Gathers = never) -> Refusal:
             return reason
         if blocked_rs(p.conv)[0] > LARGEST_WINDOW:
             return f"a filter of {blocked_rs(p.conv)[0]} rows exceeds a tensor map's {LARGEST_WINDOW}"
-        if p.conv.E * p.conv.F > 1 << 22:
-            return f"an output plane of {p.conv.E * p.conv.F} pixels exceeds {1 << 22}"
+        if reason := beyond_plane(p.conv):
+            return reason
         return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(operands.terms, gathers)(p))
 
     return reason

@@ -24,6 +24,7 @@ from alexconv.kernels.wgmma.ladder import (
     as_it_lies,
     best_tile,
     beyond_map,
+    beyond_plane,
     blocked_hw,
     consumers,
     runs,
@@ -35,7 +36,6 @@ from alexconv.shapes import Conv
 GROUP = 16  # values of K that four lanes load together
 REGISTERS = {1: 200, 2: 200, 3: 130}  # of a consumer's thread, for accumulators and operands, by number of consumers
 OPERANDS = 16  # registers of an accumulator tile's rows in a stage, for each term
-MOST_PIXELS = 1 << 22  # of an output plane
 HALVES = FLOAT // HALF
 
 
@@ -136,8 +136,8 @@ def refuses(terms: int) -> Callable[[Problem], str | None]:
             return beyond
         if conv.R > LARGEST_WINDOW:
             return f"a filter of {conv.R} rows exceeds a tensor map's {LARGEST_WINDOW}"
-        if conv.E * conv.F > MOST_PIXELS:
-            return f"an output plane of {conv.E * conv.F} pixels exceeds {MOST_PIXELS}"
+        if reason := beyond_plane(conv):
+            return reason
         if consumers(p) > 2 and p["TILE_FILTERS"] == max(FILTER_TILES):
             return f"three consumers do not multiply {p['TILE_FILTERS']} filters at once"
         if reason := beyond_shared(p.device, "a block needs", pipeline_bytes(terms, p)):

@@ -16,6 +16,7 @@ from alexconv.kernels.wgmma.ladder import (
     STAGE_TAPS,
     STAGES,
     TAKES_PADDING,
+    beyond_plane,
     prepare_native,
     tiles_block,
     tiles_grid,
@@ -86,8 +87,8 @@ def refuses_in_place(p: Problem) -> str | None:
         return f"padding {conv.padding}: a tensor map takes less than {LARGEST_WINDOW}"
     if p["GRID_BLOCKS"] < tiles_of_filters(p):
         return f"{tiles_of_filters(p)} tiles of filters for {p['GRID_BLOCKS']} blocks"
-    if conv.E * conv.F > 1 << 22:
-        return f"an output plane of {conv.E * conv.F} pixels exceeds {1 << 22}"
+    if reason := beyond_plane(conv):
+        return reason
     return beyond_shared(p.device, "windows and filters need", in_place_bytes(p)) or too_many_accumulators(NATIVE, p)
 
 

@@ -14,6 +14,7 @@ from alexconv.kernels.wgmma.ladder import (
     TAKES_PADDING,
     WARPGROUP,
     WGMMA_ROWS,
+    beyond_plane,
     blocked_c,
     blocked_hw,
     blocked_rs,
@@ -56,8 +57,8 @@ def refuses_resident(p: Problem) -> str | None:
         return f"{p.conv.M} filters exceed a tile's {p['TILE_FILTERS']}"
     if reason := beyond_shared(p.device, "filters and pixels need", resident_bytes(p)):
         return reason
-    if p.conv.E * p.conv.F > 1 << 22:
-        return f"an output plane of {p.conv.E * p.conv.F} pixels exceeds {1 << 22}"
+    if reason := beyond_plane(p.conv):
+        return reason
     return beyond_shared(p.device, f"a stride of {p.conv.U} needs", input_bytes(2)(p))
 
 
