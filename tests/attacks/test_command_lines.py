@@ -53,7 +53,7 @@ WORDS = st.lists(st.one_of(st.sampled_from(OPTIONS), VALUES), max_size=6)
 
 @shares()
 @pytest.mark.parametrize("command", ENDED_BY)
-def test_any_words_after_a_command_are_an_answer(
+def test_random_arguments_give_an_exit_status_of_0_1_or_2(
     command: str,
     share: int,
     tmp_path_factory: pytest.TempPathFactory,

@@ -53,7 +53,7 @@ def points_of(path: Path) -> set[tuple[int, str]]:
 
 
 @shares()
-def test_a_run_that_is_killed_at_any_moment_loses_nothing_that_it_told(share: int, tmp_path: Path) -> None:
+def test_a_run_killed_at_any_moment_loses_no_reported_point(share: int, tmp_path: Path) -> None:
     draw, kills, lost = drawing(share), 0, 0
     for number in range(2):
         out, errors = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.err"
@@ -137,7 +137,7 @@ def several(tmp_path: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_runs_at_once_share_a_cache_and_a_record_file(tmp_path: Path, cache: Path, count: int) -> None:
+def test_concurrent_runs_share_a_cache_and_a_record_file(tmp_path: Path, cache: Path, count: int) -> None:
     several(tmp_path, count)
     keep("runs at once on one cache and one record file", count, "points lost or not whole")
 
@@ -217,9 +217,7 @@ def test_a_damaged_record_file_never_has_another_record(share: int, tmp_path: Pa
     ],
     ids=["PATH", "a compiler that fails", "a compiler that does nothing", "home", "terminal", "TMPDIR", "cache", "GPU"],
 )
-def test_a_missing_part_is_one_line_or_none(
-    tmp_path: Path, away: dict[str, str], status: int | None, says: str
-) -> None:
+def test_a_missing_part_gives_no_traceback(tmp_path: Path, away: dict[str, str], status: int | None, says: str) -> None:
     errors = tmp_path / "errors"
     quiet = [word for word in QUICK if word != "--verbose"]
     run = started("run", *quiet, "--rungs", "direct", "--out", tmp_path / "r.jsonl", errors=errors, **away)
@@ -271,7 +269,7 @@ CALLS: dict[str, Callable[[], list[str]]] = {
 
 
 @pytest.mark.parametrize("limit", CALLS)
-def test_a_system_at_its_limit_is_no_traceback(tmp_path: Path, limit: str) -> None:
+def test_a_system_limit_gives_no_traceback(tmp_path: Path, limit: str) -> None:
     quiet = [word for word in QUICK if word != "--verbose"]
     command = [sys.executable, "-m", "alexconv.run", *quiet, "--rungs", "direct", "--out", str(tmp_path / "r.jsonl")]
     environment = {**os.environ, CACHE_VARIABLE: str(tmp_path / "cache"), "OPENBLAS_NUM_THREADS": "1"}

@@ -145,7 +145,7 @@ FOUND = {  # by earlier attacks: each caused a traceback
 
 @pytest.mark.parametrize("rung", ["direct", "channels-vector", "wgmma-split", "direct-together"])
 @pytest.mark.parametrize("what", FOUND)
-def test_what_attacks_have_found_is_left_out(folder: Path, what: str, rung: str) -> None:
+def test_records_that_broke_reports_before_are_left_out(folder: Path, what: str, rung: str) -> None:
     lines = copy.deepcopy(BASE)
     for line in lines:
         if line["type"] == "point" and line["point"]["rung"] == rung:
@@ -153,7 +153,7 @@ def test_what_attacks_have_found_is_left_out(folder: Path, what: str, rung: str)
     compared_and_reported(folder, lines)
 
 
-def test_what_attacks_have_found_in_figures_is_a_fault() -> None:
+def test_figures_that_broke_reports_before_are_faults() -> None:
     streamed = copy.deepcopy(next(line for line in BASE if line.get("timeline")))
     assert fault_of(streamed) is None
     streamed["timeline"][0]["what"] = ""
@@ -164,7 +164,7 @@ def test_what_attacks_have_found_in_figures_is_a_fault() -> None:
     assert fault_of_header(ceilings) == "a rate is impossible"
 
 
-def test_a_clock_that_attacks_have_found_is_not_shown() -> None:
+def test_an_impossible_clock_is_not_shown() -> None:
     assert clocks({"clock_khz": 10**400}) == "? MHz"
     assert clocks({"clock_khz": 1980000}) == "1980 MHz"
 

@@ -62,7 +62,7 @@ def host() -> HostExecutor:
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
-def test_what_is_allocated_is_the_plan_and_fits_every_budget(rung: Rung, host: HostExecutor) -> None:
+def test_allocations_match_the_plan_and_fit_every_budget(rung: Rung, host: HostExecutor) -> None:
     planned = 0
     for conv in LAYERS:
         for budget in BUDGETS:
@@ -137,7 +137,7 @@ HOST_BYTES = 8 << 30  # for 2048 images
 MARGIN = 384 * MEBIBYTE  # for what does not grow with the batch
 
 
-def test_the_hosts_memory_is_bounded_by_what_is_asked_for_beforehand(tmp_path: Path, cache: Path) -> None:
+def test_host_memory_stays_within_the_amount_checked_beforehand(tmp_path: Path, cache: Path) -> None:
     """N=64 in the suite, N=2048 in `make attack`, in a process limited to 8 GiB."""
     images = min(N, round(64 * FACTOR))
     environment = {**os.environ, CACHE_VARIABLE: str(cache)}

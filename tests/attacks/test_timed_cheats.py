@@ -257,7 +257,7 @@ def test_honest_programs_are_trusted(launch, exact):
 
 
 @pytest.mark.parametrize("disturbed", ["events", "busy_ms"])
-def test_samples_that_were_disturbed_are_taken_anew(disturbed):
+def test_disturbed_samples_are_retaken(disturbed):
     """Disturbs as many samples as would settle a median."""
 
     def launch(device: Device) -> None:
@@ -278,7 +278,7 @@ def test_samples_that_stay_in_doubt_are_refused():
         time_on_device(device := Device(launch), [device.launch], 0.0)
 
 
-def test_an_order_that_should_not_change_is_checked_and_no_fault():
+def test_a_changed_order_of_sums_is_not_a_fault():
     assert timed(changes_order)[1] == []
 
 

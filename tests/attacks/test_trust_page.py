@@ -26,7 +26,7 @@ def test_the_page_is_what_tests_and_records_say() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_no_mutant_is_left_that_nothing_notices_without_a_reason() -> None:
+def test_every_unnoticed_mutant_has_a_reason() -> None:
     assert trust_tables.unnoticed(LINES) == []
 
 
@@ -42,7 +42,7 @@ def test_a_reason_is_for_the_change_of_the_source_that_it_names() -> None:
     assert trust_tables.why({**line, "after": "another"}) is None
 
 
-def test_a_mutant_is_forgotten_with_its_source_and_not_with_its_number() -> None:
+def test_a_mutant_is_found_by_its_source_not_its_line_number() -> None:
     (line, *_) = trust_tables.equivalent(LINES)
     now = mutants.placed(line)
     assert now
@@ -50,7 +50,7 @@ def test_a_mutant_is_forgotten_with_its_source_and_not_with_its_number() -> None
     assert mutants.placed({**line, "code": "another"}) is None
 
 
-def test_two_builds_of_one_source_are_no_mutant(tmp_path: Path) -> None:
+def test_identical_machine_code_is_not_a_mutant(tmp_path: Path) -> None:
     rung = mutants.RUNGS["direct-few-half"]
     other = mutants.replace(rung, file=str(tmp_path / rung.file))
     ignored = mutants.shutil.ignore_patterns("__pycache__")
@@ -61,7 +61,7 @@ def test_two_builds_of_one_source_are_no_mutant(tmp_path: Path) -> None:
         assert mutants.same_code(other, 0, False) is same
 
 
-def test_tasks_take_mutants_of_their_own() -> None:
+def test_tasks_have_disjoint_mutants() -> None:
     chosen = mutants.argparse.Namespace(per_rung=4, seed=1, no_races=True, again=True)
     mutant, *_ = mutants.mutants_of(mutants.RUNGS["direct"], mutants.random.Random(0))
     facts = {"rung": "direct", "noticed": [], **mutants.asdict(mutant)}

@@ -102,7 +102,7 @@ def test_a_hazard_is_named_with_its_line_and_what_is_missing(runtime, kernels, e
 
 @needs_gcc
 @pytest.mark.parametrize("entry", ["copy_without_wait", "sums_without_wait"])
-def test_late_effects_give_wrong_numbers_and_early_ones_hide_it(runtime, kernels, entry):
+def test_late_effects_expose_hazards_that_early_ones_hide(runtime, kernels, entry):
     _, _, right = watched(runtime, kernels[1], entry, "latest")
     _, _, early = watched(runtime, kernels[0], entry, "earliest")
     _, _, late = watched(runtime, kernels[0], entry, "latest")
@@ -112,7 +112,7 @@ def test_late_effects_give_wrong_numbers_and_early_ones_hide_it(runtime, kernels
 
 @needs_gcc
 @pytest.mark.parametrize("rung", ASYNC_RUNGS, ids=lambda rung: rung.name)
-def test_no_async_rung_has_a_hazard_whenever_its_effects_come(runtime, rung):
+def test_no_async_rung_has_a_hazard_with_any_timing(runtime, rung):
     N = 3
     x, w = exact_inputs(SMALL, N, PRECISIONS[rung.precision], seed=2)
     bound = BoundRung(rung, SMALL, rung.resolve(SMALL, {}, N, DEVICE), DEVICE)
@@ -125,7 +125,7 @@ def test_no_async_rung_has_a_hazard_whenever_its_effects_come(runtime, rung):
 
 
 @pytest.mark.parametrize("arrivals", [1, 2])
-def test_phases_that_end_in_a_row_without_a_wait_are_found(runtime, tmp_path, arrivals):
+def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals):
     unit = tmp_path / "phases.cu"
     unit.write_text(
         f'#include "{FOLDER / "arch" / "hopper.cuh"}"\n#line 1\nextern "C" __global__ void kernel(float* y)\n'
@@ -141,7 +141,7 @@ def test_phases_that_end_in_a_row_without_a_wait_are_found(runtime, tmp_path, ar
     assert (message in str(found)) == (arrivals == 2), found
 
 
-def test_loads_of_what_nobody_wrote_are_told_apart(runtime, tmp_path):
+def test_loads_of_unwritten_memory_are_told_apart(runtime, tmp_path):
     unit = tmp_path / "unwritten.cu"
     unit.write_text(
         'extern "C" __global__ void kernel(const float* x, float* y)\n{\n    __shared__ float a[32];\n'

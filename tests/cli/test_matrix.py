@@ -177,7 +177,7 @@ def test_what_to_do_next_names_the_report_and_on_the_cpu_a_gpu():
     assert "--verbose" not in there, "already given"
 
 
-def test_progress_off_a_terminal_is_a_line_in_a_while_and_one_for_each_failure(monkeypatch, capsys):
+def test_progress_off_a_terminal_has_occasional_lines_and_one_per_failure(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr("alexconv.cli.display.monotonic", lambda: now[0])
     with Progress(40) as progress:

@@ -46,7 +46,7 @@ def done(address, tmp_path_factory) -> Path:
     return out
 
 
-def test_a_study_over_workers_has_the_records_of_one_without(done, tmp_path):
+def test_a_study_on_workers_has_the_same_records_as_without(done, tmp_path):
     alone = tmp_path / "alone.jsonl"
     assert run.main([*STUDY, "--out", str(alone)]) == 0
     ours, theirs = ({json.dumps(each["point"]): each for each in points_of(path)} for path in (done, alone))
@@ -79,7 +79,7 @@ def test_a_layer_and_batch_size_stays_on_one_worker(done):
     assert {len(workers) for workers in where.values()} == {1}
 
 
-def test_a_resumed_study_does_what_is_missing_on_whatever_cluster(done, address, tmp_path, capsys):
+def test_a_resumed_study_runs_missing_points_with_or_without_a_cluster(done, address, tmp_path, capsys):
     part = tmp_path / "part.jsonl"
     lines = done.read_bytes().splitlines(keepends=True)
     missing = next(number for number, line in enumerate(lines) if b'"type":"point"' in line)
@@ -93,7 +93,7 @@ def test_a_resumed_study_does_what_is_missing_on_whatever_cluster(done, address,
     assert f"{POINTS} of {POINTS} points are already in" in capsys.readouterr().out
 
 
-def test_exclusive_points_have_a_host_for_themselves(address, tmp_path):
+def test_exclusive_points_have_a_host_to_themselves(address, tmp_path):
     out = tmp_path / "records.jsonl"
     words = [*HOST, "--workload", "lenet-86-k7", "--N", "1", "--rungs", "direct,tiled", "--out", str(out)]
     assert run.main([*words, "--cluster", address, "--exclusive"]) == 0
@@ -210,14 +210,14 @@ def test_only_the_loopback_interface_is_listened_on(client):
         ("--exclusive", "--exclusive: only with --cluster"),
     ],
 )
-def test_what_is_no_cluster_is_one_line(where, says, tmp_path, capsys):
+def test_an_invalid_cluster_option_is_one_line(where, says, tmp_path, capsys):
     words = [where] if where.startswith("--") else ["--cluster", where]
     assert run.main([*STUDY, *words, "--out", str(tmp_path / "r.jsonl")]) == UsageError.exit_status
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
 
 
-def test_a_scheduler_that_is_not_there_and_a_missing_dask_are_one_line(monkeypatch, tmp_path, capsys):
+def test_a_missing_scheduler_and_a_missing_dask_are_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("alexconv.cluster.connection.ANSWER_S", 0.2)
     assert run.main([*STUDY, "--cluster", "127.0.0.1:9", "--out", str(tmp_path / "r.jsonl")]) == 1
     (line,) = capsys.readouterr().err.splitlines()

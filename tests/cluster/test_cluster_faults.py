@@ -146,7 +146,7 @@ def workers_of(address: str) -> int:
         return len(client.nthreads())
 
 
-def test_a_kind_of_worker_is_all_but_the_card():
+def test_workers_that_differ_only_by_card_are_of_one_kind():
     facts = {"code": "c", "header": {"name": "GPU", "uuid": "1", "driver": "580"}}
     another_card = {**facts, "header": {**facts["header"], "uuid": "2"}}
     another_driver = {**facts, "header": {**facts["header"], "driver": "590"}}

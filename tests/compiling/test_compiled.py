@@ -87,7 +87,7 @@ def test_a_compiler_that_writes_nothing_is_one_error(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_another_process_finished_meanwhile_is_replaced_by_the_same(tmp_path):
+def test_a_file_built_by_another_process_meanwhile_is_replaced(tmp_path):
     path = tmp_path / "kept"
 
     def build(target: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_another_process_finished_meanwhile_is_replaced_by_the_same(tmp_pat
     assert [file.name for file in tmp_path.iterdir()] == ["kept"]
 
 
-def test_what_all_wait_for_is_built_once(tmp_path):
+def test_concurrent_builds_of_one_file_run_once(tmp_path):
     path, start, built = tmp_path / "runtime.o", Barrier(4), []
 
     def build(target: Path) -> None:

@@ -122,7 +122,7 @@ def test_any_other_token_changes_the_key(program, data):
 
 @settings(deadline=None)
 @given(program, program, st.data())
-def test_programs_of_other_tokens_have_other_keys(one, other, data):
+def test_tokens_differ_exactly_when_programs_do(one, other, data):
     assert (tokens(written(one, data)) == tokens(written(other, data))) == (plain(one) == plain(other))
 
 
@@ -148,7 +148,7 @@ def test_programs_of_other_tokens_have_other_keys(one, other, data):
         ("1'000 + 'x'", "1'000 + 'y'"),
     ],
 )
-def test_what_looks_alike_is_told_apart(one, other):
+def test_similar_sources_have_different_tokens(one, other):
     assert tokens(one) != tokens(other)
 
 
@@ -208,7 +208,7 @@ def test_positions_count_where_the_code_sees_them(tmp_path, text):
     assert source_digest(one, {}) != source_digest(other, {})
 
 
-def test_a_file_that_is_no_text_has_a_key(tmp_path):
+def test_a_file_that_is_not_text_has_a_key(tmp_path):
     keys = set()
     for byte in (b"\xff", b"\xfe", b"\x00", b"\xc3\xa9"):
         (tmp_path / "kernel.cu").write_bytes(b"int a" + byte + b";")
@@ -252,7 +252,7 @@ def test_a_changed_token_makes_just_those_kernels_stale_that_see_it(kernels):
         file.write_text(text)
 
 
-def test_cubins_have_keys_of_their_tokens(kernels, monkeypatch):
+def test_a_cubins_key_depends_on_its_tokens(kernels, monkeypatch):
     monkeypatch.setattr("alexconv.compiling.nvcc.nvcc_version", lambda: "13.0")
     file = kernels / LADDER[0].file
     key = cubin_key(file, {"TILE": 8}, "90a")

@@ -18,11 +18,11 @@ def test_the_first_error_says_the_reason(output, line):
     assert first_error(output) == output.splitlines()[line]
 
 
-def test_a_silent_compiler_is_said_to_be_silent():
+def test_a_compiler_that_prints_nothing_is_reported():
     assert first_error("\n") == "the compiler printed nothing"
 
 
-def test_a_compiler_is_asked_again_when_its_file_is_another(tmp_path):
+def test_a_replaced_compiler_is_asked_for_its_version_again(tmp_path):
     compiler, asked = tmp_path / "c++", tmp_path / "asked"
     for release in ("1", "2"):
         script = tmp_path / release

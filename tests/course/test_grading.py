@@ -114,14 +114,14 @@ SCREENED = {
 
 
 @pytest.mark.parametrize("line", SCREENED)
-def test_words_that_a_convolution_does_not_need_are_refused_with_their_line(line):
+def test_forbidden_words_are_refused_with_their_line(line):
     found = list(problems(f'int a;\n// fork(); asm\nconst char* s = "system"; /* fork() */\n{line}\n', "conv.cu"))
     assert len(found) == 1
     assert found[0].startswith("conv.cu:4: ")
     assert SCREENED[line] in found[0]
 
 
-def test_a_problem_has_its_place_in_front_once():
+def test_a_problem_names_its_file_once():
     assert grading.placed("a.cu", "a.cu: a.cu: a.cu:3:1: error: x") == "a.cu:3:1: error: x"
     assert grading.placed("a.cu", "a.cu: a.cu: no function") == "a.cu: no function"
     assert grading.placed("a.cu", "no answer") == "a.cu: no answer"
@@ -159,7 +159,7 @@ def test_submissions_are_files_and_folders_and_no_links(tmp_path):
         (b'[1]\n{"problem": null}\n1234', ["stopped"] * 3),
     ],
 )
-def test_outputs_that_are_cut_or_forged_are_none(answer, expected):
+def test_truncated_or_forged_outputs_are_not_accepted(answer, expected):
     assert list(parts(Ended(answer, 0, "stopped"), [4, 4, 4])) == expected
 
 
@@ -192,7 +192,7 @@ def test_whatever_a_sandbox_answers_a_submission_gets_a_grade(answer, tmp_path, 
     assert (found.outcome, found.total) == (grading.GRADED, 0)
 
 
-def test_a_fault_of_the_grader_s_own_is_one_submission_s(tmp_path, monkeypatch):
+def test_a_failure_of_the_grader_affects_one_submission(tmp_path, monkeypatch):
     monkeypatch.setattr(grading.Grader, "told", lambda self, source: 1 / 0)
     (tmp_path / "anna.cu").write_text(submissions.RIGHT)
     (found,) = map(grading.Grader(MADE, "", Path(), ()).grade, grading.submissions(tmp_path))
@@ -245,7 +245,7 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def test_scores_are_inert_whatever_a_submission_is_called(tmp_path):
+def test_submission_names_are_escaped_in_scores(tmp_path):
     name = '=1+1<script>alert("x")</script>'
     bad = Grade(name, grading.FAILED, {"correct": 1.0}, {"file": ["@SUM(A1)<img src=x>"]})
     good = Grade("../up", points={"correct": 45.0}, op_time=1.5)
@@ -318,7 +318,7 @@ def test_op_times_need_a_gpu(monkeypatch):
     assert set(range(1, 4)) <= set(timing.asked(10000))
 
 
-def test_submissions_that_are_not_there_and_weak_sandboxes_are_refused(tmp_path, monkeypatch, capsys):
+def test_missing_submissions_and_weak_sandboxes_are_refused(tmp_path, monkeypatch, capsys):
     assignment.write(MADE, tmp_path / "hw")
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "anna.cu").write_text("")

@@ -102,7 +102,7 @@ print([line.split()[1] for line in open("/proc/self/status") if line.startswith(
     assert int(capabilities.strip("[]'"), 16) == 0
 
 
-def test_a_command_gets_no_more_rights():
+def test_a_command_cannot_gain_privileges():
     code = """
 import ctypes
 libc = ctypes.CDLL(None)
@@ -120,14 +120,14 @@ def test_time_is_limited(kind):
 
 
 @KINDS
-def test_a_sandbox_that_is_ended_while_it_is_made_leaves_nothing(kind):
+def test_a_sandbox_stopped_during_its_creation_leaves_nothing(kind):
     for milliseconds in range(0, 60, 4):
         assert ran("time.sleep(10000)", kind, Limits(seconds=milliseconds / 1000)).stopped
     assert not left()
 
 
 @KINDS
-def test_what_a_command_has_started_ends_with_it(kind):
+def test_processes_that_a_command_starts_end_with_it(kind):
     code = """
 for _ in range(3):
     if os.fork() == 0:
@@ -154,7 +154,7 @@ time.sleep(10000)
     assert not left()
 
 
-def test_processes_files_and_what_is_said_are_limited():
+def test_processes_files_and_output_are_limited():
     forks = """
 n = 0
 try:
@@ -201,7 +201,7 @@ print("on")
     assert ran(code).answer.strip() == b"on"
 
 
-def test_a_command_that_stops_its_watch_ends_in_time(monkeypatch):
+def test_a_command_that_stops_its_watchdog_ends_in_time(monkeypatch):
     monkeypatch.setattr(sandbox, "GRACE_SECONDS", 200.0)
     start = time.monotonic()
     assert ran("os.kill(os.getppid(), signal.SIGSTOP)", SESSION, Limits(seconds=0.7)).stopped

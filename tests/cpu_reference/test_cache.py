@@ -80,7 +80,7 @@ def test_every_range_reads_its_own_images() -> None:
             cached.read(first, last)
 
 
-def test_progress_hears_of_each_block_and_of_nothing_when_all_is_there() -> None:
+def test_progress_reports_each_computed_block_only() -> None:
     heard: list[tuple[int, int]] = []
     for _ in range(2):
         ensure("test", 1, CONV, 20, progress=lambda done, total: heard.append((done, total)))
@@ -195,7 +195,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_noticed_said_in_one_line_and_rebuilt(damage: Callable[[Path], None], computed: list[int]) -> None:
+def test_damage_is_reported_in_one_line_and_rebuilt(damage: Callable[[Path], None], computed: list[int]) -> None:
     cached = ensure("test", 1, CONV, 20)
     before = list(computed)
     damage(files(cached)[0])
@@ -288,7 +288,7 @@ def build_in_another_process(N: int) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_processes_at_once_compute_each_image_once() -> None:
+def test_concurrent_processes_compute_each_image_once() -> None:
     processes = [build_in_another_process(400) for _ in range(3)]
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]

@@ -108,13 +108,13 @@ def test_reference_is_the_definition_for_all_that_networks_have(conv: Conv, N: i
             np.testing.assert_allclose(norms[:, m, e, f], np.sqrt((seen**2).sum(axis=1) + conv.bias), rtol=1e-6)
 
 
-def test_relu_keeps_what_is_not_a_number() -> None:
+def test_relu_keeps_nan() -> None:
     conv = Conv(C=1, H=1, W=3, M=1, R=1, S=1, bias=True, relu=True)
     x, w = np.array([np.nan, -1, 2], np.float32).reshape(conv.x_shape(1)), np.ones(conv.w_shape(), np.float32)
     np.testing.assert_array_equal(reference(conv, x, w, np.array([-1], np.float32)).ravel(), [np.nan, 0, 1])
 
 
-def test_a_layer_of_before_is_described_as_before() -> None:
+def test_a_layer_without_new_features_is_described_as_before() -> None:
     conv = WORKLOADS["alexnet"].layer(2)
     assert conv.facts() == {"C": 96, "H": 31, "W": 31, "M": 256, "R": 5, "S": 5, "U": 1, "pad": 2}
     padded = Conv(C=96, H=27, W=27, M=256, R=5, S=5, top=2, bottom=2, left=2, right=2)
@@ -228,7 +228,7 @@ def test_baselines_are_measured_once_and_say_when_they_are_scaled(time: type, mo
 
 
 @pytest.mark.parametrize(("times", "taken"), [((4.0, 4.02, 4.01, 9.0, 9.0), 3), ((4.0, 4.02, 5.0, 4.0, 4.0, 4.0), 5)])
-def test_a_baseline_whose_first_samples_are_alike_takes_no_more(
+def test_a_baseline_stops_when_its_first_samples_agree(
     times: tuple[float, ...], taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = iter([moment for ms in accumulate(times, initial=0.0) for moment in (ms / 1e3, ms / 1e3)][1:])
@@ -298,7 +298,7 @@ def test_layer_lists(text: str, layers: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "6", "1-6", "3-1", "one", "1,,2", "-1", "1-", "1.5"])
-def test_layers_that_there_are_not(text: str) -> None:
+def test_unknown_layers_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="1 to 5"):
         parse_layers(text, ALEXNET)
 
@@ -312,7 +312,7 @@ def test_batch_lists(text: str, batches: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1,0", "many", "4:2:x2", "1:8:x1", "1:8:x0", "0:8:x2", "1:8", "1e3"])
-def test_batches_that_there_are_not(text: str) -> None:
+def test_invalid_batch_sizes_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="whole numbers from 1"):
         parse_batches(text)
 

@@ -139,7 +139,7 @@ def test_wrong_filters_change_predictions_and_lower_the_accuracy(trial, plant):
     assert not result.right
 
 
-def test_outputs_that_are_no_numbers_are_no_predictions(trial):
+def test_nan_outputs_count_as_wrong_predictions(trial):
     result = outcome(trial, "direct-register", Spoiled(lambda w: w * np.float32("nan")))
     assert (result.accuracy, len(result.changed_predictions), result.score_change) == (0.0, IMAGES, None)
     assert not result.right

@@ -70,7 +70,7 @@ def words(address: int, counts: list[int]) -> list[list[int]]:
     ]
 
 
-def test_a_packed_launch_takes_new_words_and_keeps_the_others():
+def test_a_packed_launch_updates_only_the_given_words():
     driver = Driver()
     packed = PackedLaunch(driver, "kernel", (7, 1, 1), (256, 1, 1), 0, [[1], [-2], [3, 4, 5]])
     packed.enqueue(8)

@@ -106,6 +106,6 @@ def test_garbage_is_collected_again_after_a_capture_that_fails(bindings):
     assert gc.isenabled()
 
 
-def test_who_collects_no_garbage_still_does_not_after_a_capture(bindings, no_collection):
+def test_disabled_garbage_collection_stays_disabled_after_a_capture(bindings, no_collection):
     Graph(nothing, SimpleNamespace(handle=0))
     assert not gc.isenabled()

@@ -101,7 +101,7 @@ def test_hot_and_cold_have_the_same_number_of_samples(rests):
 
 
 @pytest.mark.parametrize("disturbed", [0, 2, 3])
-def test_a_reading_of_the_hosts_clock_that_another_process_lengthened_is_taken_again(rests, monkeypatch, disturbed):
+def test_a_disturbed_reading_of_the_hosts_clock_is_retaken(rests, monkeypatch, disturbed):
     readings = iter([9.0] * disturbed + [2.0] * 9)
     monkeypatch.setattr(timing, "host_ms", lambda executor, pieces, expected: next(readings))
     samples = time_on_device(gpu := Gpu(), [gpu.run], 0.2)
@@ -110,7 +110,7 @@ def test_a_reading_of_the_hosts_clock_that_another_process_lengthened_is_taken_a
 
 
 @pytest.mark.parametrize(("warm", "runs"), [({}, 4), ({"warm_ms": 0}, 0)])
-def test_the_clock_is_read_right_after_runs_that_may_have_ended_before(warm, runs):
+def test_runs_warm_up_the_device_before_its_clock_is_read(warm, runs):
     done = []
     clock = SimpleNamespace(clock_mhz=lambda: done.append("clock") or 1500.0)
     executor = SimpleNamespace(sustained=0.0, audit_kernels=clock)

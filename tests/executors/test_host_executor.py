@@ -435,7 +435,7 @@ def test_static_shared_memory_is_known_and_limited(memory):
         above.launch("above_static_limit", ONE, (32, 1, 1), 0, [y])
 
 
-def test_variables_of_the_cxx_library_are_no_shared_memory(tmp_path, monkeypatch):
+def test_variables_of_the_cxx_library_are_not_shared_memory(tmp_path, monkeypatch):
     (tmp_path / "kernel.cu").write_text((KERNELS / "memory.cu").read_text() + "\n__constant__ int another[1];\n")
     monkeypatch.setattr("alexconv.executors.host.runtime.fast_linker", lambda cxx: ["-static-libstdc++"])
     static = HostRuntime().compile(tmp_path / "kernel.cu", {}, ["reversed", "shifted_without_barrier"])
@@ -499,7 +499,7 @@ def test_a_library_is_compiled_once_and_again_when_anything_changes(cache, tmp_p
     assert [run_one(source, extra=0), counting_compiler()] == [2, 3]
 
 
-def test_a_damaged_library_is_built_anew(cache, tmp_path, counting_compiler):
+def test_a_damaged_library_is_rebuilt(cache, tmp_path, counting_compiler):
     source = one_kernel(tmp_path)
     assert run_one(source) == 1
     (library,) = (cache / "host").glob("one-*.so")
@@ -561,7 +561,7 @@ def test_a_macro_may_have_any_name(cache, tmp_path):
     assert result[0] == 10
 
 
-def test_attributes_of_a_newer_library_are_no_words_of_cuda(cache, tmp_path, monkeypatch):
+def test_attributes_of_a_newer_library_are_not_cuda_keywords(cache, tmp_path, monkeypatch):
     """libstdc++ 13 spells ``__attribute__((__noinline__, ...))`` in <string>, which most of its headers include."""
     (tmp_path / "string").write_text(
         "#pragma once\n#include_next <string>\n"
@@ -617,7 +617,7 @@ def test_bad_choices_are_refused(wrong):
         HostRuntime(**wrong)
 
 
-def test_what_the_executor_says_of_itself_fits_a_record():
+def test_the_executors_description_fits_a_record():
     facts = json.loads(json.dumps(HostRuntime(order=3, workers=2).describe()))
     assert (facts["build"], facts["order"], facts["workers"]) == ("fast", 3, 2)
     assert facts["compiler"] and "-O2" in facts["flags"] and facts["cpu"]

@@ -69,7 +69,7 @@ extern "C" __global__ void kernel(const float* x, float* y, int shift)
 """
 
 
-def test_copies_bring_values_or_zeros(tmp_path):
+def test_copies_write_values_or_zeros(tmp_path):
     x = np.arange(1, 129, dtype="f4")
     _, y, _ = run(tmp_path, COPIES, [x, np.full(160, np.nan, "f4"), 0])
     np.testing.assert_array_equal(y[:128], np.where(np.arange(128) // 4 % 3, x, 0))
@@ -149,7 +149,7 @@ def test_tf32_keeps_infinities_and_nans(tmp_path):
         ("warp_mma_tf32(sums, words, {words[0], words[1]});", "a product needs all 32 lanes"),
     ],
 )
-def test_a_product_without_a_lane_is_reported(tmp_path, statement, message):
+def test_a_warp_product_with_a_lane_missing_is_reported(tmp_path, statement, message):
     body = f"""
 extern "C" __global__ void kernel(int*)
 {{
@@ -344,7 +344,7 @@ def test_rows_of_a_box_may_overlap(tmp_path):
 @pytest.mark.parametrize("place", [(0, 0), (1, 2)])
 @pytest.mark.parametrize("start", [(0, 0, 0), (3, 2, 0), (1, 1, 1), (4, 2, 2), (2, 0, 3)])
 @pytest.mark.parametrize("channel", [0, 16])
-def test_a_column_follows_the_output_pixels(tmp_path, pixels, place, start, channel):
+def test_an_im2col_copy_follows_the_output_pixels(tmp_path, pixels, place, start, channel):
     images, H, W, channels, R, S = 3, 5, 6, 72, 3, 2
     x = random_halves((images, H, W, channels))
     dims = (channels, W, H, images)
@@ -421,7 +421,7 @@ extern "C" __global__ void kernel(const char* x, char* y, int from, int to, int 
 """
 
 
-def test_bytes_are_brought_as_they_are(tmp_path):
+def test_bulk_copies_keep_bytes(tmp_path):
     x = np.random.default_rng(0).integers(0, 100, 512).astype("i1")
     _, y, *_ = run(tmp_path, BYTES, [x, np.zeros(256, "i1"), 48, 16, 160])
     expected = np.full(256, 7, "i1")
@@ -430,7 +430,7 @@ def test_bytes_are_brought_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("at", [(8, 0, 16), (0, 4, 16), (0, 0, 24)])
-def test_bytes_that_are_no_multiples_of_16_are_reported(tmp_path, at):
+def test_bulk_copies_not_in_multiples_of_16_bytes_are_reported(tmp_path, at):
     with pytest.raises(LaunchError, match=r"tma_load_bulk needs .* multiples of 16 bytes, at kernel\.cu:13"):
         run(tmp_path, BYTES, [np.zeros(512, "i1"), np.zeros(256, "i1"), *at])
 
@@ -530,7 +530,7 @@ def test_a_warpgroup_multiplies_planes_from_any_row(tmp_path, first_row):
 
 
 @pytest.mark.parametrize("arguments", ["rows + 1, 64", "rows, 8", "rows, 0", "rows, 1 << 18"])
-def test_planes_that_a_descriptor_cannot_name_are_reported(tmp_path, arguments):
+def test_planes_that_a_descriptor_cannot_address_are_reported(tmp_path, arguments):
     body = f"""extern "C" __global__ void kernel(int*)
 {{
     __shared__ __align__(16) char rows[64];
@@ -562,7 +562,7 @@ def test_a_warp_has_its_first_lanes_value(tmp_path, order):
         ("wgmma_fp16(d, 0, 0, true);", 96, "a warpgroup has 128 threads, and this block ends before, at .*:5"),
     ],
 )
-def test_what_a_warpgroup_does_wrong_is_reported(tmp_path, statement, threads, message):
+def test_misuse_of_wgmma_is_reported(tmp_path, statement, threads, message):
     body = f"""extern "C" __global__ void kernel(int*)
 {{
     float d[32] = {{}}, e[48] = {{}};

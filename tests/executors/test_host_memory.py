@@ -74,7 +74,7 @@ def kept(memory, count, *, page_locked=False):
     return weakref.ref(values.base)
 
 
-def test_what_is_kept_is_freed_before_an_array_of_another_size_is_made(memory):
+def test_kept_arrays_are_freed_before_one_of_another_size_is_made(memory):
     waiting = kept(memory, 500)
     assert waiting() is not None
     memory.take((10,), "float32", page_locked=False)
@@ -83,7 +83,7 @@ def test_what_is_kept_is_freed_before_an_array_of_another_size_is_made(memory):
     assert waiting() is None
 
 
-def test_what_is_kept_can_be_freed(memory):
+def test_kept_arrays_can_be_freed(memory):
     waiting = kept(memory, 500)
     memory.free()
     assert waiting() is None
@@ -129,7 +129,7 @@ def test_points_of_one_size_share_memory_that_holds_nothing_of_the_last(memory, 
     assert [nbytes for nbytes in locked if nbytes >= LARGE] == list(large if transfer == "pinned" else ())
 
 
-def test_the_next_layer_finds_nothing_kept():
+def test_kept_arrays_are_freed_between_layers():
     freed = []
 
     class Keeping(HostExecutor):
@@ -142,7 +142,7 @@ def test_the_next_layer_finds_nothing_kept():
 
 
 @pytest.mark.parametrize("rung", ["direct", "tiled-half", "mma-half"])  # one as they are, two in fp16
-def test_images_are_brought_to_a_rungs_type_and_layout(monkeypatch, rung):
+def test_images_are_converted_to_a_rungs_type_and_layout(monkeypatch, rung):
     monkeypatch.setattr(interface, "CHECKED_BYTES", 1)
     conv, taker = Conv(C=2, H=6, W=5, M=3, R=3, S=3), RUNGS[rung]
     bound = BoundRung(taker, conv, taker.resolve(conv, {}, 5, H200), H200)

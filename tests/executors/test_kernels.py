@@ -182,7 +182,7 @@ def addresses_of(bound):
 STREAM = SimpleNamespace(handle=7)
 
 
-def test_a_cubin_is_loaded_once_whatever_is_asked_of_it(driver, launches, executor):
+def test_a_cubin_is_loaded_once(driver, launches, executor):
     bound = bound_rung("mma-split", 2)
     loaded, again = executor.load(bound), executor.load(bound)
     addresses = addresses_of(bound)
@@ -229,7 +229,7 @@ def test_a_kernel_keeps_the_most_shared_memory_that_a_launch_of_it_needs(driver,
     assert driver.allowed == {"direct": 100_000}
 
 
-def test_micro_batches_move_x_and_y_and_have_maps_of_their_own(driver, launches, executor, pycuda, monkeypatch):
+def test_micro_batches_offset_x_and_y_and_have_their_own_maps(driver, launches, executor, pycuda, monkeypatch):
     monkeypatch.setattr(
         "alexconv.executors.cuda.tensor_maps.encode", lambda tensor_map, p, address: np.array([p.N, address])
     )
@@ -270,7 +270,7 @@ def test_without_bindings_pycuda_loads_and_launches_what_needs_no_handle(monkeyp
     executor.leave()
 
 
-def test_an_executor_that_leaves_takes_no_other_executors_context_along(driver, pycuda, monkeypatch):
+def test_an_executor_that_leaves_keeps_the_others_contexts(driver, pycuda, monkeypatch):
     registered = []
     monkeypatch.setattr(
         cuda, "atexit", SimpleNamespace(register=registered.append, unregister=lambda gone: registered.remove(gone))

@@ -39,14 +39,14 @@ def test_steady_figures_stop_early_and_noisy_ones_do_not(clock):
     assert taken(clock, 0.001, 1.0, kernel=STEADY, kernel_cold=NOISY) == MOST_SAMPLES
 
 
-def test_noise_that_settles_stops_as_soon_as_it_has(clock):
+def test_sampling_stops_as_soon_as_noise_settles(clock):
     bad_start = (2.0, *STEADY * 30)
     assert taken(clock, 0.001, 1.0, kernel=bad_start) == FEWEST_SAMPLES
     worse_start = (2.0,) * 3 + STEADY * 30
     assert FEWEST_SAMPLES < taken(clock, 0.001, 1.0, kernel=worse_start) < MOST_SAMPLES
 
 
-def test_time_that_is_used_up_stops_what_is_not_settled(clock):
+def test_unsettled_sampling_stops_when_its_time_is_up(clock):
     assert taken(clock, 1 / 16, 1.0, kernel=NOISY) == 17
     assert taken(clock, 0.5, 1.0, kernel=NOISY) == FEWEST_FOR_INTERVAL
     assert taken(clock, 0.5, 1.0, kernel=STEADY) == FEWEST_AT_ALL, "with all of them near the median"
@@ -57,7 +57,7 @@ def test_time_that_is_used_up_stops_what_is_not_settled(clock):
     assert taken(clock, 0.01, 0.0, kernel=NOISY) == FEWEST_AT_ALL
 
 
-def test_the_rule_is_said_with_its_numbers():
+def test_the_stopping_rule_is_described_with_its_numbers():
     rule = stopping_rule(0.2)
     assert rule["seconds_per_figure"] == 0.2
     assert rule["settled"] == {"interval_within": SETTLED, "confidence": 0.95}

@@ -104,7 +104,7 @@ def test_atomics_that_flush_are_part_of_the_promise(rung: Rung):
     assert len(failed) == 1 and failed[0].startswith("subnormal")
 
 
-def test_every_class_says_what_it_promises_and_tells_wrong_from_right():
+def test_every_data_set_tells_wrong_outputs_from_right_ones():
     """An error of twice the bound, and NaN or infinity in place of a number, fail on every data set."""
     for data in set(DATA_SETS) - {"zeros"}:
         inputs = layer(SHAPES["deep"], data, FLOAT32)

@@ -123,7 +123,7 @@ def test_the_kernel_uses_every_constant(rung: Rung):
 
 
 @each_rung
-def test_what_may_start_early_waits_for_what_came_before(rung: Rung):
+def test_a_kernel_with_pdl_waits_for_earlier_launches(rung: Rung):
     source = all_uncommented(rung)
     assert any(launch.pdl for launch in rung.launches) == ("wait_for_primary_launches();" in source)
     assert not any(launch.pdl for launch in rung.prepare), "what prepares the filters has nothing to do before x"
@@ -207,7 +207,7 @@ def test_a_thread_has_as_few_outputs_as_cover_the_plane(rows: int, columns: int)
     assert outputs_per_thread(conv) == fewest
 
 
-def test_a_huge_plane_is_shared_out_at_once():
+def test_a_huge_plane_is_divided_without_a_long_loop():
     script = (
         "from alexconv.kernels.common.planes import outputs_per_thread; from alexconv.shapes import Conv\n"
         "for H, W in ((10**20, 10**20), (1, 10**20), (10**20, 10**19)):\n"
@@ -260,7 +260,7 @@ def test_every_device_has_defaults(rung: Rung):
         ), f"{name}: more shared memory makes nothing impossible"
 
 
-def test_a_constant_is_kept_where_it_matters_only():
+def test_a_constant_is_kept_only_where_it_matters():
     rung, conv = RUNGS["channels-vector"], LAYERS["alexnet-2"]
     assert rung.resolve(conv, {"COALESCED": 0})["COALESCED"] == 1, "one output per thread: both mappings are the same"
     assert rung.resolve(conv, {"COALESCED": 0, "THREAD_OUTPUTS": 4})["COALESCED"] == 0
@@ -270,7 +270,7 @@ def test_a_constant_is_kept_where_it_matters_only():
         rung.resolve(conv, {"THREAD_OUTPUTS": 0})
 
 
-def test_partial_planes_take_the_studys_memory():
+def test_partial_planes_take_as_much_memory_as_in_the_study():
     conv = LAYERS["alexnet-4"]
     bytes_of = {
         name: BoundRung(RUNGS[name], conv, RUNGS[name].resolve(conv, {})).scratch_bytes(128)

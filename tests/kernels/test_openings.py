@@ -43,7 +43,7 @@ def test_the_technique_is_named(rung: Rung):
 
 
 @each_rung
-def test_what_to_read_next_is_there(rung: Rung):
+def test_the_files_to_read_next_exist(rung: Rung):
     files = next_files(rung.path)
     assert files
     assert all(file.is_file() for file in files), line_of(rung.path, "Read next")

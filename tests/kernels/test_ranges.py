@@ -78,7 +78,7 @@ def lonely_inputs(conv: Conv, images: int) -> np.ndarray:
 
 
 @with_shapes
-def test_an_input_that_is_tiny_and_alone_counts(rung: Rung, shape: str):
+def test_a_single_tiny_input_counts(rung: Rung, shape: str):
     conv, constants = CONVS[shape]
     w = np.random.default_rng(1).uniform(-1, 1, conv.w_shape()).astype(np.float32)
     assert error(rung, conv, constants, lonely_inputs(conv, 8), w).passes(PRECISIONS[rung.precision].tolerance(conv.K))

@@ -35,13 +35,13 @@ def test_every_size_of_tile_is_exact_on_integers(size, S):
     ],
     ids=str,
 )
-def test_shapes_that_do_not_come_out_even(conv):
+def test_partial_tiles_are_exact(conv):
     x, w = exact_inputs(conv, 2, TILE, seed=3)
     np.testing.assert_array_equal(outputs(conv, 2, x, w), reference(conv, x, w))
 
 
 @pytest.mark.parametrize("N, blocks", [(2, 1), (2, 2), (2, 3), (2, 5), (2, 7), (5, 3), (5, 5), (5, 7)])
-def test_tiles_that_blocks_share(N, blocks):
+def test_tiles_shared_by_blocks_are_exact(N, blocks):
     """Seven stages per tile, 8 or 12 tiles: blocks begin and end within tiles, some after whole ones.
 
     With five images and five blocks there are three tiles of rows at a point, in bands of two and of one.
@@ -68,5 +68,5 @@ def test_the_usual_tile_is_as_large_as_its_errors_allow(channels, size):
     ],
     ids=str,
 )
-def test_refuses_with_the_reason(conv, reason):
+def test_a_refusal_gives_the_reason(conv, reason):
     assert reason in (RUNG.refuses(Problem(conv, 1, RUNG.resolve(conv, {}))) or "")

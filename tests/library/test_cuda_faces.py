@@ -133,7 +133,7 @@ def test_rungs_get_padding_bias_and_relu(torch, waiting, precision):
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
 @pytest.mark.parametrize("images", [1, 40])
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "channels_last"])
-def test_a_captured_call_computes_what_its_input_has_become(torch, waiting, precision, images, last):
+def test_a_captured_call_reads_its_inputs_current_values(torch, waiting, precision, images, last):
     x = uniform(torch, (images, 64, 17, 17), TORCHS[precision])
     if last:
         x = x.contiguous(memory_format=torch.channels_last)
@@ -187,7 +187,7 @@ def test_a_first_call_may_be_captured(torch):
         assert scaled_error(torch, each, x, w, padding=(1,) * 4) <= PRECISIONS["fp32"].tolerance(w[0].numel())
 
 
-def test_a_graphs_workspaces_end_with_it(torch, waiting):
+def test_a_graphs_workspaces_are_freed_with_it(torch, waiting):
     x, w = uniform(torch, (64, 64, 29, 29)), uniform(torch, (96, 64, 3, 3), seed=1)
     layer, device = alexconv.Conv2d(w), library.gpu(0)
     layer(x)
@@ -237,7 +237,7 @@ def test_a_stream_of_the_driver_is_captured(torch, waiting, mode, flags):
     driver.cuGraphExecDestroy(executable), driver.cuGraphDestroy(graph), driver.cuStreamDestroy(stream)
 
 
-def test_first_calls_go_on_while_a_rung_compiles(torch, cache):
+def test_first_calls_work_while_a_rung_compiles(torch, cache):
     x, w = uniform(torch, (2, 40, 15, 15)), uniform(torch, (56, 40, 3, 3), seed=1)
     layer, tolerance = alexconv.Conv2d(w, padding=1), PRECISIONS["fp32"].tolerance(w[0].numel())
     assert scaled_error(torch, layer(x), x, w, padding=(1,) * 4) <= tolerance
@@ -249,7 +249,7 @@ def test_first_calls_go_on_while_a_rung_compiles(torch, cache):
     assert [packet.waits for packet in layer._operation._packets.values()] == [None]
 
 
-def test_gradients_are_torchs(torch):
+def test_gradients_match_torch(torch):
     x, w, bias = (uniform(torch, shape) for shape in ((3, 8, 14, 15), (12, 4, 3, 3), (12,)))
     ours, theirs = ([each.clone().requires_grad_() for each in (x, w, bias)] for _ in range(2))
     y = alexconv.conv2d(*ours[:2], (2, 1), (1, 2), bias=ours[2], groups=2, activation="relu")

@@ -88,7 +88,7 @@ def torchs_error(torch, y, x, w, stride, padding):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_random_shapes_are_as_torchs(torch, compiled, precision):
+def test_random_shapes_match_torch(torch, compiled, precision):
     assert len(compiled) >= 4
     wrong = []
     for number in range(SHAPES):
@@ -203,7 +203,7 @@ def test_other_threads_may_call(torch, pair):
         assert all(torch.equal(y, expected) for y in pool.map(lambda _: layer(x), range(16)))
 
 
-def test_the_first_call_may_be_a_threads():
+def test_the_first_call_may_come_from_a_thread():
     program = (
         "import threading, numpy as np, alexconv\n"
         "x, w = np.ones((2, 3, 8, 8), 'f4'), np.ones((4, 3, 3, 3), 'f4')\n"
@@ -252,7 +252,7 @@ def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
     forget()
 
 
-def test_micro_batches_come_out_as_torchs(torch, monkeypatch):
+def test_micro_batches_match_torch(torch, monkeypatch):
     conv = Conv(C=3, H=23, W=23, M=16, R=5, S=5, U=2)
     rung = RUNGS["wgmma-window-scaled"]
     taken = auto.Choice(rung, rung.resolve(conv, {MICRO_BATCH: 32}), False)
@@ -281,7 +281,7 @@ def test_layout_nhwc_and_host_arrays(torch, pair):
     assert torch.equal(alexconv.conv2d(x, filters, padding=1), alexconv.conv2d(x, w, padding=1))
 
 
-def test_one_object_sees_what_changes_between_calls(torch, pair):
+def test_one_object_follows_changes_between_calls(torch, pair):
     x, w = pair
     layer = alexconv.Conv2d(w)
     out = torch.empty((8, 96, 25, 25), device="cuda")
@@ -319,7 +319,7 @@ def test_filters_of_one_shape_share_a_workspace_and_not_their_values(torch, pair
     assert len(library.gpu(0)._programs) <= before + 1
 
 
-def test_more_addresses_than_maps_are_kept_for(torch, pair, monkeypatch):
+def test_tensor_maps_are_evicted_at_their_limit(torch, pair, monkeypatch):
     forget()
     monkeypatch.setattr(workspaces, "MOST_MAPS", 5)
     x, w = (values.half() for values in pair)
@@ -385,7 +385,7 @@ def test_other_libraries(torch, pair):
     np.testing.assert_array_equal(y.get(), expected.cpu().numpy())
 
 
-def test_what_torch_would_expect_to_hear(torch, pair):
+def test_unsupported_torch_tensors_are_refused(torch, pair):
     x, w = pair
     with pytest.raises(ValueError, match="resolve_neg"):
         alexconv.conv2d(torch.complex(x, x).conj().imag, w)

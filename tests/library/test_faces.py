@@ -268,7 +268,7 @@ def test_batch_norms_and_relus_are_computed_with_the_convolutions_before_them(to
             torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_what_follows_is_left_where_it_is_not_for_the_convolution_alone(torch):
+def test_layers_that_cannot_be_fused_are_left(torch):
     nn = torch.nn
 
     class Twice(nn.Module):

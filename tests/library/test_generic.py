@@ -45,7 +45,7 @@ def launch(module, made, arrays):
 
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_shape_is_as_the_reference(module, name, last):
+def test_every_shape_matches_the_reference(module, name, last):
     kernels, dtype = module
     conv, N = SHAPES[name], 2
     random = np.random.default_rng(3)
@@ -69,7 +69,7 @@ def test_every_shape_is_as_the_reference(module, name, last):
     assert error.passes(PRECISIONS["fp16" if dtype == np.float16 else "fp32"].tolerance(conv.K)), error
 
 
-def test_bias_and_relu_come_after(module):
+def test_bias_and_relu_are_applied_to_outputs(module):
     kernels, dtype = module
     conv = replace(SHAPES["one-tap"], bias=True)
     y = np.random.default_rng(0).uniform(-1, 1, conv.y_shape(2)).astype(dtype)

@@ -104,7 +104,7 @@ def test_a_conv2d_keeps_its_filters_whatever_becomes_of_the_array():
         ((2, 4, 5, 5), (100, 0, 5, 1), True),
     ],
 )
-def test_an_output_whose_elements_may_share_a_place_is_refused(shape, strides, overlap):
+def test_outputs_with_overlapping_elements_are_detected(shape, strides, overlap):
     assert overlaps(Descriptor(shape, strides, np.dtype("f4"), None)) == overlap
 
 
@@ -198,7 +198,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("message", ERRORS)
-def test_what_does_not_fit_is_said_in_one_line(message):
+def test_invalid_arguments_are_one_line(message):
     arguments = {"x": X, "filters": W, "backend": "host", **ERRORS[message]}
     with pytest.raises(ValueError) as caught:
         alexconv.conv2d(**arguments)
@@ -206,7 +206,7 @@ def test_what_does_not_fit_is_said_in_one_line(message):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_array_is_said():
+def test_a_list_is_not_an_array():
     with pytest.raises(TypeError, match="x is a list, not an array"):
         alexconv.conv2d([[[[1.0]]]], W)
 
@@ -271,7 +271,7 @@ def test_device_arrays_that_cannot_be_used(values, message):
         view(values, "x")
 
 
-def test_what_memory_cannot_hold_is_said_with_the_figures(monkeypatch):
+def test_out_of_memory_errors_give_the_figures(monkeypatch):
     monkeypatch.setattr(HostExecutor, "memory_budget", lambda self: 1000)
     on_host.chosen.cache_clear()
     with pytest.raises(OutOfMemory, match=r"direct-register: .* the budget is 0\.0"):
@@ -303,7 +303,7 @@ def test_the_layout_of_memory_follows_from_strides(values, expected):
     assert memory_of(view(values, "x").descriptor) == expected
 
 
-def test_what_lies_as_a_rung_wants_it_is_not_copied():
+def test_arrays_in_a_rungs_layout_are_used_in_place():
     def lies(values, layout, aligned=True):
         return in_place(view(values, "x").descriptor._replace(aligned=aligned), layout)
 
@@ -320,7 +320,7 @@ OUTPUT = Descriptor((2, 4, 5, 5), packed_strides((2, 4, 5, 5), "nchw"), np.dtype
 TERMS = Terms()
 
 
-def test_calls_with_the_same_descriptors_are_one():
+def test_calls_with_equal_descriptors_are_shared():
     call = call_of(TERMS, FILTERS, INPUT, OUTPUT)
     same = Descriptor(*INPUT)
     assert same is not INPUT
@@ -340,7 +340,7 @@ def test_calls_with_the_same_descriptors_are_one():
         (TERMS, FILTERS._replace(device=None), INPUT, OUTPUT),
     ],
 )
-def test_a_call_with_another_descriptor_is_another(changed):
+def test_a_different_descriptor_gives_a_different_call(changed):
     assert call_of(*changed) is not call_of(TERMS, FILTERS, INPUT, OUTPUT)
 
 
@@ -354,7 +354,7 @@ def test_a_call_with_another_descriptor_is_another(changed):
         (INPUT, OUTPUT._replace(strides=(100, 0, 5, 1)), "elements of out may overlap"),
     ],
 )
-def test_arrays_that_do_not_fit_do_not_fit_the_next_time_either(x, out, message):
+def test_arrays_that_do_not_fit_are_refused_every_time(x, out, message):
     call_of(TERMS, FILTERS, INPUT, OUTPUT)
     for _ in range(2):
         with pytest.raises(ValueError, match=message):

@@ -65,7 +65,7 @@ def test_a_second_call_launches_the_rung_alone_on_its_arrays(machine):
     assert Y in machine.launched()[-1].words
 
 
-def test_after_the_filters_a_first_launch_is_not_dependent_and_later_ones_are(machine):
+def test_only_launches_after_the_first_are_dependent(machine):
     layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
     dependent = []
     for _ in range(3):
@@ -95,7 +95,7 @@ def test_a_rung_that_takes_padding_bias_and_relu_is_alone(machine):
     assert launch.entry == "mma_split" and {X, y.address} <= set(launch.words)
 
 
-def test_for_one_that_does_not_padding_is_copied_and_bias_and_relu_finish(machine, cache):
+def test_for_other_rungs_padding_is_copied_and_bias_and_relu_finish(machine, cache):
     rung, plain = RUNGS["igemm-async"], Conv(256, 15, 15, 384, 3, 3)
     assert not rung.takes
     best = tuning_cache.Best(rung.name, rung.resolve(plain, {}, 1), 0.001)
@@ -110,7 +110,7 @@ def test_for_one_that_does_not_padding_is_copied_and_bias_and_relu_finish(machin
     assert finish.words[1] == y.address and finish.words[0] in machine.bindings.allocated
 
 
-def test_what_no_rung_takes_one_kernel_computes(machine, monkeypatch):
+def test_one_generic_kernel_computes_what_no_rung_takes(machine, monkeypatch):
     monkeypatch.setattr(convolution, "route_of", lambda device, call: convolution.Route(None))
     alexconv.conv2d(Tensor((2, 6, 9, 9), X), Tensor((9, 2, 3, 3), W), (1, 2), dilation=2, groups=3)
     (launch,) = machine.launched()
@@ -194,14 +194,14 @@ def ended(machine, torch):
     return address
 
 
-def test_a_call_on_a_new_stream_does_not_free_what_a_graph_had(machine, torch, ended):
+def test_a_call_on_a_new_stream_keeps_an_ended_graphs_workspace(machine, torch, ended):
     before = set(machine.bindings.allocated)
     torch.stream = 0x8000
     layer_of(LARGE)(Tensor(LARGE["x"], X))
     assert ended in before and before < set(machine.bindings.allocated)
 
 
-def test_what_a_graph_had_is_freed_before_what_streams_have(machine, torch, ended, monkeypatch):
+def test_an_ended_graphs_workspace_is_freed_before_those_of_streams(machine, torch, ended, monkeypatch):
     monkeypatch.setitem(machine.gpu.__dict__, "kept_bytes", machine.gpu._kept() + 4096)
     before = set(machine.bindings.allocated)
     torch.stream = 0x8000
@@ -222,7 +222,7 @@ def test_filters_of_a_first_call_that_is_captured_are_copied_beside_the_capture(
     assert {call[-1] for call in machine.bindings.calls if call[0] == "cuEventRecord"} == {7}
 
 
-def test_filters_on_the_default_stream_while_a_stream_is_captured_that_it_waits_for(machine, torch):
+def test_filters_on_the_default_stream_fail_during_a_blocking_capture(machine, torch):
     layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
     torch.stream = 0x7000
     machine.variable("capturing").value = machine.variable("implicit", ctypes.c_longlong).value = 1
@@ -342,7 +342,7 @@ def test_an_output_on_another_gpu_context_is_enqueued_in_its_own(machine):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_layers_are_computed_as_they_lie_or_copied(machine, precision):
+def test_inputs_are_copied_only_if_the_rungs_need_another_layout(machine, precision):
     dtype = {"fp32": "float32", "fp16": "float16"}[precision]
     layer = alexconv.Conv2d(Tensor(LARGE["w"], W, dtype), precision=precision)
     x = Tensor(LARGE["x"], X, dtype)
@@ -357,7 +357,7 @@ def test_numpys_staging_needs_no_torch(machine):
     assert names(machine.launched())
 
 
-def test_what_tuning_has_measured_is_used(machine, cache):
+def test_a_tuned_rung_is_used(machine, cache):
     conv, rung = Conv(256, 15, 15, 384, 3, 3), RUNGS["igemm-async"]
     best = tuning_cache.Best(rung.name, rung.resolve(conv, {}, 1), 0.001)
     tuning_cache.keep_best(machine.gpu.executor, conv, 1, best, print)
@@ -401,12 +401,12 @@ def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
     assert forgotten() == "mma_split"
 
 
-def test_choices_depend_on_all_that_chooses():
+def test_choices_depend_on_all_code_that_makes_them():
     files = set(choices.code_files())
     assert {Path(module.__file__) for module in (auto, estimate, planner, ladder)} | {measured.TABLE} <= files
 
 
-def test_that_no_rung_takes_a_layer_is_kept_too_and_a_choice_that_does_not_fit_is_not_used(machine, cache, monkeypatch):
+def test_a_choice_of_no_rung_is_kept_too_and_one_that_does_not_fit_is_not_used(machine, cache, monkeypatch):
     executor, conv = machine.gpu.executor, Conv(256, 15, 15, 384, 3, 3)
     choices.keep(executor, conv, 1, "fp32", "nchw", None)
     assert convolution.chosen(machine.gpu, conv, 1, "fp32", "nchw") is None

@@ -34,7 +34,7 @@ def test_scratch_arrays_may_have_any_bytes_before_a_launch(name):
             np.testing.assert_array_equal(opened.outputs(stale=True), expected)
 
 
-def test_counters_last():
+def test_only_split_rungs_have_lasting_counters():
     assert {name for name in SCRATCH if any(array.lasting for array in RUNGS[name].scratch)} == {
         name for name in SCRATCH if any(constant.name == "SPLITS" for constant in RUNGS[name].constants)
     }

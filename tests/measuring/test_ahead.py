@@ -118,7 +118,7 @@ def test_the_cpu_is_timed_before_anything_else_starts():
     assert ("cpu", 1) not in runner.done[2:]
 
 
-def test_what_has_not_begun_is_left_when_the_run_ends(monkeypatch):
+def test_pending_compilations_are_dropped_when_the_run_ends(monkeypatch):
     """The first kernel's gate opens when no other kernel is left to begin."""
     monkeypatch.setattr(ahead, "cores", lambda: 1)
     runner = Stand("direct")

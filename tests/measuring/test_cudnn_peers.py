@@ -142,7 +142,7 @@ def point(precision: str = "fp32", layer: int = 1) -> Point:
     return Point("alexnet", layer, 1, f"cudnn-nchw-{precision}", "pageable", precision, {})
 
 
-def test_the_fastest_plan_that_can_be_built_is_taken_and_timed_anew(torch: Torch) -> None:
+def test_the_fastest_plan_that_can_be_built_is_chosen_and_retimed(torch: Torch) -> None:
     found = runner_of(torch, point()).record(point())
     assert (found["status"], found["reason"]) == ("ok", None)
     (plan,) = found["peer"]["plans"]
@@ -179,7 +179,7 @@ def test_without_a_plan_the_point_fails_in_one_line(torch: Torch) -> None:
     assert (found["status"], found["reason"]) == ("launch-error", "cuDNN has no plan for this convolution")
 
 
-def test_its_points_are_torchs_but_the_product() -> None:
+def test_its_points_are_those_of_torch_without_the_product() -> None:
     points = [Point("alexnet", layer, 8, "direct", "pageable", "fp32", {}) for layer in (1, 2)]
     found = cudnn_peers.peer_points(points)
     assert len(found) == 2 * (6 + 2), "fp32 has strict ones too"

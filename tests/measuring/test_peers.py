@@ -320,7 +320,7 @@ def test_the_faster_variant_is_the_peers_time():
     assert min(facts, key=lambda padded: torch_peers.rank(facts[padded])) is True
 
 
-def test_fewer_images_come_again_and_again_in_the_place_of_the_inputs(torch):
+def test_fewer_images_are_repeated_to_fill_the_inputs(torch):
     conv = Conv(C=2, H=5, W=4, M=3, R=2, S=2)
     x, w = np.zeros(conv.x_shape(5), np.float32), np.zeros(conv.w_shape(), np.float32)
     operands = torch_peers.Operands(Tensor(x), Tensor(w), None, conv, (0, 0), True, "fp32")
@@ -363,7 +363,7 @@ def in_float(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     ("engine", "precision", "passes_max_error"),
     [(columns_as_rows, "fp32", False), (without_small_taps, "fp16", True), (in_float, "fp32", True)],
 )
-def test_integers_show_what_an_engine_does_otherwise(torch, engine, precision, passes_max_error):
+def test_integers_show_that_an_engine_is_not_exact(torch, engine, precision, passes_max_error):
     torch.engine = engine
     asked = point(rung=f"torch-nhwc-{precision}", precision=precision)
     found = runner_of(torch, asked).record(asked)
@@ -393,7 +393,7 @@ def test_integers_leave_room_for_the_border_that_torch_adds():
     assert x[:, :, 1, 1:-1].any() and y.shape == conv.y_shape(2)
 
 
-def test_the_product_is_of_the_layers_size_and_checked(torch):
+def test_the_product_has_the_layers_size_and_is_checked(torch):
     asked = point(5, rung=torch_peers.GEMM)
     conv = asked.conv
     found = runner_of(torch, asked).record(asked)
@@ -477,7 +477,7 @@ def test_missing_pieces_are_one_clear_line(torch, monkeypatch):
         (["--peers", "torch-nchw-fp32"], "--peers torch needs an NVIDIA GPU"),
     ],
 )
-def test_bad_usage_says_so_before_anything_runs(tmp_path, capsys, arguments, says):
+def test_bad_usage_is_reported_before_anything_runs(tmp_path, capsys, arguments, says):
     out = tmp_path / "r.jsonl"
     try:
         status = run.main(["--backend", "host", *arguments, "--out", str(out)])

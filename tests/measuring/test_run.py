@@ -116,7 +116,7 @@ sys.exit(run.main(sys.argv[1:]))
 """
 
 
-def test_a_killed_run_keeps_its_points_and_goes_on(tmp_path):
+def test_a_killed_run_keeps_its_points_and_resumes(tmp_path):
     out = tmp_path / "r.jsonl"
     arguments = ["--layers", "3", "--rungs", "multi", *QUICK[4:], "--out", str(out)]
     process = subprocess.Popen(
@@ -227,7 +227,7 @@ def test_options_of_the_host_executor_ask_for_it(monkeypatch, options):
     assert asked == ["host", "auto"]
 
 
-def test_a_gpu_has_a_number_that_is_there(monkeypatch):
+def test_a_gpu_number_out_of_range_is_refused(monkeypatch):
     driver = SimpleNamespace(Device=SimpleNamespace(count=lambda: 2))
     monkeypatch.setattr(cuda, "import_driver", lambda: driver)
     monkeypatch.setattr(cuda.nvcc, "nvcc_version", lambda: "13.0")
@@ -268,7 +268,7 @@ def statuses(out: Path) -> list[tuple[str, str]]:
     return [(record["point"]["rung"], record["status"]) for record in read([out]).points]
 
 
-def test_a_header_that_is_not_there_fails_its_points_alone(tmp_path):
+def test_a_missing_header_fails_only_its_points(tmp_path):
     source, out = tmp_path / "mine.cu", tmp_path / "r.jsonl"
     source.write_text('#include "tpyo.cuh"\n')
     done = run_with_source(source, *QUICK, "--out", out)
@@ -278,7 +278,7 @@ def test_a_header_that_is_not_there_fails_its_points_alone(tmp_path):
     assert "tpyo.cuh: No such file" in read([out]).points[0]["reason"]
 
 
-def test_a_kernel_without_end_is_recorded_and_the_rest_runs_on_resume(tmp_path):
+def test_an_endless_kernel_is_recorded_and_the_rest_runs_on_resume(tmp_path):
     source, out = tmp_path / "endless.cu", tmp_path / "r.jsonl"
     source.write_text(
         'extern "C" __global__ void direct_register(float const* x, float const* w, float* y)\n'
@@ -323,7 +323,7 @@ sys.exit(status)
 """
 
 
-def test_the_time_limit_is_not_for_the_cpus_part(tmp_path):
+def test_the_time_limit_excludes_work_on_the_cpu(tmp_path):
     command = [sys.executable, "-c", SLOW_REFERENCE, *QUICK, "--time-limit", "2", "--out", str(tmp_path / "r.jsonl")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -350,7 +350,7 @@ def test_what_the_hosts_memory_cannot_hold_is_skipped_with_the_figures(tmp_path,
 
 
 @pytest.mark.parametrize(("redirection", "status", "says"), [("> /dev/full", 1, "No space left"), (">&-", 0, "")])
-def test_an_output_that_takes_nothing_is_one_line(redirection, status, says):
+def test_an_unwritable_standard_output_is_at_most_one_line(redirection, status, says):
     command = f"{sys.executable} -m alexconv.run --list {redirection}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == status
@@ -359,7 +359,7 @@ def test_an_output_that_takes_nothing_is_one_line(redirection, status, says):
 
 
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-", "2>&- >&-", "2> /dev/full <&-"])
-def test_nothing_is_lost_where_messages_go_nowhere(tmp_path, redirection):
+def test_a_run_succeeds_without_standard_error(tmp_path, redirection):
     """Lines of progress, the note on a broken record and errors all go to standard error."""
     out = tmp_path / "r.jsonl"
     out.write_text("torn\n")
@@ -391,7 +391,7 @@ def test_a_missing_gpu_is_one_line_and_auto_takes_the_host(tmp_path):
     assert "No GPU is used: " in done.stdout
 
 
-def test_a_damaged_reference_is_noticed_said_and_rebuilt(tmp_path, cache):
+def test_a_damaged_reference_is_reported_and_rebuilt(tmp_path, cache):
     assert run(*QUICK, "--out", tmp_path / "r").returncode == 0
     (file,) = cache.glob("reference/*/*.h5")
     data = bytearray(file.read_bytes())
@@ -403,7 +403,7 @@ def test_a_damaged_reference_is_noticed_said_and_rebuilt(tmp_path, cache):
     assert {record["status"] for record in read([tmp_path / "r"]).points} == {"ok"}
 
 
-def test_a_torn_record_is_told_and_left(tmp_path):
+def test_a_torn_record_is_reported_and_left(tmp_path):
     (tmp_path / "r").write_text('{"torn')
     done = run(*QUICK, "--out", tmp_path / "r")
     assert "1 unreadable line(s)" in done.stdout

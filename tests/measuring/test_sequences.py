@@ -29,7 +29,7 @@ def points(
     return expand("alexnet", layers, [1], choose_rungs(rungs), [transfer_named(transfer)], constants)
 
 
-def test_each_rung_transfer_and_batch_is_one_joint():
+def test_each_rung_transfer_and_batch_is_one_sequence():
     found = sequences.rung_sequences(
         [*points("direct-register,tiled"), *points(transfer="streamed:3"), *points(transfer="managed")]
     )
@@ -48,7 +48,7 @@ def test_each_rung_transfer_and_batch_is_one_joint():
     assert sequences.rung_sequences(points(layers=(3,))) == []
 
 
-def test_what_does_not_go_together_is_bad_usage():
+def test_points_that_cannot_form_a_sequence_are_bad_usage():
     with pytest.raises(UsageError, match="one value per constant"):
         sequences.rung_sequences(points("tiled", TILE=[8, 16]))
     with pytest.raises(UsageError, match="one precision, not fp32 and half"):
@@ -87,7 +87,7 @@ def test_pieces_with_more_output_come_first_and_layers_are_interleaved():
 
 
 @pytest.mark.parametrize("outweigh", [[True] * 5, [True, True, True, False, False]])
-def test_every_piece_has_one_turn_and_those_of_a_layer_keep_their_order(outweigh):
+def test_every_piece_runs_once_and_in_its_layers_order(outweigh):
     cuts = [cut(pieces) for pieces in (26, 16, 6, 8, 8)]
     found = sequences.piece_order(cuts, outweigh)
     assert sorted(found) == [(layer, piece) for layer, each in enumerate(cuts) for piece in range(each.N)]
@@ -213,7 +213,7 @@ def test_a_pipeline_of_layers_is_one_record(device, monkeypatch):
         ),
     ],
 )
-def test_integers_show_what_the_largest_error_of_half_does_not(device, monkeypatch, tmp_path, transfer, right, wrong):
+def test_integers_show_bugs_that_the_error_in_half_hides(device, monkeypatch, tmp_path, transfer, right, wrong):
     """Without the last channel; without a tap of one filter."""
     conv = Conv(C=256, H=7, W=6, M=8, R=3, S=3)
     monkeypatch.setitem(WORKLOADS, "deep", Workload("deep", (conv, conv), (1,), "made up"))

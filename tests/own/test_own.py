@@ -218,7 +218,7 @@ def test_what_a_course_file_lacks_is_one_line(fault, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda module: module.__name__)
-def test_a_command_takes_rungs_of_ones_own(command):
+def test_a_command_takes_the_users_own_rungs(command):
     text = command.parser().format_help()
     assert "--ladder" in text
     assert "--kernel" in text

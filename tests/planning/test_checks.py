@@ -52,7 +52,7 @@ def test_sums_in_the_class_pass(name, dtype, conv):
     assert measured(conv, x, w, summed(conv, x, w, dtype)).passes(PRECISIONS[name].tolerance(conv.K))
 
 
-def test_fp32_is_not_passed_by_half_arithmetic():
+def test_half_arithmetic_fails_the_fp32_check():
     x, w = inputs(CONV)
     assert not measured(CONV, x, w, summed(CONV, x, w, np.float16)).passes(PRECISIONS["fp32"].tolerance(CONV.K))
 
@@ -112,7 +112,7 @@ def test_exact_inputs_are_exact_in_the_class(name, conv):
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-def test_the_largest_error_tells_taps_in_fp32_alone(name):
+def test_the_largest_error_shows_a_missing_tap_only_in_fp32(name):
     for layer in range(1, 6):
         assert PRECISIONS[name].tells_taps(WORKLOADS["alexnet"].layer(layer).K) == name.startswith("fp32")
 
@@ -128,7 +128,7 @@ def test_bounds_by_kind_of_data():
     assert TILE.bound(100, ANY) == Bound(34 * 264 * 2.0**-24, 100 * 2.0**-149, 7, 2.0**127)
 
 
-def test_atomics_add_to_what_may_underflow_and_to_nothing_else():
+def test_atomics_raise_only_the_absolute_term():
     for precision in PRECISIONS.values():
         for kind in (USUAL, WALK, ANY):
             plain = precision.bound(100, kind)
@@ -161,19 +161,19 @@ INF, NAN = math.inf, math.nan
         (NAN, INF, 2.0**129, 0),
     ],
 )
-def test_nan_and_infinities_are_where_they_are_due(y, reference, norms, misplaced):
+def test_misplaced_nan_and_infinities_are_counted(y, reference, norms, misplaced):
     found = judged_alone(y, reference, norms, PRECISIONS["fp32"].bound(100, ANY))
     assert found.misplaced == misplaced
     assert found.passes(1e-5) == (not misplaced)
 
 
 @pytest.mark.parametrize("y, right", [(2.0**127, False), (-1e38, False), (3.4028e38, True)])
-def test_a_number_in_place_of_an_overflow_is_compared_with_the_largest(y, right):
+def test_a_finite_output_may_replace_an_overflow_only_near_the_limit(y, right):
     found = judged_alone(y, INF, 2.0**129, PRECISIONS["fp32"].bound(100, ANY))
     assert found.passes(1e-5) == right
 
 
-def test_relu_makes_zero_of_a_negative_infinity_on_the_way():
+def test_relu_may_turn_an_intermediate_overflow_into_zero():
     one, most, bound = np.ones((1, 1, 1, 1), np.float32), 2.0**129, PRECISIONS["fp32"].bound(100, ANY)
     for rectified, norms, right in ((True, most, True), (False, most, False), (True, 1.0, False)):
         error = MaxError()
@@ -188,7 +188,7 @@ def test_underflow_has_an_absolute_term_and_no_more():
     assert not judged_alone(40 * least, 1 * least, least, bound).passes(bound.factor)
 
 
-def test_errors_are_taken_over_the_sums_of_products_too():
+def test_errors_are_also_relative_to_the_sums_of_products():
     error = MaxError()
     y = np.full((2, 1, 1, 1), 3, np.float32)
     error.add(y, y - 1, np.full((2, 1, 1), 10), np.ones(1), sums=np.full((1, 1, 1, 1), 5, np.float32))
@@ -198,7 +198,7 @@ def test_errors_are_taken_over_the_sums_of_products_too():
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("misplaced", [0, 1])
-def test_images_have_the_errors_that_they_have_alone(monkeypatch, dtype, grouped, misplaced):
+def test_each_images_error_is_independent_of_the_batch(monkeypatch, dtype, grouped, misplaced):
     random = np.random.default_rng(1)
     reference = random.standard_normal((7, 4, 5, 6)).astype("f4")
     reference[5, 0, 0, 0] = 1e5  # beyond fp16: its error is not that of the largest number, unless the image is judged

@@ -47,7 +47,7 @@ def test_multi_kernel_layer_4_at_128_needs_what_the_study_says():
     assert len(plan(BoundRung(rung, conv, constants), 128, 8 * 2**30).pieces) == 2
 
 
-def test_scratch_of_micro_batches_makes_no_pieces():
+def test_micro_batches_with_shared_scratch_fit_in_one_piece():
     conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["wgmma-window-scaled"]
     constants = rung.resolve(conv, {"MICRO_BATCH": 32})
     budget = BoundRung(rung, conv, constants).device_bytes(128)
@@ -62,13 +62,13 @@ def test_a_small_budget_raises_the_channels_of_a_block():
     assert cut.device_bytes <= 64 * MIB
 
 
-def test_a_budget_of_nothing_is_not_the_executors_own():
+def test_a_budget_of_zero_is_not_the_default_budget():
     conv, rung = WORKLOADS["alexnet"].layer(3), RUNGS["direct"]
     with pytest.raises(DoesNotFit, match=r"the budget is 0\.0"):
         plan_on(choose_executor("host"), rung, conv, 1, rung.resolve(conv, {}), budget=0)
 
 
-def test_what_cannot_fit_is_said_with_the_figures():
+def test_an_error_gives_needed_memory_and_budget():
     conv, rung = WORKLOADS["alexnet"].layer(1), RUNGS["direct"]
     with pytest.raises(DoesNotFit, match=r"one image needs 1\.8 MiB of device memory, the budget is 1\.0"):
         plan(BoundRung(rung, conv, rung.resolve(conv, {})), 1, MIB)

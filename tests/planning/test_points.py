@@ -39,7 +39,7 @@ def test_transfers():
             choose_transfers(bad)
 
 
-def test_a_constant_that_does_not_matter_makes_no_second_point():
+def test_a_constant_without_effect_adds_no_point():
     constants = parse_constants(["COALESCED=0,1"])
     one, two = (
         expand("alexnet", [layer], [1], choose_rungs("direct-register"), choose_transfers("pinned"), constants)
@@ -76,7 +76,7 @@ def test_labels_name_what_differs_from_the_default():
     assert rung_label("direct", RUNGS["direct"].resolve(conv, {"COALESCED": 0}), conv) == "direct [COALESCED=0]"
 
 
-def test_what_a_record_calls_changed_outlives_the_defaults_of_its_day():
+def test_changed_constants_do_not_depend_on_current_defaults():
     (point,) = expand("alexnet", [1], [1], choose_rungs("direct"), choose_transfers("pageable"), {"COALESCED": (0,)})
     record = {"point": point.axes(), "changed": point.changed()}
     assert record["changed"] == ["COALESCED"]

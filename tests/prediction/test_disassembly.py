@@ -38,7 +38,7 @@ def test_addresses_are_sums(text, expected):
     assert (place.number, place.uniform, place.scale, place.value) == expected
 
 
-def test_floats_of_halves_and_singles_are_bits():
+def test_float_immediates_become_bits_of_their_type():
     assert one("FADD R2, R2, 1").operands[2].value == 0x3F800000
     assert one("HFMA2.MMA R2, -RZ, RZ, 1, 0").operands[3].value == 0x3C00
 

@@ -80,7 +80,7 @@ def test_what_is_predicted_slow_is_pruned_but_never_the_default(capsys):
     assert promising([slow[0], *fast]) == [slow[0], *fast]
 
 
-def test_what_the_model_cannot_follow_is_run():
+def test_points_that_the_model_cannot_predict_are_run():
     known = stored_points("tiled", RESTRICT=0)
     strange = replace(known[0], constants={**known[0].constants, "TILE": 10})
     fastest = min(known, key=milliseconds(known).get)
@@ -106,7 +106,7 @@ def test_a_search_runs_what_is_predicted_fast(tmp_path, cache, option, tried):
 RUN = ["--layers", "3", "--rungs", "direct-register,channels", "--N", "1", "--backend", "host", "--no-baseline"]
 
 
-def test_a_run_adds_predicted_times_which_are_no_measured_ones(tmp_path, capsys, monkeypatch):
+def test_a_run_records_predicted_times_apart_from_measured_ones(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     out = tmp_path / "r.jsonl"
     assert run.main([*RUN, "--predict", "--out", str(out)]) == 0

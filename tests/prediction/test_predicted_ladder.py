@@ -19,7 +19,7 @@ def prediction(rung: str, layer: int, N: int, ms: float | None, **constants: int
     return refused if ms is None else found | {"launches": launches}
 
 
-def test_the_fastest_constants_of_each_rung_and_layer_stand_in_the_ladders_order():
+def test_each_rung_and_layer_has_its_fastest_constants_in_ladder_order():
     made = [
         prediction("tiled", 3, 128, 3.0, TILE=8),
         prediction("tiled", 3, 128, 2.0, TILE=16),

@@ -127,7 +127,7 @@ def test_an_access_may_be_as_wide_as_a_struct():
 
 
 @needs_gcc
-def test_atomics_are_requests_of_their_own_and_race_with_nothing():
+def test_atomics_are_counted_separately_and_never_race():
     found = traced("counted", arrays=1, blocks=2)
     assert (found.total("global", "atomic").requests, found.total("global", "atomic").per_request) == (2, 1)
     assert found.total("global", "load") is found.total("global", "store") is None
@@ -272,13 +272,13 @@ report=$2; shift 2
         ("echo 'error: no such GPU' >&2; exit 9", LaunchError, "no such GPU"),
     ],
 )
-def test_what_goes_wrong_under_ncu_is_one_line(tmp_path, monkeypatch, script, error, text):
+def test_a_failure_under_ncu_is_one_line(tmp_path, monkeypatch, script, error, text):
     with pytest.raises(error, match=text) as caught:
         ncu.profile(fake_ncu(tmp_path, monkeypatch, script), ["true"])
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_ncu_is_said(tmp_path, monkeypatch):
+def test_a_missing_ncu_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(ncu, "INSTALLED", ())
     with pytest.raises(ncu.NoCounters, match="install NVIDIA Nsight Compute"):
@@ -349,7 +349,7 @@ def test_without_counters_the_compiler_and_the_driver_are_asked(tmp_path, monkey
 
 
 @pytest.mark.parametrize("source", ["driver", "host"])
-def test_images_are_those_that_one_turn_of_the_launches_takes(monkeypatch, source):
+def test_a_profile_counts_the_images_of_one_micro_batch(monkeypatch, source):
     command = ["--rungs", "wgmma-window-scaled", "--layers", "1", "--N", "128", "--set", "MICRO_BATCH=64"]
     options = profile.parser().parse_args(command)
     points = points_of(options, 128, constants=parse_constants(options.set))

@@ -83,7 +83,7 @@ ODD = ("folder", "pipe", "loop", "nowhere", "bytes")
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_something_else_in_a_librarys_place_is_replaced_or_named(cache: Path, tmp_path: Path, what: str) -> None:
+def test_another_file_in_a_librarys_place_is_replaced_or_reported(cache: Path, tmp_path: Path, what: str) -> None:
     path = tmp_path / "kernel.cubin"
     put(path, what)
     if what == "folder":
@@ -95,7 +95,7 @@ def test_something_else_in_a_librarys_place_is_replaced_or_named(cache: Path, tm
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_something_else_in_a_references_place_is_said_and_replaced(cache: Path, what: str) -> None:
+def test_another_file_in_a_references_place_is_reported_and_replaced(cache: Path, what: str) -> None:
     def reference() -> np.ndarray:
         return ensure("test", 1, SMALL, 2, say=lines.append).read(0, 2)
 
@@ -108,7 +108,7 @@ def test_something_else_in_a_references_place_is_said_and_replaced(cache: Path, 
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_something_else_in_a_baselines_place_is_replaced(cache: Path, what: str) -> None:
+def test_another_file_in_a_baselines_place_is_replaced(cache: Path, what: str) -> None:
     lines: list[str] = []
     blas_time("test", 1, SMALL, say=lines.append)
     (file,) = cache.glob("baseline/*.json")
@@ -156,7 +156,7 @@ RUN = [sys.executable, "-m", "alexconv.run", "--workload", "lenet-70-k5", "--lay
 RUN += ["--backend", "host", "--no-baseline", "--out"]
 
 
-def test_a_record_file_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
+def test_a_record_files_name_need_not_be_utf8(tmp_path: Path) -> None:
     out = os.fsencode(tmp_path) + b"/r\xe9sum\xe9.jsonl"
     done = subprocess.run([*RUN, os.fsdecode(out)], capture_output=True, check=False)
     assert (done.returncode, done.stderr.count(b"Traceback")) == (0, 0), done.stderr
@@ -166,7 +166,7 @@ def test_a_record_file_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_cache_path_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+def test_a_cache_path_that_is_not_utf8_is_one_line(tmp_path: Path) -> None:
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
     done = subprocess.run([*RUN, "r.jsonl"], env={**os.environ, CACHE_VARIABLE: odd}, capture_output=True, cwd=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr

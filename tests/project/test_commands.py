@@ -50,7 +50,7 @@ def test_a_command_needs_neither_another_command_nor_the_reports(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_few_runs_need_is_imported_by_those(command):
+def test_rarely_needed_modules_are_not_imported(command):
     found = imported_by(command)
     assert "h5py" not in found
     assert command != "alexconv.run" or not [name for name in found if name.startswith("alexconv.prediction")]
@@ -71,7 +71,7 @@ def test_every_command_takes_its_arguments_from_a_caller_too(command, capsys):
     assert "--help" in capsys.readouterr().out
 
 
-def test_a_command_line_can_be_typed_again(monkeypatch):
+def test_a_recorded_command_line_can_be_retyped(monkeypatch):
     words = ["--out", "a file", "--set", "TILE=8"]
     assert command_line("alexconv.run", words) == "python -m alexconv.run --out 'a file' --set TILE=8"
     monkeypatch.setattr("sys.argv", ["alexconv run", *words])

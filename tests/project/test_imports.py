@@ -84,7 +84,7 @@ def allowed(part: str) -> set[str | None]:
     return {None, part, "basics", *MAY_IMPORT[part].split()}
 
 
-def test_parts_stand_above_each_other():
+def test_parts_are_layered_with_reports_on_top():
     order = list(TopologicalSorter({part: names.split() for part, names in MAY_IMPORT.items()}).static_order())
     assert set(order) == set(MAY_IMPORT)
     assert {"executors", "measuring", "cpu_reference"}.isdisjoint(allowed("reports"))

@@ -15,7 +15,7 @@ def measure(*arguments: str, stages: str, python: str, variable: str = "STAGES")
     return subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
-def test_without_a_name_it_says_how_it_is_used():
+def test_without_a_name_it_prints_its_usage():
     done = measure(stages="", python="false")
     assert done.returncode != 0
     assert "usage: results/measure.sh NAME" in done.stderr
@@ -66,7 +66,7 @@ def test_the_parts_make_every_stage_once_in_at_most_eight_files_each(tmp_path):
     assert len(calls(everything)) == len(made)
 
 
-def test_a_file_that_is_made_as_a_whole_is_kept_once_it_is_finished(tmp_path):
+def test_a_finished_file_is_not_measured_again(tmp_path):
     python = recorder(tmp_path)
     for _ in range(2):
         assert measure("gpu", str(tmp_path / "out"), stages="ceilings", python=python).returncode == 0
@@ -74,7 +74,7 @@ def test_a_file_that_is_made_as_a_whole_is_kept_once_it_is_finished(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["gpu-ceilings.jsonl"]
 
 
-def test_a_file_whose_command_failed_or_was_killed_is_made_anew(tmp_path):
+def test_a_file_whose_command_failed_or_was_killed_is_remade(tmp_path):
     python, broken = recorder(tmp_path), tmp_path / "broken"
     broken.write_text('#!/bin/sh\nfor last; do :; done\necho 1 > "$last"\nexit 1\n')
     broken.chmod(0o755)
@@ -100,7 +100,7 @@ def test_the_library_is_made_by_name_and_each_stage_says_what_it_took(tmp_path):
 @pytest.mark.parametrize(
     ("stages", "parts"), [("errors", "hard accuracy"), ("counted", "references counters lenet_counters")]
 )
-def test_stages_side_by_side_are_those_one_by_one(tmp_path, stages, parts):
+def test_stages_run_together_make_the_same_calls_as_apart(tmp_path, stages, parts):
     folders, found = [tmp_path / name for name in ("together", "apart")], []
     for folder, names in zip(folders, (stages, parts), strict=True):
         folder.mkdir()
@@ -110,7 +110,7 @@ def test_stages_side_by_side_are_those_one_by_one(tmp_path, stages, parts):
     assert measure("gpu", str(tmp_path / "failing"), stages=stages, python="false").returncode == 1
 
 
-def test_what_runs_beside_a_stage_shows_its_failure(tmp_path):
+def test_a_failed_background_job_fails_its_stage(tmp_path):
     failing = tmp_path / "failing"
     failing.write_text(
         '#!/bin/sh\ncase "$*" in *alexconv.reference*) exit 1;; esac\nfor last; do :; done\necho 1 > "$last"\n'

@@ -24,7 +24,7 @@ def test_blocks_have_about_as_many_bytes_as_asked_for(nbytes, lengths):
     assert each_block(lambda block: len(values[block]), values[:0], nbytes) == []
 
 
-def test_work_that_spreads_work_ends():
+def test_nested_parallel_work_does_not_deadlock():
     """With threads that waited for each other it would not."""
     found = []
     thread = threading.Thread(target=lambda: found.extend(each_image(products, 200)), daemon=True)
@@ -37,7 +37,7 @@ def products(number):
     return sum(each_image(lambda factor: number * factor, 10))
 
 
-def test_an_error_is_the_callers():
+def test_an_error_is_raised_in_the_caller():
     def wrong(number):
         raise ValueError(number)
 

@@ -55,7 +55,7 @@ def test_every_line_of_the_lock_has_hashes() -> None:
     assert len(LOCKED.findall(text)) == len(re.findall("^[a-z0-9]", text, re.MULTILINE)) > 40
 
 
-def test_the_workflow_and_the_lock_are_of_the_same_pythons() -> None:
+def test_the_workflow_and_the_lock_have_the_same_python_versions() -> None:
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     (named,) = re.findall(r"python: \[(.*)\]", workflow)
     assert re.findall(r"[\d.]+", named) == [version.rpartition(".")[0] for version in PYTHONS]
@@ -153,7 +153,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_advisories_are_told_and_no_answer_is_no_good_news(
+def test_advisories_are_reported_and_no_answer_is_a_failure(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, status, out, err = ANSWERS[answer]
@@ -165,7 +165,7 @@ def test_advisories_are_told_and_no_answer_is_no_good_news(
     assert err in said.err
 
 
-def test_without_pip_audit_nothing_is_said_to_be_checked(
+def test_without_pip_audit_nothing_is_reported_as_checked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["advisories.py", "--pip-audit", "/nowhere/pip-audit"])
@@ -180,7 +180,7 @@ GPU_MACHINES = {
 
 
 @pytest.mark.parametrize("machine", GPU_MACHINES)
-def test_make_brings_the_toolkit_where_only_a_driver_is(machine: str, tmp_path: Path) -> None:
+def test_make_installs_the_toolkit_where_only_a_driver_is(machine: str, tmp_path: Path) -> None:
     nvcc, extras, builds = GPU_MACHINES[machine]
     for name in ("sh", "sed", "uname"):
         (tmp_path / name).symlink_to(shutil.which(name) or name)
@@ -219,5 +219,5 @@ def test_the_driver_is_where_the_linker_finds_it(tmp_path: Path) -> None:
     assert set_up_with_driver(13000, tmp_path).startswith(f"{library}\nno toolkit in this environment")
 
 
-def test_a_driver_too_old_for_the_wheels_is_said_to_be(tmp_path: Path) -> None:
+def test_a_driver_too_old_for_the_wheels_is_reported(tmp_path: Path) -> None:
     assert "the driver runs CUDA 12.8 and the toolkit's wheels are of CUDA 13" in set_up_with_driver(12080, tmp_path)

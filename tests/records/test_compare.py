@@ -116,7 +116,7 @@ def test_the_interval_of_a_ratio_holds_the_true_one_as_often_as_it_says() -> Non
     assert 0.92 <= held / tries <= 1.0
 
 
-def test_of_few_samples_any_may_be_the_median() -> None:
+def test_with_few_samples_the_interval_spans_them_all() -> None:
     found = ratio_of([[1.0, 2.0, 9.0]], [[1.0] * 10])
     assert (found.low, found.high) == (1.0, 9.0)
     assert found.inverse().high == 1.0

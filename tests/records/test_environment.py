@@ -33,11 +33,11 @@ def test_a_checkout_is_dirty_when_a_tracked_file_differs(checkout: Path) -> None
     assert environment.git_facts() == {"commit": commit, "dirty": True}
 
 
-def test_a_copy_without_history_has_the_commit_that_is_named(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_history_the_commit_comes_from_the_environment(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(environment.COMMIT_VARIABLE, "a" * 40)
     assert environment.git_facts() == {"commit": "a" * 40, "dirty": False}
 
 
-def test_what_is_no_checkout_names_no_commit(checkout: Path) -> None:
+def test_outside_a_checkout_there_is_no_commit(checkout: Path) -> None:
     (checkout / "pyproject.toml").unlink()
     assert environment.git_facts() == {}

@@ -16,7 +16,7 @@ from alexconv.records.store import KEYS, RecordFile, line_name, read
 STUDY = ["--backend", "host", "--no-baseline", "--workload", "lenet-86-k7", "--N", "1,2,3", "--rungs", "direct,tiled"]
 
 
-def test_the_shards_of_a_study_join_to_the_study(tmp_path, capsys):
+def test_shards_merge_into_the_whole_study(tmp_path, capsys):
     parts = [tmp_path / f"part-{number}.jsonl" for number in (1, 2)]
     for number, part in enumerate(parts, 1):
         assert run.main([*STUDY, "--shard", f"{number}/2", "--out", str(part)]) == 0
@@ -43,7 +43,7 @@ def test_damaged_lines_are_left_out_and_a_file_is_never_overwritten(tmp_path, ca
     assert out.read_bytes() == whole
 
 
-def test_later_keys_of_both_files_hold_in_the_joined_one(tmp_path):
+def test_a_merged_file_keeps_later_keys_of_both_files(tmp_path):
     paths = [tmp_path / f"{name}.jsonl" for name in ("one", "two")]
     for N, path in enumerate(paths, 1):
         file = RecordFile(path)
@@ -68,7 +68,7 @@ def test_one_file_at_a_time_is_in_memory(tmp_path):
     assert peak < sum(path.stat().st_size for path in paths) / 2
 
 
-def test_a_file_that_cannot_be_read_leaves_no_joined_one(tmp_path, capsys):
+def test_an_unreadable_file_leaves_no_merged_file(tmp_path, capsys):
     one, out = tmp_path / "one.jsonl", tmp_path / "out.jsonl"
     RecordFile(one).point(record("alexnet", 1, 1, "direct"))
     assert merge.main([str(one), str(tmp_path / "none.jsonl"), "--out", str(out)]) == UsageError.exit_status
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_read_leaves_no_joined_one(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3"])
-def test_what_is_no_shard_is_refused(text):
+def test_an_invalid_shard_is_refused(text):
     with pytest.raises(UsageError, match="--shard"):
         parse_shard(text)
 

@@ -31,7 +31,7 @@ def renamed(monkeypatch, change_ladder):
     monkeypatch.setattr("alexconv.planning.points.LADDER", (renamed,))
 
 
-def test_an_old_record_is_read_by_the_names_of_today(renamed, tmp_path):
+def test_an_old_record_is_read_with_current_names(renamed, tmp_path):
     old = {
         "schema": 1,
         "type": "point",
@@ -58,14 +58,14 @@ def test_layers_in_one_graph_are_renamed_too(renamed):
     assert new["layers"] == [{**layer, "rung": "direct", "constants": {"THREAD_OUTPUTS": 1}}]
 
 
-def test_a_profile_is_read_by_the_names_of_today(renamed, tmp_path):
+def test_a_profile_is_read_with_current_names(renamed, tmp_path):
     old = {"schema": 1, "type": "profile", "key": "k", "point": {**POINT, "constants": {"PER_THREAD": 2}}}
     (tmp_path / "old.jsonl").write_text(json.dumps(old) + "\n")
     profile = store.read([tmp_path / "old.jsonl"]).headers["k"]
     assert profile["point"] == {**POINT, "rung": "direct", "constants": {"THREAD_OUTPUTS": 2}}
 
 
-def test_what_has_its_name_still_and_what_is_no_rung_stay():
+def test_current_names_and_unknown_rungs_stay():
     for rung, constants in (("direct", {"THREAD_OUTPUTS": 2}), ("torch-nchw-fp32", {}), ("gone", {"X": 1})):
         record = {"point": {**POINT, "rung": rung, "constants": constants}, "changed": list(constants)}
         assert names.in_present_names(record) == record
@@ -76,7 +76,7 @@ def test_old_names_serve_on_the_command_line(renamed):
     assert parse_constants(["PER_THREAD=1,2"]) == {"THREAD_OUTPUTS": [1, 2]}
 
 
-def test_a_former_name_that_another_rung_still_has_is_that_of_each_rung(monkeypatch, change_ladder):
+def test_a_constants_name_is_resolved_for_each_rung(monkeypatch, change_ladder):
     direct, other = RUNGS["direct"], RUNGS["direct-register"]
     still = replace(other, constants=(replace(THREAD_OUTPUTS, name="OUTPUTS", formerly=()),))
     change_ladder(still)
@@ -105,7 +105,7 @@ RESULTS = sorted(
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_every_record_that_was_measured_has_names_of_today(path):
+def test_every_measured_record_has_current_names(path):
     found = store.read([path])
     assert found.unreadable == []
     lines = [line for line in path.read_text().splitlines() if json.loads(line)["type"] == "point"]
@@ -126,7 +126,7 @@ def test_every_record_that_was_measured_has_names_of_today(path):
         assert header.get("rung") in {None, *RUNGS}
 
 
-def test_a_former_name_of_two_constants_is_read_by_the_rung():
+def test_an_ambiguous_former_name_is_resolved_by_the_rung():
     old = {"point": {**POINT, "rung": "igemm-even", "constants": {"BLOCKS": 2, "SLOTS": 264}}}
     igemm = {**POINT, "rung": "igemm-stream-k", "constants": {"BLOCKS_PER_SM": 2, "SLOTS": 264}}
     assert names.in_present_names(old)["point"] == igemm
@@ -134,7 +134,7 @@ def test_a_former_name_of_two_constants_is_read_by_the_rung():
     assert names.in_present_names(old)["point"] == {**POINT, "rung": "wgmma-scaled", "constants": {"GRID_BLOCKS": 132}}
 
 
-def test_kernels_have_the_names_of_today(tmp_path):
+def test_kernels_in_records_get_current_names(tmp_path):
     launches = [{"entry": entry, "grid": [1, 1, 1]} for entry in ("prepare_filters", "igemm_even", "add_parts")]
     constants = {"LEAST_STEPS": 8, "SLOTS": 264}
     layer = {"layer": 1, "rung": "igemm-even", "constants": constants, "launches": launches}

@@ -70,7 +70,7 @@ def test_a_line_without_its_fields_costs_only_itself(tmp_path, line):
     assert found.headers == {}
 
 
-def test_a_full_disk_is_one_error_and_costs_no_point_before(tmp_path):
+def test_a_full_disk_is_one_error_and_keeps_earlier_points(tmp_path):
     path = tmp_path / "records.jsonl"
     script = (
         "import json, resource, sys; from pathlib import Path; from alexconv.records.store import RecordFile\n"
@@ -141,7 +141,7 @@ def test_a_place_that_cannot_be_written_is_a_usage_error(tmp_path):
         RecordFile(tmp_path / "file" / "records.jsonl")
 
 
-def test_a_device_is_no_record_file_and_a_pipe_can_be_read(tmp_path):
+def test_a_device_is_refused_and_a_pipe_can_only_be_read(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (Path("/dev/full"), tmp_path, pipe):
@@ -153,13 +153,13 @@ def test_a_device_is_no_record_file_and_a_pipe_can_be_read(tmp_path):
         assert len(read([pipe]).points) == 1
 
 
-def test_samples_may_be_whole_or_not_finite(tmp_path):
+def test_samples_may_be_integers_or_nonfinite(tmp_path):
     path = tmp_path / "records.jsonl"
     RecordFile(path).point(point(1) | {"samples": {"kernel": [1, 2.5, float("nan"), float("inf")], "total": []}})
     assert (len(read([path]).points), read([path]).unreadable) == (1, [])
 
 
-def test_a_header_gives_points_other_keys(tmp_path):
+def test_a_keys_header_replaces_keys_of_points(tmp_path):
     file = RecordFile(tmp_path / "records.jsonl")
     for N in (1, 2):
         file.point(point(N))
@@ -172,7 +172,7 @@ def test_a_header_gives_points_other_keys(tmp_path):
     assert [record["key"] for record in read([file.path]).latest()] == ["newer", "k"]
 
 
-def test_headers_too_have_the_names_of_today(tmp_path, change_ladder):
+def test_headers_get_current_names(tmp_path, change_ladder):
     change_ladder(former={"naive": "direct"})
     file = RecordFile(tmp_path / "records.jsonl")
     file.header("profile", {"point": {**point(1)["point"], "rung": "naive"}})
@@ -181,7 +181,7 @@ def test_headers_too_have_the_names_of_today(tmp_path, change_ladder):
     assert (profile["point"]["rung"], accuracy["rung"]) == ("direct", "direct")
 
 
-def test_what_is_no_object_costs_only_itself(tmp_path):
+def test_a_line_that_is_not_an_object_costs_only_itself(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text('[1]\n[]\n{}\n1\nnull\n"text"\n' + json.dumps(WHOLE) + "\n")
     assert (read([path]).unreadable, len(read([path]).points)) == ([1, 2, 3, 4, 5, 6], 1)

@@ -150,7 +150,7 @@ def present_key_of(record, path):
 
 
 @pytest.mark.usefixtures("alike")
-def test_points_get_the_keys_of_today_and_the_rest_of_the_file_stays(old_file):
+def test_points_get_current_keys_and_the_rest_of_the_file_stays(old_file):
     before = old_file.read_bytes()
     old = read([old_file])
     assert outcome_of(old_file, "") == {rekey.CARRIED: 4}
@@ -214,7 +214,7 @@ CHANGED_VALUES = {
 
 @pytest.mark.usefixtures("alike")
 @pytest.mark.parametrize("change", [*CHANGED_LADDERS, *CHANGED_VALUES])
-def test_what_would_run_otherwise_keeps_its_key(old_file, monkeypatch, change_ladder, change):
+def test_a_point_that_would_now_run_differently_keeps_its_key(old_file, monkeypatch, change_ladder, change):
     keys = [record["key"] for record in read([old_file]).points if record["point"]["rung"] == RUNG]
     if change in CHANGED_LADDERS:
         changed = CHANGED_LADDERS[change]

@@ -9,7 +9,7 @@ from alexconv.records.statistics import CONFIDENCE, SETTLED, settled, summarize
 
 
 @pytest.mark.parametrize(("count", "rank"), [(6, 0), (9, 1), (10, 1), (20, 5), (50, 17)])
-def test_the_interval_is_that_of_tables_of_the_binomial_distribution(count, rank):
+def test_the_interval_matches_binomial_tables(count, rank):
     found = summarize(list(range(count)))
     assert (found.low, found.high) == (rank, count - 1 - rank)
     outside = 2 * sum(comb(count, below) for below in range(rank + 1)) / 2**count

@@ -68,7 +68,7 @@ def test_the_pages_are_what_records_and_sources_say(made):
         assert book.outdated(folder, files) == [], "run make report"
 
 
-def test_a_stale_page_and_one_too_many_are_seen_and_mended(made, tmp_path, monkeypatch):
+def test_stale_and_superfluous_pages_are_found_and_fixed(made, tmp_path, monkeypatch):
     monkeypatch.setattr(book, "pages", lambda results: made[0].items())
     copies = [tmp_path / "book", tmp_path / "site"]
     for folder, copy in zip(FOLDERS, copies, strict=True):
@@ -88,7 +88,7 @@ def test_no_term_is_used_before_it_is_explained():
     assert used_too_early(CHAPTERS, glossary_terms()) == []
 
 
-def test_a_term_that_comes_too_early_would_be_seen():
+def test_a_term_used_too_early_is_found():
     terms = glossary_terms()
     assert used_too_early(CHAPTERS[::-1], terms)
     early = [*CHAPTERS[:2], book.Chapter("x", "x", (), "Its stages are swizzled; a *pipeline* and tiles.")]
@@ -138,7 +138,7 @@ def test_excerpts_that_are_not_there_are_an_error():
         sources.counter("tiled", "fma_pipe")
 
 
-def test_paragraphs_are_filled_and_nothing_else():
+def test_only_paragraphs_are_reflowed():
     text = "# A\n\nOne\ntwo.  " + "word " * 40 + "a + b.\n\n| a | b |\n|---|---|\n\n```sh\nx   y\n```\n"
     found = book.reflowed(text)
     assert found.startswith("# A\n\nOne two.  word")
@@ -162,7 +162,7 @@ def test_code_that_scrolls_takes_the_focus():
         assert all("tabindex=" in tag for tag in re.findall("<pre[^>]*>", page.read_text())), page.name
 
 
-def test_the_report_leads_to_the_book_where_there_is_one():
+def test_the_report_links_to_the_book_where_there_is_one():
     assert f'<a href="{BOOK}">' in (ROOT / "docs" / "report" / PAGE).read_text()
     report = Report("A title", [], [], [Page(INDEX, "", "A title", "", [])], timed=True)
     assert BOOK not in html(report, {})[PAGE]

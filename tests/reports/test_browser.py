@@ -304,7 +304,7 @@ def test_a_table_too_broad_for_paper_names_its_file_there(site: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="no pdftotext found: apt-get install poppler-utils")
-def test_a_table_has_its_heads_on_each_of_its_pages(site: Path) -> None:
+def test_a_table_has_its_header_on_every_page(site: Path) -> None:
     alone = site / "alone.htm"
     others = r'<article id="(?!alexnet-layers").*?</article>|<figure .*?</figure>'
     text = re.sub(others, "", (site / "alexnet.html").read_text(), flags=re.DOTALL)

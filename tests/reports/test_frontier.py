@@ -242,7 +242,7 @@ def test_a_pipeline_of_all_layers_has_a_bound_in_ms(tmp_path: Path, ms: float, m
     assert goal(data, 8, "tf32").met is None
 
 
-def test_an_image_of_a_large_batch_is_compared_with_one_of_the_usual(tmp_path: Path) -> None:
+def test_time_per_image_of_a_large_batch_is_compared_with_the_usual_batch(tmp_path: Path) -> None:
     large = [*comparison(128, 0.4), *comparison(2048, 6.3, tf32_1=8.0)]
     data = gathered(tmp_path, large, comparison(128, 0.1))
     assert goal(data, 9, "fp32").ratio == pytest.approx(6.3 / 16 / 0.4)
@@ -389,7 +389,7 @@ def test_preparation_counts_in_the_ratio_that_names_it(tmp_path: Path) -> None:
     assert float(row["ratio with preparation"]) == pytest.approx(1.5 * float(row["ratio"]), rel=2e-3)
 
 
-def test_a_goal_that_is_met_rested_may_be_missed_sustained_and_with_preparation(tmp_path: Path) -> None:
+def test_a_goal_met_rested_may_be_missed_sustained_or_with_preparation(tmp_path: Path) -> None:
     points = comparison(ours=0.4)
     for each in points:
         peer = each["point"]["rung"].startswith("torch")

@@ -455,7 +455,7 @@ def test_the_waterfall_s_times_are_those_of_the_layers_table() -> None:
         assert float(found[rung].split(" ")[0].replace(",", "")) == pytest.approx(own, rel=1e-3)
 
 
-def test_ours_beside_cudnn_are_the_class_tables() -> None:
+def test_the_cudnn_figure_matches_the_class_tables() -> None:
     svg = (REPORT / "figures" / "alexnet-cudnn.svg").read_text()
     for contract in CONTRACTS:
         rows = [row for row in table(f"cudnn-{contract.name}") if row["layer"] != "all"]

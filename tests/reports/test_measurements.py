@@ -136,7 +136,7 @@ def test_copies_are_the_sum_of_the_medians(tmp_path: Path) -> None:
     ("wanted", "text"),
     [("abc", "a to c"), ("ab", "a, b"), ("acde", "a, c to e"), ("e", "e"), ("abde", "a, b, d, e")],
 )
-def test_stretches(wanted: str, text: str) -> None:
+def test_names_of_consecutive_series(wanted: str, text: str) -> None:
     assert stretches([Series(name) for name in "abcde"], {Series(name) for name in wanted}) == text
 
 
@@ -215,9 +215,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("changes", ODD.values(), ids=ODD)
-def test_a_record_of_which_no_figure_can_be_made_is_named_and_the_others_reported(
-    tmp_path: Path, changes: dict
-) -> None:
+def test_an_unusable_record_is_named_and_the_others_reported(tmp_path: Path, changes: dict) -> None:
     odd = record("alexnet", 2, 32, "channels")
     for name, value in changes.items():
         odd[name] = odd[name] | value if isinstance(value, dict) and name != "samples" else value
@@ -239,9 +237,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize(("kind", "changes"), HEADERS.values(), ids=HEADERS)
-def test_a_header_of_which_no_figure_can_be_made_is_named_and_the_rest_reported(
-    tmp_path: Path, kind: str, changes: dict
-) -> None:
+def test_an_unusable_header_is_named_and_the_rest_reported(tmp_path: Path, kind: str, changes: dict) -> None:
     one = record("alexnet", 1, 128, "direct")
     file = RecordFile(write(tmp_path / "few.jsonl", [one]))
     whole = {"point": one["point"], "entry": "direct", "source": "ncu", "metrics": {}} if kind == "profile" else {}
@@ -257,7 +253,7 @@ def device_key(file: RecordFile) -> str:
 
 
 @pytest.mark.parametrize("changes", [{"constants": [1]}, {"rung": ["channels"]}])
-def test_a_point_that_is_none_is_counted_as_unreadable(tmp_path: Path, changes: dict) -> None:
+def test_an_invalid_point_is_counted_as_unreadable(tmp_path: Path, changes: dict) -> None:
     odd = record("alexnet", 2, 32, "channels")
     odd["point"] |= changes
     found = measurements(read([write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct"), odd])]))

@@ -415,7 +415,7 @@ ROUGHLY: dict[str, tuple[float, float, Callable[[], list[float]]]] = {  # in doc
 
 
 @pytest.mark.parametrize("words", ROUGHLY)
-def test_what_became_of_predictions_is_said_as_it_was(words: str) -> None:
+def test_outcomes_of_predictions_match_the_records(words: str) -> None:
     least, most, ratios = ROUGHLY[words]
     assert words in "\n".join(paragraphs("docs/frontier.md"))
     assert all(least <= ratio <= most for ratio in ratios()), ratios()

@@ -54,7 +54,7 @@ def test_links_compare_as_many_images_a_gpu():
     assert named["in, share kept"] == pytest.approx(1.0)
 
 
-def test_the_most_memory_of_a_worker_is_told_of_batches_in_blocks():
+def test_peak_memory_is_shown_for_batches_in_blocks():
     blocks = {"blocks": 5, "block_bytes": 10**9}
     parts = [{**part, **blocks, "peak_bytes": peak} for part, peak in zip(TWO["parts"], (3e9, 4e9), strict=True)]
     (row,) = scaling.memory([TWO, {**TWO, "key": "blocks", "point": {**TWO["point"], "layer": 2}, "parts": parts}])
@@ -64,7 +64,7 @@ def test_the_most_memory_of_a_worker_is_told_of_batches_in_blocks():
     assert (named["block limit, GB"], named["blocks per GPU"], named["peak memory, GB"]) == (1, 5, 4)
 
 
-def test_another_card_is_no_counterpart():
+def test_another_card_is_not_compared():
     elsewhere = {**ONE, "parts": [{**ONE["parts"][0], "device": "card 7"}]}
     assert scaling.strong([elsewhere, TWO]) == []
 
@@ -80,7 +80,7 @@ def test_strong_scaling_says_whether_outputs_are_the_same():
     [{"together": False}, {"status": "wrong", "slowest_ms": {}}, {"slowest_ms": {}}],
     ids=["in turns", "wrong", "not timed"],
 )
-def test_what_was_not_timed_together_and_right_is_no_scaling(changes):
+def test_only_correct_parts_timed_together_count_as_scaling(changes):
     assert scaling.strong([ONE, batch(8192, 2, 5.0, 80.0, **changes)]) == []
 
 
@@ -98,7 +98,7 @@ def test_what_was_not_timed_together_and_right_is_no_scaling(changes):
     ],
     ids=str,
 )
-def test_a_batch_that_cannot_be_is_no_record(changes):
+def test_an_impossible_batch_is_a_fault(changes):
     assert fault_of_header(TWO) is None
     assert fault_of_header({**TWO, **changes}) is not None
 

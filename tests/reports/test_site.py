@@ -97,7 +97,7 @@ def test_without_counters_the_reason_is_the_idea_alone(tmp_path: Path) -> None:
     assert row["cuDNN, ms"] is None
 
 
-def test_short_stalls_are_no_reason() -> None:
+def test_short_stalls_are_not_given_as_the_reason() -> None:
     assert longest_stall({"stall_barrier": 0.4, "stall_wait": 9.0}) == ""
     assert longest_stall({"stall_barrier": 1.4, "stall_long_scoreboard": 2.0}) == "loads from memory"
 
@@ -163,7 +163,7 @@ def test_every_rung_s_source_names_its_technique_and_shows_what_changed(rung) ->
         assert not code.diff or any(line.startswith("+") for line in lines[2:])
 
 
-def test_code_cannot_leave_its_element(tmp_path: Path) -> None:
+def test_code_is_escaped(tmp_path: Path) -> None:
     path = write(tmp_path / "few.jsonl", [record("alexnet", 1, 1, "direct")])
     report = compose(found(path))
     page = next(page for page in report.pages if page.key == "rung-direct")

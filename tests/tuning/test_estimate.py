@@ -57,7 +57,7 @@ def test_every_rung_that_networks_layers_need_has_an_estimate():
 
 
 @pytest.mark.parametrize("rung", [RUNGS[name] for name in KINDS], ids=lambda rung: rung.name)
-def test_candidates_are_taken_and_more_images_take_longer(rung):
+def test_candidates_have_estimates_that_grow_with_the_batch(rung):
     layers = (*WORKLOADS["alexnet"].layers, *WORKLOADS["resnet50"].layers)
     taken = [conv for conv in layers if not rung.refuses(Problem(conv, 1, rung.resolve(conv, {})))]
     for conv in (taken[0], taken[-1]):
@@ -74,7 +74,7 @@ def test_few_outputs_get_small_tiles():
     assert tiles[0] < tiles[1]
 
 
-def test_no_rung_with_a_thread_for_each_output_has_long_sums():
+def test_long_sums_are_slow_with_one_thread_per_output():
     """A thread takes its taps one after the other, so long sums are slow even with few outputs."""
     conv = WORKLOADS["convnet-benchmarks"].layer(64)
     half, slices = (best(RUNGS[name], conv, 1, H200) for name in ("direct-any-half", "wgmma-half-split-k"))

@@ -60,7 +60,7 @@ def choices_record(conv, ms, **more):
     return {**facts, **more}
 
 
-def test_choices_of_calls_count_in_place_of_points(tmp_path):
+def test_times_of_calls_replace_those_of_points(tmp_path):
     conv, rung = WORKLOADS["resnet50"].layer(22), RUNGS["wgmma-half-split-k"]
     (least,) = contenders(H200, conv, 32, {"fp16"}, "nhwc", 1)
     large = rung.resolve(conv, {"TILE_PIXELS": 128, "TILE_FILTERS": 64}, 32)
@@ -82,7 +82,7 @@ def test_choices_of_calls_count_in_place_of_points(tmp_path):
     assert (best.rung, dict(best.constants)) == (rung, large)
 
 
-def test_layers_are_compared_that_are_slower_by_their_last_records(tmp_path):
+def test_layers_slower_in_their_last_record_are_listed(tmp_path):
     conv, other = WORKLOADS["convnet-benchmarks"].layer(26), WORKLOADS["convnet-benchmarks"].layer(37)
 
     def record(layer, conv, ours):

@@ -156,7 +156,7 @@ def test_a_small_space_is_tried_in_full_and_the_fastest_found(tmp_path, cache):
     assert {h["type"] for h in records.headers.values()} == {"device", "host", "run"}
 
 
-def test_a_large_space_is_searched_within_its_trials_and_alike_each_time(tmp_path, cache):
+def test_a_large_space_is_searched_within_its_trials_and_reproducibly(tmp_path, cache):
     arguments = ("--layers", "1", "--rungs", "tiled", "--trials", "12", "--seed", "3")
     first, second = (tuned(tmp_path / name, *arguments)[0] for name in ("first", "second"))
     assert len(first.records) == 13
@@ -174,7 +174,7 @@ def test_a_wrong_candidate_is_recorded_and_not_chosen(tmp_path, cache):
     assert kept == found.best
 
 
-def test_where_nothing_is_right_nothing_is_kept(tmp_path, cache):
+def test_nothing_is_kept_if_every_candidate_is_wrong(tmp_path, cache):
     gpu = MadeUpGpu(wrong={"RESTRICT": 0})
     (found,) = tuned(
         tmp_path, "--layers", "2", "--rungs", "tiled", "--set", "TILE=8,16", "--constants", "TILE", gpu=gpu
@@ -205,7 +205,7 @@ def test_a_large_sweep_shows_only_the_best_rows():
     assert list(table.columns[0].cells) == [*map(str, tiles[tuning_tables.MOST_ROWS :]), "best"]
 
 
-def test_resume_takes_from_the_file_what_is_there(tmp_path, cache):
+def test_resume_reuses_recorded_candidates(tmp_path, cache):
     tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--set", "TILE=8,16")
     (found,) = tuned(tmp_path, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--resume")
     points = read([tmp_path / "tuning.jsonl"]).points
@@ -250,7 +250,7 @@ def test_the_time_of_the_fastest_rung_is_not_the_one_that_made_it_win(tmp_path, 
     assert (len(found.records), lucky[-1]) == (3, 24)
 
 
-def test_what_is_wrong_when_run_again_is_not_kept(tmp_path, cache, lucky, monkeypatch):
+def test_a_winner_that_is_wrong_when_rerun_is_not_kept(tmp_path, cache, lucky, monkeypatch):
     right = MadeUpPoint.outputs
 
     def outputs(self, *, stale=False):
@@ -284,7 +284,7 @@ def kept(cache):
         ({}, "tiled", 2, 1000),
     ],
 )
-def test_constants_are_used_for_nothing_else_than_they_were_found_for(kept, gpu, rung, layer, N):
+def test_tuned_constants_apply_only_where_they_were_found(kept, gpu, rung, layer, N):
     assert tuning_cache.load(MadeUpGpu(**gpu), RUNGS[rung], LENET.layer(layer), N, print) is None
 
 
@@ -318,7 +318,7 @@ def test_a_slower_result_does_not_replace_a_faster_one(kept):
         nan,
     ],
 )
-def test_a_damaged_file_is_said_and_not_used(kept, cache, content):
+def test_a_damaged_file_is_reported_and_not_used(kept, cache, content):
     (file,) = cache.glob("tuning/*.json")
     if str(content).startswith(("{", "[")):
         file.write_text(content)
@@ -386,7 +386,7 @@ def test_without_optuna_there_is_one_line(tmp_path, monkeypatch):
         (["--trials", "0"], "1 or more"),
     ],
 )
-def test_bad_usage_is_said(tmp_path, cache, arguments, says):
+def test_bad_usage_is_reported(tmp_path, cache, arguments, says):
     with pytest.raises(UsageError, match=says):
         tuned(tmp_path, *arguments)
 
@@ -420,7 +420,7 @@ sys.exit(tune.main(sys.argv[1:]))
 """
 
 
-def test_a_candidate_without_end_is_recorded_and_left_out_on_resume(tmp_path, cache):
+def test_an_endless_candidate_is_recorded_and_left_out_on_resume(tmp_path, cache):
     out = tmp_path / "r.jsonl"
     arguments = [*SMALL, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--out", str(out), "--resume"]
 
@@ -503,7 +503,7 @@ def test_a_measured_rung_counts_only_for_what_it_was_measured_for(tmp_path, cach
     assert chosen(MadeUpGpu(), "fp32", "nhwc") is None
 
 
-def test_a_damaged_best_is_said_and_not_used(tmp_path, cache):
+def test_a_damaged_best_is_reported_and_not_used(tmp_path, cache):
     comparison(tmp_path, "--precision", "fp32")
     (file,) = cache.glob("tuning/*.json")
     file.write_text("{")
@@ -523,7 +523,7 @@ def test_the_default_choice_names_rungs_of_its_precision_and_takes_every_shape()
             assert any(chosen(gpu, precision, layout, 3, conv) for layout in auto.layouts_of(precision))
 
 
-def test_images_of_one_channel_are_left_to_rungs_without_fp16_terms():
+def test_single_channel_images_go_to_rungs_without_fp16_terms():
     first, second = LENET.layer(1), LENET.layer(2)
     assert (first.C, second.C) == (1, 12)
     assert auto.preferences(MadeUpGpu(), second, 1000, "fp32")[0].rung.name in auto.SPLIT
@@ -545,6 +545,6 @@ def test_a_run_of_auto_records_the_rung_that_it_stands_for(tmp_path, cache):
     ("arguments", "says"),
     [(["--precision", "fp8"], "unknown precision fp8"), (["--precision", "tf32"], "no rung is left")],
 )
-def test_bad_usage_of_auto_is_said(tmp_path, cache, arguments, says):
+def test_bad_usage_of_auto_is_reported(tmp_path, cache, arguments, says):
     with pytest.raises(UsageError, match=says):
         comparison(tmp_path, *arguments)
