@@ -309,7 +309,9 @@ def reasons(records: Sequence[Record]) -> Iterator[str]:
         labels: dict[str, list[str]] = {}
         for label, numbers in layers.items():
             labels.setdefault(layer_range(sorted(numbers)), []).append(label)
-        where = "; ".join(f"layer {numbers}: {', '.join(those)}" for numbers, those in labels.items())
+        where = "; ".join(
+            f"layer{'s' * (not span.isdigit())} {span}: {', '.join(those)}" for span, those in labels.items()
+        )
         at = list(dict.fromkeys(record["point"]["N"] for record in same))
         place = "" if at == batches else f" at N={','.join(map(str, at))}"
         yield f"{status}{place}: {reason} ({where})"

@@ -100,7 +100,7 @@ def test_a_reason_is_given_once_with_all_rungs_and_layers():
     rungs, reason = ("tiled-constant", "unroll-matmul-constant"), "too many filters"
     skipped = [made_up(layer, rung, status="skipped", reason=reason) for rung in rungs for layer in (1, 2, 3)]
     text = shown([made_up(1, "direct", 1.0), *skipped])
-    assert f"skipped: {reason} (layer 1-3: {', '.join(rungs)})" in text
+    assert f"skipped: {reason} (layers 1-3: {', '.join(rungs)})" in text
     assert text.count(reason) == 1
     assert cells(text, rungs[0])[:3] == ["skipped"] * 3
 
