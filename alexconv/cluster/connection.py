@@ -76,7 +76,7 @@ def client_of(distributed: Any, address: Any = None, **options: Any) -> Iterator
     try:
         yield client
     finally:
-        with suppress(TimeoutError):  # all results have arrived
+        with suppress(Exception):  # all results have arrived, and the scheduler may be gone
             client.close(timeout=CLOSE_S)
 
 

@@ -132,12 +132,13 @@ class Pool:
     def __exit__(self, *failure: object) -> None:
         if self.client.status != "running":
             return
-        for future, _, _ in self._running.values():
-            future.cancel()
-        self.client.unsubscribe_topic(self.request.topic)
-        for address in self.workers if not self._running else ():
-            with suppress(OSError, TimeoutError):
-                self._submit(remote.close, (self.request,), address).exception(timeout=5)
+        with suppress(Exception):  # the scheduler may be gone before the client's status says so
+            for future, _, _ in self._running.values():
+                future.cancel()
+            self.client.unsubscribe_topic(self.request.topic)
+            for address in self.workers if not self._running else ():
+                with suppress(OSError, TimeoutError):
+                    self._submit(remote.close, (self.request,), address).exception(timeout=5)
 
     def kinds(self) -> list[str]:
         """The kinds of workers, the most common first."""

@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from clusters import HOST, POINTS, STUDY, headers, names, points_of
 
 from alexconv import run
-from alexconv.cluster.pool import difference, kind_facts
+from alexconv.cluster.connection import ClusterLost, client_of
+from alexconv.cluster.pool import Pool, difference, kind_facts
+from alexconv.cluster.worker import Request
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import FOLDER
 from alexconv.own.folders import GROUP
@@ -85,6 +89,31 @@ def run_in_a_process(*words: str, **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_clean_up_failures_do_not_hide_a_lost_scheduler(monkeypatch):
+    class Lost:
+        """A client that has not noticed that its scheduler is gone."""
+
+        status = "running"
+
+        def subscribe_topic(self, topic, handler):
+            pass
+
+        def unsubscribe_topic(self, topic):
+            raise OSError("closed")
+
+        def close(self, timeout):
+            raise AssertionError("status")
+
+    library = SimpleNamespace(Client=lambda *arguments, **options: Lost())
+    monkeypatch.setattr(Pool, "_await_first", lambda pool: None)
+    with (
+        pytest.raises(ClusterLost, match="gone"),
+        client_of(library, "tcp://nowhere") as client,
+        Pool(client, Request("topic", "command"), lambda line: None),
+    ):
+        raise ClusterLost("gone")
 
 
 def test_an_encrypted_cluster_runs_and_a_lost_scheduler_is_one_line(tmp_path, monkeypatch, capsys):
