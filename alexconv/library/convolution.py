@@ -41,7 +41,6 @@ import numpy as np
 import numpy.typing as npt
 
 from alexconv.errors import MissingTool
-from alexconv.executors.cuda import native
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.library import choices
@@ -299,7 +298,8 @@ class Operation:
                 return self.compute(x, out, w, bias, quick=key)
             packet, shape, strides = found
             if out is None:
-                out = allocator()(shape, strides, x.dtype)
+                with device.relaxed:  # torch may have to allocate while another thread captures
+                    out = allocator()(shape, strides, x.dtype)
                 to = out.data_ptr()
             packet.enqueue((address, to, *others))
         return out
@@ -349,8 +349,7 @@ class Operation:
         if packet is not None and packet.usable():
             return packet
         lane = device.lane_of(numbers, stream)
-        with native.relaxed():  # allows work outside the lane during any capture
-            packet = self._made(device, call, lane)
+        packet = self._made(device, call, lane)
         if lane.life:
             lane.held.append(packet.kept)
             return packet

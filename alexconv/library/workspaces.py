@@ -12,8 +12,9 @@ at the next capture or when memory is needed, since freeing synchronizes with th
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import ceil, gcd
@@ -29,7 +30,7 @@ from alexconv.errors import OutOfMemory
 from alexconv.executors.cuda import native
 from alexconv.executors.cuda.bindings import answer, require_bindings
 from alexconv.executors.cuda.executor import CudaExecutor
-from alexconv.executors.cuda.kernels import Kernels
+from alexconv.executors.cuda.kernels import Kernels, PycudaKernels
 from alexconv.executors.cuda.program import CudaProgram
 from alexconv.executors.cuda.tensor_maps import TensorMaps
 from alexconv.executors.interface import NAN_BYTE
@@ -58,7 +59,7 @@ class Memory:
 
     def __init__(self, device: "Gpu", nbytes: int) -> None:
         self.nbytes = max(nbytes, 1)
-        with device.current(), native.relaxed():
+        with device.current():
             result, address = device.driver.cuMemAlloc(self.nbytes)
         if int(result) != 0:
             raise OutOfMemory(f"{nbytes} bytes on GPU {device.number}: {result.name}")
@@ -76,7 +77,7 @@ class StreamOrder:
         self._driver = device.driver
         flags = self._driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._event = answer(self._driver.cuEventCreate(flags), "an event")
-        weakref.finalize(self, self._driver.cuEventDestroy, self._event).atexit = False
+        weakref.finalize(self, device.destroy_event, self._event).atexit = False
 
     def begin(self, stream: int) -> None:
         """Makes later work on the stream wait for the work before ``end``."""
@@ -234,10 +235,10 @@ class MapMemory:
 
     def upload(self, address: int, values: npt.NDArray[Any], stream: int) -> None:
         """Copies an array to the device before the lane's next work; synchronously during a capture."""
-        if not self.lane.life:
-            self.device.upload(address, values, stream)
-            return
-        with native.relaxed():
+        with self.device.current():
+            if not self.lane.life:
+                self.device.upload(address, values, stream)
+                return
             self.device.upload(address, values, self.device.side)
             self.device.wait(self.device.side)
 
@@ -251,9 +252,18 @@ class LibraryExecutor(CudaExecutor):
             return "keeps its filters in constant memory, which all streams share"
         return super().unsuited(rung)
 
-    def _unload(self, module: Any) -> None:
-        with native.relaxed():  # may run at any time, even during a capture
-            super()._unload(module)
+    def kernels(self, bound: BoundRung) -> Kernels | PycudaKernels:
+        """A rung's kernels, loaded for the life of the process; raises CompileError.
+
+        Unloading them would have to wait for the context, which invalidates every capture in it.
+        """
+        kernels = super().kernels(bound)
+        self._lasting.add(kernels)
+        return kernels
+
+    @cached_property
+    def _lasting(self) -> set[Kernels | PycudaKernels]:
+        return set()
 
 
 class Gpu:
@@ -263,29 +273,44 @@ class Gpu:
         self.driver = require_bindings("a convolution of other libraries' arrays")
         self.number = number
         self.lock = threading.RLock()
-        self.executor = LibraryExecutor(number)
+        self.relaxed = native.Relaxed()  # for the holder of the lock
+        with native.Relaxed():
+            self.executor = LibraryExecutor(number)
         self.executor.leave()  # PyCUDA ends the process when a thread ends with a context on its stack
         assert self.executor.context  # there are bindings
-        self.current = self.executor.context.current
-        self.context = self.executor.context.number
+        self._context = self.executor.context
+        self.context = self._context.number
         self.streams = native.Streams()
         self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()  # by IDs of stream and capture
         self._programs: OrderedDict[WorkspaceKey, Loaded] = OrderedDict()
         self._any_shape: dict[tuple[Path, int], Kernels] = {}
         self._building: dict[Path, Future[None]] = {}  # by cubin
 
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes the context current in this thread, and lets it work while another thread captures a stream."""
+        with self._context.current(), native.Relaxed():
+            yield
+
     def allocate(self, nbytes: int) -> Memory:
         """New memory on the device; raises OutOfMemory."""
         return Memory(self, nbytes)
 
     def free(self, address: int) -> None:
-        """Frees memory; synchronizes with the device."""
-        with self.current(), native.relaxed():  # may run at any time, even during a capture
+        """Frees memory, in any thread; synchronizes with the device."""
+        with self.current():
             self.driver.cuMemFree(address)
+
+    def destroy_event(self, event: Any) -> None:
+        """Destroys an event, in any thread."""
+        with self.current():
+            self.driver.cuEventDestroy(event)
 
     def join(self, before: int, stream: int) -> None:
         """Makes later work on ``stream`` wait for everything that is on ``before`` now."""
         if before != stream:
+            for each in (before, stream):
+                self.streams.capture(each)  # refuses a default stream that would invalidate another's capture
             order = StreamOrder(self)
             order.end(before)
             order.begin(stream)
@@ -333,11 +358,9 @@ class Gpu:
 
     def lane(self, stream: int) -> tuple[int, int]:
         """IDs of a stream and of its capture, 0 if none; a captured stream's handle stands in for its ID."""
-        if stream in UNCAPTURED:
-            return 0, 0
         if capture := self.streams.capture(stream):
             return stream, capture  # querying the stream's ID would invalidate the capture
-        return self.streams.number(stream), 0
+        return 0 if stream in UNCAPTURED else self.streams.number(stream), 0
 
     def lane_of(self, numbers: tuple[int, int], stream: int) -> Lane:
         """The lane with these IDs, made on first use."""
@@ -396,7 +419,10 @@ class Gpu:
         if building is not None:
             if not wait:
                 return building
-            building.result()
+            if building.cancel():  # compilations of other calls would come first
+                self.executor.build(plan.bound)
+            else:
+                building.result()
         kernels = self.executor.kernels(plan.bound)
         made = self._programs[key] = Loaded(planned, CudaProgram(self.executor, plan.bound, kernels, self), plan)
         if len(self._programs) > MOST_PROGRAMS:
@@ -409,14 +435,13 @@ class Gpu:
         path = nvcc.cubin_path(bound.rung.path, bound.macros, executor.arch)
         with self.lock:
             building = self._building.get(path)
-            if building is None:
-                if is_compiled(path):
-                    return None
+            if building is not None and building.done():
+                del self._building[path]  # a later call tries again after a failure
+                if not building.cancelled():
+                    building.result()
+                building = None
+            if building is None and not is_compiled(path):
                 building = self._building[path] = COMPILERS.submit(executor.build, bound)
-            elif building.done():
-                building.result()
-                del self._building[path]
-                return None
         return building
 
     def _planned(self, key: WorkspaceKey) -> tuple[Plan, WorkspaceKey]:
@@ -581,6 +606,8 @@ class Compilers:
     def _work(self) -> None:
         while True:
             future, job, arguments = self._jobs.get()
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
                 future.set_result(job(*arguments))
             except BaseException as error:  # the caller's to handle, whatever it is

@@ -20,8 +20,9 @@ struct Noted {
 
 extern "C" {
 Noted noted[256];
-int launches, status, capturing, relaxed_calls, mode_now, dependencies, node_type;
-long long context, capture, implicit;
+int launches, status, capturing, relaxed_calls, dependencies, node_type;
+thread_local int mode_now;
+long long context, capture, implicit, captured;  // `captured`: the one captured stream, 0 for all
 void (*destroy)(void*) = nullptr;
 void* destroyed = nullptr;
 
@@ -40,9 +41,10 @@ int cuLaunchKernelEx(const Config* config, void* function, void** parameters, vo
 }
 int cuGetErrorName(int, const char** name) { return *name = "CUDA_ERROR_STAND_IN", 0; }
 int cuCtxGetCurrent(long long* at) { return *at = context, 0; }
+static bool is_captured(void* stream) { return capturing && (!captured || captured == (long long)stream); }
 int cuStreamGetId(void* stream, unsigned long long* id)
 {
-    if (capturing) return capturing = 2, 900;  // not permitted during a capture, which it invalidates
+    if (is_captured(stream)) return capturing = 2, 900;  // not permitted during a capture, which it invalidates
     return *id = 1000 + (long long)stream, 0;
 }
 void* last_node = (void*)55;
@@ -50,7 +52,7 @@ int cuStreamGetCaptureInfo_v2(void* stream, int* found, unsigned long long* id, 
                               unsigned long* count)
 {
     if ((long long)stream < 2) return *found = 0, capturing && implicit ? 906 : 0;
-    *found = capturing, *id = capture, *graph = (void*)99, *nodes = &last_node, *count = dependencies;
+    *found = is_captured(stream) ? capturing : 0, *id = capture, *graph = (void*)99, *nodes = &last_node, *count = dependencies;
     return 0;
 }
 int cuGraphNodeGetType(void* node, int* type) { return *type = node == last_node ? node_type : -1, 0; }
@@ -68,7 +70,7 @@ int cuGraphRetainUserObject(void* graph, void*, unsigned, unsigned) { return gra
 void reset()
 {
     launches = status = capturing = relaxed_calls = mode_now = dependencies = node_type = 0;
-    context = 5, capture = 77, implicit = 0;
+    context = 5, capture = 77, implicit = captured = 0;
 }
 void end_graph() { destroy(destroyed); }
 }

@@ -1,10 +1,13 @@
 """Stand-ins for a GPU, its driver and torch, which record what the library enqueues."""
 
 import ctypes
+import gc
 import subprocess
 import sys
+import weakref
 from collections import defaultdict
 from contextlib import nullcontext
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -43,34 +46,46 @@ class Bindings:
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
 
-    UNSAFE = ("cuMemAlloc", "cuMemFree", "cuStreamSynchronize", "cuEventSynchronize", "cuMemsetD8Async")
+    # Allowed to every thread while another captures in global mode; all others are treated as unsafe.
+    SAFE = ("cuCtxGetCurrent", "cuEventRecord", "cuStreamWaitEvent")
+    ON_STREAMS = ("cuEventRecord", "cuStreamWaitEvent", "cuMemsetD8Async", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
 
     def __init__(self, library):
         self.calls, self.next, self.allocated, self._library = [], 1 << 20, {}, library
+        self.invalidations = []
 
-    def allowed(self, name):
-        """Fails on calls that would invalidate a capture in global mode."""
-        capturing, mode = (ctypes.c_int.in_dll(self._library, each).value for each in ("capturing", "mode_now"))
-        assert not capturing or mode == native.RELAXED or name not in self.UNSAFE, f"{name} while a stream is captured"
+    def call(self, name, *arguments):
+        """Notes a call; one that a capture forbids invalidates it (CUDA C++ Programming Guide, "Stream Capture")."""
+        self.calls.append((name, *arguments))
+        capturing, mode = (ctypes.c_int.in_dll(self._library, each) for each in ("capturing", "mode_now"))
+        implicit = ctypes.c_longlong.in_dll(self._library, "implicit").value
+        if not capturing.value:
+            return
+        of_context = name == "cuCtxSynchronize"
+        unsafe = name not in self.SAFE and mode.value != native.RELAXED
+        stream = arguments[0 if name == "cuStreamWaitEvent" else -1] if name in self.ON_STREAMS else None
+        if of_context or unsafe or (implicit and stream in workspaces.UNCAPTURED):
+            self.invalidations.append(name)
+            capturing.value = 2
 
     def __getattr__(self, name):
-        def call(*arguments):
-            self.allowed(name)
-            self.calls.append((name, *arguments))
-            return 0, 7
-
         if not name.startswith("cu"):
             raise AttributeError(name)
+
+        def call(*arguments):
+            self.call(name, *arguments)
+            return 0, 7
+
         return call
 
     def cuMemAlloc(self, nbytes):
-        self.allowed("cuMemAlloc")
+        self.call("cuMemAlloc", nbytes)
         self.next += 1 << 32
         self.allocated[self.next] = nbytes
         return 0, self.next
 
     def cuMemFree(self, address):
-        self.allowed("cuMemFree")
+        self.call("cuMemFree", address)
         del self.allocated[address]
         return (0,)
 
@@ -79,21 +94,23 @@ class Bindings:
 
 
 class Kernels(kernels.Kernels):
-    """The kernels of a rung: each entry point has a number."""
+    """The kernels of a rung: each entry point has a number; ``unload`` is called as the driver's are unloaded."""
 
-    def __init__(self, numbers):
+    def __init__(self, numbers, unload):
         self._numbers = numbers
+        weakref.finalize(self, unload, 8).atexit = False
 
     def function(self, entry, shared):
         return self._numbers.setdefault(entry, len(self._numbers) + 100)
 
 
-class Executor:
-    """An H200 that compiles nothing."""
+class Executor(workspaces.LibraryExecutor):
+    """An H200 that compiles nothing; ``bindings`` are the machine's."""
 
     measures, device, arch, name, has_pdl = True, H200, "90a", "cuda", True
 
-    def __init__(self, number):
+    def __init__(self, number, bindings):
+        self.bindings, self._kernels = bindings, weakref.WeakValueDictionary()
         self.numbers = {}
         self.context = SimpleNamespace(current=nullcontext, number=5)
         self.gpu = SimpleNamespace(total_memory=lambda: 140 << 30)
@@ -118,12 +135,12 @@ class Executor:
     def build(self, bound):
         pass
 
-    def kernels(self, bound):
+    def _loaded(self, bound):
         self.loaded += 1
-        return Kernels(self.numbers)
+        return self.bound_kernels(b"")
 
     def bound_kernels(self, cubin):
-        return Kernels(self.numbers)
+        return Kernels(self.numbers, self._unload)
 
 
 class Gpu(workspaces.Gpu):
@@ -135,6 +152,10 @@ class Gpu(workspaces.Gpu):
         return self.building
 
     def any_shape(self):
+        return self._any_kernels
+
+    @cached_property
+    def _any_kernels(self):
         return defaultdict(lambda: self.executor.bound_kernels(b""))
 
 
@@ -149,7 +170,7 @@ class Machine:
         self.library.reset()
         monkeypatch.setattr(workspaces, "require_bindings", lambda what: self.bindings)
         monkeypatch.setattr("alexconv.library.arrays.import_bindings", lambda: None)
-        monkeypatch.setattr(workspaces, "LibraryExecutor", Executor)
+        monkeypatch.setattr(workspaces, "LibraryExecutor", partial(Executor, bindings=self.bindings))
         monkeypatch.setattr(workspaces, "TensorMaps", Maps)
         monkeypatch.setattr(packets, "ready_launch", padded)
         self.gpu = Gpu(0)
@@ -158,8 +179,10 @@ class Machine:
             each.cache_clear()
 
     def close(self):
-        """Forgets the stand-in, so that the machine's own driver is loaded again."""
+        """Forgets the stand-in, so that the machine's own driver is loaded again; no call may have broken a capture."""
+        gc.collect()  # what tests left in cycles is freed by the stand-in
         native.library.cache_clear()
+        assert not self.bindings.invalidations, self.bindings.invalidations
 
     def variable(self, name, kind=ctypes.c_int):
         return kind.in_dll(self.library, name)
@@ -239,14 +262,14 @@ class Tensor:
 
 
 class Torch:
-    """torch with one stream at a time and increasing addresses of new tensors."""
+    """torch with one stream at a time and increasing addresses of new tensors, each allocated by the driver."""
 
     strided, float32, float16 = "strided", "float32", "float16"
     Tensor = Tensor
     compiler = SimpleNamespace(is_compiling=lambda: False)
 
     def __init__(self, monkeypatch):
-        self.stream, self.made = 0, 1 << 44
+        self.stream, self.address, self.bindings = 0, 1 << 44, None
         guards = SimpleNamespace(_empty_strided_cuda=self.quickly_empty)
         self._C = SimpleNamespace(
             _cuda_getCurrentRawStream=lambda number: self.stream, _dynamo=SimpleNamespace(guards=guards)
@@ -261,10 +284,14 @@ class Torch:
         assert type(shape) is type(strides) is tuple, "torch takes no other sequence here"
         return self.empty_strided(shape, strides, dtype, None)
 
+    def allocate(self):
+        if self.bindings:
+            self.bindings.call("cuMemAlloc", 0)  # as where torch's cache has no block
+        self.address += 1 << 32
+        return self.address
+
     def empty(self, shape, dtype, device):
-        self.made += 1 << 32
-        return Tensor(shape, self.made, dtype)
+        return Tensor(shape, self.allocate(), dtype)
 
     def empty_strided(self, shape, strides, dtype, device):
-        self.made += 1 << 32
-        return Tensor(shape, self.made, dtype, strides)
+        return Tensor(shape, self.allocate(), dtype, strides)

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import alexconv
 from alexconv.library import convolution as library
+from alexconv.library import workspaces
 from alexconv.planning.checks import PRECISIONS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch's own warnings are no errors
@@ -210,6 +212,52 @@ def test_a_graphs_workspaces_are_freed_with_it(torch, waiting):
     torch.cuda.synchronize()
     captured()  # a new lane frees those of ended graphs
     assert lane not in captures() and lane.nbytes == 0
+
+
+def test_captures_succeed_beside_threads_that_call_new_shapes(torch, cache, monkeypatch):
+    monkeypatch.setattr(workspaces, "MOST_PROGRAMS", 4)  # programs are dropped during captures, too
+    pixels, filters = (
+        uniform(torch, (1 << 20,), seed=seed) for seed in range(2)
+    )  # torch allocates before the captures
+    streams = [torch.cuda.Stream() for _ in range(8)]
+
+    def call_new_shapes(number):
+        for size in range(8, 20):
+            C = 4 + 8 * number
+            x, w = pixels[: C * size * size].view(1, C, size, size), filters[: 16 * C * 9].view(16, C, 3, 3)
+            with torch.cuda.stream(streams[number]):
+                alexconv.Conv2d(w, padding=1)(x)
+                alexconv.conv2d(x, w)
+            alexconv.conv2d(np.ones(x.shape, np.float32), np.ones(w.shape, np.float32), stride=2, backend="cuda")
+
+    captured = []
+    with ThreadPoolExecutor(len(streams)) as threads:
+        calls = [threads.submit(call_new_shapes, number) for number in range(len(streams))]
+        for size in range(30, 42):
+            x, w = pixels[: 24 * size * size].view(1, 24, size, size), filters[: 40 * 24 * 9].view(40, 24, 3, 3)
+            graph = torch.cuda.CUDAGraph()
+            with captured_in(torch, graph):
+                y = alexconv.Conv2d(w, padding=1)(x)
+            graph.replay()
+            captured.append((y.clone(), x, w))
+        for call in calls:
+            call.result()
+    for y, x, w in captured:
+        assert scaled_error(torch, y, x, w, padding=(1,) * 4) <= PRECISIONS["fp32"].tolerance(w[0].numel())
+
+
+def test_a_capture_that_its_caller_breaks_leaves_calls_and_captures_usable(torch, waiting):
+    x, w = uniform(torch, (2, 24, 17, 19)), uniform(torch, (40, 24, 3, 3), seed=1)
+    layer, tolerance = alexconv.Conv2d(w), PRECISIONS["fp32"].tolerance(w[0].numel())
+    with pytest.raises(RuntimeError), captured_in(torch, torch.cuda.CUDAGraph()):
+        layer(x)
+        torch.cuda.synchronize()
+    assert scaled_error(torch, layer(x), x, w) <= tolerance
+    graph = torch.cuda.CUDAGraph()
+    with captured_in(torch, graph):
+        y = layer(x)
+    graph.replay()
+    assert scaled_error(torch, y, x, w) <= tolerance
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2], ids=["global", "thread-local", "relaxed"])

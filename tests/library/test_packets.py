@@ -1,8 +1,9 @@
 """What a call enqueues: launches, addresses, streams and workspaces, with a stand-in for the driver; no GPU needed."""
 
 import ctypes
+import gc
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 from stand_ins import Machine, Tensor, Torch, compiled_driver
 
 import alexconv
-from alexconv.errors import LaunchError
+from alexconv.errors import CompileError, LaunchError
 from alexconv.kernels import ladder
 from alexconv.kernels.ladder import RUNGS
 from alexconv.library import choices, convolution, workspaces
@@ -38,12 +39,19 @@ def driver(tmp_path_factory):
 @pytest.fixture
 def machine(driver, monkeypatch, torch):
     made = Machine(driver, monkeypatch)
+    torch.bindings = made.bindings
     yield made
     made.close()
 
 
 def layer_of(sizes, **given):
     return alexconv.Conv2d(Tensor(sizes["w"], W), **given)
+
+
+def on_device(shape, address, stream):
+    """An array of no known library, on a stream."""
+    fields = {"shape": shape, "typestr": "<f4", "data": (address, False), "version": 3, "stream": stream}
+    return SimpleNamespace(__cuda_array_interface__=fields)
 
 
 def names(launches):
@@ -234,11 +242,71 @@ def test_filters_on_the_default_stream_fail_during_a_blocking_capture(machine, t
     assert names(machine.launched())[-1] == "mma_split"
 
 
+def test_the_default_stream_is_refused_during_a_blocking_capture_which_stays_valid(machine, torch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    layer(x), layer(x)
+    machine.variable("capturing").value = machine.variable("implicit", ctypes.c_longlong).value = 1
+    for source, target in ((x, None), (on_device(SMALL["x"], X, 1), Tensor((1, 384, 13, 13), Y))):
+        with pytest.raises(LaunchError, match="the default stream cannot be used while"):
+            layer(source, target)
+    assert machine.variable("capturing").value == 1
+
+
+def call_and_forget_layers(machine):
+    """Calls of new shapes, with arrays on another stream and of NumPy, whose layers, outputs and kernels then go."""
+    for channels in (32, 64, 96):
+        layer = layer_of({"w": (channels, 256, 3, 3)})
+        layer(on_device(SMALL["x"], X, 0x8000)).numpy()
+        alexconv.conv2d(np.ones((2, 8, 9, 9), np.float32), np.ones((channels, 8, 3, 3), np.float32), backend="cuda")
+    del layer
+    for operation in (convolution.kept_operation, convolution.route_of, convolution.chosen):
+        operation.cache_clear()
+    gc.collect()
+
+
+def test_what_another_thread_does_leaves_a_capture_valid(machine, torch, monkeypatch):
+    monkeypatch.setattr(workspaces, "MOST_PROGRAMS", 1)
+    call_and_forget_layers(machine)
+    machine.variable("captured", ctypes.c_longlong).value = 0x7000
+    machine.variable("capturing").value = 1
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(call_and_forget_layers, machine).result()
+    call_and_forget_layers(machine)  # the capturing thread's own calls, on another stream
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    torch.stream = 0x8000
+    layer(x), layer(x), layer(x)
+    torch.stream = 0x7000
+    layer(x)
+    assert machine.launched()[-1].stream == 0x7000
+    assert machine.variable("capturing").value == 1 and machine.variable("mode_now").value == 0
+
+
+def test_a_capture_that_its_caller_breaks_leaves_all_else_usable(machine, torch):
+    layer, x = layer_of(LARGE), Tensor(LARGE["x"], X)
+    torch.stream = 0x7000
+    machine.variable("captured", ctypes.c_longlong).value = 0x7000
+    machine.variable("capturing").value = 1
+    layer(x)
+    (broken,) = {launch.words[1] for launch in machine.launched() if launch.entry == "prepare_input"}
+    machine.variable("capturing").value = 2  # as after a synchronization by the caller
+    with pytest.raises(LaunchError, match="capture has failed"):
+        layer(x)
+    torch.stream = 0x8000
+    layer(x)
+    assert machine.launched()[-1].stream == 0x8000
+    machine.variable("capturing").value, torch.stream = 0, 0x7000
+    machine.library.end_graph()
+    layer(x)
+    machine.variable("capturing").value = 1
+    machine.variable("capture", ctypes.c_longlong).value = 78
+    layer(x)
+    assert {launch.stream for launch in machine.launched() if launch.entry == "prepare_input"} == {0x7000}
+    assert broken not in machine.bindings.allocated
+
+
 def test_new_arrays_of_other_libraries_are_allocated_while_a_graph_is_captured(machine, torch):
     machine.variable("capturing").value = 1
-    fields = {"shape": SMALL["x"], "typestr": "<f4", "data": (X, False), "version": 3, "stream": 0x7000}
-    x = SimpleNamespace(__cuda_array_interface__=fields)
-    y = layer_of(SMALL)(x)
+    y = layer_of(SMALL)(on_device(SMALL["x"], X, 0x7000))
     assert y.address in machine.bindings.allocated and machine.variable("mode_now").value == 0
 
 
@@ -268,6 +336,7 @@ def test_first_calls_do_not_wait_for_a_compilation_and_later_ones_notice_its_end
 def test_a_capture_waits_for_a_compilation(machine, torch):
     layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
     machine.gpu.building = Future()
+    machine.gpu.building.set_running_or_notify_cancel()
     layer(x), machine.launched()
     machine.variable("capturing").value, torch.stream = 1, 0x7000
     compiled = []
@@ -280,6 +349,41 @@ def test_a_capture_waits_for_a_compilation(machine, torch):
     layer(x)
     assert compiled
     assert names(machine.launched())[-1] == "mma_split"
+
+
+@pytest.fixture
+def queue(machine, monkeypatch, cache):
+    """The queued compilations, which nothing begins, of the GPU's own way of building."""
+    queue = []
+
+    def submit(job, *arguments):
+        queue.append(Future())
+        return queue[-1]
+
+    monkeypatch.setattr(workspaces.COMPILERS, "submit", submit)
+    monkeypatch.setattr(type(machine.gpu), "build", workspaces.Gpu.build)
+    return queue
+
+
+def test_a_capture_does_not_wait_for_queued_compilations(machine, torch, queue, monkeypatch):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    layer(x), machine.launched()
+    built = []
+    monkeypatch.setattr(machine.gpu.executor, "build", built.append)
+    machine.variable("capturing").value, torch.stream = 1, 0x7000
+    layer(x)
+    assert queue[0].cancelled() and [bound.rung.name for bound in built] == ["mma-split"]
+    assert names(machine.launched())[-1] == "mma_split"
+
+
+def test_a_kernel_that_did_not_compile_is_compiled_again_by_a_later_call(machine, queue):
+    layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    layer(x)
+    queue[0].set_exception(CompileError("nvcc was killed"))
+    with pytest.raises(CompileError, match="nvcc was killed"):
+        layer(x)
+    layer(x)
+    assert len(queue) == 2 and names(machine.launched())[-1] == "convolve_tiles"
 
 
 def test_a_compilation_that_failed_is_raised_by_the_next_call(machine, monkeypatch):

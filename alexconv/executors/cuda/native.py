@@ -5,8 +5,7 @@ A launch's configuration and parameters stay in memory from call to call; the ca
 """
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from alexconv.errors import LaunchError, MissingTool
@@ -137,18 +136,24 @@ class Streams:
         return kind.value == KERNEL_NODE
 
 
-@contextmanager
-def relaxed() -> Iterator[None]:
-    """Allows allocations, uploads and waits in the block, even while another stream is captured in a strict mode.
+class Relaxed:
+    """Allows allocations, uploads and waits in its block, even while another stream is captured in a strict mode.
 
-    Synchronizing with a captured stream itself stays forbidden.
+    One thread at a time may use an instance.  Synchronizing with a captured stream, or with its context, stays
+    forbidden and invalidates the capture.
     """
-    mode = ctypes.c_int(RELAXED)
-    library().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        library().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+
+    def __init__(self) -> None:
+        self._mode = ctypes.c_int(RELAXED)  # the thread's own mode while the block runs
+        self._exchange = partial(library().cuThreadExchangeStreamCaptureMode, ctypes.byref(self._mode))
+        self._exchanged = False
+
+    def __enter__(self) -> None:
+        self._exchanged = self._exchange() == 0  # fails before the driver is initialised: then nothing is captured
+
+    def __exit__(self, *_: object) -> None:
+        if self._exchanged:
+            self._exchange()
 
 
 class GraphLife:
