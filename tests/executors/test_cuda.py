@@ -4,7 +4,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 import pytest
-from rung_runs import compile_ahead, run_once, whole
+from rung_runs import PLENTY, compile_ahead, run_once
 
 from alexconv import ceilings
 from alexconv.cpu_reference.reference import reference
@@ -50,7 +50,7 @@ def test_alexnet_layer_is_right_and_timed(cuda, rung, layer):
     conv = WORKLOADS["alexnet"].layer(layer)
     point = Point("alexnet", layer, 3, rung.name, "pageable", rung.precision, rung.resolve(conv, {}))
     record = Runner(cuda, [point], Settings(seconds=0.0, baseline=False)).record(point)
-    if reason := BoundRung(rung, conv, point.constants).refusal():
+    if reason := BoundRung(rung, conv, point.constants, cuda.device).refusal():
         assert (record["status"], record["reason"]) == ("skipped", reason)
         return
     assert record["status"] == "ok", record["reason"]
@@ -77,8 +77,11 @@ def integers(conv, N, precision):
 
 @pytest.mark.parametrize("rung, conv, N", TAKEN)
 def test_alexnet_layer_is_exact_on_integers(cuda, rung, conv, N):
+    bound = bound_of(cuda, rung, conv)
+    if reason := bound.refusal():
+        pytest.skip(reason)
     x, w, expected = integers(conv, N, rung.precision)
-    y = run_once(cuda, x, w, whole(rung, conv, N))
+    y = run_once(cuda, x, w, plan(bound, N, PLENTY))
     np.testing.assert_array_equal(y.astype(np.float32), expected)
 
 
@@ -96,7 +99,7 @@ def test_micro_batches_come_out_exactly(cuda, transfer):
     rung, how = RUNGS["wgmma-window-scaled"], TRANSFERS[transfer]
     x, w = exact_inputs(ODD[0], 170, PRECISIONS[rung.precision], seed=4)
     constants = rung.resolve(ODD[0], {MICRO_BATCH: 32})
-    cut = plan(BoundRung(rung, ODD[0], constants), 170, 1 << 30, how.streams, how.pieces_at_least)
+    cut = plan(BoundRung(rung, ODD[0], constants, cuda.device), 170, 1 << 30, how.streams, how.pieces_at_least)
     y = run_once(cuda, x, w, cut, how)
     np.testing.assert_array_equal(y.astype(np.float32), reference(ODD[0], x, w))
 
@@ -106,8 +109,8 @@ def test_micro_batches_come_out_exactly(cuda, transfer):
 def test_integers_come_out_exactly_under_every_transfer(cuda, rung, transfer):
     conv = odd(rung)
     x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
-    constants, how = rung.resolve(conv, {}), TRANSFERS[transfer]
-    cut = plan(BoundRung(rung, conv, constants), 9, 1 << 30, how.streams, how.pieces_at_least)
+    how = TRANSFERS[transfer]
+    cut = plan(bound_of(cuda, rung, conv), 9, 1 << 30, how.streams, how.pieces_at_least)
     y = run_once(cuda, x, w, cut, how)
     np.testing.assert_array_equal(y.astype(np.float32), reference(conv, x, w))
 
@@ -135,8 +138,8 @@ def without_bindings():
 def test_pycuda_alone_runs_every_rung_without_tensor_maps(without_bindings, rung, transfer):
     conv = odd(rung)
     x, w = exact_inputs(conv, 9, PRECISIONS[rung.precision], seed=1)
-    constants, how = rung.resolve(conv, {}), transfer_named(transfer)
-    cut = plan(BoundRung(rung, conv, constants), 9, 1 << 30, how.streams, how.pieces_at_least)
+    how = transfer_named(transfer)
+    cut = plan(bound_of(without_bindings, rung, conv), 9, 1 << 30, how.streams, how.pieces_at_least)
     with open_rung(without_bindings, cut, x, w, how) as opened:
         np.testing.assert_array_equal(opened.outputs().astype(np.float32), reference(conv, x, w))
         samples = opened.buffers.measure(0.0)

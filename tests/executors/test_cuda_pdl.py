@@ -46,7 +46,7 @@ def test_a_chain_of_dependent_launches_computes_what_ordinary_ones_do(cuda, rung
     x = from_study(generator.uniform(-1, 1, conv.x_shape(1)).astype(rung.dtype), rung.layout)
     w = generator.uniform(-0.2, 0.2, conv.w_shape()).astype(rung.dtype)
     constants = rung.resolve(conv, asked)
-    cut = plan(BoundRung(rung, conv, constants), 1, 1 << 30)
+    cut = plan(BoundRung(rung, conv, constants, cuda.device), 1, 1 << 30)
     opened = cuda.open(cuda.load(cut.bound), cut, x, w, TRANSFERS["pageable"])
     try:
         opened.outputs()
