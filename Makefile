@@ -2,8 +2,8 @@
 #                     it stopped
 # make report         tables, figures and a site from the record files in results/: README.md, pages of docs/,
 #                     docs/report/
-# make test           linters, types and tests
-# make lint           linters and types only
+# make test           tests; what needs a tool that is missing is skipped, with the reason
+# make lint           linters and types; another version than LOCK's may judge otherwise
 # make attack         all trials of tests/attacks and scripts/mutants.py, an hour or two; docs/trust.md
 # make dist           source distribution and wheel into dist/, reproducible byte for byte
 # make lock           regenerate .ci/lock.txt: the versions, with their hashes, that CI tests
@@ -72,7 +72,7 @@ report: $(READY)
 # time it.
 WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? cores + 1 : 4)))
 
-test: lint tools
+test: $(READY) tools
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 ifeq ($(GPU),yes)
 	$(BIN)/python -m pytest -m gpu

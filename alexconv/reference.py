@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from time import perf_counter
 from uuid import uuid4
 
@@ -129,8 +130,8 @@ def _print_table(outcomes: list[_Outcome], N: int) -> None:
     total = _Outcome(
         "all",
         sum(outcome.computed for outcome in outcomes),
-        sum(outcome.seconds for outcome in outcomes),
-        sum(outcome.convolution_s for outcome in outcomes),
+        fsum(outcome.seconds for outcome in outcomes),
+        fsum(outcome.convolution_s for outcome in outcomes),
         sum(outcome.flop for outcome in outcomes),
         None
         if any(outcome.file_bytes is None for outcome in outcomes)

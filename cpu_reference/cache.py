@@ -271,7 +271,7 @@ class CachedReference:
             file.attrs.update(self._attributes(first, last))
             file.create_dataset(_DATASET, data=y, chunks=(1, *y.shape[1:]), fletcher32=True, fillvalue=np.nan)
         with replacing(self.folder / f"images-{first:05}-{last:05}.h5") as path:
-            path.write_bytes(whole.getbuffer())
+            path.write_bytes(whole.getvalue())
 
 
 def ensure(

@@ -6,7 +6,9 @@ processing", IWFHR 2006.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from math import ceil, prod
+from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -151,12 +153,12 @@ def patch_norms(conv: Conv, x: Values, reach: int = 0) -> Values:
         ):
             squares = np.square(group, dtype=np.float64).sum(axis=1)  # [n][H][W]
             # R rows, then S columns: R + S additions per pixel and, unlike with cumulative sums, no cancellation.
-            bands = sum(squares[:, r * apart :][:, rows] for r in range(conv.R))  # [n][E][W]
+            bands = reduce(add, (squares[:, r * apart :][:, rows] for r in range(conv.R)))  # [n][E][W]
             taps = range(0, conv.filter_columns, columns_apart)
             if reach:
                 bands = np.pad(bands, ((0, 0), (0, 0), (reach, reach)))
                 taps = range(conv.filter_columns + 2 * reach)
-            norm[:] = np.sqrt(sum(bands[:, :, s:][:, :, columns] for s in taps) + conv.bias)
+            norm[:] = np.sqrt(reduce(add, (bands[:, :, s:][:, :, columns] for s in taps)) + conv.bias)
 
     each_slice(fill, len(x), _NORM_ELEMENTS // prod(planes.shape[1:]))
     return norms[:, 0] if conv.groups == 1 else np.repeat(norms, conv.M // conv.groups, axis=1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import fsum
 
 import numpy as np
 
@@ -440,7 +441,7 @@ def breakdowns(measurements: Measurements) -> list[Table | Plot]:
             layer,
             bar.kernel.median,
             published.kernel_ms(WORKLOAD, layer, N, best, "Table 9"),
-            sum(bar.copies.values()),
+            fsum(bar.copies.values()),
             bar.published_copies,
         )
         for layer, bar in bars.items()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import ceil, floor, log10
+from math import ceil, floor, fsum, log10
 from typing import Any
 
 import numpy as np
@@ -206,7 +206,7 @@ def breakdown(rows: Sequence[Stack], unit: str, study: str = "published (GV100)"
     label_rows(axes, [row.label for row in rows])
     axes.set_xscale("log")
     for y, row in enumerate(rows):
-        copies = sum(row.copies.values())
+        copies = fsum(row.copies.values())
         if row.published_kernel:
             mark_published(axes, row.published_kernel, y)
         if row.published_copies:
@@ -725,7 +725,7 @@ WORK_NAMES = {"h2d": COPY_NAMES["h2d"], "kernel": "kernels", "d2h": COPY_NAMES["
 def timeline(panels: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> Figure:
     """What each stream did when: one panel per point, one line per stream, piece numbers on the kernels."""
     heights = [0.55 + 0.3 * len({event["stream"] for event in events}) for _, events in panels]
-    figure, grid = canvas(sum(heights) + 0.6, len(panels), 1, height_ratios=heights)
+    figure, grid = canvas(fsum(heights) + 0.6, len(panels), 1, height_ratios=heights)
     for axes, (title, events) in zip(grid[:, 0], panels, strict=True):
         streams = sorted({event["stream"] for event in events})
         label_rows(axes, [f"stream {stream}" for stream in streams])

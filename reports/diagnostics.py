@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from math import fsum
 
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
@@ -169,7 +170,7 @@ def timelines(measurements: Measurements) -> list[Table | Plot]:
 def overlap_row(point: Measured) -> tuple[Cell, ...]:
     """How much of a timeline's work overlapped."""
     events = point.record["timeline"]
-    busy = sum(event["end"] - event["start"] for event in events)
+    busy = fsum(event["end"] - event["start"] for event in events)
     elapsed = max(event["end"] for event in events) - min(event["start"] for event in events)
     streams = len({event["stream"] for event in events})
     return *place_of(point), streams, float(busy), float(elapsed), float(busy / elapsed)

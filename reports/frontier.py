@@ -6,7 +6,7 @@ python -m alexconv.reports.frontier results/FILE.jsonl... docs/frontier.md [--ch
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from math import inf
+from math import fsum, inf
 from pathlib import Path
 
 from alexconv.kernels.ladder import LADDER
@@ -177,7 +177,7 @@ def gain(source: Source, rung: Rung) -> str | None:
     layers = [layer for layer, *_ in both]
     plural = "s" if len(layers) > 1 else ""
     where = "" if len(layers) == len(LAYERS) else f" (layer{plural} {layer_range(layers)})"
-    return f"{shown(sum(theirs for _, theirs, _ in both) / sum(ours for *_, ours in both))}×{where}"
+    return f"{shown(fsum(theirs for _, theirs, _ in both) / fsum(ours for *_, ours in both))}×{where}"
 
 
 def one_image_part(found: Frontier) -> str:

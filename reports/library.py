@@ -6,7 +6,7 @@ python -m alexconv.reports.library results/library/*.jsonl docs/library.md [--ch
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, fsum, log
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def limit(record: Record) -> float:
 
 def mean(ratios: Sequence[float]) -> float:
     """The geometric mean."""
-    return exp(sum(map(log, ratios)) / len(ratios))
+    return exp(fsum(map(log, ratios)) / len(ratios))
 
 
 def goal_rows(records: Sequence[Record]) -> Iterator[tuple[Cell, ...]]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import fsum
 
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
@@ -446,13 +447,13 @@ def added(summaries: Iterable[Summary | None]) -> Summary | None:
         if summary is None:
             return None
         found.append(summary)
-    columns = [sum(getattr(summary, name) for summary in found) for name in ("median", "low", "high")]
+    columns = [fsum(getattr(summary, name) for summary in found) for name in ("median", "low", "high")]
     return Summary(columns[0], columns[1], columns[2], min(summary.count for summary in found)) if found else None
 
 
 def sum_or_none(values: Sequence[float | None]) -> float | None:
     """The sum, or None if a part is missing."""
-    return None if None in values else sum(value for value in values if value is not None)
+    return None if None in values else fsum(value for value in values if value is not None)
 
 
 def measurements(records: Records, device: str | None = None) -> Measurements:

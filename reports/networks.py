@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, fsum, log
 from pathlib import Path
 
 from alexconv.kernels.ladder import RUNGS
@@ -93,7 +93,7 @@ def summary_part(beside: Sequence[Beside]) -> str:
     rows: list[tuple[Cell, ...]] = []
     for (workload, N, precision), ratios in groups.items():
         shares = (f"{sum(ratio <= limit for ratio in ratios) / len(ratios):.0%}" for limit in LIMITS)
-        mean = exp(sum(map(log, ratios)) / len(ratios))
+        mean = exp(fsum(map(log, ratios)) / len(ratios))
         layers = f"{len(ratios)} of {len(WORKLOADS[workload].layers)}"
         rows.append((workload, N, precision, layers, f"{mean:.2f}", *shares, f"{max(ratios):.2f}"))
     return "\n".join(markdown_table(SUMMARY, rows)) if rows else NOT_MEASURED

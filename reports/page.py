@@ -1,6 +1,7 @@
 """Writes a report: Markdown, CSV, PNG, SVG, and a site of HTML pages."""
 
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -50,9 +51,17 @@ def write(report: Report, folder: Path) -> Path:
 
 
 def draw_all(plots: Sequence[Plot], folder: Path) -> None:
-    """Draws the figures on all cores."""
-    with ProcessPoolExecutor(min(MOST_WORKERS, os.cpu_count() or 1)) as pool:
-        list(pool.map(draw, plots, [folder] * len(plots)))
+    """Draws the figures on all cores; in turn where there is no place for the locks that processes share."""
+    processes = multiprocessing.get_context("forkserver")  # a fork of this process would copy its threads' locks
+    processes.set_forkserver_preload([__name__])
+    folders = [folder] * len(plots)
+    try:
+        pool = ProcessPoolExecutor(min(MOST_WORKERS, os.cpu_count() or 1), processes)
+    except OSError:  # such as a /dev/shm that is not writable
+        list(map(draw, plots, folders))
+        return
+    with pool:
+        list(pool.map(draw, plots, folders))
 
 
 def draw(plot: Plot, folder: Path) -> None:

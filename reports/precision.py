@@ -5,7 +5,7 @@ python -m alexconv.reports.precision results/FILE.jsonl... docs/precision.md [--
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf, isfinite
+from math import fsum, inf, isfinite
 from pathlib import Path
 
 from alexconv.data import DATA_SETS, UNIFORM
@@ -138,7 +138,7 @@ def times_part(records: Records) -> str:
         common = [layer for layer in layers if all(times.get((data, layer)) for data in sets)]
         if common:
             ms = {place: time or 0.0 for place, time in times.items()}
-            sums = {data: sum(ms[data, layer] for layer in common) for data in sets}
+            sums = {data: fsum(ms[data, layer] for layer in common) for data in sets}
             shares = [share for data in sets if data != UNIFORM for share in over_uniform(data, sums, ms, common)]
             rows.append((f"`{name}`", ", ".join(map(str, common)), sums[UNIFORM], *shares))
     others = [f"{data} over uniform{of}" for data in sets if data != UNIFORM for of in ("", ", worst layer")]

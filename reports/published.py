@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from math import fsum
 from typing import NamedTuple
 
 from alexconv.kernels.ladder import RUNGS, TRANSFER_ALIASES
@@ -105,4 +106,4 @@ def _speedup_from_times(workload: str, layer: int | None, N: int, series: Series
 
 def _over_layers(workload: str, N: int, of_layer: Callable[[int], float | None]) -> float | None:
     values = [of_layer(number + 1) for number in range(len(WORKLOADS[workload].layers))]
-    return None if None in values else sum(value for value in values if value is not None)
+    return None if None in values else fsum(value for value in values if value is not None)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
+from math import fsum
 
 from alexconv.records.store import identity
 from alexconv.reports.elements import Cell, Plot, Section, Table
@@ -128,4 +129,4 @@ def dram_bytes(metrics: dict[str, float]) -> float | None:
         value for name, value in metrics.items() if name.startswith("dram") and "bytes" in name and "per_s" not in name
     ]
     total = metrics.get("dram_bytes", metrics.get("dram__bytes.sum"))
-    return total if total is not None else sum(parts) or None
+    return total if total is not None else fsum(parts) or None

@@ -6,7 +6,7 @@ python -m alexconv.reports.scaling results/cluster/*.jsonl docs/cluster.md [--ch
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import fsum, prod
 from pathlib import Path
 from statistics import median
 
@@ -150,7 +150,7 @@ def links(headers: Sequence[Record]) -> list[tuple[Cell, ...]]:
         cells: list[Cell] = []
         for direction in ("h2d", "d2h"):
             base, rates = one.link_rates(direction), batch.link_rates(direction)
-            cells += [base[0], min(rates), sum(rates), min(rates) / base[0]] if base and rates else [None] * 4
+            cells += [base[0], min(rates), fsum(rates), min(rates) / base[0]] if base and rates else [None] * 4
         point = batch.point
         rows.append((point["layer"], batch.per_shard, f"`{point['rung']}`", point["transfer"], batch.shards, *cells))
     return rows

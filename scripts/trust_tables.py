@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from math import nan
+from math import fsum, nan
 from pathlib import Path
 from statistics import median
 
@@ -117,7 +117,7 @@ def cost() -> str:
     audits = [each for each in records.headers.values() if each["type"] == "audit"]
     points = [each for each in audits if each["with"]["kernel"] and each["without"]["kernel"]]
     (device,) = (each["name"] for each in records.headers.values() if each["type"] == "device")
-    seconds = [sum(each[name]["seconds"] for each in points) for name in ("without", "with")]
+    seconds = [fsum(each[name]["seconds"] for each in points) for name in ("without", "with")]
     ratios = {
         name: [each["with"][name] / each["without"][name] for each in points] for name in ("kernel", "kernel_cold")
     }

@@ -6,7 +6,7 @@ order of ``Column.dropped``; a table whose layers do not fit is split.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor, log10
+from math import floor, fsum, log10
 from textwrap import wrap
 
 from rich.console import Console
@@ -74,7 +74,7 @@ class Column:
 def summed(values: Sequence[float | None]) -> float | None:
     """The sum, or None if there are no values or one is missing."""
     known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    return fsum(known) if known and len(known) == len(values) else None
 
 
 def milliseconds(value: float | None) -> str:
@@ -136,7 +136,7 @@ def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tupl
     """The best peer's time over the times by layer, over the layers that have both, in percent."""
     base = CPU_BASE.get(precision, precision)
     pairs = [(peers[layer, base], ms) for layer, ms in times.items() if ms is not None and (layer, base) in peers]
-    return f"{100 * sum(peer for peer, _ in pairs) / sum(ms for _, ms in pairs):.0f}%" if pairs else NONE
+    return f"{100 * fsum(peer for peer, _ in pairs) / fsum(ms for _, ms in pairs):.0f}%" if pairs else NONE
 
 
 def show(console: Console, records: Sequence[Record]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import fsum, prod
 
 from alexconv.errors import UsageError
 from alexconv.planning.points import LayerSequence, Point, layer_range
@@ -27,7 +27,7 @@ class Group:
     @property
     def weight(self) -> float:
         """Estimated seconds; only the order of groups matters."""
-        return sum(seconds(each) for point in self.points for each in point.points())
+        return fsum(seconds(each) for point in self.points for each in point.points())
 
 
 def place(point: AnyPoint) -> tuple[str, str, int, str]:

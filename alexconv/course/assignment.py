@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import resources
-from math import prod, sqrt
+from math import fsum, prod, sqrt
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -83,7 +83,7 @@ def op_times(study: str, N: int) -> dict[str, float]:
         if (figure.study, figure.quantity, figure.N) == (study, "op_time", N) and figure.variant != "cpu-serial":
             printed.setdefault(figure.variant, {}).setdefault(figure.layer, figure.value)
     return {
-        variant: round(sum(of_layer[layer] for layer in layers), 3)
+        variant: round(fsum(of_layer[layer] for layer in layers), 3)
         for variant, of_layer in printed.items()
         if all(layer in of_layer for layer in layers)
     }

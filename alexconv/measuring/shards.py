@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import sha256
-from math import ceil, prod
+from math import ceil, fsum, prod
 from statistics import median
 from typing import Any, cast
 
@@ -120,7 +120,7 @@ def summed(blocks: Sequence[Samples]) -> Samples:
     """Sums over the blocks: of their first samples, of their second samples, and so on."""
     figures = set.intersection(*(set(samples) for samples in blocks))
     return {
-        name: [sum(values) for values in zip(*(samples[name] for samples in blocks), strict=False)]
+        name: [fsum(values) for values in zip(*(samples[name] for samples in blocks), strict=False)]
         for name in blocks[0]
         if name in figures
     }

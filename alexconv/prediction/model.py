@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from math import ceil, prod
+from math import ceil, fsum, prod
 
 from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung, LaunchConfig
@@ -278,7 +278,7 @@ def all_ends(outcome: Outcome, together: int, total: int, gpu: Gpu) -> tuple[lis
     spread = gpu["scheduler.multiprocessors_differ"]
     count = together
     for end in ends[: most - together]:
-        before = sum(min(1.0, max(0.0, (end / other - 1) * (1 - spread) / (2 * spread))) for other in ends)
+        before = fsum(min(1.0, max(0.0, (end / other - 1) * (1 - spread) / (2 * spread))) for other in ends)
         if before * gpu.multiprocessors >= left:
             break
         count += 1
@@ -296,7 +296,7 @@ def utilisation(
     sectors = counters["l2_reads"] + counters["store_sectors"] + counters["reduction_sectors"]
 
     def pipe(*names: str) -> float:
-        return sum(counters[f"pipe_{name}"] for name in names) * on_one / cycles / schedulers
+        return fsum(counters[f"pipe_{name}"] for name in names) * on_one / cycles / schedulers
 
     return {
         "issue": counters["issued"] * on_one / cycles / schedulers,

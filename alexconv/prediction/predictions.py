@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 
 from alexconv.errors import CompileError
@@ -34,7 +35,7 @@ class PointPrediction:
     @property
     def milliseconds(self) -> float:
         """Predicted time of all launches in ms."""
-        return sum(each.seconds for each in self.launches) * 1e3
+        return fsum(each.seconds for each in self.launches) * 1e3
 
     def band(self) -> tuple[float, float]:
         """The range in ms that contains nine of ten measured times, as it does in the records."""
@@ -127,12 +128,12 @@ def lines(kernel: model.Kernel, launch: model.Prediction) -> list[LineCost]:
         row[0] += float(launch.outcome.issued[k])
         for s in range(len(STALLS)):
             row[1 + s] += float(launch.outcome.waited[k, s])
-    everything = sum(map(sum, totals.values())) or 1.0
-    instructions = sum(row[0] for row in totals.values()) or 1.0
+    everything = fsum(map(fsum, totals.values())) or 1.0
+    instructions = fsum(row[0] for row in totals.values()) or 1.0
     found = [
         LineCost(
             place,
-            sum(row) / everything,
+            fsum(row) / everything,
             row[0] / instructions,
             {name: cycles / everything for name, cycles in zip(STALLS, row[1:], strict=True)},
         )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
+from math import comb, fsum
 from statistics import median
 from zlib import crc32
 
@@ -83,7 +83,7 @@ def ratio_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]])
     The interval is the percentile bootstrap's.  Raises ValueError for a figure without samples.
     (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3.)
     """
-    value = sum(summarize(samples).median for samples in ours) / sum(summarize(samples).median for samples in theirs)
+    value = fsum(summarize(samples).median for samples in ours) / fsum(summarize(samples).median for samples in theirs)
     above, below = (sum(_resampled_medians(tuple(samples)) for samples in side) for side in (ours, theirs))
     found = np.divide.outer(above, below).reshape(-1)
     outside = int(found.size * (1 - CONFIDENCE) / 2)
@@ -108,5 +108,5 @@ def median_of(record: Record, figure: str) -> float | None:
     samples = record.get("samples", {}) if record["status"] == "ok" else {}
     if figure == "copies":
         parts = [median_of(record, name) for name in ("h2d", "d2h")]
-        return None if None in parts else sum(part for part in parts if part is not None)
+        return None if None in parts else fsum(part for part in parts if part is not None)
     return summarize(samples[figure]).median if samples.get(figure) else None

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
+from math import fsum
 
 from alexconv.kernels.ladder import RUNGS
 from alexconv.records.labels import changed_in, data_of, label_with, of_data
@@ -89,7 +90,7 @@ def all_layers(layers: list[Row]) -> Row:
 
     def total(figure: str) -> float | None:
         values = [getattr(row, figure) for row in layers]
-        return None if None in values else sum(values)
+        return None if None in values else fsum(values)
 
     first, statuses = layers[0], {row.status for row in layers}
     worst = max(layers, key=lambda row: row.error / row.tolerance if row.error and row.tolerance else 0.0)

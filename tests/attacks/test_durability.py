@@ -239,7 +239,7 @@ WITHOUT: dict[str, tuple[list[str], dict[str, str], str, tuple[int, ...], str]] 
     "nvcc": (["predict", *FIRST], PLAIN_PATH, "", (1,), "error: nvcc is not"),
     "counters": (["profile", *FIRST, "--backend", "cuda"], PLAIN_PATH, "", (1,), "error: "),
     "write permission": (["run", *DIRECT, "--out", "/proc/r.jsonl"], {}, "", (2,), "error: cannot write the record"),
-    "cache": (["run", *DIRECT], {CACHE_VARIABLE: "/sys"}, "", (2,), "error: cannot create the cache folder"),
+    "cache": (["run", *DIRECT], {CACHE_VARIABLE: "/proc"}, "", (2,), "error: cannot create the cache folder"),
     "room for the output": (["run", *DIRECT], {}, ">/dev/full", (1,), "cannot write the output: No space left"),
     "standard output": (["run", *DIRECT], {}, ">&-", (0, 1), ""),
     "standard error": (["run", *DIRECT], {}, "2>&-", (0, 1), ""),

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from compilers import needs_gcc
+from compilers import needs_asan, needs_gcc
 from test_host_executor import ONE, ORDERS, in_new_process, on_device
 
 from alexconv.errors import LaunchError
@@ -598,6 +598,7 @@ print(t.json.dumps([*said, float(abs(result).max())]))
 """
 
 
+@needs_asan
 def test_address_sanitizer_watches_copies(tmp_path):
     whole, beyond_array, beyond_shared, largest = json.loads(
         in_new_process(OVERRUN, str(tmp_path), **asan_environment())

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compilers import needs_asan
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rung_runs import run_once, whole
@@ -270,6 +271,7 @@ def takes(rung: Rung, layer: int) -> bool:
 WGMMA = [rung for rung in LADDER if rung.family == "wgmma"]
 
 
+@needs_asan
 @pytest.mark.long
 @pytest.mark.parametrize(
     "workload, layers, rungs",

@@ -1,13 +1,13 @@
 """Kernels from outside the package: folders, a course's files, other packages; each of their faults is one line."""
 
 import json
-import subprocess
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from time import sleep
 
 import pytest
 from compilers import needs_gcc
+from processes import running
 
 from alexconv import accuracy, check, new, predict, profile, run, tune
 from alexconv.errors import UsageError
@@ -121,7 +121,7 @@ def test_a_bad_kernel_is_one_line_and_harms_nothing(bug, folder, capsys):
         assert status == 1
         assert expected in problems[kind][0]
         assert "\n" not in problems[kind][0]
-    while subprocess.run(["pgrep", "-f", str(folder)], stdout=subprocess.DEVNULL, check=False).returncode == 0:
+    while running(str(folder)):
         sleep(0.05)  # until all killed processes are gone
 
 

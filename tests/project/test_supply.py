@@ -26,7 +26,7 @@ from dist import distribute  # noqa: E402
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCKED = re.compile(r"^(\S+==[^\\\n]+?) ?\\?\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
-PYTHONS = ("3.11.9", "3.12.4", "3.13.1")  # as in the CI workflow
+PYTHONS = ("3.11.9", "3.12.4", "3.13.1", "3.14.2")  # as in the CI workflow
 
 
 def locked(python: str) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """Reports from record files: what they contain, what they say about what is missing, and that they do not change."""
 
+import _multiprocessing
 import csv
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -183,6 +185,24 @@ def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
             {path.relative_to(tmp_path / name): path.read_bytes() for path in (tmp_path / name).rglob("*.*")}
         )
     assert outputs[0] == outputs[1]
+
+
+def test_figures_are_drawn_without_a_fork_and_where_processes_share_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")  # as where /dev/shm cannot be written
+
+    file = write(tmp_path / "few.jsonl", [record("alexnet", 2, 128, "direct")])
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a fork may copy a lock that another thread holds"))
+    assert main([str(file), "-o", str(tmp_path / "processes")]) == 0
+    monkeypatch.setattr(_multiprocessing, "SemLock", no_memory)
+    assert main([str(file), "-o", str(tmp_path / "alone")]) == 0
+    drawings = [
+        {path.name: path.read_bytes() for path in (tmp_path / name / FIGURES).iterdir()}
+        for name in ("processes", "alone")
+    ]
+    assert drawings[0] == drawings[1] != {}
 
 
 def test_host_records_make_a_useful_report_without_times(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ struct Binary16 {
 #endif
 
 // The two conversions of one value, without the instructions that compilers put before them to clear the rest of the
-// register: a chain of multiply-adds would wait for these.
-#if defined(__F16C__) && defined(__FLT16_MAX__)
+// register: a chain of multiply-adds would wait for these.  clang takes no _Float16 as an operand without AVX512-FP16.
+#if defined(__F16C__) && defined(__FLT16_MAX__) && !defined(__clang__)
 inline float widened(Binary16 value)
 {
     float wide;
