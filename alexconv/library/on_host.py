@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -49,29 +48,25 @@ def computed(conv: Conv, x: Values, w: Values, bias: Values | None, precision: s
 def in_parts(conv: Conv, x: Values, w: Values, bias: Values | None, precision: str) -> Values:
     """The output of a layer that no rung takes as it is.
 
-    Planes are padded and filters dilated with zeros, each group is a separate layer, and where the strides differ
-    outputs are dropped; bias and ReLU come last.
+    Each group is a layer of 1 x 1 filters over its patches (im2col), which have no taps but the layer's own: a filter
+    dilated with zeros would multiply them with infinities.  Bias and ReLU come last.
     """
-    x = np.pad(x, ((0, 0), (0, 0), (conv.top, conv.bottom), (conv.left, conv.right)))
-    filters = np.zeros((*w.shape[:2], conv.filter_rows, conv.filter_columns), w.dtype)
-    filters[:, :, :: conv.dilation_rows, :: conv.dilation_columns] = w
-    down, across = conv.strides
-    step = gcd(down, across)
-    parts = [
-        computed(plain(planes.shape[1:], of_group.shape, step), np.ascontiguousarray(planes), of_group, None, precision)
-        for planes, of_group in zip(np.split(x, conv.groups, 1), np.split(filters, conv.groups), strict=True)
-    ]
-    y = np.concatenate(parts, axis=1)[:, :, :: down // step, :: across // step]
+    planes = np.pad(x, ((0, 0), (0, 0), (conv.top, conv.bottom), (conv.left, conv.right)))
+    groups = zip(np.split(planes, conv.groups, 1), np.split(w, conv.groups), strict=True)
+    y = np.concatenate([of_patches(conv, of_group, filters, precision) for of_group, filters in groups], axis=1)
     if bias is not None:
         y = y + bias[:, None, None]
     return np.ascontiguousarray(np.maximum(y, y.dtype.type(0)) if conv.relu else y)
 
 
-def plain(planes: tuple[int, ...], filters: tuple[int, ...], stride: int) -> Conv:
-    """The bare convolution of planes (C, H, W) with filters (M, C, R, S)."""
-    C, H, W = planes
-    M, _, R, S = filters
-    return Conv(C=C, H=H, W=W, M=M, R=R, S=S, U=stride)
+def of_patches(conv: Conv, planes: Values, filters: Values, precision: str) -> Values:
+    """The output ``[N][M][E][F]`` of padded planes ``[N][C][H][W]`` of a group and its filters ``[M][C][R][S]``."""
+    (down, across), (rows, columns) = conv.strides, conv.dilation
+    windows = np.lib.stride_tricks.sliding_window_view(planes, (conv.filter_rows, conv.filter_columns), (2, 3))
+    taps = windows[:, :, ::down, ::across, ::rows, ::columns].transpose(0, 1, 4, 5, 2, 3)  # [N][C][R][S][E][F]
+    patches = np.ascontiguousarray(taps).reshape(len(planes), -1, conv.E, conv.F)
+    of_taps = Conv(C=patches.shape[1], H=conv.E, W=conv.F, M=len(filters), R=1, S=1)
+    return computed(of_taps, patches, filters.reshape(len(filters), -1, 1, 1), None, precision)
 
 
 @lru_cache(maxsize=4096)

@@ -5,6 +5,7 @@ import pytest
 
 import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.library.calls import DTYPES
 from alexconv.library.terms import explicit_padding, padding_of, terms_of
 from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
@@ -122,6 +123,35 @@ def test_random_layers_with_every_feature_on_the_host(number):
     given = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "bias": bias}
     layer = alexconv.Conv2d(w, precision=precision, activation="relu" if relu else None, backend="host", **given)
     assert_right(layer(x), x, w, precision, relu=relu, **given)
+
+
+LAYERS_WITH_GAPS = {
+    "dilated": {"dilation": 2},
+    "dilated and strided": {"dilation": (3, 2), "stride": (2, 3), "padding": 1},
+    "dilated groups": {"dilation": (2, 3), "groups": 2, "padding": (0, 2, 1, 0)},
+    "groups": {"groups": 3, "stride": 2},
+    "depthwise": {"groups": 6, "dilation": 2},
+    "stride pair": {"stride": (3, 2), "padding": 1},
+}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("layer", LAYERS_WITH_GAPS)
+def test_no_infinity_between_taps_reaches_an_output(layer, precision):
+    """NaN and infinities are where float64 has them: nothing multiplies a zero that is not the layer's."""
+    given = {"groups": 1, **LAYERS_WITH_GAPS[layer]}
+    random, dtype = np.random.default_rng(7), DTYPES[precision]
+    x = random.uniform(-1, 1, (2, 6, 13, 12)).astype(dtype)
+    w = random.uniform(-1, 1, (6, 6 // given["groups"], 3, 2)).astype(dtype)
+    places = random.choice(x.size, 12, replace=False)
+    x.reshape(-1)[places] = np.resize([np.inf, -np.inf, np.nan], 12)
+    y = alexconv.conv2d(x, w, **given, precision=precision, backend="host")
+    terms = terms_of(given.get("stride", 1), given.get("padding", 0), precision, "nchw", given.get("dilation", 1))
+    of_terms = {"stride": terms.stride, "padding": terms.padding, "dilation": terms.dilation}
+    expected = exact(x, w, **of_terms, groups=given["groups"])[1]
+    assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(expected))
+    np.testing.assert_array_equal(np.where(np.isinf(y), y, 0), np.where(np.isinf(expected), expected, 0))
 
 
 def test_one_axis_is_one_row():
