@@ -54,6 +54,7 @@ from alexconv.library.arrays import (
     Four,
     View,
     host_array,
+    host_memory,
     in_place,
     library_of,
     packed_descriptor,
@@ -109,8 +110,9 @@ def conv2d(
     bias: ``[M]``.
     activation: None or ``"relu"``.
 
-    Raises ValueError for arrays that do not fit each other or the precision, TypeError for a value that is
-    not an array, MissingTool without a GPU, compiler or rung for the call, OutOfMemory and LaunchError.
+    Raises TypeError for x, filters, bias or out that is not an array, ValueError for any other bad argument and for
+    arrays that do not fit each other or the precision; MissingTool without a GPU, compiler or rung for the call,
+    OutOfMemory and LaunchError.
     """
     operation = operation_of(stride, padding, precision, layout, backend, activation, dilation, groups)
     return operation(x, out, filters, bias)
@@ -149,6 +151,7 @@ class Conv2d:
 class Kept:
     """Filters and bias of a Conv2d, and their copies and prepared forms on each device."""
 
+    @host_memory()
     def __init__(self, filters: Any, bias: Any, terms: Terms) -> None:
         self.w, self.bias = view(filters, "filters"), None if bias is None else view(bias, "bias", axes=1)
         check_filters(self.w.descriptor, self.bias and self.bias.descriptor, terms)
@@ -417,6 +420,7 @@ class Operation:
         device.add_generic(recipe, call.conv, call.N, arrays, bias)
         return Packet(recipe, lane, held)
 
+    @host_memory()
     def _of_host(self, x: Any, out: Any, call: Call, w: Any, bias: Any) -> Any:
         """The output for host arrays, of the same array type."""
         device = HOST_ARRAYS[self.backend]()
@@ -427,7 +431,7 @@ class Operation:
             y = self._staged(device, planes, call, w, bias)
         else:
             w, bias = host_array(w), None if bias is None else host_array(bias)
-            y = on_host(planes, np.ascontiguousarray(w), bias, call)
+            y = on_host(planes, w, bias, call)
         if out is None:
             turned = np.ascontiguousarray(y.transpose(TO_NHWC))
             if self.terms.layout == "nhwc":

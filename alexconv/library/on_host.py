@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from alexconv.executors.interface import open_rung
 from alexconv.library.calls import Call
 from alexconv.messages import print_to_stderr
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.planner import plan_on
+from alexconv.planning.planner import MEBIBYTE, plan_on
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.records.environment import available_memory
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
 
@@ -30,9 +32,19 @@ def host_executor() -> HostExecutor:
 
 def on_host(x: Values, w: Values, bias: Values | None, call: Call) -> Values:
     """``[N][M][E][F]`` of planes ``[N][C][H][W]``; raises MissingTool, and OutOfMemory where nothing fits."""
-    if chosen(call.conv, len(x), call.terms.precision):
-        return computed(call.conv, x, w, bias, call.terms.precision)
-    return in_parts(call.conv, x, w, bias, call.terms.precision)
+    compute = computed if chosen(call.conv, len(x), call.terms.precision) else in_parts
+    needed, available = x.itemsize * elements(call.conv, len(x), parts=compute is in_parts), available_memory()
+    if needed > available:
+        raise OutOfMemory(
+            f"the call needs {needed / MEBIBYTE:.1f} MiB of host memory, {available / MEBIBYTE:.1f} are available"
+        )
+    return compute(call.conv, x, np.ascontiguousarray(w), bias, call.terms.precision)
+
+
+def elements(conv: Conv, N: int, *, parts: bool) -> int:
+    """Elements of the output, and with ``parts`` of the padded planes and the patches of a group."""
+    of_parts = conv.C * prod(conv.padded) + conv.K * conv.E * conv.F if parts else 0
+    return N * (conv.M * conv.E * conv.F + of_parts)
 
 
 def computed(conv: Conv, x: Values, w: Values, bias: Values | None, precision: str) -> Values:
