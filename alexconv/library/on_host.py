@@ -49,9 +49,7 @@ def elements(conv: Conv, N: int, *, parts: bool) -> int:
 
 def computed(conv: Conv, x: Values, w: Values, bias: Values | None, precision: str) -> Values:
     """The output of a layer that a rung takes."""
-    choice = chosen(conv, len(x), precision)
-    if choice is None:
-        raise MissingTool(f"no rung of precision {precision} takes {conv} with N={len(x)} here")
+    choice = required(conv, len(x), precision)
     cut = plan_on(host_executor(), choice.rung, conv, len(x), choice.constants)
     with open_rung(host_executor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
         return np.array(opened.outputs(), order="C")
@@ -65,20 +63,36 @@ def in_parts(conv: Conv, x: Values, w: Values, bias: Values | None, precision: s
     """
     planes = np.pad(x, ((0, 0), (0, 0), (conv.top, conv.bottom), (conv.left, conv.right)))
     groups = zip(np.split(planes, conv.groups, 1), np.split(w, conv.groups), strict=True)
-    y = np.concatenate([of_patches(conv, of_group, filters, precision) for of_group, filters in groups], axis=1)
+    layer = of_patches(conv)
+    parts = [
+        computed(layer, patches(conv, of_group), filters.reshape(layer.w_shape()), None, precision)
+        for of_group, filters in groups
+    ]
+    y = np.concatenate(parts, axis=1)
     if bias is not None:
         y = y + bias[:, None, None]
     return np.ascontiguousarray(np.maximum(y, y.dtype.type(0)) if conv.relu else y)
 
 
-def of_patches(conv: Conv, planes: Values, filters: Values, precision: str) -> Values:
-    """The output ``[N][M][E][F]`` of padded planes ``[N][C][H][W]`` of a group and its filters ``[M][C][R][S]``."""
+def of_patches(conv: Conv) -> Conv:
+    """The layer of 1 x 1 filters that computes a group from its patches, ``[N][C R S][E][F]``."""
+    return Conv(C=conv.K, H=conv.E, W=conv.F, M=conv.M // conv.groups, R=1, S=1)
+
+
+def patches(conv: Conv, planes: Values) -> Values:
+    """The patches ``[N][C R S][E][F]`` of a group's padded planes ``[N][C][H][W]``."""
     (down, across), (rows, columns) = conv.strides, conv.dilation
     windows = np.lib.stride_tricks.sliding_window_view(planes, (conv.filter_rows, conv.filter_columns), (2, 3))
     taps = windows[:, :, ::down, ::across, ::rows, ::columns].transpose(0, 1, 4, 5, 2, 3)  # [N][C][R][S][E][F]
-    patches = np.ascontiguousarray(taps).reshape(len(planes), -1, conv.E, conv.F)
-    of_taps = Conv(C=patches.shape[1], H=conv.E, W=conv.F, M=len(filters), R=1, S=1)
-    return computed(of_taps, patches, filters.reshape(len(filters), -1, 1, 1), None, precision)
+    return np.ascontiguousarray(taps).reshape(len(planes), conv.K, conv.E, conv.F)
+
+
+def required(conv: Conv, N: int, precision: str) -> auto.Choice:
+    """The rung for N images; raises MissingTool where none takes the layer, and OutOfMemory as ``chosen`` does."""
+    choice = chosen(conv, N, precision)
+    if choice is None:
+        raise MissingTool(f"no rung of precision {precision} takes {conv} with N={N} here")
+    return choice
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.errors import OutOfMemory
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.kernels.rung import TF32_OPERANDS
 from alexconv.library import on_host
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.library.calls import DTYPES, call_of, memory_of, overlaps
@@ -261,6 +262,30 @@ def far(*shape, dtype="f4"):
 def test_a_shape_to_warm_up_that_makes_no_sense_is_a_value_error(shape):
     with pytest.raises(ValueError, match=r"^[^\n]*$"):
         alexconv.warm([shape])
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_explanation_names_the_rung_that_the_cpu_runs(precision, dilation, monkeypatch):
+    opened, open_rung = [], on_host.open_rung
+    monkeypatch.setattr(on_host, "open_rung", lambda executor, cut, *rest: (opened.append(cut.bound.rung),
+                                                                          open_rung(executor, cut, *rest))[1])  # fmt: skip
+    given = {"x": X.astype(DTYPES[precision]), "filters": W.astype(DTYPES[precision]), "precision": precision}
+    explanation = alexconv.explain(**given, dilation=dilation, backend="host")
+    assert not opened, "nothing runs"
+    alexconv.conv2d(**given, dilation=dilation, backend="host")
+    assert {rung.name for rung in opened} == {explanation.rung}
+    assert explanation.precision in (precision, *PRECISIONS[precision].stricter)
+    assert explanation.exceptions == opened[0].exceptions == ((TF32_OPERANDS,) if precision == "tf32" else ())
+    assert explanation.rung in str(explanation) and explanation.reason in str(explanation)
+
+
+def test_an_explanation_takes_and_refuses_the_arguments_of_a_call():
+    assert "no images" in alexconv.explain(X[:0], W).reason
+    with pytest.raises(ValueError, match="stride is a whole number"):
+        alexconv.explain(X, W, 0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size'"):
+        alexconv.explain(X, W, size=3)
 
 
 TOO_LARGE = {
