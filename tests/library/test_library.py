@@ -268,8 +268,12 @@ def test_a_shape_to_warm_up_that_makes_no_sense_is_a_value_error(shape):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_an_explanation_names_the_rung_that_the_cpu_runs(precision, dilation, monkeypatch):
     opened, open_rung = [], on_host.open_rung
-    monkeypatch.setattr(on_host, "open_rung", lambda executor, cut, *rest: (opened.append(cut.bound.rung),
-                                                                          open_rung(executor, cut, *rest))[1])  # fmt: skip
+
+    def noting(executor, cut, *rest):
+        opened.append(cut.bound.rung)
+        return open_rung(executor, cut, *rest)
+
+    monkeypatch.setattr(on_host, "open_rung", noting)
     given = {"x": X.astype(DTYPES[precision]), "filters": W.astype(DTYPES[precision]), "precision": precision}
     explanation = alexconv.explain(**given, dilation=dilation, backend="host")
     assert not opened, "nothing runs"
