@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from alexconv.library.convolution import Conv2d, conv2d
+    from alexconv.library.explanation import Explanation, explain
     from alexconv.library.onnx_face import onnx_conv
     from alexconv.library.torch_face import patch
     from alexconv.library.warming import Shape, warm
 
-__all__ = ["Conv2d", "Shape", "__version__", "conv2d", "onnx_conv", "patch", "warm"]
+__all__ = ["Conv2d", "Explanation", "Shape", "__version__", "conv2d", "explain", "onnx_conv", "patch", "warm"]
 __version__ = "0.1.0"
 
 # In a plain checkout the sub-packages `kernels`, `cpu_reference` and `reports` are next to this folder; installed,
@@ -23,8 +24,10 @@ if (_checkout / "pyproject.toml").is_file():
 # The library's public names and their modules under alexconv.library.
 _FACES = {
     "Conv2d": "convolution",
+    "Explanation": "explanation",
     "Shape": "warming",
     "conv2d": "convolution",
+    "explain": "explanation",
     "onnx_conv": "onnx_face",
     "patch": "torch_face",
     "warm": "warming",

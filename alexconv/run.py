@@ -18,7 +18,7 @@ from rich.console import Console
 from alexconv import __version__
 from alexconv.cli import display, matrix
 from alexconv.cli.display import Progress, batch_line, counted, listing, next_steps, outcome, plan_table, result_tables
-from alexconv.cli.point_options import add_constants, add_layers
+from alexconv.cli.point_options import RUNG_WORDS, add_constants, add_layers
 from alexconv.cluster import worker as remote
 from alexconv.cluster.connection import ClusterLost, connected
 from alexconv.cluster.groups import groups_of, parse_shard, shard_of
@@ -90,8 +90,8 @@ def add_choice(group: argparse._ArgumentGroup) -> None:
         "--rungs",
         type=comma_separated,
         metavar="LIST",
-        help="rungs by name, study abbreviation or family; auto is the fastest known rung of each class, auto:4 the "
-        "four likeliest (default: all; none with --mix)",
+        help=f"{RUNG_WORDS}; auto is the fastest known rung of each class, auto:4 the four likeliest "
+        "(default: all; none with --mix)",
     )
     add_constants(group)
     add("--tuned", action="store_true", help="use the constants that alexconv tune has found on this device")

@@ -84,6 +84,13 @@ class BoundRung:
         """Additions to an output by atomics that flush subnormal floats."""
         return self.rung.atomic_additions(self.problem(1))
 
+    @property
+    def exceptions(self) -> tuple[str, ...]:
+        """What outputs may lose beyond the guarantee of the rung's class, in words."""
+        additions = self.atomic_additions
+        flushed = f"each of {additions} atomic additions to an output may flush a number below 2^-126"
+        return (*self.rung.exceptions, flushed) if additions else self.rung.exceptions
+
     def micro_batch(self, images: int) -> int:
         """Images that a sequence of launches takes; the sequence repeats for the rest."""
         return min(images, self.constants.get(MICRO_BATCH) or images)

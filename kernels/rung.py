@@ -31,6 +31,10 @@ Value = TypeVar("Value")
 FOLDER = Path(__file__).resolve().parent
 MAX_BLOCK = 1024  # threads in a block, on every CUDA GPU
 BATCH = "N"  # the argument of a launch that is not an array
+# An exception to the guarantee of its class, of a rung whose operands are rounded to tf32.
+TF32_OPERANDS = (
+    "an operand below 2^-126 is cut to a multiple of 2^-136, one within 2^-12 of the largest float rounds to infinity"
+)
 BIAS = "bias"  # the last argument of launches that store outputs, where the layer has a bias
 # Two constants never reach a kernel: the planner's, and the one that keeps scratch arrays in the L2 cache.
 IMAGES_PER_PIECE = "IMAGES_PER_PIECE"
@@ -155,6 +159,7 @@ class Rung:
     gpu_only: str | None = None  # why the host executor cannot run the file, or None
     order_varies: bool = False  # the order of a sum, and so its rounding, changes from run to run
     atomic_additions: Callable[[Problem], int] = lambda p: 0  # atomicAdds to an output, which flush subnormal floats
+    exceptions: tuple[str, ...] = ()  # what outputs may lose beyond the guarantee of the class, in words
     constant_symbol: str | None = None  # the __constant__ array that holds the filters, if launches do not take w
     layout: str = "nchw"  # of input and output; nhwc has the channels innermost
     prepare: tuple[Launch, ...] = ()  # reorder the filters into ``prepared`` arrays, once for a set of filters

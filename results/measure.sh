@@ -125,7 +125,7 @@ leaders=wgmma-split-resident,wgmma-split,wgmma-winograd,wgmma-window-scaled,wgmm
 wgmma-half-split-k
 
 frontier() {  # rungs and peers interleaved, in one process for each file
-    stage "$name-frontier" --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,igemm,mma,wgmma \
+    stage "$name-frontier" --layers 1-5 --N 1,128 --rungs direct-register,fused-unroll-matmul,family:igemm,mma,wgmma \
         --peers torch --no-baseline --seconds 0.06
     # For a single image: constants from a search, for each layer.
     local fp32="1=mma-split:TILE_PIXELS=96:TILE_FILTERS=32:CHANNELS=3:STAGES=3:SPLITS=1:WARPS=8:WARPS_DOWN=2,\
@@ -256,7 +256,7 @@ library_fp16() { library_layers fp16; }
 
 course() {  # a course's unmodified kernel, and rungs
     stage "course/$name-wrapped" --kernel "$here/tests/sources/course.cu" --signature ece408 --workload lenet-86-k7 \
-        --N 1000 --rungs course,direct-register,tiled,shared-output-tile,unroll-matmul,fused-unroll-matmul,igemm \
+        --N 1000 --rungs course,direct-register,tiled,shared-output-tile,unroll-matmul,fused-unroll-matmul,family:igemm \
         --no-baseline --seconds 0.03
 }
 
@@ -318,9 +318,9 @@ sanitizers() {
 frontier_sanitizers() {
     {
         for tool in memcheck initcheck synccheck; do
-            sanitize "$tool" --rungs igemm,mma,wgmma --layers 1-3 --N 1
+            sanitize "$tool" --rungs family:igemm,mma,wgmma --layers 1-3 --N 1
         done
-        sanitize racecheck --rungs igemm,mma,wgmma --layers 1,3 --N 1
+        sanitize racecheck --rungs family:igemm,mma,wgmma --layers 1,3 --N 1
         exit $status
     } | tee "$folder/$name-frontier-sanitizers.txt" || status=1
 }

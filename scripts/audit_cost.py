@@ -24,7 +24,7 @@ from alexconv.records import environment
 from alexconv.records.statistics import median_of
 from alexconv.records.store import Record, RecordFile
 
-RUNGS = "direct-register,channels-vector,channels-atomic,tiled,unroll-register-matmul,igemm,mma,wgmma"
+RUNGS = "direct-register,channels-vector,channels-atomic,tiled,unroll-register-matmul,family:igemm,mma,wgmma"
 SMALL = "igemm,mma,wgmma"
 
 
@@ -57,7 +57,7 @@ def main(out: Path) -> int:
     pageable, streamed = choose_transfers("pageable"), choose_transfers("streamed")
     points = expand("alexnet", (1, 2, 3), (128,), choose_rungs(RUNGS), pageable, {})
     points += expand("alexnet", (3,), (1,), choose_rungs(SMALL), pageable, {})
-    points += expand("alexnet", (3,), (128,), choose_rungs("igemm,wgmma-split"), streamed, {})
+    points += expand("alexnet", (3,), (128,), choose_rungs("family:igemm,wgmma-split"), streamed, {})
     runner = Runner(executor, points, Settings(baseline=False))
     file = RecordFile(out)
     environment.write_headers(file, executor.header(), "python scripts/audit_cost.py")

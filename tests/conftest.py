@@ -68,9 +68,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_cache(pytestconfig: pytest.Config) -> Iterator[Path]:
-    """A cache separate from the user's, which keeps references and compiled kernels from one run to the next."""
-    folder = pytestconfig.cache.mkdir("alexconv")
+def shared_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache separate from the user's, which keeps references and compiled kernels from one run to the next.
+
+    With pytest's cache off (``-p no:cacheprovider``) it is this run's, and the workers of xdist share it.
+    """
+    if kept := getattr(pytestconfig, "cache", None):
+        folder = kept.mkdir("alexconv")
+    else:
+        temporary = tmp_path_factory.getbasetemp()
+        folder = (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / "alexconv"
+        folder.mkdir(exist_ok=True)
     folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CACHE_VARIABLE, str(folder))

@@ -132,6 +132,12 @@ def fastest(lines: Iterable[Line], layers: Iterable[int]) -> dict[tuple[int, str
     return best
 
 
+def least_time(best: Mapping[tuple[int, str], float], layer: int, precision: str) -> float | None:
+    """The shortest time of a layer in a class, by its rungs or those of a stricter one."""
+    classes = (precision, *PRECISIONS[precision].stricter)
+    return min((best[layer, name] for name in classes if (layer, name) in best), default=None)
+
+
 def share(times: Mapping[int, float | None], precision: str, peers: Mapping[tuple[int, str], float]) -> str:
     """The best peer's time over the times by layer, over the layers that have both, in percent."""
     base = CPU_BASE.get(precision, precision)
@@ -172,12 +178,16 @@ def matrix(workload: str, N: int, records: Sequence[Record], width: int) -> Iter
 
 
 def time_table(title: str, lines: list[Line], layers: list[int], width: int) -> Iterator[Text]:
-    """Kernel times per layer and in total; the fastest rung of each precision and layer is marked, and summed below."""
+    """Kernel times per layer and in total.
+
+    The fastest rung of each class and layer is marked.  Below are the sums of each class, to which rungs of stricter
+    ones belong too.
+    """
     ours = [line for line in lines if line.family != PEERS]
     best = fastest(ours, layers)
     peers = fastest((line for line in lines if line.family == PEERS and rung_of(line) != GEMM), layers)
     precisions = [name for name in PRECISIONS if any(precision == name for _, precision in best)]
-    summaries = {name: {layer: best.get((layer, name)) for layer in layers} for name in precisions}
+    summaries = {name: {layer: least_time(best, layer, name) for layer in layers} for name in precisions}
 
     def cell(line: Line, layer: int) -> Text:
         ms = line.kernel(layer)
@@ -321,6 +331,7 @@ def legend(records: Sequence[Record]) -> str:
     """Explains the columns of a table of times."""
     parts = [
         f"kernel ms: all kernels of the rung, median per batch; {MARK} the fastest of its precision class in a layer",
+        "fastest, by layer: of the class or a stricter one",
         "total: host arrays to host arrays",
     ]
     if any("serial_ms" in record.get("cpu", {}) for record in records):

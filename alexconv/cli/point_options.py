@@ -18,6 +18,7 @@ from alexconv.planning.transfers import TRANSFERS
 from alexconv.shapes import WORKLOADS
 
 BY_BACKEND = "128 on a GPU, 1 on the host"  # the default of --N where the executor decides
+RUNG_WORDS = "rungs by name, study abbreviation or family; family:igemm where a rung has the family's name"
 GPU_BATCH = 128  # the default of commands about GPUs alone
 
 
@@ -37,9 +38,7 @@ def add_layers(options: argparse._ActionsContainer, N: int | None = None) -> Non
 
 def add_rungs(options: argparse._ActionsContainer) -> None:
     """Adds --rungs."""
-    options.add_argument(
-        "--rungs", default="all", metavar="LIST", help="rungs by name, study abbreviation or family (default: all)"
-    )
+    options.add_argument("--rungs", default="all", metavar="LIST", help=f"{RUNG_WORDS} (default: all)")
 
 
 def add_constants(options: argparse._ActionsContainer) -> None:

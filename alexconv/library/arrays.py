@@ -7,13 +7,15 @@ process that passes torch or CuPy arrays has imported it.
 import ctypes
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from alexconv.errors import OutOfMemory
 from alexconv.executors.cuda.bindings import import_bindings
 
 Four = tuple[int, int, int, int]
@@ -113,6 +115,8 @@ def view(values: Any, what: str, axes: int = 4) -> View:
     """
     if isinstance(values, np.ndarray):
         return _of_numpy(values, what, axes)
+    if isinstance(values, type):
+        raise no_array(values, what)
     if library_of(values) == "torch" and hasattr(values, "data_ptr"):
         return _of_torch(values, what, axes)
     if hasattr(values, "__cuda_array_interface__"):
@@ -124,9 +128,23 @@ def view(values: Any, what: str, axes: int = 4) -> View:
         if kind not in CUDA_KINDS:
             raise ValueError(f"{what} is on a device of DLPack's type {kind}, which is neither the CPU nor CUDA")
         return _of_capsule(values.__dlpack__(stream=LEGACY_STREAM), number, what, axes)
-    raise TypeError(
+    raise no_array(values, what)
+
+
+def no_array(values: Any, what: str) -> TypeError:
+    """The error of a value that is not an array."""
+    return TypeError(
         f"{what} is a {type(values).__name__}, not an array: NumPy, torch, __cuda_array_interface__ or DLPack"
     )
+
+
+@contextmanager
+def host_memory() -> Iterator[None]:
+    """Raises OutOfMemory, with the figure, where an array in host memory cannot be allocated."""
+    try:
+        yield
+    except MemoryError as error:  # NumPy's text has the size
+        raise OutOfMemory(f"host memory: {str(error) or 'an allocation failed'}") from None
 
 
 def host_array(values: Any) -> npt.NDArray[Any]:

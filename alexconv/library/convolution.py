@@ -53,6 +53,7 @@ from alexconv.library.arrays import (
     Four,
     View,
     host_array,
+    host_memory,
     in_place,
     library_of,
     packed_descriptor,
@@ -108,8 +109,9 @@ def conv2d(
     bias: ``[M]``.
     activation: None or ``"relu"``.
 
-    Raises ValueError for arrays that do not fit each other or the precision, TypeError for a value that is
-    not an array, MissingTool without a GPU, compiler or rung for the call, OutOfMemory and LaunchError.
+    Raises TypeError for x, filters, bias or out that is not an array, ValueError for any other bad argument and for
+    arrays that do not fit each other or the precision; MissingTool without a GPU, compiler or rung for the call,
+    OutOfMemory and LaunchError.
     """
     operation = operation_of(stride, padding, precision, layout, backend, activation, dilation, groups)
     return operation(x, out, filters, bias)
@@ -148,6 +150,7 @@ class Conv2d:
 class Kept:
     """Filters and bias of a Conv2d, and their copies and prepared forms on each device."""
 
+    @host_memory()
     def __init__(self, filters: Any, bias: Any, terms: Terms) -> None:
         self.w, self.bias = view(filters, "filters"), None if bias is None else view(bias, "bias", axes=1)
         check_filters(self.w.descriptor, self.bias and self.bias.descriptor, terms)
@@ -306,22 +309,10 @@ class Operation:
 
     def compute(self, x: Any, out: Any, w: Any = None, bias: Any = None, quick: Any = None) -> Any:
         """The same for arrays of any library; ``quick`` is the fast path's key for a tensor's call."""
-        kept, seen, to = self._kept, view(x, "x"), None if out is None else view(out, "out")
-        filters = kept.w if kept else view(w, "filters")
-        added = kept.bias if kept else None if bias is None else view(bias, "bias", axes=1)
-        if not kept:
-            check_filters(filters.descriptor, added and added.descriptor, self.terms)
-        call = call_of(
-            *(self.terms, filters.descriptor, seen.descriptor),
-            None if to is None else to.descriptor,
-            None if added is None else added.descriptor,
-        )
+        kept = self._kept
+        call, (seen, to, filters, added) = self.described(x, out, w, bias)
         if seen.descriptor.device is None:
             return self._of_host(x, out, call, *(kept.arrays if kept else (w, bias)))
-        if self.backend not in DEVICE_ARRAYS:
-            raise ValueError(
-                f"x is on GPU {seen.descriptor.device}, but backend {self.backend} takes arrays in host memory"
-            )
         given = [] if kept else [each for each in (filters, added) if each is not None]
         if any(each.descriptor.device is None for each in given):
             return Operation(self.terms, self.backend, Kept(w, bias, self.terms)).compute(x, out)
@@ -341,6 +332,25 @@ class Operation:
             if any(each.waits for each in (seen, to, *given)):
                 device.wait(seen.stream)
         return out
+
+    def described(
+        self, x: Any, out: Any, w: Any = None, bias: Any = None
+    ) -> tuple[Call, tuple[View, View | None, View, View | None]]:
+        """The call, and views of x, out, filters and bias; raises ValueError, and TypeError for no array."""
+        kept, seen, to = self._kept, view(x, "x"), None if out is None else view(out, "out")
+        filters = kept.w if kept else view(w, "filters")
+        added = kept.bias if kept else None if bias is None else view(bias, "bias", axes=1)
+        if not kept:
+            check_filters(filters.descriptor, added and added.descriptor, self.terms)
+        call = call_of(
+            *(self.terms, filters.descriptor, seen.descriptor),
+            None if to is None else to.descriptor,
+            None if added is None else added.descriptor,
+        )
+        number = seen.descriptor.device
+        if number is not None and self.backend not in DEVICE_ARRAYS:
+            raise ValueError(f"x is on GPU {number}, but backend {self.backend} takes arrays in host memory")
+        return call, (seen, to, filters, added)
 
     def packet(self, device: Gpu, call: Call, stream: int) -> Packet:
         """The launches of a call of at least one image, on a stream of the current device."""
@@ -416,6 +426,7 @@ class Operation:
         device.add_generic(recipe, call.conv, call.N, arrays, bias)
         return Packet(recipe, lane, held)
 
+    @host_memory()
     def _of_host(self, x: Any, out: Any, call: Call, w: Any, bias: Any) -> Any:
         """The output for host arrays, of the same array type."""
         device = HOST_ARRAYS[self.backend]()
@@ -426,7 +437,7 @@ class Operation:
             y = self._staged(device, planes, call, w, bias)
         else:
             w, bias = host_array(w), None if bias is None else host_array(bias)
-            y = on_host(planes, np.ascontiguousarray(w), bias, call)
+            y = on_host(planes, w, bias, call)
         if out is None:
             turned = np.ascontiguousarray(y.transpose(TO_NHWC))
             if self.terms.layout == "nhwc":
@@ -447,8 +458,7 @@ class Operation:
         operation = self._staging if self._kept else Operation(terms, self.backend, Kept(w, bias, terms))
         stream = int(device.executor.stream.handle)
         with device.lock, device.current():
-            image_bytes = (C * H * W + prod(y.shape[1:])) * x.itemsize
-            images = min(N, max(1, int(device.budget() * STAGED_SHARE) // image_bytes))
+            images = first_piece(device, call).N
             staged_x, staged_y = (Memory(device, images * prod(part.shape[1:]) * x.itemsize) for part in (x, y))
             for first in range(0, N, images):
                 part = x[first : first + images]
@@ -494,6 +504,20 @@ def new_operation(
 
 
 kept_operation = lru_cache(maxsize=256, typed=True)(new_operation)
+
+
+def first_piece(device: Gpu, call: Call) -> Call:
+    """The first call of host arrays that are staged through a GPU, in pieces of STAGED_SHARE of its memory."""
+    image_bytes = (prod(call.x.shape[1:]) + prod(call.y.shape[1:])) * call.x.itemsize
+    images = min(call.N, max(1, int(device.budget() * STAGED_SHARE) // image_bytes))
+    x, y = (images, *call.x.shape[1:]), call.conv.y_shape(images)
+    return call_of(
+        call.terms._replace(layout="nchw"),
+        call.w,
+        packed_descriptor(x, call.memory, call.x.dtype, device.number),
+        packed_descriptor(y, "nchw", call.x.dtype, device.number),
+        call.bias,
+    )
 
 
 class DeviceArray:

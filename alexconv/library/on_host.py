@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from math import gcd
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from alexconv.executors.interface import open_rung
 from alexconv.library.calls import Call
 from alexconv.messages import print_to_stderr
 from alexconv.planning.checks import PRECISIONS
-from alexconv.planning.planner import plan_on
+from alexconv.planning.planner import MEBIBYTE, plan_on
 from alexconv.planning.transfers import TRANSFERS
+from alexconv.records.environment import available_memory
 from alexconv.shapes import Conv
 from alexconv.tuning import auto
 
@@ -31,16 +32,24 @@ def host_executor() -> HostExecutor:
 
 def on_host(x: Values, w: Values, bias: Values | None, call: Call) -> Values:
     """``[N][M][E][F]`` of planes ``[N][C][H][W]``; raises MissingTool, and OutOfMemory where nothing fits."""
-    if chosen(call.conv, len(x), call.terms.precision):
-        return computed(call.conv, x, w, bias, call.terms.precision)
-    return in_parts(call.conv, x, w, bias, call.terms.precision)
+    compute = computed if chosen(call.conv, len(x), call.terms.precision) else in_parts
+    needed, available = x.itemsize * elements(call.conv, len(x), parts=compute is in_parts), available_memory()
+    if needed > available:
+        raise OutOfMemory(
+            f"the call needs {needed / MEBIBYTE:.1f} MiB of host memory, {available / MEBIBYTE:.1f} are available"
+        )
+    return compute(call.conv, x, np.ascontiguousarray(w), bias, call.terms.precision)
+
+
+def elements(conv: Conv, N: int, *, parts: bool) -> int:
+    """Elements of the output, and with ``parts`` of the padded planes and the patches of a group."""
+    of_parts = conv.C * prod(conv.padded) + conv.K * conv.E * conv.F if parts else 0
+    return N * (conv.M * conv.E * conv.F + of_parts)
 
 
 def computed(conv: Conv, x: Values, w: Values, bias: Values | None, precision: str) -> Values:
     """The output of a layer that a rung takes."""
-    choice = chosen(conv, len(x), precision)
-    if choice is None:
-        raise MissingTool(f"no rung of precision {precision} takes {conv} with N={len(x)} here")
+    choice = required(conv, len(x), precision)
     cut = plan_on(host_executor(), choice.rung, conv, len(x), choice.constants)
     with open_rung(host_executor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
         return np.array(opened.outputs(), order="C")
@@ -49,29 +58,41 @@ def computed(conv: Conv, x: Values, w: Values, bias: Values | None, precision: s
 def in_parts(conv: Conv, x: Values, w: Values, bias: Values | None, precision: str) -> Values:
     """The output of a layer that no rung takes as it is.
 
-    Planes are padded and filters dilated with zeros, each group is a separate layer, and where the strides differ
-    outputs are dropped; bias and ReLU come last.
+    Each group is a layer of 1 x 1 filters over its patches (im2col), which have no taps but the layer's own: a filter
+    dilated with zeros would multiply them with infinities.  Bias and ReLU come last.
     """
-    x = np.pad(x, ((0, 0), (0, 0), (conv.top, conv.bottom), (conv.left, conv.right)))
-    filters = np.zeros((*w.shape[:2], conv.filter_rows, conv.filter_columns), w.dtype)
-    filters[:, :, :: conv.dilation_rows, :: conv.dilation_columns] = w
-    down, across = conv.strides
-    step = gcd(down, across)
+    planes = np.pad(x, ((0, 0), (0, 0), (conv.top, conv.bottom), (conv.left, conv.right)))
+    groups = zip(np.split(planes, conv.groups, 1), np.split(w, conv.groups), strict=True)
+    layer = of_patches(conv)
     parts = [
-        computed(plain(planes.shape[1:], of_group.shape, step), np.ascontiguousarray(planes), of_group, None, precision)
-        for planes, of_group in zip(np.split(x, conv.groups, 1), np.split(filters, conv.groups), strict=True)
+        computed(layer, patches(conv, of_group), filters.reshape(layer.w_shape()), None, precision)
+        for of_group, filters in groups
     ]
-    y = np.concatenate(parts, axis=1)[:, :, :: down // step, :: across // step]
+    y = np.concatenate(parts, axis=1)
     if bias is not None:
         y = y + bias[:, None, None]
     return np.ascontiguousarray(np.maximum(y, y.dtype.type(0)) if conv.relu else y)
 
 
-def plain(planes: tuple[int, ...], filters: tuple[int, ...], stride: int) -> Conv:
-    """The bare convolution of planes (C, H, W) with filters (M, C, R, S)."""
-    C, H, W = planes
-    M, _, R, S = filters
-    return Conv(C=C, H=H, W=W, M=M, R=R, S=S, U=stride)
+def of_patches(conv: Conv) -> Conv:
+    """The layer of 1 x 1 filters that computes a group from its patches, ``[N][C R S][E][F]``."""
+    return Conv(C=conv.K, H=conv.E, W=conv.F, M=conv.M // conv.groups, R=1, S=1)
+
+
+def patches(conv: Conv, planes: Values) -> Values:
+    """The patches ``[N][C R S][E][F]`` of a group's padded planes ``[N][C][H][W]``."""
+    (down, across), (rows, columns) = conv.strides, conv.dilation
+    windows = np.lib.stride_tricks.sliding_window_view(planes, (conv.filter_rows, conv.filter_columns), (2, 3))
+    taps = windows[:, :, ::down, ::across, ::rows, ::columns].transpose(0, 1, 4, 5, 2, 3)  # [N][C][R][S][E][F]
+    return np.ascontiguousarray(taps).reshape(len(planes), conv.K, conv.E, conv.F)
+
+
+def required(conv: Conv, N: int, precision: str) -> auto.Choice:
+    """The rung for N images; raises MissingTool where none takes the layer, and OutOfMemory as ``chosen`` does."""
+    choice = chosen(conv, N, precision)
+    if choice is None:
+        raise MissingTool(f"no rung of precision {precision} takes {conv} with N={N} here")
+    return choice
 
 
 @lru_cache(maxsize=4096)

@@ -4,11 +4,12 @@ Attributes have the standard's names and defaults (ONNX operators, Conv, since v
 supported: a layer with one is computed as a layer of a single row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from alexconv.library.arrays import no_array
 from alexconv.library.convolution import conv2d
-from alexconv.library.terms import numbers, one_of
+from alexconv.library.terms import MOST, numbers, one_of, shown
 
 AUTO_PADS = {"NOTSET": None, "SAME_UPPER": "same", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
@@ -33,11 +34,14 @@ def onnx_conv(
     ValueError for an attribute whose length does not match the spatial axes, or unless there are one or two of these.
     """
     one_of(auto_pad, "auto_pad", AUTO_PADS)
+    for values, what in ((X, "X"), (W, "W")):
+        if not hasattr(values, "shape"):
+            raise no_array(values, what)
     axes = len(W.shape) - 2
     if axes not in (1, 2):
         raise ValueError(f"W has {axes} spatial axes: one or two are supported")
-    if kernel_shape is not None and tuple(kernel_shape) != tuple(W.shape[2:]):
-        raise ValueError(f"kernel_shape is {tuple(kernel_shape)}, but W has {tuple(W.shape[2:])}")
+    if kernel_shape is not None and whole_numbers(kernel_shape, "kernel_shape", axes, 1, 1) != tuple(W.shape[2:]):
+        raise ValueError(f"kernel_shape is {shown(kernel_shape)}, but W has {tuple(W.shape[2:])}")
     steps = whole_numbers(strides, "strides", axes, 1, 1)
     apart = whole_numbers(dilations, "dilations", axes, 1, 1)
     around = whole_numbers(pads, "pads", 2 * axes, 0, 0)
@@ -62,7 +66,7 @@ def whole_numbers(values: Any, what: str, count: int, default: int, least: int) 
     """An attribute's numbers, or the default; raises ValueError."""
     if values is None:
         return (default,) * count
-    found = numbers(list(values), least)
+    found = numbers(list(values) if isinstance(values, Iterable) else values, least)
     if len(found) != count:
-        raise ValueError(f"{what} are {count} whole numbers of {least} or more, not {values!r}")
+        raise ValueError(f"{what} are {count} whole numbers from {least} to {MOST}, not {shown(values)}")
     return found

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 from alexconv.library.arrays import Descriptor, Four
@@ -16,6 +17,8 @@ UPPER, LOWER, VALID = "same_upper", "same_lower", "valid"
 AUTO_PADDING = {"same": UPPER, UPPER: UPPER, LOWER: LOWER, VALID: VALID}  # by accepted name
 RELU = "relu"
 ACTIVATIONS = (None, RELU)
+MOST = 2**31 - 1  # of every size: kernels count in 32-bit integers
+MOST_SHOWN = 80  # characters of a bad value in an error
 
 
 class Terms(NamedTuple):
@@ -57,24 +60,29 @@ def terms_of(
 def one_of(value: Any, what: str, known: Any) -> None:
     """Raises ValueError for a name that is not known."""
     if not (value is None or isinstance(value, str)) or value not in known:
-        raise ValueError(f"unknown {what} {value!r}: choose from {', '.join(map(str, known))}")
+        raise ValueError(f"unknown {what} {shown(value)}: choose from {', '.join(map(str, known))}")
+
+
+def shown(value: Any) -> str:
+    """A bad value as an error shows it: on one line, not too long."""
+    return shorten(repr(value), MOST_SHOWN)
 
 
 def numbers(value: Any, least: int) -> tuple[int, ...]:
-    """One whole number or a sequence of them, as a tuple; empty if any is not whole, or below ``least``."""
+    """One whole number or a sequence of them, as a tuple; empty unless all are whole and from ``least`` to MOST."""
     given: Any = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
     try:
         found = tuple(operator.index(number) for number in given)
     except TypeError:
         return ()
-    return found if found and min(found) >= least else ()
+    return found if found and least <= min(found) and max(found) <= MOST else ()
 
 
 def whole(value: Any, what: str, least: int) -> int:
     """A whole number; raises ValueError."""
     found = numbers(value, least)
     if isinstance(value, Sequence) or len(found) != 1:
-        raise ValueError(f"{what} is a whole number of {least} or more, not {value!r}")
+        raise ValueError(f"{what} is a whole number from {least} to {MOST}, not {shown(value)}")
     return found[0]
 
 
@@ -84,7 +92,7 @@ def pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     if len(found) == 1 and not isinstance(value, Sequence):
         return found[0], found[0]
     if len(found) != 2:
-        raise ValueError(f"{what} is a whole number of {least} or more, or two of them, not {value!r}")
+        raise ValueError(f"{what} is a whole number from {least} to {MOST}, or two of them, not {shown(value)}")
     return found[0], found[1]
 
 
@@ -101,8 +109,8 @@ def padding_of(value: Padding) -> Four | str:
         return found[0], found[0], found[1], found[1]
     if len(found) != 4:
         raise ValueError(
-            "padding is a whole number of 0 or more, two of them (rows, columns), four (top, bottom, left, right), "
-            f"'same', 'same_lower' or 'valid', not {value!r}"
+            f"padding is a whole number from 0 to {MOST}, two of them (rows, columns), four (top, bottom, left, right),"
+            f" 'same', 'same_lower' or 'valid', not {shown(value)}"
         )
     return found[0], found[1], found[2], found[3]
 
@@ -145,6 +153,11 @@ def conv_of(terms: Terms, w: Descriptor, x: Descriptor, *, bias: bool = False) -
         dilated = " with its dilation" if terms.dilation != (1, 1) else ""
         plane = f"{H + top + bottom} x {W + left + right}"
         raise ValueError(f"a filter of {rows} x {columns}{dilated} is larger than the padded plane of {plane}")
+    if max(*w.shape, C, H + top + bottom, W + left + right) > MOST:
+        raise ValueError(
+            f"an axis has more than {MOST} elements: x has shape {x.shape}, a padding of {(top, bottom, left, right)}, "
+            f"the filters {w.shape}"
+        )
     if x.device != w.device and w.device is not None:
         raise ValueError(f"x is {place(x)}, the filters {place(w)}")
     return Conv(

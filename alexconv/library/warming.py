@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from alexconv.library.arrays import packed_descriptor
+from alexconv.library.arrays import four, packed_descriptor
 from alexconv.library.calls import DTYPES, call_of
 from alexconv.library.convolution import gpu, route_of
-from alexconv.library.terms import Padding, Pair, terms_of
+from alexconv.library.terms import Padding, Pair, shown, terms_of
 
 
 class Shape(NamedTuple):
@@ -41,8 +41,8 @@ def warm(shapes: Iterable[Any], device: int = 0) -> Warmed:
     ValueError for an invalid shape, MissingTool and CompileError.
     """
     begun = perf_counter()
-    on = gpu(device)
     calls = [_call(shape, device) for shape in shapes]
+    on = gpu(device)
     with on.lock, on.current():
         keys = []
         for call in calls:  # a rung compiles while the next one is chosen
@@ -57,7 +57,11 @@ def warm(shapes: Iterable[Any], device: int = 0) -> Warmed:
 
 
 def _call(shape: Any, device: int) -> Any:
-    given = Shape(**shape) if isinstance(shape, dict) else Shape(*shape)
+    try:
+        given = Shape(**shape) if isinstance(shape, dict) else Shape(*shape)
+        given = given._replace(x=four(given.x, "x"), filters=four(given.filters, "filters"))
+    except TypeError as error:
+        raise ValueError(f"{shown(shape)} is no alexconv.Shape: {error}") from None
     terms = terms_of(
         *(given.stride, given.padding, given.precision, "nchw", given.dilation, given.groups, given.activation)
     )

@@ -24,6 +24,9 @@ GEMM = "torch-gemm-fp32"  # the peer that is one product of cuBLAS
 ALL_LAYERS = "all"
 _LAYERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _BATCHES = re.compile(r"([0-9]+)(?::([0-9]+):x([0-9]+))?")
+FAMILY = "family"  # before a family's name, as in family:igemm
+MOST_GUESSES = 3  # for a word that is unknown
+Selected = tuple[Rung, str | None]  # a rung, and the transfer that its alias implies, if any
 TunedConstants = Callable[[Rung, Conv, int], Constants]  # those found for a rung, shape and batch size, if any
 
 
@@ -180,32 +183,45 @@ def choose_data(text: str) -> list[str]:
     return list(dict.fromkeys(data_set(word).name for word in words))
 
 
-def choose_rungs(text: str) -> list[tuple[Rung, str | None]]:
+def choose_rungs(text: str) -> list[Selected]:
     """Rungs by name, alias or family, or ``all``, each with the transfer that its alias implies, if any.
 
-    Raises UsageError for an unknown word.
+    A name that a rung and a family share is the rung's; ``family:igemm`` is always the family.  Raises UsageError for
+    an unknown word.
     """
-    chosen: dict[tuple[str, str | None], tuple[Rung, str | None]] = {}
-    found: list[tuple[Rung, str | None]]
-    families = {rung.family for rung in LADDER}
+    words = rungs_by_word()
+    chosen: dict[tuple[str, str | None], Selected] = {}
     for word in text.split(","):
-        if word == "all":
-            found = [(rung, None) for rung in LADDER]
-        elif word in families:
-            found = [(rung, None) for rung in LADDER if rung.family == word]
-        elif word in TRANSFER_ALIASES:
-            name, transfer = TRANSFER_ALIASES[word]
-            found = [(RUNGS[name], transfer)]
-        elif (name := ALIASES.get(word) or FORMER_NAMES.get(word, word)) in RUNGS:
-            found = [(RUNGS[name], None)]
-        else:
-            near = get_close_matches(word, ["all", *families, *RUNGS, *ALIASES, *TRANSFER_ALIASES])
-            guess = f"; did you mean {' or '.join(near)}?" if near else ":"
-            raise UsageError(
-                f"unknown rung {word!r}{guess} alexconv run --list has all; families are {', '.join(sorted(families))}"
-            )
-        chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in found}
+        name = word if word in words else FORMER_NAMES.get(word, word)
+        if name not in words:
+            guess = f"; did you mean {' or '.join(near)}?" if (near := near_words(word, words)) else ":"
+            families = ", ".join(sorted({rung.family for rung in LADDER}))
+            raise UsageError(f"unknown rung {word!r}{guess} alexconv run --list has all; families are {families}")
+        chosen |= {(rung.name, transfer): (rung, transfer) for rung, transfer in words[name]}
     return list(chosen.values())
+
+
+def rungs_by_word() -> dict[str, tuple[Selected, ...]]:
+    """What each word selects, without former names."""
+    families: dict[str, tuple[Selected, ...]] = {}
+    for rung in LADDER:
+        families[rung.family] = (*families.get(rung.family, ()), (rung, None))
+    return {
+        "all": tuple((rung, None) for rung in LADDER),
+        **{f"{FAMILY}:{name}": rungs for name, rungs in families.items()},
+        **families,
+        **{alias: ((RUNGS[name], None),) for alias, name in ALIASES.items()},
+        **{alias: ((RUNGS[name], transfer),) for alias, (name, transfer) in TRANSFER_ALIASES.items()},
+        **{name: ((rung, None),) for name, rung in RUNGS.items()},
+    }
+
+
+def near_words(word: str, words: Mapping[str, tuple[Selected, ...]]) -> list[str]:
+    """The likeliest words for an unknown one, nearest first, each for another selection."""
+    distinct: dict[tuple[tuple[str, str | None], ...], str] = {}
+    for near in get_close_matches(word, words, len(words)):
+        distinct.setdefault(tuple((rung.name, transfer) for rung, transfer in words[near]), near)
+    return list(distinct.values())[:MOST_GUESSES]
 
 
 def choose_transfers(text: str) -> list[Transfer]:

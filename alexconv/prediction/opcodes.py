@@ -49,7 +49,7 @@ IGNORED = frozenset(
         *("DEFER_BLOCKING", "RESULT", "REL", "NOINC", "NODEC", "ALL", "CTA", "IVALL", "LE", "MMA", "PACK_AB", "TRUNC"),
         *("NTZ", "DIV", "COLLECTIVE", "VIEW", "ASYNC", "S", "G", "PHASECHK", "TRYWAIT", "EXCH", "ARRIVE", "DEPBAR"),
         *("DEALLOC", "TRY_ALLOC", "CTAPOOL", "3D", "4D", "5D", "2D", "RCP", "EX2", "LG2", "RSQ", "SQRT", "RCP64H"),
-        *("M88", "MT88", "2", "4", "T", "F", "B1", "B2", "B3", "DEFER", "SAT", "EXTRACT", "OCP"),
+        *("PF", "M88", "MT88", "2", "4", "T", "F", "B1", "B2", "B3", "DEFER", "SAT", "EXTRACT", "OCP"),
     }
 )
 
@@ -64,7 +64,7 @@ class Opcode:
 
 def _table() -> dict[str, Opcode]:
     rows = {
-        ("NOP", "NONE"): "NOP YIELD ERRBAR CGAERRBAR CCTL ENDCOLLECTIVE ACQBULK PREEXIT MEMBAR FENCE",
+        ("NOP", "NONE"): "NOP YIELD ERRBAR CGAERRBAR CCTL UTMACCTL ENDCOLLECTIVE ACQBULK PREEXIT MEMBAR FENCE",
         ("SET_REGISTERS", "NONE"): "USETMAXREG",
         ("B2R", "CONTROL"): "B2R",
         ("FLOAT", "FMA"): "FFMA FADD FMUL",

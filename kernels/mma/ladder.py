@@ -9,7 +9,7 @@ from math import ceil
 from alexconv.kernels.geometry import AMPERE, FLOAT, WARP, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, PREPARATION_THREADS, SCALED_FILTERS, flat_block
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import Array, Constant, Dims, Launch, Rung
+from alexconv.kernels.rung import TF32_OPERANDS, Array, Constant, Dims, Launch, Rung
 from alexconv.shapes import Conv
 
 WORD = 4  # bytes
@@ -288,6 +288,7 @@ def rung(
         dtype=dtype,
         layout=layout,
         min_capability=AMPERE,
+        exceptions=(TF32_OPERANDS,) if factors == "tf32" else (),
         tensor_factors=factors,
         products=PRODUCTS_OF_TERMS[tile.terms],
         takes=("padding", "stride pairs", "dilation", "bias", "ReLU"),

@@ -7,7 +7,7 @@ from math import ceil
 from alexconv.kernels.geometry import FLOAT, HALF, HOPPER, beyond_shared, round_up
 from alexconv.kernels.preparation import FIND_FILTER_EXPONENTS, SCALED_FILTERS, flat_block, full_range, full_range_grid
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import BATCH, Array, Constant, Dims, Launch, Rung, TensorMap
+from alexconv.kernels.rung import BATCH, TF32_OPERANDS, Array, Constant, Dims, Launch, Rung, TensorMap
 from alexconv.kernels.wgmma.ladder import (
     ATOM_BYTES,
     CHUNK,
@@ -185,6 +185,7 @@ FLOAT_RUNGS: tuple[Rung, ...] = (
         refuses=refuses(1),
         min_capability=HOPPER,
         exact_capability=True,
+        exceptions=(TF32_OPERANDS,),
         tensor_factors="tf32",
         takes=TAKES_ALL,
     ),

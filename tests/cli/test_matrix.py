@@ -85,6 +85,34 @@ def test_the_fastest_of_each_precision_and_layer_is_marked_and_summed():
     assert cells(text, "direct")[3:5] == ["18.00", "33x"]  # host arrays to host arrays; 600 ms of the CPU over 18
 
 
+def test_a_rung_of_a_stricter_class_counts_in_a_class_sum():
+    """As in the README's headline: wgmma-winograd, fp32-tile, does not take AlexNet's first layer."""
+    times = {"direct": (4.0, 2.0), "wgmma-winograd": (None, 1.0), "mma-tf32": (5.0, 0.5), "mma-half": (0.25, None)}
+    records = [
+        made_up(layer, rung, ms, **({} if ms else {"status": "skipped", "reason": "filters of 11 x 11"}))
+        for rung, of_layers in times.items()
+        for layer, ms in enumerate(of_layers, 1)
+    ]
+    text = shown(records)
+    sums = {name: cells(text, name)[:3] for name in ("fp32", "fp32-tile", "tf32", "fp16")}
+    assert sums == {
+        "fp32": ["4.000", "2.000", "6.000"],
+        "fp32-tile": ["4.000", "1.000", "5.000"],
+        "tf32": ["4.000", "0.500", "4.500"],
+        "fp16": ["0.250", "-", "-"],
+    }
+    assert cells(text, "direct")[0] == "4.000*" and cells(text, "mma-tf32")[0] == "5.000*", "each of its own class"
+
+
+def test_the_main_jobs_table_has_the_sums_of_the_readmes_headline():
+    text = shown([record for record in of_layers("h200-frontier.jsonl") if record["point"]["N"] == 128])
+    headline = (RESULTS.parent / "README.md").read_text().split("headline: begin")[1].split("headline: end")[0]
+    rows = re.findall(r"^\| \*\*([\w-]+)\*\* \(.*?\) \|.*?\|.*?\| ([0-9.]+) \|", headline, re.MULTILINE)
+    assert [name for name, _ in rows] == ["fp32", "fp32-tile", "tf32", "fp16"]
+    for name, ms in rows:
+        assert float(cells(text, name)[5]) == pytest.approx(float(ms), rel=1e-3), name
+
+
 @pytest.mark.parametrize(
     ("status", "word"),
     [("wrong", "wrong"), ("compile-error", "compile"), ("out-of-memory", "memory"), ("timeout", "timeout")],

@@ -144,9 +144,9 @@ def test_shards_have_the_outputs_of_the_whole_batch_bit_for_bit(address, tmp_pat
 
 
 @pytest.fixture
-def no_reference(pytestconfig):
+def no_reference(shared_cache):
     """Removes the references of OWN_SEED from the workers' cache, before and after."""
-    folder = pytestconfig.cache.mkdir("alexconv") / "reference"
+    folder = shared_cache / "reference"
 
     def remove() -> None:
         for left in folder.glob(f"lenet-86-k7-*-seed{OWN_SEED}-*"):

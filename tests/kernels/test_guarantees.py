@@ -11,7 +11,7 @@ from rung_runs import run_once, whole
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import Problem
-from alexconv.kernels.rung import Rung
+from alexconv.kernels.rung import TF32_OPERANDS, Rung
 from alexconv.shapes import Conv
 
 RUNGS = [rung for rung in LADDER if rung.family in ("mma", "wgmma")]
@@ -116,18 +116,19 @@ def norms(blocks: np.ndarray) -> np.ndarray:
     return np.sqrt((blocks**2).sum((-3, -2, -1)))
 
 
-def bound(precision: str, K: int, patch: np.ndarray, around: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The largest error that the class allows for every finite input; docs/precision.md.
+def bound(rung: Rung, K: int, patch: np.ndarray, around: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The largest error that class and exceptions of a rung allow for every finite input; docs/precision.md.
 
     ``patch``, ``around`` (the tile for fp32-tile, else the patch) and ``w`` (filters) are norms.
     """
-    sums = (2 * K + 32) * 2.0**-24
+    precision, sums = rung.precision, (2 * K + 32) * 2.0**-24
+    cut = K**0.5 * 2.0**-136 * (patch + w) if TF32_OPERANDS in rung.exceptions else 0.0
     if precision == "fp32":
         return sums * around * w + K * 2.0**-149
     if precision == "fp32-tile":
         return 34 * (2 * K + 64) * 2.0**-24 * around * w + K * 2.0**-149
     if precision == "tf32":
-        return (1.25 * 2.0**-10 + sums) * around * w + K**0.5 * 2.0**-136 * (patch + w)
+        return (1.25 * 2.0**-10 + sums) * around * w + K * 2.0**-149 + cut
     return (2.0**-11 + sums) * around * w + 2.0**-25
 
 
@@ -188,7 +189,7 @@ def broken_promise(rung: Rung, shape: str, hard: str) -> str | None:
         cut = whole(rung, conv, 2, **constants)
         found = run_once(choose_executor("host"), data.x, data.w, cut).astype(np.float64)
         around = data.tile if rung.precision == "fp32-tile" else data.patch
-        allowed = bound(rung.precision, conv.K, data.patch, around, data.of_filter)
+        allowed = bound(rung, conv.K, data.patch, around, data.of_filter)
         overflows = data.sizes > (2.0**15 if rung.dtype == "float16" else 2.0**127)
         finite = np.isfinite(exact)
         within = np.abs(found - exact) <= np.where(np.isfinite(allowed), allowed, np.inf)

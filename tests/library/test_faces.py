@@ -5,6 +5,7 @@ import pytest
 
 import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
+from alexconv.library.calls import DTYPES
 from alexconv.library.terms import explicit_padding, padding_of, terms_of
 from alexconv.planning.checks import PRECISIONS, MaxError
 from alexconv.shapes import Conv
@@ -124,6 +125,35 @@ def test_random_layers_with_every_feature_on_the_host(number):
     assert_right(layer(x), x, w, precision, relu=relu, **given)
 
 
+LAYERS_WITH_GAPS = {
+    "dilated": {"dilation": 2},
+    "dilated and strided": {"dilation": (3, 2), "stride": (2, 3), "padding": 1},
+    "dilated groups": {"dilation": (2, 3), "groups": 2, "padding": (0, 2, 1, 0)},
+    "groups": {"groups": 3, "stride": 2},
+    "depthwise": {"groups": 6, "dilation": 2},
+    "stride pair": {"stride": (3, 2), "padding": 1},
+}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("layer", LAYERS_WITH_GAPS)
+def test_no_infinity_between_taps_reaches_an_output(layer, precision):
+    """NaN and infinities are where float64 has them: nothing multiplies a zero that is not the layer's."""
+    given = {"groups": 1, **LAYERS_WITH_GAPS[layer]}
+    random, dtype = np.random.default_rng(7), DTYPES[precision]
+    x = random.uniform(-1, 1, (2, 6, 13, 12)).astype(dtype)
+    w = random.uniform(-1, 1, (6, 6 // given["groups"], 3, 2)).astype(dtype)
+    places = random.choice(x.size, 12, replace=False)
+    x.reshape(-1)[places] = np.resize([np.inf, -np.inf, np.nan], 12)
+    y = alexconv.conv2d(x, w, **given, precision=precision, backend="host")
+    terms = terms_of(given.get("stride", 1), given.get("padding", 0), precision, "nchw", given.get("dilation", 1))
+    of_terms = {"stride": terms.stride, "padding": terms.padding, "dilation": terms.dilation}
+    expected = exact(x, w, **of_terms, groups=given["groups"])[1]
+    assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(expected))
+    np.testing.assert_array_equal(np.where(np.isinf(y), y, 0), np.where(np.isinf(expected), expected, 0))
+
+
 def test_one_axis_is_one_row():
     random = np.random.default_rng(5)
     x, w = random.uniform(-1, 1, (2, 3, 11)).astype("f4"), random.uniform(-1, 1, (4, 3, 3)).astype("f4")
@@ -135,11 +165,11 @@ def test_one_axis_is_one_row():
     ("given", "message"),
     [
         ({"auto_pad": "SAME"}, "unknown auto_pad 'SAME': choose from NOTSET, SAME_UPPER, SAME_LOWER, VALID"),
-        ({"pads": [1, 1]}, r"pads are 4 whole numbers of 0 or more, not \[1, 1\]"),
+        ({"pads": [1, 1]}, r"pads are 4 whole numbers from 0 to 2147483647, not \[1, 1\]"),
         ({"pads": [1, 1, 1, -1]}, "pads are 4 whole numbers"),
-        ({"strides": [1]}, "strides are 2 whole numbers of 1 or more"),
-        ({"dilations": [0, 1]}, "dilations are 2 whole numbers of 1 or more"),
-        ({"kernel_shape": [3, 2]}, r"kernel_shape is \(3, 2\), but W has \(3, 3\)"),
+        ({"strides": [1]}, "strides are 2 whole numbers from 1 to 2147483647"),
+        ({"dilations": [0, 1]}, "dilations are 2 whole numbers from 1 to 2147483647"),
+        ({"kernel_shape": [3, 2]}, r"kernel_shape is \[3, 2\], but W has \(3, 3\)"),
         ({"pads": [1, 0, 0, 0], "auto_pad": "SAME_UPPER"}, "pads and auto_pad=SAME_UPPER exclude each other"),
         ({"group": 2}, "x has 1 channels, the filters have 1 in each of 2 groups"),
     ],

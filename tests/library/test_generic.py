@@ -50,6 +50,7 @@ def test_every_shape_matches_the_reference(module, name, last):
     conv, N = SHAPES[name], 2
     random = np.random.default_rng(3)
     x, w, bias = (random.uniform(-1, 1, shape).astype(dtype) for shape in (conv.x_shape(N), conv.w_shape(), (conv.M,)))
+    x[1, -1, 3, 3:5] = np.inf, np.nan
     y = np.full(conv.y_shape(N), np.nan, dtype)
     order = (0, 2, 3, 1) if last else (0, 1, 2, 3)
     memory = [on_host(values) for values in (x.transpose(order), w, bias, y.transpose(order))]

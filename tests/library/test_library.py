@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import alexconv
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.errors import OutOfMemory
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.kernels.rung import TF32_OPERANDS
 from alexconv.library import on_host
 from alexconv.library.arrays import Descriptor, View, in_place, packed_strides, view
 from alexconv.library.calls import DTYPES, call_of, memory_of, overlaps
@@ -144,7 +146,7 @@ def test_dlpack_in_host_memory_is_numpys():
 
 X, W = np.zeros((2, 3, 7, 6), np.float32), np.zeros((4, 3, 3, 2), np.float32)
 PADDING = (
-    "padding is a whole number of 0 or more, two of them (rows, columns), four (top, bottom, left, right), "
+    "padding is a whole number from 0 to 2147483647, two of them (rows, columns), four (top, bottom, left, right), "
     "'same', 'same_lower' or 'valid', not"
 )
 READ_ONLY = np.zeros((2, 4, 5, 5), np.float32)
@@ -163,14 +165,14 @@ ERRORS = {
     f"{PADDING} -1": {"padding": -1},
     f"{PADDING} (1, -1)": {"padding": (1, -1)},
     f"{PADDING} 0.5": {"padding": 0.5},
-    "stride is a whole number of 1 or more, or two of them, not 0": {"stride": 0},
-    "stride is a whole number of 1 or more, or two of them, not (1, 1, 1)": {"stride": (1, 1, 1)},
+    "stride is a whole number from 1 to 2147483647, or two of them, not 0": {"stride": 0},
+    "stride is a whole number from 1 to 2147483647, or two of them, not (1, 1, 1)": {"stride": (1, 1, 1)},
     f"{PADDING} (1, 2, 3)": {"padding": (1, 2, 3)},
     f"{PADDING} ((1, 2), (3,))": {"padding": ((1, 2), (3,))},
     f"{PADDING} 'full'": {"padding": "full"},
-    "dilation is a whole number of 1 or more, or two of them, not 0": {"dilation": 0},
-    "groups is a whole number of 1 or more, not 0": {"groups": 0},
-    "groups is a whole number of 1 or more, not (1, 1)": {"groups": (1, 1)},
+    "dilation is a whole number from 1 to 2147483647, or two of them, not 0": {"dilation": 0},
+    "groups is a whole number from 1 to 2147483647, not 0": {"groups": 0},
+    "groups is a whole number from 1 to 2147483647, not (1, 1)": {"groups": (1, 1)},
     "x has 3 channels, the filters have 3 in each of 3 groups": {"groups": 3},
     "groups is 3, which does not divide 4 filters": {"groups": 3, "filters": W[:, :1]},
     "a filter of 9 x 2 with its dilation is larger than the padded plane of 7 x 6": {"dilation": (4, 1)},
@@ -206,9 +208,109 @@ def test_invalid_arguments_are_one_line(message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_list_is_not_an_array():
-    with pytest.raises(TypeError, match="x is a list, not an array"):
-        alexconv.conv2d([[[[1.0]]]], W)
+HUGE = 2**31, 2**63, 2**64, 10**30, -(2**63), (1, 2**63)
+NO_NUMBERS = None, 1.5, float("nan"), "1", b"1", [], {}, {1, 2}, 1j, np.float32(2), np.ones((2, 2), int), object(), int
+NO_NAMES = 1, "", "FP32", b"fp32", ["fp32"], {}, np.array(["fp32", "relu"]), "x" * 10_000, "two\nlines"
+NO_ARRAYS = [[[[1.0]]]], 1, 1.0, "array", b"", object(), np.float32(1), memoryview(b"abcd"), iter([X]), np.ndarray, {}
+BAD_VALUES = [
+    *product(("stride", "padding", "dilation", "groups"), (*HUGE, *NO_NUMBERS)),
+    *product(("precision", "layout", "backend", "activation"), NO_NAMES),
+    *product(("x", "filters", "bias", "out"), (X[0], X.astype(complex), X.astype(object), X[:0, :0], np.zeros(()))),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_VALUES)))
+def test_any_bad_value_is_a_value_error_of_one_short_line(number):
+    name, value = BAD_VALUES[number]
+    for call in (alexconv.conv2d, layer_call):
+        with pytest.raises(ValueError, match=r"^[^\n]{1,300}$") as caught:
+            call(**{"x": X, "filters": W, "backend": "host", name: value})
+        assert type(caught.value) is ValueError
+        assert name in str(caught.value) or name in ("x", "filters")
+
+
+@pytest.mark.parametrize("values", NO_ARRAYS, ids=lambda values: type(values).__name__)
+@pytest.mark.parametrize("name", ["x", "filters", "bias", "out"])
+def test_what_is_no_array_is_a_type_error(name, values):
+    for call in (alexconv.conv2d, layer_call):
+        with pytest.raises(TypeError, match=rf"^{name} is a \w+, not an array: [^\n]*$"):
+            call(**{"x": X, "filters": W, "backend": "host", name: values})
+
+
+def layer_call(x, filters, out=None, **given):
+    return alexconv.Conv2d(filters, **given)(x, out)
+
+
+@pytest.mark.parametrize(("name", "what"), [("X", X), ("W", W)])
+def test_onnx_conv_refuses_the_same_values(name, what):
+    with pytest.raises(TypeError, match=f"^{name} is a list, not an array"):
+        alexconv.onnx_conv(**{"X": X, "W": W, name: what.tolist()})
+    for attribute in ("strides", "dilations", "pads", "kernel_shape"):
+        for value in (2, "ab", [2**63, 1], [1.5, 1], [1, 1, 1]):
+            with pytest.raises(ValueError, match=rf"^{attribute} [^\n]*$"):
+                alexconv.onnx_conv(X, W, **{attribute: value})
+
+
+def far(*shape, dtype="f4"):
+    """An array of that shape in four bytes."""
+    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, (0,) * len(shape))
+
+
+@pytest.mark.parametrize(
+    "shape", [5, (1, 2), {"x": X.shape}, (X[0].shape, W.shape), ((1, 2, 3, "4"), W.shape), (X.shape, W.shape, 0)]
+)
+def test_a_shape_to_warm_up_that_makes_no_sense_is_a_value_error(shape):
+    with pytest.raises(ValueError, match=r"^[^\n]*$"):
+        alexconv.warm([shape])
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_explanation_names_the_rung_that_the_cpu_runs(precision, dilation, monkeypatch):
+    opened, open_rung = [], on_host.open_rung
+
+    def noting(executor, cut, *rest):
+        opened.append(cut.bound.rung)
+        return open_rung(executor, cut, *rest)
+
+    monkeypatch.setattr(on_host, "open_rung", noting)
+    given = {"x": X.astype(DTYPES[precision]), "filters": W.astype(DTYPES[precision]), "precision": precision}
+    explanation = alexconv.explain(**given, dilation=dilation, backend="host")
+    assert not opened, "nothing runs"
+    alexconv.conv2d(**given, dilation=dilation, backend="host")
+    assert {rung.name for rung in opened} == {explanation.rung}
+    assert explanation.precision in (precision, *PRECISIONS[precision].stricter)
+    assert explanation.exceptions == opened[0].exceptions == ((TF32_OPERANDS,) if precision == "tf32" else ())
+    assert explanation.rung in str(explanation) and explanation.reason in str(explanation)
+
+
+def test_an_explanation_takes_and_refuses_the_arguments_of_a_call():
+    assert "no images" in alexconv.explain(X[:0], W).reason
+    with pytest.raises(ValueError, match="stride is a whole number"):
+        alexconv.explain(X, W, 0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size'"):
+        alexconv.explain(X, W, size=3)
+
+
+TOO_LARGE = {
+    "output": {"x": far(2**20, 3, 2**12, 2**12)},
+    "padding": {"padding": 2**20},
+    "filters": {"filters": far(2**31 - 1, 3, 3, 2)},
+    "patches": {"x": far(2**20, 3, 2**12, 2**12, dtype="f2"), "filters": W.astype("f2"), "precision": "half",
+                "dilation": 2},
+    "beyond addresses": {"padding": 2**30 - 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_arrays_beyond_memory_are_out_of_memory_with_the_figure(name):
+    with pytest.raises(OutOfMemory, match=r"^[^\n]*\d [KMGTPE]iB[^\n]*$"):
+        alexconv.conv2d(**{"x": X, "filters": W, "backend": "host", **TOO_LARGE[name]})
+
+
+def test_a_plane_beyond_32_bits_is_refused():
+    with pytest.raises(ValueError, match="an axis has more than 2147483647 elements: x has shape"):
+        alexconv.conv2d(X, W, padding=2**31 - 1, backend="host")
 
 
 class OnDevice:

@@ -118,6 +118,26 @@ def test_for_other_rungs_padding_is_copied_and_bias_and_relu_finish(machine, cac
     assert finish.words[1] == y.address and finish.words[0] in machine.bindings.allocated
 
 
+@pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_an_explanation_names_the_rung_that_runs(machine, sizes, precision):
+    x, w = Tensor(sizes["x"], X), Tensor(sizes["w"], W)
+    explanation = alexconv.explain(x, w, padding=1, precision=precision)
+    alexconv.conv2d(x, w, padding=1, precision=precision)
+    rung = RUNGS[explanation.rung]
+    assert set(names(machine.launched())) >= {launch.entry for launch in rung.launches}
+    assert explanation.exceptions == rung.exceptions
+    assert rung.precision == explanation.precision in (precision, "fp32")
+    assert "on this layer" in explanation.reason
+
+
+def test_an_explanation_of_a_layer_that_no_rung_takes(machine, monkeypatch):
+    monkeypatch.setattr("alexconv.library.explanation.route_of", lambda device, call: convolution.Route(None))
+    explanation = alexconv.explain(Tensor((2, 6, 9, 9), X), Tensor((9, 2, 3, 3), W), (1, 2), groups=3, precision="tf32")
+    assert (explanation.rung, explanation.precision, explanation.exceptions) == (None, "fp32", ())
+    assert "generic.cu" in explanation.reason
+
+
 def test_one_generic_kernel_computes_what_no_rung_takes(machine, monkeypatch):
     monkeypatch.setattr(convolution, "route_of", lambda device, call: convolution.Route(None))
     alexconv.conv2d(Tensor((2, 6, 9, 9), X), Tensor((9, 2, 3, 3), W), (1, 2), dilation=2, groups=3)

@@ -1,11 +1,12 @@
 """What the user asks for becomes exactly the points that it names."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from alexconv.errors import UsageError
-from alexconv.kernels.ladder import LADDER, RUNGS
+from alexconv.kernels.ladder import ALIASES, LADDER, RUNGS
 from alexconv.kernels.problem import H200
 from alexconv.planning.points import choose_rungs, choose_transfers, expand, parse_constants, refuse_unused
 from alexconv.records.labels import changed_in, rung_label
@@ -25,6 +26,26 @@ def test_rungs_by_name_alias_family_and_all():
         names("fast")
     with pytest.raises(UsageError, match=r"unknown rung 'direc'; did you mean direct or .*[?] alexconv run --list"):
         names("direc")
+
+
+def test_a_name_that_a_rung_and_a_family_share_is_the_rungs():
+    shared = {rung.family for rung in LADDER} & set(RUNGS)
+    assert shared == {"igemm"}
+    assert names("igemm") == names("ig") == ["igemm"]
+    for family in dict.fromkeys(rung.family for rung in LADDER):
+        assert names(f"family:{family}") == [rung.name for rung in LADDER if rung.family == family]
+    assert names("family:igemm,igemm") == names("family:igemm")
+    for abbreviation, name in ALIASES.items():
+        assert names(abbreviation) == names(name) == [name]
+
+
+@pytest.mark.parametrize("typo", ["igem", "igemmm", "famly:igemm", "direc", "half2", "tile5", "wgma", "ig-", "al"])
+def test_guesses_for_a_typo_are_distinct(typo):
+    with pytest.raises(UsageError, match=r"did you mean ([^?]*)\?") as caught:
+        names(typo)
+    guesses = re.search(r"did you mean ([^?]*)\?", str(caught.value))[1].split(" or ")
+    selections = [tuple((rung.name, transfer) for rung, transfer in choose_rungs(guess)) for guess in guesses]
+    assert len(set(selections)) == len(guesses) <= 3
 
 
 def test_um_is_the_direct_rung_under_the_managed_transfer():

@@ -171,3 +171,14 @@ def test_a_cache_path_that_is_not_utf8_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run([*RUN, "r.jsonl"], env={**os.environ, CACHE_VARIABLE: odd}, capture_output=True, cwd=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert b"not UTF-8" in done.stderr
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "two workers"])
+def test_the_suite_needs_no_cache_of_pytests(tmp_path: Path, workers: list[str]) -> None:
+    root, test = Path(__file__).parents[2], "test_a_conv2d_serves_several_shapes_and_an_empty_batch"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "base")]
+    command += [*workers, f"tests/library/test_library.py::{test}"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "base").glob("alexconv")
+    assert any((folder / "host").iterdir()), "compiled kernels"

@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.records.store import RecordFile, read
 from alexconv.reports import precision
 from alexconv.reports.frontier import NOT_MEASURED
 from alexconv.reports.generated import markers
+from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -53,6 +55,19 @@ def test_the_table_of_classes_names_their_tensor_core_rungs():
     for rung in LADDER:
         if rung.family in ("mma", "wgmma"):
             assert f"`{rung.name}`" in rows[rung.precision]
+
+
+def test_the_table_of_exceptions_is_the_ladders():
+    section = (ROOT / "docs" / "precision.md").read_text().split("**Exceptions.**")[1].split("\n## ")[0]
+    conv = WORKLOADS["alexnet"].layer(3)
+    expected: dict[str, list[str]] = {}
+    for rung in LADDER:
+        for text in BoundRung(rung, conv, rung.resolve(conv, {})).exceptions:
+            expected.setdefault(re.sub(r"each of \d+ atomic additions", "each atomic addition", text), []).append(
+                rung.name
+            )
+    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", section, re.MULTILINE)
+    assert {text: re.findall(r"`([\w-]+)`", rungs) for rungs, text in rows} == expected
 
 
 def test_each_table_has_what_the_records_say(tmp_path):

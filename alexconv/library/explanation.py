@@ -1,0 +1,95 @@
+"""``alexconv.explain``: which rung computes a call of ``conv2d``, why, and what its outputs may lose."""
+
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+from alexconv.kernels.bound import BoundRung
+from alexconv.library import on_host
+from alexconv.library.calls import Call
+from alexconv.library.convolution import (
+    HOST_ARRAYS,
+    chosen,
+    conv2d,
+    first_piece,
+    gpu,
+    operation_of,
+    route_of,
+)
+from alexconv.library.workspaces import Gpu
+
+PARAMETERS = signature(conv2d)
+ON_CPU = "on the CPU: the rung of its class, or of a stricter one, that is ready soonest"
+BY_PATCHES = "on the CPU: no rung takes the layer, so each group is a layer of 1 x 1 filters over its patches"
+MEASURED = "measured as the fastest on this layer"
+ESTIMATED = "the least estimated time on this layer"
+COMPILING = "; while it compiles, generic.cu computes calls that are not captured, without exceptions"
+EMPTY = "x has no images, so nothing is computed"
+HALF_BYTES = 2
+GENERIC = "no rung takes the layer: generic.cu computes it"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a call is computed.
+
+    rung: the rung's name; None where ``generic.cu`` computes the call.
+    constants: the rung's, by name.
+    precision: the class whose guarantee the outputs keep: the call's, or a stricter one.
+    exceptions: what they may lose beyond that guarantee, in words (docs/precision.md).
+    reason: why this rung.
+    """
+
+    rung: str | None
+    constants: dict[str, int]
+    precision: str
+    exceptions: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        exceptions = "; ".join(self.exceptions) or "none"
+        return f"{self.rung or 'no rung'}: {self.reason}\nclass {self.precision}, exceptions: {exceptions}"
+
+
+def explain(x: Any, filters: Any, *arguments: Any, **named: Any) -> Explanation:
+    """How ``conv2d`` computes a call with these arguments, which are its own.  Nothing is computed or compiled.
+
+    Raises as ``conv2d`` does.
+    """
+    given = PARAMETERS.bind(x, filters, *arguments, **named)
+    given.apply_defaults()
+    values = given.arguments
+    terms = ("stride", "padding", "precision", "layout", "backend", "activation", "dilation", "groups")
+    operation = operation_of(*(values[name] for name in terms))
+    call, _ = operation.described(x, values["out"], filters, values["bias"])
+    if not call.N:
+        return Explanation(None, {}, call.terms.precision, (), EMPTY)
+    staged = call.x.device is None
+    device = HOST_ARRAYS[operation.backend]() if call.x.device is None else gpu(call.x.device)
+    if device is None:
+        return _on_cpu(call)
+    with device.lock, device.current():
+        return _on_gpu(device, first_piece(device, call) if staged else call)
+
+
+def _on_cpu(call: Call) -> Explanation:
+    conv, reason = call.conv, ON_CPU
+    choice = on_host.chosen(conv, call.N, call.terms.precision)
+    if choice is None:
+        conv, reason = on_host.of_patches(conv), BY_PATCHES
+        choice = on_host.required(conv, call.N, call.terms.precision)
+    return _of_rung(BoundRung(choice.rung, conv, choice.constants, on_host.host_executor().device), reason)
+
+
+def _on_gpu(device: Gpu, call: Call) -> Explanation:
+    key = route_of(device, call).key
+    if key is None:
+        return Explanation(None, {}, "fp16" if call.x.itemsize == HALF_BYTES else "fp32", (), GENERIC)
+    choice = chosen(device, key.conv, key.N, call.terms.precision, call.memory)
+    reason = (MEASURED if choice and choice.measured else ESTIMATED) + COMPILING
+    return _of_rung(BoundRung(key.rung, key.conv, dict(key.constants), device.executor.device), reason)
+
+
+def _of_rung(bound: BoundRung, reason: str) -> Explanation:
+    rung = bound.rung
+    return Explanation(rung.name, dict(bound.constants), rung.precision, bound.exceptions, reason)
