@@ -1,7 +1,6 @@
 """A study framework for convolution kernels on GPUs."""
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,13 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Conv2d", "Explanation", "Shape", "__version__", "conv2d", "explain", "onnx_conv", "patch", "warm"]
 __version__ = "0.1.0"
-
-# In a plain checkout the sub-packages `kernels`, `cpu_reference` and `reports` are next to this folder; installed,
-# they are inside it (see the package-dir table of pyproject.toml).
-_checkout = Path(__file__).resolve().parent.parent
-if (_checkout / "pyproject.toml").is_file():
-    __path__.append(str(_checkout))
-
 
 # The library's public names and their modules under alexconv.library.
 _FACES = {

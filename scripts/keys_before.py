@@ -9,14 +9,15 @@ import shlex
 import sys
 from dataclasses import asdict
 
+from alexconv.launches import configure, configure_preparation
+from alexconv.runner import Settings
+from alexconv.together import PIECE_BYTES
+
 from alexconv import nvcc, run, tune
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import defines, images_at_a_time
-from alexconv.launches import configure, configure_preparation
 from alexconv.records import digest
-from alexconv.runner import Settings
 from alexconv.shapes import WORKLOADS
-from alexconv.together import PIECE_BYTES
 
 
 def settings(command: str) -> Settings:

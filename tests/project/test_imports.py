@@ -1,6 +1,7 @@
 """Who may import whom: every part only those below it, and reports never an executor."""
 
 import ast
+import os
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -8,13 +9,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-FOLDERS = {
-    "alexconv": CHECKOUT / "alexconv",
-    "alexconv.kernels": CHECKOUT / "kernels",
-    "alexconv.cpu_reference": CHECKOUT / "cpu_reference",
-    "alexconv.reports": CHECKOUT / "reports",
-}
-
+LINKED = {"kernels", "cpu_reference", "reports"}  # links in the package to folders of the checkout
 # A folder of the package is a part, with everything in it; the other modules form two parts.
 BASICS = ["data", "errors", "files", "machine", "messages", "options", "parallel", "paths", "shapes"]
 COMMANDS = ["accuracy", "ceilings", "check", "compare", "merge", "new", "predict", "profile", "reference", "run"]
@@ -49,10 +44,10 @@ MAY_IMPORT = {
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """Every module of the package by name, as installed."""
-    for package, folder in FOLDERS.items():
-        for file in sorted(folder.rglob("*.py")):
-            parts = [package, *file.relative_to(folder).with_suffix("").parts]
+    """Every module of the package by name."""
+    for folder, _, names in os.walk(CHECKOUT / "alexconv", followlinks=True):
+        for file in (Path(folder, name) for name in sorted(names) if name.endswith(".py")):
+            parts = file.relative_to(CHECKOUT).with_suffix("").parts
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
 
 
@@ -76,6 +71,7 @@ def imported(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: a relative import"
             found |= {f"{node.module}.{name.name}" for name in node.names}
+    assert not {name.split(".")[0] for name in found} & LINKED, f"{file}: a name that is importable in a checkout only"
     own = {name for name in found if name.split(".")[0] == "alexconv"}
     return {name if name in MODULES else name.rpartition(".")[0] for name in own}
 

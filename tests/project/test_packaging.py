@@ -33,6 +33,7 @@ print(json.dumps({
     "kernels": [str(rung.path) for rung in LADDER],
     "version": importlib.import_module("alexconv").__version__,
     "bare": [name for name in ("kernels", "cpu_reference", "reports") if importlib.util.find_spec(name)],
+    "twice": [name for name in ("alexconv", "results", "tests") if importlib.util.find_spec("alexconv." + name)],
 }))
 """
 
@@ -72,7 +73,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout: builds leave files behind, and stale ones must not get into a wheel."""
     copy = tmp_path_factory.mktemp("sources")
     for folder in PACKAGES:
-        shutil.copytree(CHECKOUT / folder, copy / folder, ignore=NO_TRACE)
+        shutil.copytree(CHECKOUT / folder, copy / folder, symlinks=True, ignore=NO_TRACE)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, copy)
     return copy
@@ -96,7 +97,16 @@ def environment(tmp_path: Path) -> Environment:
     return fresh
 
 
-@pytest.mark.parametrize("way", ["checkout", "editable", "wheel"])
+@pytest.fixture(scope="module")
+def sdist(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("sdist")
+    hook = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    run(sys.executable, "-c", hook, target, cwd=sources)
+    (built,) = target.iterdir()
+    return built
+
+
+@pytest.mark.parametrize("way", ["checkout", "editable", "sdist", "wheel"])
 def test_imports_from_anywhere(
     way: str, sources: Path, environment: Environment, request: pytest.FixtureRequest
 ) -> None:
@@ -106,19 +116,20 @@ def test_imports_from_anywhere(
     elif way == "editable":
         environment.install("--editable", sources)
     else:
-        environment.install(request.getfixturevalue("wheel"))
+        environment.install(request.getfixturevalue(way))
         root = environment.site_packages
 
     elsewhere = environment.folder.parent
     seen = json.loads(run(environment.python, "-c", PROBE, cwd=elsewhere, **variables))
 
     for module, file in seen["files"].items():
-        assert Path(file).is_relative_to(root), f"{module} is not the one under test"
+        assert Path(file) == root.joinpath(*module.split("."), "__init__.py"), "import path and disk path differ"
     assert seen["kernels"]
     for file in seen["kernels"]:
         assert Path(file).is_relative_to(root)
         assert Path(file).is_file()
     assert seen["version"] == __version__
+    assert seen["twice"] == []
     if way != "checkout":
         assert seen["bare"] == []
         installed = environment.folder / "bin/alexconv"
@@ -145,7 +156,7 @@ def test_the_same_sources_make_the_same_wheel(sources: Path, tmp_path: Path) -> 
     wheels = []
     for when in (1, 2):
         copy = tmp_path / str(when) / "sources"
-        shutil.copytree(sources, copy, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        shutil.copytree(sources, copy, symlinks=True, ignore=shutil.ignore_patterns("build", "*.egg-info"))
         for file in copy.rglob("*"):
             os.utime(file, (10**9 * when, 10**9 * when))
         target = tmp_path / f"wheel{when}"

@@ -81,7 +81,7 @@ def test_archives_are_the_same_bytes_whenever_and_wherever_they_are_built(tmp_pa
     with tarfile.open(made[0][0]) as archive:
         members = archive.getmembers()
     names = {member.name.partition("/")[2] for member in members}
-    assert {"pyproject.toml", "LICENSE", "README.md", "kernels/single/direct.cu", "alexconv/py.typed"} <= names
+    assert {"pyproject.toml", "LICENSE", "README.md", "alexconv/kernels/single/direct.cu", "alexconv/py.typed"} <= names
     assert {member.mtime for member in members} == {1700000000}
     assert not any(name.startswith(("tests", "docs", "results")) for name in names)
 
