@@ -527,7 +527,7 @@ def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
 
 def test_choices_depend_on_all_code_that_makes_them():
     files = set(choices.code_files())
-    assert {Path(module.__file__) for module in (auto, estimate, planner, ladder)} | {measured.TABLE} <= files
+    assert {Path(module.__file__).resolve() for module in (auto, estimate, planner, ladder)} | {measured.TABLE} <= files
 
 
 def test_a_choice_of_no_rung_is_kept_too_and_one_that_does_not_fit_is_not_used(machine, cache, monkeypatch):
