@@ -20,12 +20,16 @@ from alexconv.executors.host.runtime import HostModule, HostRuntime
 from alexconv.executors.interface import Values, fill_with_nan
 from alexconv.kernels.bound import BoundRung, LaunchConfig
 from alexconv.kernels.rung import BIAS
-from alexconv.profiling.trace import Extent, Place, places_of, spread_blocks
+from alexconv.profiling.trace import Extent, Place, in_kernel, places_of, spread_blocks
 
 BUILD = "hazards"
+DEFINEDNESS = "definedness"  # the build in which local variables are watched, too
 MOMENTS = ("earliest", "latest", "random")  # shadow.h's Moment
 
 UNWRITTEN = "a store to that shared memory before"
+UNINITIALISED = "a value of the local variable before"
+UNDEFINED = (UNWRITTEN, UNINITIALISED)
+CALLERS = 8  # of shadow.h
 _OPERATIONS = (
     "",
     "a load",
@@ -48,7 +52,7 @@ _MISSING = (
     "wgmma.fence",
     "fence.proxy.async",
     "griddepcontrol.wait: a launch before may still run",
-    UNWRITTEN,
+    *UNDEFINED,
 )
 
 
@@ -66,6 +70,7 @@ class _Row(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("first_thread", "second_thread", "block")),
         ("first_place", _Place),
         ("second_place", _Place),
+        ("callers", ctypes.c_uint64 * CALLERS),
     )
 
 
@@ -107,11 +112,11 @@ class Hazard:
 class Watched:
     """The result of one run with effects applied at a given moment: hazards, outputs, or why a launch failed.
 
-    ``unwritten`` are loads of shared memory before any store to it: harmless where the value is not used.
+    ``undefined`` are loads of shared memory, in the build ``definedness`` of local variables, that nothing has written.
     """
 
     hazards: tuple[Hazard, ...]
-    unwritten: tuple[Hazard, ...]
+    undefined: tuple[Hazard, ...]
     y: Values
     failure: str | None
 
@@ -150,7 +155,7 @@ def watch_launch(
         rows = [_Row.from_buffer_copy(report.rows[i]) for i in range(report.count)]
     finally:
         module.library.host_cuda_hazards_end()
-    counters = {row.first_place.counter for row in rows} | {row.second_place.counter for row in rows}
+    counters = {counter for row in rows for counter in (row.first_place.counter, *_calls(row))}
     places = places_of(module.path, counters - {0})
     found: dict[object, Hazard] = {}
     for row in sorted(rows, key=attrgetter("order")):
@@ -160,12 +165,19 @@ def watch_launch(
             _OPERATIONS[row.first] or None,
             _OPERATIONS[row.second],
             _place(row.first_place, places),
-            _place(row.second_place, places) or Place("?", 0),
+            in_kernel([places[counter] for counter in _calls(row) if counter])
+            if row.second_place.counter
+            else _place(row.second_place, places) or Place("?", 0),
             row.second_thread,
             row.block,
         )
         found.setdefault((hazard.missing, hazard.first, hazard.second, hazard.lines), hazard)
     return list(found.values()), failure
+
+
+def _calls(row: Any) -> tuple[int, ...]:
+    """The program counters of a row's second operation and of the calls around it, the innermost first."""
+    return (row.second_place.counter, *row.callers)
 
 
 def _place(place: Any, places: dict[int, Place]) -> Place | None:
@@ -224,5 +236,7 @@ def watch_rung(
         maps: list[HostBuffer] = []
         run(bound.launches(count), program.arguments(first, count, buffers, maps), blocks)
     y = buffers["y"].array(x.dtype, rung.y_shape(bound.conv, images)).copy()
-    unwritten = tuple(hazard for hazard in hazards if hazard.missing == UNWRITTEN)
-    return Watched(tuple(hazard for hazard in hazards if hazard.missing != UNWRITTEN), unwritten, y, failure)
+    # Without optimization some stores to shared memory go unseen.
+    looked_for = UNINITIALISED if runtime.build == DEFINEDNESS else UNWRITTEN
+    undefined = tuple(hazard for hazard in hazards if hazard.missing == looked_for)
+    return Watched(tuple(hazard for hazard in hazards if hazard.missing not in UNDEFINED), undefined, y, failure)

@@ -8,33 +8,36 @@ import json
 import resource
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from alexconv.checking.hazards import BUILD, MOMENTS, watch_rung
-from alexconv.cpu_reference.reference import reference
+from alexconv.checking.hazards import BUILD, DEFINEDNESS, MOMENTS, Watched, watch_rung
+from alexconv.compiling.sources import source_files
+from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.host.runtime import HostRuntime
-from alexconv.executors.interface import open_rung
+from alexconv.executors.interface import Values, open_rung
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.problem import H200, Problem
+from alexconv.kernels.problem import H200, Device, Problem
 from alexconv.kernels.rung import Rung
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.own.folders import add_own
-from alexconv.planning.checks import PRECISIONS, exact_bias, exact_inputs
+from alexconv.planning.checks import ANY, PRECISIONS, MaxError, exact_bias, exact_inputs
 from alexconv.planning.layouts import from_study
 from alexconv.planning.planner import plan
 from alexconv.planning.points import Point
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.profiling.host import trace_point
+from alexconv.profiling.trace import Place
 from alexconv.shapes import WORKLOADS, Conv, Workload
 
-# Small shapes: one channel, odd sizes, a stride, a filter that is not square, several tiles of filters and of pixels.
+# Small shapes: one channel, odd sizes, a stride, a filter that is not square; the last with several tiles of an image's
+# pixels and of filters, and with 72 channels, after a K step of 64 a partial one.
 SHAPES = (
     Conv(C=1, H=12, W=12, M=4, R=5, S=5),
     Conv(C=3, H=13, W=11, M=5, R=3, S=2),
@@ -42,12 +45,17 @@ SHAPES = (
     Conv(C=16, H=12, W=12, M=24, R=3, S=3),
     Conv(C=16, H=9, W=12, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     Conv(C=3, H=13, W=12, M=5, R=5, S=4, U=2, top=2, bottom=1, left=1, right=2, bias=True),
+    Conv(C=72, H=12, W=14, M=72, R=3, S=1),
 )
 N = 3
 WORKLOAD = "check"
 ORDERS = (0, 1, 7, 8)  # of a block's threads: forward, in reverse, two at random
 TRACED_BLOCKS = 6
-MULTIPROCESSORS, WATCHED_IMAGES = 2, 9  # so that a persistent kernel's blocks have more tiles than pipeline stages
+MULTIPROCESSORS, WATCHED_IMAGES = 2, 9
+DELIBERATE = "// undefined: "  # and a reason: on a line, or before one, that loads what nothing has written
+POWERS = range(-40, 41)  # of two, beyond all at which a rung changes how it computes (kernels/common/range.cuh)
+FAINT = 2.0**-40  # next to one
+EDGE_MACS = 1 << 20  # of an image, up to which all of them are tried
 FILE_BYTES = 1 << 28  # that a check may write to one file
 MOST_LINES = 5
 
@@ -96,7 +104,53 @@ def correct(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
 
 def hard_data(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
     """The same on data that is hard for a kernel."""
-    return verified(rung, shapes, [name for name in DATA_SETS if name != UNIFORM])
+    yield from verified(rung, shapes, [name for name in DATA_SETS if name != UNIFORM])
+    if rung.dtype == np.float32:
+        for conv in shapes:
+            if taken(rung, conv) and conv.macs(1) <= EDGE_MACS and (problem := wrong_at_edges(rung, conv)):
+                yield problem
+
+
+def edge_inputs(conv: Conv) -> tuple[Values, Values]:
+    """Images of zeros but for two values, far apart in a row: a one and an edge; filters that have an edge each.
+
+    An edge is a power of two or the number before it.  Each is in the first, a middle and the last place of an image,
+    and in the last of a filter; after these images, every pixel in turn is a faint one.
+    """
+    powers = np.exp2(np.array(POWERS, np.float32))
+    edges = np.concatenate([powers, np.nextafter(powers, np.float32(0))])
+    pixels = conv.H * conv.W
+    places = (0, pixels // 2 + conv.W // 2, pixels - 1)
+    alone = [(place, edge) for place in places for edge in edges] + [(place, FAINT) for place in range(pixels)]
+    x = np.zeros(conv.x_shape(len(alone)), np.float32)
+    for number, (place, value) in enumerate(alone):
+        h, column = divmod(place, conv.W)
+        channel = {0: 0, pixels - 1: conv.C - 1}.get(place, number % conv.C)
+        x[number, 0, h, 0 if 2 * column >= conv.W else -1] = 1
+        x[number, channel, h, column] = value
+    w = np.random.default_rng(1).uniform(-1, 1, conv.w_shape()).astype(np.float32)
+    largest = edges[np.arange(conv.M) * len(edges) // conv.M]
+    w *= largest[:, None, None, None]
+    w[:, -1, -1, -1] = largest
+    return x, w
+
+
+def wrong_at_edges(rung: Rung, conv: Conv) -> str | None:
+    """What is wrong with outputs where values are about a power of two, or faint next to another."""
+    x, w = edge_inputs(conv)
+    bias = exact_bias(conv, seed=1)
+    cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), len(x), 1 << 34)
+    with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
+        y = opened.outputs()
+    bound = PRECISIONS[rung.precision].bound(conv.K, ANY, cut.bound.atomic_additions)
+    norms = patch_norms(conv, x, bound.reach), filter_norms(w, bias)
+    sums = convolve(conv, np.abs(x), np.abs(w), np.float64, None if bias is None else np.abs(bias))
+    error = MaxError()
+    error.add(y, reference(conv, x, w, bias), *norms, bound, sums, rectified=conv.relu)
+    if error.passes(bound.factor):
+        return None
+    figures = f"max error {error.scaled:.3g}, the bound is {bound.factor:.3g}"
+    return f"{in_words(conv)}, values about powers of two: {figures}"
 
 
 def addresses(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
@@ -134,23 +188,57 @@ def races(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
                 yield f"{entry}: {race}"
 
 
-def async_hazards(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
-    """Copies and products that are not waited for; see docs/hazards.md."""
-    runtime = HostRuntime(build=BUILD)
-    device = H200 if rung.gpu_only else type(H200)(**{**vars(H200), "multiprocessors": MULTIPROCESSORS})
+def watched(rung: Rung, shapes: Sequence[Conv], build: str, moments: Sequence[str]) -> Iterator[Watched]:
+    """Runs on each shape in a build that watches loads and stores, with effects at these moments."""
+    runtime = HostRuntime(build=build)
+    device = device_of(rung)
     for conv in filter(lambda conv: taken(rung, conv), shapes):
         x, w = exact_inputs(conv, WATCHED_IMAGES, PRECISIONS[rung.precision], seed=1)
         bias = exact_bias(conv, seed=1)
         added = None if bias is None else bias.astype(rung.dtype)
         bound = BoundRung(rung, conv, rung.resolve(conv, {}, WATCHED_IMAGES, device), device)
         inputs = from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype)
-        for moment in MOMENTS:
-            found = watch_rung(runtime, bound, *inputs, moment, seed=1, bias=added)
-            yield from map(str, found.hazards)
-            if found.failure:
-                yield found.failure
-            if np.isnan(found.y).any():
-                yield from map(str, found.unwritten)
+        for moment in moments:
+            yield watch_rung(runtime, bound, *inputs, moment, seed=1, bias=added)
+
+
+def async_hazards(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """Copies and products that are not waited for; see docs/hazards.md."""
+    for run in watched(rung, shapes, BUILD, MOMENTS):
+        yield from map(str, run.hazards)
+        if run.failure:
+            yield run.failure
+
+
+def undefined(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
+    """Loads of shared memory and of local variables that nothing has written; see docs/hazards.md."""
+    deliberate = deliberate_loads(rung)
+    for build in (BUILD, DEFINEDNESS):
+        for run in watched(rung, shapes, build, ("latest",)):
+            for load in run.undefined:
+                if load.second_place not in deliberate or np.isnan(run.y).any():
+                    yield str(load)
+    runtime, device = HostRuntime(build=DEFINEDNESS), device_of(rung)
+    for conv in filter(lambda conv: taken(rung, conv), shapes):
+        bound = BoundRung(rung, conv, rung.resolve(conv, {}, WATCHED_IMAGES, device), device)
+        for file, line, words in runtime.uninitialised(rung.path, bound.macros, bound.entries()):
+            if Place(file, line) not in deliberate:
+                yield f"{file}:{line}: {words}"
+
+
+def deliberate_loads(rung: Rung) -> set[Place]:
+    """The lines whose loads of what nothing has written change no output, as a comment there or before says."""
+    return {
+        Place(file.name, number + line.lstrip().startswith(DELIBERATE))
+        for file in source_files(rung.path)
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1)
+        if DELIBERATE in line
+    }
+
+
+def device_of(rung: Rung) -> Device:
+    """A device so small that a persistent kernel's blocks have more tiles than pipeline stages."""
+    return H200 if rung.gpu_only else replace(H200, multiprocessors=MULTIPROCESSORS)
 
 
 @dataclass(frozen=True)
@@ -169,6 +257,7 @@ KINDS = {
     "addresses": Kind("loads and stores outside of arrays", addresses, "asan"),
     "races": Kind("accesses that no barrier orders", races, "trace"),
     "async": Kind("copies and products not waited for", async_hazards, BUILD),
+    "undefined": Kind("loads of what nothing has written", undefined, DEFINEDNESS),
 }
 
 

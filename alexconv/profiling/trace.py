@@ -25,9 +25,9 @@ from alexconv.kernels.bound import LaunchConfig
 SECTOR_BYTES = 32
 SPACES = {1: "global", 2: "shared"}  # trace.cpp's Space
 OPERATIONS = ("load", "store", "atomic")  # trace.cpp's Operation
-OWN_FILES = frozenset(
-    path.name for path in (Path(__file__).parent.parent / "executors" / "host" / "hostcuda").iterdir()
-)
+_RUNTIME = Path(__file__).parent.parent / "executors" / "host" / "hostcuda"
+_PRECOMPILED = "<stdin>"  # what g++ may call a header that it takes from the precompiled ones
+OWN_FILES = frozenset((_PRECOMPILED, *(path.name for path in _RUNTIME.iterdir())))
 
 
 class Extent(ctypes.Structure):
@@ -200,10 +200,11 @@ def places_of(library: Path, counters: Iterable[int]) -> dict[int, Place]:
             continue
         file, _, number = line.partition(" ")[0].rpartition(":")
         frames[counter].append(Place(file, int(number) if number.isdecimal() else 0))
-    return {counter: _in_kernel(frames[counter]) for counter in ordered}
+    return {counter: in_kernel(frames[counter]) for counter in ordered}
 
 
-def _in_kernel(frames: Sequence[Place]) -> Place:
+def in_kernel(frames: Sequence[Place]) -> Place:
+    """The innermost of nested calls outside the run-time's headers; the innermost of all if there is none."""
     return next((place for place in frames if place.file not in OWN_FILES), frames[0])
 
 

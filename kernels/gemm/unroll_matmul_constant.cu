@@ -42,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (input_tap < K && pixel < PIXELS)
             inputs[threadIdx.y][threadIdx.x] = unrolled[(size_t)input_tap * PIXELS + pixel];
         __syncthreads();  // all threads have written their value of the tile before any thread reads it
+        // undefined: the sum of a pixel beyond the last is not stored
         for (int k = 0; k < TILE && first + k < K; ++k) sum += w[first + k] * inputs[k][threadIdx.x];
     }
     if (m < M && pixel < PIXELS) y[((size_t)tile.n * M + m) * PIXELS + pixel] = sum;

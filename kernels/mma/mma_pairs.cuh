@@ -52,7 +52,7 @@ struct Pairs : PlaneOutput {
     static constexpr int STRONG_FLAGS = divide_up(PIXEL_WORDS * (COLUMNS ? 2 : 1), WORD_BYTES);
     static constexpr int FLAGS = 2 * STRONG_FLAGS;  // words: the strong ones first
     static constexpr int FACTORS = TILE_FILTERS;    // words
-    static constexpr int LEAST_HALF = -25;  // fp16 rounds values below that power of two to zero
+    static constexpr int LEAST_HALF = -24;  // the least fp16 value is that power of two; up to half of it rounds to zero
     static constexpr bool CARRIES_INFINITY = false;  // such a block is recomputed
 
     // Word k of a K tile's depth is tap (pair of channels, r, s), or (c, r, pair of columns).

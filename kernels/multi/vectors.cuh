@@ -69,6 +69,7 @@ struct Row {
     __device__ __forceinline__ explicit Row(const float* from)
     {
 #pragma unroll
+        // undefined: inputs of outputs beyond the plane, which are not stored
         for (int k = 0; k < COUNT; ++k) vectors[k] = reinterpret_cast<const Vector<N>*>(from)[k];
     }
 

@@ -286,6 +286,7 @@ struct BlockedTile {
                 Chunk halves;
 #pragma unroll
                 for (int pair = 0; pair < CHUNK / 2; ++pair) {
+                    // undefined: channels beyond the last, which become zeros
                     halves.pairs[pair] = reinterpret_cast<const unsigned*>(from)[pair];
                     if constexpr (BLOCKED_C > C * SPACE_TO_DEPTH) {  // read() writes no channel beyond the last
                         const int inside = C * SPACE_TO_DEPTH - channel - 2 * pair;

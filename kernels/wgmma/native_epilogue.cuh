@@ -95,6 +95,7 @@ struct NativeEpilogue {
     static __device__ __forceinline__ void put(unsigned (&values)[4], int i, unsigned value)
     {
 #pragma unroll
+        // undefined: a value that is not put yet stays as it is
         for (int k = 0; k < 4; ++k) values[k] = i == k ? value : values[k];
     }
 };

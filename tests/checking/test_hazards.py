@@ -12,13 +12,22 @@ import pytest
 from compilers import needs_gcc
 from ladders import planted
 
-from alexconv.checking.hazards import BUILD, MOMENTS, UNWRITTEN, watch_launch, watch_rung
+from alexconv.checking import kinds
+from alexconv.checking.hazards import (
+    BUILD,
+    DEFINEDNESS,
+    MOMENTS,
+    UNINITIALISED,
+    UNWRITTEN,
+    watch_launch,
+    watch_rung,
+)
 from alexconv.checking.kinds import SHAPES as CHECKED_SHAPES
 from alexconv.checking.kinds import async_hazards
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import BoundRung, LaunchConfig
-from alexconv.kernels.ladder import LADDER
+from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.problem import H200
 from alexconv.kernels.rung import FOLDER, shape_macros
 from alexconv.planning.checks import PRECISIONS, exact_inputs
@@ -77,9 +86,9 @@ def watched(runtime, module, entry, moment):
     return *watch_launch(module, launch, [x, y], moment, seed=3, dependent=[x]), y.array("f4", (512,))
 
 
-def lines_of(mark):
+def lines_of(mark, source=SOURCE):
     """The numbers of the source lines that a comment marks."""
-    lines = SOURCE.read_text().splitlines()
+    lines = source.read_text().splitlines()
     return [number for number, line in enumerate(lines, 1) if line.endswith(f"// {mark}")]
 
 
@@ -141,18 +150,71 @@ def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals
     assert (message in str(found)) == (arrivals == 2), found
 
 
-def test_loads_of_unwritten_memory_are_told_apart(runtime, tmp_path):
-    unit = tmp_path / "unwritten.cu"
-    unit.write_text(
-        'extern "C" __global__ void kernel(const float* x, float* y)\n{\n    __shared__ float a[32];\n'
-        "    if (x[0] > 0) a[threadIdx.x] = 1;\n    y[threadIdx.x] = a[threadIdx.x];\n}\n"
-    )
-    module = runtime.compile(unit, {}, ["kernel"])
-    x, y = runtime.allocate(128), runtime.allocate(128)
-    x.bytes[:] = 0
-    (hazard,), failure = watch_launch(module, LaunchConfig("kernel", (), (1, 1, 1), (32, 1, 1), 0), [x, y])
+# ---- Loads of what nothing has written ----
+
+UNDEFINED = SOURCE.with_name("undefined.cu")
+SHARED = ("maximum", "comparison", "integer", "bytes", "vector", "sum")
+LOCAL = ("array", "halves")
+REGISTERS = ("registers", "count")
+EVERY = (*SHARED, *LOCAL, *REGISTERS, "written")
+
+
+def undefined_loads(entry, good, build, missing):
+    """The lines of a kernel that load what nothing has written."""
+    runtime = HostRuntime(build=build)
+    module = runtime.compile(UNDEFINED, {"GOOD": good}, EVERY)
+    x, y = runtime.allocate(512), runtime.allocate(512)
+    x.array("f4", (128,))[:] = np.arange(128) - 3
+    loads, failure = watch_launch(module, LaunchConfig(entry, (), (1, 1, 1), (128, 1, 1), 0), [x, y])
     assert failure is None
-    assert (hazard.missing, hazard.second_place.line) == (UNWRITTEN, 5)
+    return {load.second_place.line for load in loads if load.missing == missing}
+
+
+def analysed_loads(good):
+    """The lines on which g++ sees a variable without a value."""
+    found = HostRuntime(build=DEFINEDNESS).uninitialised(UNDEFINED, {"GOOD": good}, EVERY)
+    assert {file for file, _, _ in found} <= {UNDEFINED.name}
+    return {line for _, line, _ in found}
+
+
+@needs_gcc
+@pytest.mark.parametrize("entry", SHARED)
+def test_a_load_of_unwritten_shared_memory_is_found_whatever_becomes_of_the_value(entry):
+    assert undefined_loads(entry, 0, BUILD, UNWRITTEN) == set(lines_of(entry, UNDEFINED))
+    assert undefined_loads(entry, 1, BUILD, UNWRITTEN) == set()
+
+
+@needs_gcc
+@pytest.mark.parametrize("entry", LOCAL)
+def test_a_load_of_an_uninitialised_element_is_found_whatever_becomes_of_the_value(entry):
+    assert undefined_loads(entry, 0, DEFINEDNESS, UNINITIALISED) == set(lines_of(entry, UNDEFINED))
+    assert undefined_loads(entry, 1, DEFINEDNESS, UNINITIALISED) == set()
+
+
+@needs_gcc
+@pytest.mark.parametrize("entry", REGISTERS)
+def test_a_register_that_may_have_no_value_is_found(entry):
+    lines = set(lines_of(entry, UNDEFINED))
+    assert analysed_loads(0) & lines == lines
+    assert analysed_loads(1) & lines == set()
+
+
+@needs_gcc
+def test_what_is_written_out_of_sight_is_no_load_of_what_nothing_has_written():
+    body = UNDEFINED.read_text().partition("void written")[0].count("\n") + 1
+    assert undefined_loads("written", 0, BUILD, UNWRITTEN) == set()
+    assert undefined_loads("written", 0, DEFINEDNESS, UNINITIALISED) == set()
+    assert not [line for line in analysed_loads(0) if line >= body]
+
+
+@needs_gcc
+def test_a_comment_declares_a_load_whose_value_changes_nothing(tmp_path):
+    file = "wgmma/native_epilogue.cuh"
+    comment = next(line for line in (FOLDER / file).read_text().splitlines() if kinds.DELIBERATE in line)
+    (shape,) = (conv for conv in kinds.SHAPES if conv.M == 24 and not conv.bias)
+    assert list(kinds.undefined(RUNGS["wgmma-half"], [shape])) == []
+    (found,) = kinds.undefined(planted("wgmma-half", comment, "", tmp_path), [shape])
+    assert found.startswith("native_epilogue.cuh:")
 
 
 # ---- Mutants ---------------------------------------------------------------------------------------------------------

@@ -71,15 +71,15 @@ _ONE_LAUNCH = threading.Lock()  # a launch takes all cores, and the asan build h
 class _Build:
     """How kernels are compiled, and the bytes of stack that a thread of a kernel gets.
 
-    ``one_worker``: there is one copy of shared memory, or one log.  ``preloads``: AddressSanitizer's library must be
-    preloaded into the process.
+    ``one_worker``: there is one copy of shared memory, or one log.  ``gcc``: the oldest g++ that has the flags; clang
+    has them, too, if it is 0.  ``preloads``: AddressSanitizer's library must be preloaded into the process.
     """
 
     flags: tuple[str, ...]
     kernel_flags: tuple[str, ...]  # not for the run-time
     stack_bytes: int
     one_worker: bool = True
-    needs_gcc: bool = False
+    gcc: int = 0
     preloads: bool = False
 
     @property
@@ -114,16 +114,36 @@ BUILDS = {
             *("-fno-tree-sra", "-fno-ipa-sra", "-fno-store-merging"),
         ),
         256 * 1024,  # structs stay in memory
-        needs_gcc=True,
+        gcc=1,
     ),
     "hazards": _Build(
         ("-O2", "-g1", "-DHOST_CUDA_HAZARDS"),
         # As above, without what only the replay needs.
         ("-Wp,-fsanitize=thread", "-Wno-tsan", "-O1", "-finline-small-functions", "-fno-tree-sra", "-fno-ipa-sra"),
         256 * 1024,
-        needs_gcc=True,
+        gcc=1,
+    ),
+    "definedness": _Build(
+        ("-O2", "-g1", "-DHOST_CUDA_HAZARDS", "-DHOST_CUDA_DEFINEDNESS"),
+        # Local variables stay in memory, each with a pattern until it has a value.
+        ("-Wp,-fsanitize=thread", "-Wno-tsan", "-O0", "-ftrivial-auto-var-init=pattern"),
+        512 * 1024,  # and so does everything else
+        gcc=12,
     ),
 }
+
+# g++'s analysis of uninitialised variables, without the optimizations before it that use that a value is undefined.
+_ANALYSIS = (
+    *("-O1", "-finline-small-functions", "-Wuninitialized", "-Wmaybe-uninitialized", "-fdiagnostics-plain-output"),
+    *(
+        f"-fno-{name}"
+        for name in (
+            *("tree-ccp", "tree-fre", "tree-pre", "tree-vrp", "tree-copy-prop", "tree-dominator-opts"),
+            *("tree-phiprop", "ssa-phiopt", "tree-sink"),
+        )
+    ),
+)
+_WARNING = re.compile(r"^(.+?):(\d+):\d+: warning: (.*) \[-W(?:maybe-)?uninitialized\]$", re.M)
 
 
 class _Argument(ctypes.Structure):
@@ -289,11 +309,11 @@ class HostRuntime:
     """Compiles ``.cu`` files for this machine and runs them on all of its cores.
 
     ``build`` is ``fast``, ``asan`` (AddressSanitizer, one worker; the process must have been started with
-    ``asan_environment()``), ``trace`` or ``hazards`` (for ``alexconv.profiling.trace`` and
-    ``alexconv.checking.hazards``, one worker, g++ only).  ``order`` says how the threads of a block are scheduled: 0
-    forward, 1 in reverse, any other number seeds a random permutation.  Outputs that change with it reveal a missing
-    barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++ compiler or AddressSanitizer's
-    library.
+    ``asan_environment()``), ``trace`` (for ``alexconv.profiling.trace``), ``hazards`` or ``definedness`` (for
+    ``alexconv.checking.hazards``; one worker and g++, as for ``trace``).  ``order`` says how the threads of a block are
+    scheduled: 0 forward, 1 in reverse, any other number seeds a random permutation.  Outputs that change with it reveal
+    a missing barrier.  ``workers`` defaults to all cores.  Raises MissingTool without a C++ compiler that has the flags
+    or without AddressSanitizer's library.
     """
 
     name = "host"
@@ -309,8 +329,12 @@ class HostRuntime:
         self.workers = 1 if self._how.one_worker else workers or cores()
         self.cxx = find_cxx()
         self.compiler = compiler_version(self.cxx)
-        if self._how.needs_gcc and _is_clang(self.compiler):
+        if self._how.gcc and _is_clang(self.compiler):
             raise MissingTool(f"the {build} build needs g++, not clang ({self.cxx}): set {CXX_VARIABLE}=g++")
+        if self._how.gcc > _major(self.compiler):
+            raise MissingTool(
+                f"the {build} build needs g++ {self._how.gcc} or newer, not {self.compiler}: set {CXX_VARIABLE}"
+            )
         if missing := missing_environment(build):
             words = shlex.join(f"{name}={value}" for name, value in missing.items())
             raise MissingTool(f"the {build} build needs a process that is started with these variables set: {words}")
@@ -359,6 +383,25 @@ class HostRuntime:
         path = cache_dir("host") / f"{source.stem}-{key}.so"
         compiled(path, build)
         return path
+
+    def uninitialised(
+        self, source: Path, defines: Mapping[str, int], entries: Sequence[str]
+    ) -> list[tuple[str, int, str]]:
+        """Local variables that may be read before they have a value, by g++'s analysis: file, line, g++'s words.
+
+        It sees what no build instruments: variables in registers.  Optimizations that it makes first would take an
+        undefined value for whatever suits them, and are switched off.  Raises CompileError.
+        """
+        source = source.resolve()
+        flags = (*self._flags, *_ANALYSIS)
+
+        def build(target: Path) -> None:
+            words = [*flags, f"-I{_RUNTIME}", *include_options(source), "-S", "-x", "c++", "-", "-o", os.devnull]
+            target.write_text(self._run(source.name, words, _translation_unit(source, defines, entries)))
+
+        key = source_digest(source, defines, *entries, self.cxx, self.compiler, *flags, _runtime_digest(), lines=True)
+        warnings = compiled(cache_dir("host") / f"{source.stem}-{key}.uninitialised", build).decode()
+        return [(Path(file).name, int(line), words) for file, line, words in _WARNING.findall(warnings)]
 
     def allocate(self, nbytes: int, name: str = "an array") -> HostBuffer:
         """Memory for a kernel's arguments, with a name for messages; raises OutOfMemory."""
@@ -433,10 +476,13 @@ class HostRuntime:
                 _HEADERS_READ.add(folder)
         return folder
 
-    def _run(self, what: str, arguments: Sequence[str], unit: str) -> None:
+    def _run(self, what: str, arguments: Sequence[str], unit: str) -> str:
+        """Runs the compiler and returns its warnings; raises CompileError."""
         done = subprocess.run([self.cxx, *arguments], input=os.fsencode(unit), capture_output=True, check=False)
+        messages = done.stderr.decode(errors="replace")
         if done.returncode:
-            raise CompileError(f"{what}: {first_error(done.stderr.decode(errors='replace'))}")
+            raise CompileError(f"{what}: {first_error(messages)}")
+        return messages
 
 
 @cache
@@ -495,6 +541,12 @@ def _library(cxx: str, name: str) -> str:
 
 def _is_clang(version: str) -> bool:
     return "clang" in version
+
+
+def _major(version: str) -> int:
+    """The compiler's version: the first number after what its distributor calls it, in parentheses."""
+    number = re.search(r"(?<![\w.])(\d+)\.\d", re.sub(r"\(.*\)", "", version))
+    return int(number[1]) if number else 0
 
 
 def _translation_unit(source: Path, defines: Mapping[str, int], entries: Sequence[str]) -> str:

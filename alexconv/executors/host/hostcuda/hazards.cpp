@@ -133,8 +133,14 @@ void access(const void* address, std::size_t bytes, Operation operation, const v
 {
     if (watcher) watcher->access(address, bytes, operation, return_address);
 }
-void call() {}
-void leave() {}
+void call(const void* return_address)
+{
+    if (watcher) watcher->call(return_address);
+}
+void leave()
+{
+    if (watcher) watcher->leave();
+}
 void basic_block(const void*) {}
 
 Pause::Pause()

@@ -31,6 +31,7 @@ void Watcher::block_begins(std::uint64_t block, unsigned threads, Extent static_
     copies_.clear();
     bulk_copies_.clear();
     products_.clear();
+    calls_.assign(threads, {});
     slots_.clear();
     slot_of_.clear();
     std::fill(std::begin(all_know_), std::end(all_know_), 0);

@@ -96,6 +96,7 @@ void Watcher::overwrite(std::uintptr_t address, std::uint32_t number)
     }
     chunk = {};
     chunk.bulk_copy = number;
+    chunk.written = ChunkCell::ALL;
     std::fill_n(shadow->product_reads(place), warps_, 0);
 }
 

@@ -55,6 +55,7 @@ void Watcher::read_by_product(std::uintptr_t address, unsigned warp, std::uint32
     if (!shadow) fail("wgmma reads outside the shared memory of the block", {place.file, int(place.line)});
     const std::size_t at = shadow->number(address);
     const ChunkCell& chunk = shadow->chunk(at);
+    if (unwritten(chunk, address, ChunkCell::ALL)) report(FIRST_WRITE, NOTHING, PRODUCT, warp * WARP, warp * WARP, {}, place);
     const bool stored = std::any_of(chunk.words, chunk.words + WORDS, [](const Cell& cell) { return cell.store.bytes; });
     const bool copied = chunk.bulk_copy && chunk.bulk_copy != known_good_;
     for (unsigned thread = warp * WARP; (stored || copied) && thread < (warp + 1) * WARP; ++thread) {

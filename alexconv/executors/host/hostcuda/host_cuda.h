@@ -66,11 +66,12 @@
 // Visible, so that it can be found by its name; used, so that the compiler keeps it although nothing here writes to it.
 #define __constant__ __attribute__((visibility("default"), used))
 
-// AddressSanitizer puts no red zones around thread_local variables; that build has a single worker instead.
+// AddressSanitizer puts no red zones around thread_local variables; that build has a single worker instead.  Used, or the
+// compiler takes an array that no kernel writes for zeros.
 #ifdef HOST_CUDA_ASAN
-#define __shared__ static
+#define __shared__ static __attribute__((used))
 #else
-#define __shared__ static thread_local
+#define __shared__ static thread_local __attribute__((used))
 #endif
 
 #include "types.h"

@@ -58,9 +58,9 @@ HOST_CUDA_ATOMIC(64, std::uint64_t)
 
 extern "C" void __tsan_atomic_thread_fence(int order) { __atomic_thread_fence(order); }
 extern "C" void __tsan_init() {}
-extern "C" void __tsan_func_entry(void*)
+extern "C" void __tsan_func_entry(void* return_address)
 {
-    host_cuda::trace::call();
+    host_cuda::trace::call(return_address);
 }
 extern "C" void __tsan_func_exit()
 {

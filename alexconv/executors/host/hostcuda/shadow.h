@@ -28,6 +28,7 @@ enum Missing : unsigned {
     FENCE_PROXY,     // fence.proxy.async
     WAIT_LAUNCH,     // griddepcontrol.wait
     FIRST_WRITE,     // of shared memory
+    INITIAL_VALUE,   // of a local variable
 };
 
 // A place in the source: a file and a line, or the program counter of an instruction.
@@ -38,10 +39,13 @@ struct Place {
 
 inline Place place_of(Site site) { return {site.file, std::uint64_t(site.line), 0}; }
 
+constexpr unsigned CALLERS = 8;  // innermost calls that a report keeps
+
 struct Row {
     std::uint64_t order;  // of discovery
     std::uint64_t missing, first, second, first_thread, second_thread, block;
     Place first_place, second_place;
+    std::uint64_t callers[CALLERS];  // program counters of the calls around the second, the innermost first
 };
 
 struct Report {
@@ -65,9 +69,12 @@ struct Cell {
     Mark store, load, load_of_other_lane, load_of_other_warp;
 };
 
-// Of 16 bytes: the last TMA copy to them, counted from one.
+// Of 16 bytes: the last TMA copy to them, counted from one, and which of them anything has written, a bit each.
 struct ChunkCell {
+    static constexpr unsigned ALL = (1u << CHUNK) - 1;
+
     std::uint32_t bulk_copy = 0;
+    unsigned written = 0;
     Cell words[WORDS];
 };
 

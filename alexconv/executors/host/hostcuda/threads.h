@@ -18,6 +18,9 @@ constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LI
 
 class Worker;
 
+// What every byte of shared memory is when a block begins: a float, double or half of such bytes is a NaN.
+constexpr unsigned char NOT_A_NUMBER = 0xff;
+
 // The state of the running thread, kept up to date by the worker.
 struct Running {
     uint3 thread, block, block_size, grid_size;

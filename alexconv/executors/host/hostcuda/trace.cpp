@@ -415,7 +415,7 @@ void access(const void* address, std::size_t bytes, Operation operation, const v
 {
     if (tracer) tracer->access(address, bytes, operation, return_address);
 }
-void call()
+void call(const void*)
 {
     if (tracer) tracer->call();
 }

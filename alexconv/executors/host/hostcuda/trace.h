@@ -26,7 +26,7 @@ enum Operation : std::uint8_t { LOAD, STORE, ATOMIC };
 
 // From the instrumented kernel (instrumented.cpp).
 void access(const void* address, std::size_t bytes, Operation operation, const void* return_address);
-void call();
+void call(const void* return_address);
 void leave();
 void basic_block(const void* return_address);
 

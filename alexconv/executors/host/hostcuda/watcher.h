@@ -130,6 +130,15 @@ public:
 
     void access(const void* where, std::size_t bytes, Operation operation, const void* return_address);
 
+    void call(const void* return_address)
+    {
+        if (inside_) calls_[me()].push_back(counter(return_address));
+    }
+    void leave()
+    {
+        if (inside_ && !calls_[me()].empty()) calls_[me()].pop_back();
+    }
+
     Report report()
     {
         rows_.clear();
@@ -242,12 +251,28 @@ private:
         if (!knows_copy(thread, copy)) report(WAIT_PHASE, BULK_COPY, deed, copy.thread, thread, copy.place, place);
     }
 
+    // Whether one of these bytes of a chunk, a bit each, is as the block found it.
+    static bool unwritten(const ChunkCell& chunk, std::uintptr_t address, unsigned bytes);
+
     // A load, store or atomic function of this thread, or the store of its cp.async.
     void touch(std::uintptr_t address, std::size_t bytes, Deed kind, Deed deed, std::uint32_t counter, bool copy);
 
     // By a TMA copy of this thread.
     void overwrite(std::uintptr_t address, std::uint32_t number);
     void read_by_product(std::uintptr_t address, unsigned warp, std::uint32_t number);
+
+    // ---- Local variables ----
+
+    // In the build for definedness every local variable stays in memory, and begins as
+    // -ftrivial-auto-var-init=pattern of g++ fills it.
+#ifdef HOST_CUDA_DEFINEDNESS
+    static constexpr bool LOCALS_BEGIN_UNDEFINED = true;
+#else
+    static constexpr bool LOCALS_BEGIN_UNDEFINED = false;
+#endif
+    static constexpr unsigned char UNDEFINED = 0xfe;
+
+    void read_local(const unsigned char* address, std::size_t bytes, std::uint32_t counter);
 
     // ---- Registers ----
 
@@ -302,6 +327,8 @@ private:
     std::vector<std::vector<Accumulators>> accumulators_;  // by thread
     std::vector<std::deque<std::pair<unsigned, Effect>>> waiting_products_;  // by warpgroup: group, effect
     std::vector<GroupedProduct> products_;
+
+    std::vector<std::vector<std::uint32_t>> calls_;  // by thread: where its open calls are, the outermost first
 
     using Key = std::tuple<const char*, std::uint64_t, std::uint64_t>;
     std::map<std::tuple<unsigned, unsigned, unsigned, Key, Key>, Row> found_;

@@ -15,8 +15,6 @@ namespace host_cuda {
 
 __thread Running running;
 
-constexpr int NOT_A_NUMBER = 0xff;  // a float, double or half whose bytes are all this is a NaN
-
 // ---- Memory of a worker ---------------------------------------------------------------------------------------------
 
 Stacks::Stacks(size_t count) : bytes_(count * HOST_CUDA_STACK_BYTES)
