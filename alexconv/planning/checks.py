@@ -307,7 +307,8 @@ def exact_integers(conv: Conv, N: int, precision: Precision, seed: int) -> tuple
 def scales(conv: Conv, powers: tuple[int, ...], count: int) -> np.ndarray:
     """Powers of two, in turn, ``[count][1][1][1]``, float32; 1 for a layer with a bias, which has one scale alone."""
     exponents = np.resize((0,) if conv.bias else powers, count)
-    return np.ldexp(np.float32(1), exponents).astype(np.float32).reshape(-1, 1, 1, 1)
+    factors: np.ndarray = np.ldexp(1.0, exponents).astype(np.float32)
+    return factors.reshape(-1, 1, 1, 1)
 
 
 def exact_bias(conv: Conv, seed: int) -> np.ndarray | None:
@@ -356,7 +357,11 @@ class ExactBatch:
 
     def wrong(self, y: Outputs) -> int:
         """How many outputs ``[N][M][E][F]`` are not exact."""
-        return sum(each_image(lambda image: int((y[image] != self.output(image)).sum()), len(y)))
+
+        def of_image(image: int) -> int:
+            return int((y[image : image + 1][0] != self.output(image)).sum())
+
+        return sum(each_image(of_image, len(y)))
 
     def turned(self, sign: int) -> "ExactBatch":
         """The images in reverse order, times 1 or -1."""
