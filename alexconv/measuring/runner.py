@@ -290,7 +290,10 @@ class Runner:
         return digest([compiled, launched, tolerance, self.executor.header(), settings, point.transfer, *of_data])
 
     def record(self, point: Point) -> Record:
-        """Runs one point; a fault of the point itself becomes its status, never an exception."""
+        """Runs one point; a fault of the point itself becomes its status, never an exception.
+
+        Raises MachineFault, for which the point is not to blame.
+        """
         return attempted(point, self.key(point), lambda: self.measured(point, self.plan(point), self.layer(point)))
 
     def _exact_images(self, point: Point) -> int:
