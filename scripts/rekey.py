@@ -27,6 +27,7 @@ from cubin import behaviour
 
 from alexconv.compiling import nvcc
 from alexconv.errors import CompileError
+from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.files import unpack
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
@@ -57,6 +58,7 @@ class RecordedGpu:
     """The GPU of a record, as far as keys depend on it."""
 
     device = H200
+    name, opens = CudaExecutor.name, CudaExecutor.opens
 
     def __init__(self, header: Record) -> None:
         self._header, self.arch = header, nvcc.arch_name(tuple(header["compute_capability"]))

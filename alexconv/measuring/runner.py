@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from alexconv import data
+from alexconv.code import code_of
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import FLOAT32, CachedReference, biases, ensure, filters, images
-from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms, reference
+from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
 from alexconv.executors.host_memory import copied
@@ -38,7 +38,7 @@ from alexconv.planning.points import LayerSequence, Point
 from alexconv.planning.transfers import transfer_named
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record, digest, identity
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import Conv
 
 FAILURES: dict[type[AlexconvError], str] = {
     CompileError: "compile-error",
@@ -155,8 +155,8 @@ class Settings:
     timed: bool = True
 
     def key(self) -> list[object]:
-        """The settings and versions that a point's result depends on."""
-        return [self.seed, self.memory_budget, self.timed, data.GENERATOR_VERSION, REFERENCE_VERSION]
+        """The settings that a point's result depends on."""
+        return [self.seed, self.memory_budget, self.timed]
 
 
 class Skip(Exception):
@@ -238,9 +238,8 @@ class Runner:
         """Whether points are timed and compared with the CPU."""
         return self.times and self.settings.baseline
 
-    def time_cpu(self, workload: str, number: int) -> None:
+    def time_cpu(self, workload: str, number: int, conv: Conv) -> None:
         """Times the CPU on a layer, unless the cache has its times."""
-        conv = WORKLOADS[workload].layer(number)
         Layer(workload, number, conv, 1, self.settings.seed).make("baselines")
 
     def compute_reference(self, point: Point) -> None:
@@ -286,8 +285,14 @@ class Runner:
         tolerance = PRECISIONS[rung.precision].tolerance(point.conv.K)
         asked = point.data, rung.precision, point.conv.K, bound.atomic_additions
         of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*asked))]
-        settings = self.settings.key()
-        return digest([compiled, launched, tolerance, self.executor.header(), settings, point.transfer, *of_data])
+        facts = self.executor.header(), self.settings.key(), self._code(point)
+        return digest([compiled, launched, tolerance, *facts, point.transfer, *of_data])
+
+    def _code(self, point: Point) -> str:
+        """Digest of the code that runs and verifies the point: the reference, the data, the checks, the buffers."""
+        transfer = transfer_named(point.transfer)
+        openers = [transfer.opener(self.executor)] if transfer.served_by(self.executor) else []
+        return code_of(type(self), type(self.executor), *openers)
 
     def record(self, point: Point) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception.

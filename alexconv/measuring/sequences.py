@@ -16,6 +16,7 @@ from functools import partial
 from math import ceil
 from typing import Any
 
+from alexconv.code import code_of
 from alexconv.errors import UsageError
 from alexconv.executors.interface import OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples, repeat
@@ -152,7 +153,7 @@ class SequenceRunner:
 
     def key(self, point: RungSequence) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        return digest([PIECE_BYTES, *(self._runner.key(each) for each in point.points())])
+        return digest([PIECE_BYTES, code_of(type(self)), *(self._runner.key(each) for each in point.points())])
 
     def record(self, point: RungSequence) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""
