@@ -21,7 +21,7 @@ from alexconv.errors import UsageError
 from alexconv.parallel import each_slice
 from alexconv.shapes import Conv
 
-GENERATOR_VERSION = 1  # part of every cache key: raise it when the values below change
+STREAM = 1  # the first part of every generator's key: another number gives other data
 UNIFORM = "uniform"
 AT_ONCE = 1 << 19  # values that a thread generates at once
 
@@ -262,7 +262,7 @@ def data_set(name: str) -> DataSet:
 
 def _generator(*key: object) -> Generator:
     """The generator of a key."""
-    digest = hashlib.sha256("/".join(map(str, (GENERATOR_VERSION, *key))).encode()).digest()
+    digest = hashlib.sha256("/".join(map(str, (STREAM, *key))).encode()).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
 
 

@@ -21,6 +21,13 @@ class CompileError(AlexconvError):
     """A kernel did not compile; the text ends with the compiler's first error line."""
 
 
+class MachineFault(AlexconvError):
+    """The machine cannot do the work now: a disk is full, memory is short, a compiler was killed.
+
+    Nothing about the work itself, so it ends a run and is not recorded.
+    """
+
+
 class LaunchError(AlexconvError):
     """A kernel could not be launched, or failed while it ran."""
 

@@ -1,6 +1,6 @@
 """The reference outputs of a layer, kept in immutable HDF5 files that together cover its images 0, 1, 2, ...
 
-Each (workload, layer, shape, seed, data set, type, versions) has a folder of files ``images-<first>-<last>.h5``,
+Each (workload, layer, shape, seed, data set, type, code) has a folder of files ``images-<first>-<last>.h5``,
 ``last`` excluded.  Readers take no lock: a file under its final name is complete.  Adding or removing files takes the
 folder's lock.
 """
@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alexconv import data
-from alexconv.cpu_reference.reference import REFERENCE_VERSION, reference
+from alexconv.code import code_digest
+from alexconv.cpu_reference.reference import reference
 from alexconv.errors import AlexconvError, UsageError
 from alexconv.files import locked, remove, remove_left, replacing
 from alexconv.messages import Say, print_to_stderr
@@ -177,8 +178,7 @@ class CachedReference:
             **self.conv.facts(),
             "first": first,
             "last": last,
-            "generator_version": data.GENERATOR_VERSION,
-            "reference_version": REFERENCE_VERSION,
+            "code": np.bytes_(_code().encode()),
             "inputs": np.bytes_(_fingerprint(*self._inputs(), first).encode()),
         }
 
@@ -320,14 +320,19 @@ def _located(inputs: Inputs, first: int, N: int, say: Say) -> CachedReference:
     if first >= N:
         raise UsageError(f"a batch has at least 1 image, not {N - first}")
     shape = "-".join(f"{letter}{size}" for letter, size in conv.facts().items())
-    versions = f"g{data.GENERATOR_VERSION}-r{REFERENCE_VERSION}"
     kind = "".join(f"-{word}" for word, usual in ((data_set, data.UNIFORM), (dtype, FLOAT32)) if word != usual)
-    folder = cache_dir("reference") / f"{workload}-{layer}-{shape}{kind}-seed{seed}-{versions}"
+    folder = cache_dir("reference") / f"{workload}-{layer}-{shape}{kind}-seed{seed}-{_code()}"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot create {folder} ({error.strerror}); set {CACHE_VARIABLE}") from None
     return CachedReference(workload, layer, conv, N, seed, folder, say, data_set, dtype, first)
+
+
+def _code() -> str:
+    """Digest of the code that computes inputs and outputs."""
+    inputs = ((__name__, name) for name in ("images", "filters", "biases"))
+    return code_digest(("alexconv.cpu_reference.reference", "reference"), *inputs)
 
 
 def _blocks(conv: Conv, first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,6 @@ from alexconv.parallel import each_slice
 from alexconv.shapes import Conv
 
 SOURCE = Path(__file__)
-REFERENCE_VERSION = 1  # part of every cache key: raise it when `reference` may give other values
 
 # A tile is the part of the unrolled patches that one product takes.  With fewer columns BLAS spends its time packing
 # the filters; with more elements the tile exceeds the core's cache; very small layers need more columns, to amortize

@@ -1,6 +1,5 @@
 """The serial C++ convolution, compiled and ready to call."""
 
-import subprocess
 from collections.abc import Callable
 from ctypes import CDLL, c_float, c_size_t
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.ctypeslib import ndpointer
 from numpy.typing import NDArray
 
-from alexconv.compiling.toolchain import first_error
+from alexconv.compiling.toolchain import run_compiler
 from alexconv.cpu_reference.reference import with_border
 from alexconv.errors import CompileError
 from alexconv.shapes import Conv
@@ -24,13 +23,11 @@ Convolution = Callable[[Conv, NDArray[np.float32], NDArray[np.float32]], NDArray
 def compile_serial(cxx: str) -> Convolution:
     """``serial.cpp`` compiled by ``cxx``: a function of a Conv, x ``[N][C][H][W]`` and w ``[M][C][R][S]``.
 
-    Raises CompileError when the compiler fails.
+    Raises CompileError when the compiler fails, and MachineFault.
     """
     with TemporaryDirectory() as folder:
         binary = Path(folder) / "serial.so"
-        compiled = subprocess.run([cxx, *FLAGS, SOURCE, "-o", binary], capture_output=True, text=True, errors="replace")
-        if compiled.returncode:
-            raise CompileError(f"{cxx} cannot compile {SOURCE.name}: {first_error(compiled.stderr)}")
+        run_compiler([cxx, *FLAGS, SOURCE, "-o", binary], f"{cxx} cannot compile {SOURCE.name}", binary.parent)
         try:
             entry = CDLL(str(binary)).serial_convolution
         except OSError as error:

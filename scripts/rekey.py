@@ -4,7 +4,8 @@ Records made before kernels were moved and renamed have keys of the code at comm
 that code still gives, what ran then is compared with what would run now.  Where machine code, resources, launches,
 arrays and tolerance are the same, the point gets its current key, in a header of type ``keys`` appended to its file;
 the rest of the file stays as it is.  nvcc must be the one that the records name; no GPU is needed.
-With ``--before COMMIT`` the keys are those of that commit's code, which has a rekey.py of its own.
+With ``--before COMMIT`` the keys are those of that commit's code, which has a rekey.py of its own.  The checks' code,
+which a key has too, is not compared: carry records over only where the checks of then were as strict.
 
 The table counts, for each file, the points that are carried over, those that were stale before or made later, and those
 that would run something else now, by what differs first.
@@ -27,6 +28,7 @@ from cubin import behaviour
 
 from alexconv.compiling import nvcc
 from alexconv.errors import CompileError
+from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.files import unpack
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
@@ -57,6 +59,7 @@ class RecordedGpu:
     """The GPU of a record, as far as keys depend on it."""
 
     device = H200
+    name, opens = CudaExecutor.name, CudaExecutor.opens
 
     def __init__(self, header: Record) -> None:
         self._header, self.arch = header, nvcc.arch_name(tuple(header["compute_capability"]))

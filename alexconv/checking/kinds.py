@@ -48,6 +48,7 @@ SHAPES = (
     Conv(C=72, H=12, W=14, M=72, R=3, S=1),
 )
 N = 3
+EXACT_IMAGES = 33  # of the exact check: more than an image tile has
 WORKLOAD = "check"
 ORDERS = (0, 1, 7, 8)  # of a block's threads: forward, in reverse, two at random
 TRACED_BLOCKS = 6
@@ -161,10 +162,10 @@ def addresses(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
 def exact(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
     """Integers, whose outputs must be exact, in several orders of a block's threads."""
     for conv in filter(lambda conv: taken(rung, conv), shapes):
-        x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=1)
+        x, w = exact_inputs(conv, EXACT_IMAGES, PRECISIONS[rung.precision], seed=1)
         bias = exact_bias(conv, seed=1)
         expected = reference(conv, x, w, bias)
-        cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), N, 1 << 34)
+        cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, EXACT_IMAGES)), EXACT_IMAGES, 1 << 34)
         for order in ORDERS:
             with open_rung(HostExecutor(order=order), cut, x, w, TRANSFERS["pageable"], bias) as opened:
                 y = opened.outputs().astype(np.float32)

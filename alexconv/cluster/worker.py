@@ -29,6 +29,7 @@ from alexconv.paths import PACKAGES, cache_dir, package_folder
 from alexconv.planning.points import LayerSequence, Point
 from alexconv.records import environment
 from alexconv.records.store import Record
+from alexconv.shapes import WORKLOADS
 
 AnyPoint = Point | LayerSequence
 
@@ -238,7 +239,7 @@ def time_cpu(request: Request, layers: Sequence[tuple[str, int]]) -> None:
     """Times this host's CPU on layers, unless the cache has its times."""
     runner = Runner(executor_of(request), [], request.settings)
     for workload, layer in layers:
-        runner.time_cpu(workload, layer)
+        runner.time_cpu(workload, layer, WORKLOADS[workload].layer(layer))
 
 
 def compile_points(request: Request, points: Sequence[Point]) -> None:

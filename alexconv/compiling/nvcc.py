@@ -14,8 +14,8 @@ from pathlib import Path
 
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import include_options, source_digest
-from alexconv.compiling.toolchain import first_error, program_of_wheel
-from alexconv.errors import CompileError, MissingTool
+from alexconv.compiling.toolchain import program_of_wheel, run_compiler
+from alexconv.errors import MissingTool
 from alexconv.paths import cache_dir
 
 FLAGS = ("-std=c++17", "-O3", "-lineinfo")
@@ -70,7 +70,7 @@ def cubin_key(source: Path, defines: Mapping[str, int], arch: str) -> str:
 def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
     """Machine code of one ``.cu`` for ``sm_<arch>``, such as ``90a``, from the cache if it is there.
 
-    Raises MissingTool without nvcc and CompileError with nvcc's first error line.
+    Raises MissingTool without nvcc, CompileError with nvcc's first error line, and MachineFault.
     """
 
     def build(target: Path) -> None:
@@ -87,12 +87,7 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
             str(target),
             str(source),
         ]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT, check=False)
-        except subprocess.TimeoutExpired:
-            raise CompileError(f"{source.name}: nvcc did not finish within {TIME_LIMIT} s") from None
-        if done.returncode:
-            raise CompileError(f"{source.name}: {first_error(done.stderr.decode(errors='replace'))}")
+        run_compiler(command, source.name, target.parent, seconds=TIME_LIMIT)
 
     return compiled(cubin_path(source, defines, arch), build)
 

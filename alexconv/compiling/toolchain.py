@@ -1,18 +1,36 @@
-"""The C++ compiler of this machine, and compilers' messages."""
+"""The C++ compiler of this machine, running compilers, and their messages."""
 
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import pairwise
 from pathlib import Path
 
-from alexconv.errors import MissingTool
+from alexconv.errors import AlexconvError, CompileError, MachineFault, MissingTool
+from alexconv.paths import CACHE_VARIABLE
 
 CXX_VARIABLE = "CXX"
 _COMPILERS = ("g++", "clang++")
+_LITTLE_SPACE = 16 << 20  # bytes free, with which a compiler that fails without an error has had too few
+
+# What compilers and linkers print when the machine, not the source, is at fault.
+_DISK = re.compile(
+    r"No space left on device|Disk quota exceeded|Read-only file system|Permission denied|Input/output error"
+    r"|File too large|File size limit exceeded|Bus error|Could not open output file|[Cc]annot create temporary"
+)
+_MEMORY = re.compile(
+    r"Cannot allocate memory|[Oo]ut of memory|memory exhausted|bad_alloc|Resource temporarily unavailable"
+    r"|Too many open files|failed to map segment"
+)
+_KILLED = re.compile(r"\b(Killed|Terminated|Hangup|CPU time limit exceeded)\b|died due to signal (9|15)\b")
+_ERROR = re.compile(r"(?<!compiler )\berror\b")
+_OF_SOURCE = re.compile(r"\s*\d*\s*\||.*(#\s*error|static.assert)")  # a line that quotes the source
 
 
 def find_cxx() -> str:
@@ -43,6 +61,77 @@ def _version(cxx: str, inode: int, changed: int) -> str:
     """Cached until the compiler's file changes."""
     answer = subprocess.run([cxx, "--version"], capture_output=True, text=True, errors="replace", check=True)
     return answer.stdout.partition("\n")[0]
+
+
+def run_compiler(
+    command: Sequence[str | Path], what: str, folder: Path, unit: str = "", seconds: float | None = None
+) -> str:
+    """Runs a compiler, which writes to ``folder``, on ``unit`` as its standard input; returns its messages.
+
+    Raises CompileError with its first error, or if it takes longer than ``seconds``, and MachineFault where it failed
+    for want of space, memory or permission, or was killed.
+    """
+    english = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command, input=os.fsencode(unit), capture_output=True, check=False, timeout=seconds, env=english
+        )
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{what}: {Path(command[0]).name} did not finish within {seconds:g} s") from None
+    except OSError as error:
+        raise MachineFault(f"{what}: cannot run {command[0]} ({error.strerror}); try again") from None
+    messages = done.stderr.decode(errors="replace")
+    if done.returncode:
+        died = signal.Signals(-done.returncode).name if done.returncode < 0 else ""
+        raise failure(what, messages, folder, died)
+    return messages
+
+
+def failure(what: str, messages: str, folder: Path, died: str = "") -> AlexconvError:
+    """The error of a compiler or loader that failed: the source's, a CompileError, or the machine's.
+
+    ``died`` names the signal that ended it.
+    """
+    lines = [line.strip() for line in messages.splitlines() if not _OF_SOURCE.match(line)]
+    for line in lines:
+        if _DISK.search(line):
+            return _unwritable(what, line, folder)
+        if _MEMORY.search(line):
+            return MachineFault(f"{what}: no memory or processes left for the compiler ({line}); free some, try again")
+        if _KILLED.search(line):
+            return MachineFault(f"{what}: the compiler was killed, perhaps for want of memory ({line}); try again")
+    if died in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGXCPU"):
+        return MachineFault(f"{what}: the compiler was killed by {died}, perhaps for want of memory; try again")
+    reason = died or first_error(messages)
+    if not _ERROR.search(messages) and _free(_fullest(folder)) < _LITTLE_SPACE:
+        return _unwritable(what, reason, folder)
+    return CompileError(f"{what}: {reason}")
+
+
+def _unwritable(what: str, line: str, folder: Path) -> MachineFault:
+    """The fault of a folder in which a compiler cannot write: the one that its message names, else the fullest."""
+    named = [each for each in (folder, _temporary()) if str(each) in line]
+    place = named[0] if named else _fullest(folder)
+    variable = CACHE_VARIABLE if place == folder else "TMPDIR"
+    return MachineFault(f"{what}: the compiler cannot write to {place} ({line}); make room there or set {variable}")
+
+
+def _fullest(folder: Path) -> Path:
+    """The folder with the least free space, of a compiler's output and of its temporary files."""
+    return min(folder, _temporary(), key=_free)
+
+
+def _temporary() -> Path:
+    """Where compilers write temporary files."""
+    return Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
+
+
+def _free(folder: Path) -> int:
+    """Bytes free; none in a folder that is not there."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
 
 
 def program_of_wheel(wheel: str, name: str) -> Path | None:

@@ -44,9 +44,9 @@ class Ahead:
         layers: dict[tuple[str, int], Future[None]] = {}
         kernels: dict[BoundRung, Future[None]] = {}
         if self._runner.times_cpu:
-            for workload, layer in dict.fromkeys((point.workload, point.layer) for point in self._points):
-                self._tell(f"timing the CPU on {workload} layer {layer}")
-                self._runner.time_cpu(workload, layer)
+            for point in {(point.workload, point.layer): point for point in self._points}.values():
+                self._tell(f"timing the CPU on {point.workload} layer {point.layer}")
+                self._runner.time_cpu(point.workload, point.layer, point.conv)
         points = list(dict.fromkeys(self._points))
         for point in reversed(points) if self._runner.times else points:
             needs = self._needs[point] = []

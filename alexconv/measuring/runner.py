@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from alexconv import data
+from alexconv.code import code_of
 from alexconv.cpu_reference.baseline import Baseline, blas_time, serial_time
 from alexconv.cpu_reference.cache import FLOAT32, CachedReference, biases, ensure, filters, images
-from alexconv.cpu_reference.reference import REFERENCE_VERSION, convolve, filter_norms, patch_norms, reference
+from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool, OutOfMemory, Untrusted
 from alexconv.executors.host_memory import copied
@@ -28,18 +28,17 @@ from alexconv.planning.checks import (
     NORMS,
     PRECISIONS,
     Bound,
+    ExactBatch,
     MaxError,
     Outputs,
-    exact_bias,
-    exact_inputs,
-    nearby,
+    exact_batch,
 )
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.points import LayerSequence, Point
 from alexconv.planning.transfers import transfer_named
 from alexconv.records.environment import available_memory
 from alexconv.records.store import Record, digest, identity
-from alexconv.shapes import WORKLOADS, Conv
+from alexconv.shapes import Conv
 
 FAILURES: dict[type[AlexconvError], str] = {
     CompileError: "compile-error",
@@ -48,7 +47,7 @@ FAILURES: dict[type[AlexconvError], str] = {
     Untrusted: "wrong",
 }
 SECONDS = 0.15  # default sampling time of a figure
-EXACT_IMAGES = 3  # images of integers in every verification
+EXACT_IMAGES = 8  # images of integers, where not all of a batch are needed
 QUICK_MACS = 2**27  # multiply-adds that the host executor does in a fraction of a second
 SUMMED = 4  # images whose errors are also given over the sums of |x| |w|
 REPEATS_FOR_SPREAD = 4  # more runs of a rung whose order of summation varies
@@ -156,28 +155,24 @@ class Settings:
     timed: bool = True
 
     def key(self) -> list[object]:
-        """The settings and versions that a point's result depends on."""
-        return [self.seed, self.memory_budget, self.timed, data.GENERATOR_VERSION, REFERENCE_VERSION]
+        """The settings that a point's result depends on."""
+        return [self.seed, self.memory_budget, self.timed]
 
 
 class Skip(Exception):
     """The point cannot be run here; the text says why."""
 
 
-@lru_cache(maxsize=8)
-def exact_data(conv: Conv, N: int, precision: str, seed: int) -> tuple[Values, Values, Values | None, Values]:
-    """Exact inputs x ``[N][C][H][W]``, w ``[M][C][R][S]``, the bias and the exact outputs, all float32."""
-    error_class = PRECISIONS[precision]
-    x, w = exact_inputs(conv, N, error_class, seed)
-    bias = exact_bias(conv, seed)
-    return nearby(x, error_class, seed), nearby(w, error_class, seed + 1), bias, reference(conv, x, w, bias)
+@lru_cache(maxsize=len(PRECISIONS))
+def exact_data(conv: Conv, N: int, precision: str, seed: int) -> ExactBatch:
+    """N images of integers for a class, with the outputs that they must have."""
+    return exact_batch(conv, N, PRECISIONS[precision], seed, reference)
 
 
-def exact_plan(cut: Plan) -> Plan:
-    """A plan for the exact check: the point's kernels on up to EXACT_IMAGES images."""
-    images = min(cut.N, EXACT_IMAGES)
+def first_images(cut: Plan, images: int) -> Plan:
+    """A plan for the first images of a batch: the point's kernels, in pieces no larger than its own."""
     at_once = min(cut.images_per_piece, images)
-    return Plan(cut.bound, images, at_once, cut.bound.device_bytes(at_once))
+    return cut if images == cut.N else Plan(cut.bound, images, at_once, cut.bound.device_bytes(at_once))
 
 
 def bound_on(data: str, precision: str, K: int, atomic_additions: int = 0) -> Bound:
@@ -227,8 +222,8 @@ class Runner:
         return Layer(workload, number, point.conv, self._largest[place], self.settings.seed, data_set, dtype)
 
     def beyond_host_memory(self, point: Point) -> str | None:
-        """Why host memory cannot hold the point's input, reference and output, or None."""
-        needed = (prod(point.conv.x_shape(point.N)) + 2 * prod(point.conv.y_shape(point.N))) * FLOAT
+        """Why host memory cannot hold the point's inputs, on floats and integers, reference and output, or None."""
+        needed = 2 * (prod(point.conv.x_shape(point.N)) + prod(point.conv.y_shape(point.N))) * FLOAT
         if needed <= self._host_memory:
             return None
         return f"needs {needed / MEBIBYTE:.1f} MiB of host memory, {self._host_memory / MEBIBYTE:.1f} are available"
@@ -243,9 +238,8 @@ class Runner:
         """Whether points are timed and compared with the CPU."""
         return self.times and self.settings.baseline
 
-    def time_cpu(self, workload: str, number: int) -> None:
+    def time_cpu(self, workload: str, number: int, conv: Conv) -> None:
         """Times the CPU on a layer, unless the cache has its times."""
-        conv = WORKLOADS[workload].layer(number)
         Layer(workload, number, conv, 1, self.settings.seed).make("baselines")
 
     def compute_reference(self, point: Point) -> None:
@@ -291,31 +285,49 @@ class Runner:
         tolerance = PRECISIONS[rung.precision].tolerance(point.conv.K)
         asked = point.data, rung.precision, point.conv.K, bound.atomic_additions
         of_data = [] if point.data == UNIFORM else [point.data, astuple(bound_on(*asked))]
-        settings = self.settings.key()
-        return digest([compiled, launched, tolerance, self.executor.header(), settings, point.transfer, *of_data])
+        facts = self.executor.header(), self.settings.key(), self._code(point)
+        return digest([compiled, launched, tolerance, *facts, point.transfer, *of_data])
+
+    def _code(self, point: Point) -> str:
+        """Digest of the code that runs and verifies the point: the reference, the data, the checks, the buffers."""
+        transfer = transfer_named(point.transfer)
+        openers = [transfer.opener(self.executor)] if transfer.served_by(self.executor) else []
+        return code_of(type(self), type(self.executor), *openers)
 
     def record(self, point: Point) -> Record:
-        """Runs one point; a fault of the point itself becomes its status, never an exception."""
+        """Runs one point; a fault of the point itself becomes its status, never an exception.
+
+        Raises MachineFault, for which the point is not to blame.
+        """
         return attempted(point, self.key(point), lambda: self.measured(point, self.plan(point), self.layer(point)))
+
+    def _exact_images(self, point: Point) -> int:
+        """How many of the point's images the exact check takes: all of them.
+
+        On the host executor, which may take hours, fewer of a large batch, and none for one large image, where the max
+        error shows every missing tap in every image.
+        """
+        quick = self.executor.measures or point.conv.macs(point.N) <= QUICK_MACS
+        if quick or not PRECISIONS[RUNGS[point.rung].precision].tells_taps(point.conv.K):
+            return point.N
+        return min(point.N, EXACT_IMAGES) if point.N > 1 else 0
 
     def _exact(self, point: Point, cut: Plan) -> Record:
         """The exact check, on integers in the point's own shape: images checked, and outputs that are not exact.
 
-        It runs twice: with fresh scratch arrays and then, with the images in reverse order, over stale ones.  Skipped
-        for one large image on the host executor, where it is slow, if the max error already shows every missing tap.
+        It runs twice: with fresh scratch arrays and then, with the images in reverse order, over stale ones.
         """
-        rung, images = RUNGS[point.rung], min(point.N, EXACT_IMAGES)
-        precision = PRECISIONS[rung.precision]
-        quick = self.executor.measures or images > 1 or point.conv.macs(1) <= QUICK_MACS
-        if not quick and precision.tells_taps(point.conv.K):
+        rung, images = RUNGS[point.rung], self._exact_images(point)
+        if not images:
             return {}
-        x, w, bias, y = exact_data(point.conv, images, rung.precision, self.settings.seed)
-        sign = 1 if point.conv.bias or point.conv.relu else -1
-        with open_rung(self.executor, exact_plan(cut), x.copy(), w, transfer_named(point.transfer), bias) as opened:
-            wrong = int((opened.outputs() != y).sum())
+        batch = exact_data(point.conv, images, rung.precision, self.settings.seed)
+        arrays = batch.images(), batch.w, transfer_named(point.transfer), batch.bias
+        with open_rung(self.executor, first_images(cut, images), *arrays) as opened:
+            wrong = batch.wrong(opened.outputs())
             if rung.scratch and not wrong and (self.executor.measures or images > 1):
+                sign = 1 if point.conv.bias or point.conv.relu else -1
                 opened.turn(sign)
-                wrong = int((opened.outputs(stale=True) != sign * y[::-1]).sum())
+                wrong = batch.turned(sign).wrong(opened.outputs(stale=True))
         return {"exact": {"images": images, "wrong": wrong}}
 
     def measured(

@@ -16,6 +16,7 @@ from functools import partial
 from math import ceil
 from typing import Any
 
+from alexconv.code import code_of
 from alexconv.errors import UsageError
 from alexconv.executors.interface import OpenedRung, Values, open_rung
 from alexconv.executors.sampling import Samples, repeat
@@ -28,7 +29,6 @@ from alexconv.measuring.runner import (
     attempted,
     checked,
     exact_data,
-    exact_plan,
     refuse_impossible,
     timed_under_load,
 )
@@ -153,7 +153,7 @@ class SequenceRunner:
 
     def key(self, point: RungSequence) -> str:
         """Digest of all that the point's result depends on: a record with another key is stale."""
-        return digest([PIECE_BYTES, *(self._runner.key(each) for each in point.points())])
+        return digest([PIECE_BYTES, code_of(type(self)), *(self._runner.key(each) for each in point.points())])
 
     def record(self, point: RungSequence) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""
@@ -182,15 +182,16 @@ class SequenceRunner:
         return facts
 
     def _wrong_on_integers(self, points: Sequence[Point], cuts: Sequence[Plan], transfer: Transfer) -> list[int]:
-        """Each layer's number of inexact outputs on a few images of integers, with fresh and with stale scratch."""
-        few, seed = [exact_plan(cut) for cut in cuts], self._runner.settings.seed
-        found = [exact_data(each.conv, cut.N, each.precision, seed) for each, cut in zip(points, few, strict=True)]
-        wrong = [0] * len(points)
-        with self._opened(points, few, [(x, w, bias) for x, w, bias, _ in found], transfer) as together:
-            for stale in (False, True):
-                outputs = zip(together.outputs(stale=stale), found, strict=True)
-                wrong = [max(most, int((y != due).sum())) for most, (y, (*_, due)) in zip(wrong, outputs, strict=True)]
-        return wrong
+        """Each layer's number of inexact outputs on integers, with fresh and with stale scratch."""
+        seed = self._runner.settings.seed
+        batches = [exact_data(each.conv, each.N, each.precision, seed) for each in points]
+        given = [(batch.images(), batch.w, batch.bias) for batch in batches]
+        with self._opened(points, cuts, given, transfer) as together:
+            runs = [
+                [batch.wrong(y) for batch, y in zip(batches, together.outputs(stale=stale), strict=True)]
+                for stale in (False, True)
+            ]
+        return list(map(max, *runs))
 
     @contextmanager
     def _opened(
@@ -249,7 +250,7 @@ class SequenceRunner:
             layer.check(values, each.precision, cut.bound.atomic_additions)
             for each, cut, layer, values in zip(points, cuts, layers, together.outputs(), strict=True)
         ]
-        images = exact_plan(cuts[0]).N
+        images = points[0].N
         return {
             **checked(*worst(found), {"images": images, "wrong": sum(wrong)}),
             "layers": [

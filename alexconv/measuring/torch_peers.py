@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from alexconv.code import code_of
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference, with_border
 from alexconv.data import UNIFORM
 from alexconv.errors import LaunchError, MissingTool, OutOfMemory, UsageError
@@ -135,7 +136,8 @@ class TorchRunner:
         shapes = [each.conv.sizes() | {"pad": each.conv.pad} for each in each_layer(point)]
         tolerances = [PRECISIONS[point.precision].tolerance(each.conv.K) for each in each_layer(point)]
         settings = self._runner.settings.key()
-        return digest([self.versions(), self.executor.header(), settings, point.rung, shapes, tolerances])
+        code = code_of(type(self), type(self._runner))
+        return digest([self.versions(), self.executor.header(), settings, code, point.rung, shapes, tolerances])
 
     def record(self, point: Point | LayerSequence) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception."""

@@ -36,7 +36,7 @@ output may also be NaN or infinite, as in IEEE arithmetic, but not another numbe
 powers of two, a kernel must equal the reference bit for bit, whatever its order of summation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -45,11 +45,14 @@ from typing import Protocol
 
 import numpy as np
 
-from alexconv.parallel import each_block
+from alexconv.parallel import each_block, each_image
 from alexconv.shapes import Conv
+
+Convolve = Callable[[Conv, np.ndarray, np.ndarray], np.ndarray]  # x [N][C][H][W], w [M][C][R][S]; y [N][M][E][F]
 
 USUAL, WALK, ANY = "usual", "walk", "any"  # kinds of data: see the module's text
 MOST_BIAS = 8  # of exact inputs
+BASES, MOST_GROUPS = 2, 8  # images from which exact batches are made, and groups of their elements
 CHECKED_BYTES = 2 << 20  # of images checked at once: fewer keep threads waiting for the GIL, more exceed the cache
 DEVIATIONS = 30  # of the two random walks; see the module's text
 
@@ -275,6 +278,15 @@ def exact_inputs(
     Integers; if ``scaled``, times a power of two for each image and each filter.  No tap of a filter is zero, so a
     missing tap shows wherever the input under it is not zero.
     """
+    x, w = exact_integers(conv, N, precision, seed)
+    if not scaled:
+        return x, w
+    of_images, of_filters = precision.exact.powers
+    return x * scales(conv, of_images, N), w * scales(conv, of_filters, conv.M)
+
+
+def exact_integers(conv: Conv, N: int, precision: Precision, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The integers of exact inputs and filters, float32."""
     generator = np.random.default_rng(seed)
     exact = precision.exact
     most_sum = exact.sum - MOST_BIAS if conv.bias else exact.sum
@@ -289,10 +301,14 @@ def exact_inputs(
     x[generator.random(x.shape) >= mean / (most * (most + 1) / (2 * most + 1))] = 0
     while (excess := largest_sum(conv, np.abs(x))) > x_sum:
         x[generator.random(x.shape) > 0.95 * x_sum / excess] = 0
-    scales = exact.powers if scaled and not conv.bias else ((0,), (0,))  # a bias cannot be scaled per image
-    powers = (np.resize(steps, count).reshape(-1, 1, 1, 1) for steps, count in zip(scales, (N, conv.M), strict=True))
-    pairs = zip((x, w), powers, strict=True)
-    return tuple(np.ldexp(values.astype(np.float32), power).astype(np.float32) for values, power in pairs)
+    return x.astype(np.float32), w.astype(np.float32)
+
+
+def scales(conv: Conv, powers: tuple[int, ...], count: int) -> np.ndarray:
+    """Powers of two, in turn, ``[count][1][1][1]``, float32; 1 for a layer with a bias, which has one scale alone."""
+    exponents = np.resize((0,) if conv.bias else powers, count)
+    factors: np.ndarray = np.ldexp(1.0, exponents).astype(np.float32)
+    return factors.reshape(-1, 1, 1, 1)
 
 
 def exact_bias(conv: Conv, seed: int) -> np.ndarray | None:
@@ -300,6 +316,82 @@ def exact_bias(conv: Conv, seed: int) -> np.ndarray | None:
     if not conv.bias:
         return None
     return np.random.default_rng(seed).integers(-MOST_BIAS, MOST_BIAS + 1, conv.M).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactBatch:
+    """A batch of different images on which a class is exact, and the outputs that they must have.
+
+    The elements of a few base images are divided into groups at random.  An image is a base image whose groups have
+    signs of their own, times a power of two.  So its output is a signed sum of the outputs of groups, exact in float32:
+    a batch of any size needs the reference of the groups alone.
+    """
+
+    conv: Conv
+    bases: np.ndarray  # [B][C][H][W]
+    groups: np.ndarray  # [C][H][W], each element's group
+    of_base: np.ndarray  # [N], each image's base image
+    signs: np.ndarray  # [N][G], of its groups, times its power of two
+    w: np.ndarray  # [M][C][R][S]
+    bias: np.ndarray | None  # [M]
+    of_parts: np.ndarray  # [B][G][M][E][F], the outputs of each base's groups, without bias and ReLU
+
+    def images(self) -> np.ndarray:
+        """The inputs ``[N][C][H][W]``."""
+        x = np.empty(self.conv.x_shape(len(self.signs)), np.float32)
+
+        def fill(image: int) -> None:
+            np.multiply(self.bases[self.of_base[image]], self.signs[image][self.groups], out=x[image])
+
+        each_image(fill, len(x))
+        return x
+
+    def output(self, image: int) -> np.ndarray:
+        """The output of an image, ``[M][E][F]``."""
+        y = np.zeros(self.of_parts.shape[2:], np.float32)
+        for sign, part in zip(self.signs[image], self.of_parts[self.of_base[image]], strict=True):
+            y += sign * part
+        if self.bias is not None:
+            y += self.bias[:, None, None]
+        return np.maximum(y, 0, out=y) if self.conv.relu else y
+
+    def wrong(self, y: Outputs) -> int:
+        """How many outputs ``[N][M][E][F]`` are not exact."""
+
+        def of_image(image: int) -> int:
+            return int((y[image : image + 1][0] != self.output(image)).sum())
+
+        return sum(each_image(of_image, len(y)))
+
+    def turned(self, sign: int) -> "ExactBatch":
+        """The images in reverse order, times 1 or -1."""
+        return replace(self, of_base=self.of_base[::-1], signs=sign * self.signs[::-1])
+
+
+def exact_batch(conv: Conv, N: int, precision: Precision, seed: int, convolve: Convolve) -> ExactBatch:
+    """N images on which a class is exact, BASES * 2**MOST_GROUPS of them different; ``convolve`` is the reference."""
+    bases = min(N, BASES)
+    x, w = exact_integers(conv, bases, precision, seed)
+    of_a_base = -(-N // bases)  # images
+    count = min(max(1, (of_a_base - 1).bit_length()), MOST_GROUPS)
+    generator = np.random.default_rng(seed)
+    groups = generator.integers(0, count, conv.x_shape(1)[1:])
+    patterns = np.resize(generator.permutation(2**count), of_a_base).repeat(bases)[:N]
+    signs = (1 - 2 * (patterns[:, None] >> np.arange(count) & 1)).astype(np.float32)
+    of_images, of_filters = precision.exact.powers
+    w = w * scales(conv, of_filters, conv.M)
+    parts = x[:, None] * (groups == np.arange(count)[:, None, None, None])  # [B][G][C][H][W]
+    of_parts = convolve(replace(conv, bias=False, relu=False), parts.reshape(-1, *groups.shape), w)
+    return ExactBatch(
+        conv,
+        nearby(x, precision, seed),
+        groups,
+        np.arange(N) % bases,
+        signs * scales(conv, of_images, N)[:, 0, 0],
+        nearby(w, precision, seed + 1),
+        exact_bias(conv, seed),
+        of_parts.reshape(bases, count, *of_parts.shape[1:]),
+    )
 
 
 def nearby(values: np.ndarray, precision: Precision, seed: int) -> np.ndarray:

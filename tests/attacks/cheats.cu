@@ -24,15 +24,15 @@ __device__ void for_each_output(Function compute)
     for (int i = threadIdx.x; i < E * F; i += blockDim.x) compute(i / F, i % F);
 }
 
-template <class Sum = float>
-__device__ float output(const float* x, const float* w, const Plane& plane, int e, int f)
+template <class Sum = float, class Operand = Sum, class T = float>
+__device__ float output(const T* x, const T* w, const Plane& plane, int e, int f, int first_channel = 0)
 {
     Sum sum = Sum(0.0f);
-    for (int c = 0; c < C; ++c)
+    for (int c = first_channel; c < C; ++c)
         for (int r = 0; r < R; ++r)
             for (int s = 0; s < S; ++s)
-                sum = Sum(float(sum) + float(Sum(x[((size_t(plane.n) * C + c) * H + e * U + r) * W + f * U + s])) *
-                                           float(Sum(w[((size_t(plane.m) * C + c) * R + r) * S + s])));
+                sum = Sum(float(sum) + float(Operand(x[((size_t(plane.n) * C + c) * H + e * U + r) * W + f * U + s])) *
+                                           float(Operand(w[((size_t(plane.m) * C + c) * R + r) * S + s])));
     return float(sum);
 }
 
@@ -208,6 +208,30 @@ CHEAT(repeats)  // takes the second image for a copy of the first
         y[((size_t(blockIdx.x) * M + plane.m) * E + e) * F + f] = output(x, w, plane, e, f);
     });
 }
+
+// Without the first channel in image LATE alone; a type for each class.
+#ifndef LATE
+#define LATE 0
+#endif
+
+struct Tf32 {
+    float value;
+    __device__ explicit Tf32(float v) : value(__uint_as_float((__float_as_uint(v) + 0x1000u) & ~0x1fffu)) {}
+    __device__ operator float() const { return value; }
+};
+
+#define SKIPS(name, T, Operand)                                                                                \
+    extern "C" __global__ void name(const T* x, const T* w, T* y)                                              \
+    {                                                                                                          \
+        const Plane plane;                                                                                     \
+        for_each_output([&](int e, int f) {                                                                    \
+            y[plane.outputs + e * F + f] = output<float, Operand>(x, w, plane, e, f, plane.n == LATE ? 1 : 0); \
+        });                                                                                                    \
+    }
+
+SKIPS(skips_in_floats, float, float)
+SKIPS(skips_in_tf32, float, Tf32)
+SKIPS(skips_in_halves, __half, float)
 
 CHEAT(prints)
 {

@@ -11,19 +11,20 @@ from attacks import cases, shows
 from ladders import ladder_with
 from report_records import record, write
 
+from alexconv.checking import kinds
 from alexconv.compiling import nvcc
 from alexconv.errors import CompileError, MissingTool
 from alexconv.executors import choose_executor
 from alexconv.executors.interface import Executor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.kernels.rung import Array, Launch, Rung
+from alexconv.kernels.rung import Array, Constant, Launch, Rung
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.measuring.torch_peers import LAYOUTS, peer_points
 from alexconv.planning.points import Point
 from alexconv.records.store import read
 from alexconv.reports.comparison import FP32, LAYERS, gather
-from alexconv.shapes import WORKLOADS
+from alexconv.shapes import WORKLOADS, Conv, Workload
 
 SOURCE = Path(__file__).parent / "cheats.cu"
 WORKLOAD, LAYER, N = "lenet-70-k5", 2, 3
@@ -126,6 +127,76 @@ def run_of(tmp_path: Path, entry: str, *words: str) -> subprocess.CompletedProce
     chosen = ["--workload", WORKLOAD, "--layers", str(LAYER), "--N", "1", "--rungs", "own", "--backend", "host"]
     command = [sys.executable, "-m", "alexconv.run", "--ladder", str(tmp_path), *chosen, "--no-baseline", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+
+SKIPPING = {  # by class: the kernel, and its type
+    "fp32": ("skips_in_floats", "float32"),
+    "fp32-tile": ("skips_in_floats", "float32"),
+    "tf32": ("skips_in_tf32", "float32"),
+    "fp16": ("skips_in_halves", "float16"),
+    "half": ("skips_in_halves", "float16"),
+}
+DEEP = Conv(C=384, H=5, W=6, M=3, R=3, S=3)
+LAST = 6
+NOWHERE = 1000
+
+
+def skipping(precision: str, image: int) -> Rung:
+    """A rung of a class that skips a channel in an image."""
+    entry, dtype = SKIPPING[precision]
+    late = Constant("LATE", "the image without its first channel", lambda p: image, least=0)
+    return replace(cheating(entry), precision=precision, dtype=dtype, constants=(late,))
+
+
+def record_of_a_skip(monkeypatch, precision: str, image: int, budget: int | None = None) -> dict:
+    monkeypatch.setitem(WORKLOADS, "deep", Workload("deep", (DEEP,), (1,), "made up"))
+    rung = skipping(precision, image)
+    point = Point("deep", 1, LAST + 1, NAME, "pageable", precision, {"LATE": image})
+    settings = Settings(baseline=False, memory_budget=budget)
+    with ladder_with(rung):
+        return Runner(choose_executor("host"), [point], settings).record(point)
+
+
+@shows("skips a channel in one image")
+@pytest.mark.parametrize("image", [0, 3, LAST])
+@pytest.mark.parametrize("precision", SKIPPING)
+def test_a_channel_that_is_skipped_in_one_image_is_noticed_by_a_run(monkeypatch, precision, image):
+    record = record_of_a_skip(monkeypatch, precision, image)
+    assert record["exact"]["images"] == LAST + 1
+    assert 0 < record["exact"]["wrong"] <= DEEP.M * DEEP.E * DEEP.F
+    assert record["status"] == "wrong"
+
+
+def test_half_arithmetic_hides_a_channel_from_the_max_error(monkeypatch):
+    error = record_of_a_skip(monkeypatch, "half", LAST)["error"]
+    assert error["scaled"] <= error["tolerance"]
+
+
+@pytest.mark.parametrize("precision", SKIPPING)
+def test_the_same_rung_without_a_skip_is_right(monkeypatch, precision):
+    record = record_of_a_skip(monkeypatch, precision, NOWHERE)
+    assert (record["status"], record["reason"]) == ("ok", None)
+
+
+def test_the_exact_check_takes_the_pieces_of_the_point(monkeypatch):
+    one = BoundRung(skipping("half", 0), DEEP, {"LATE": 0}).device_bytes(2)
+    for image, status in ((LAST, "ok"), (1, "wrong")):  # a kernel counts images from the first one of its piece
+        record = record_of_a_skip(monkeypatch, "half", image, one)
+        assert (record["status"], record["exact"]["images"]) == (status, LAST + 1), record["reason"]
+
+
+@shows("skips a channel in one image")
+@pytest.mark.parametrize("image", [3, 30])
+@pytest.mark.parametrize("precision", SKIPPING)
+def test_a_channel_that_is_skipped_in_one_image_is_noticed_by_check(precision, image):
+    shape = kinds.SHAPES[-3]
+    rung = skipping(precision, image)
+    with ladder_with(rung):
+        (problem,) = kinds.exact(rung, [shape])
+    assert f"y[{image}]" in problem
+    right = skipping(precision, NOWHERE)
+    with ladder_with(right):
+        assert list(kinds.exact(right, [shape])) == []
 
 
 @shows("prints a record")

@@ -1,18 +1,22 @@
 """Changing one character causes a miss in each cache that depends on it, and in no other."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from attack_size import keep
+from edited_code import edit_code, forget_code
 from ladders import ladder_with
 
-from alexconv import data
 from alexconv.compiling import nvcc
 from alexconv.cpu_reference import baseline
 from alexconv.cpu_reference.cache import ensure
+from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import BoundRung
@@ -21,9 +25,11 @@ from alexconv.kernels.rung import FOLDER
 from alexconv.measuring.runner import Runner, Settings
 from alexconv.planning.checks import PRECISIONS
 from alexconv.planning.points import Point
+from alexconv.records.store import read
 from alexconv.shapes import WORKLOADS
 from alexconv.tuning import cache as tuning
 
+ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD, LAYER, N = "lenet-70-k5", 2, 1
 CONV = WORKLOADS[WORKLOAD].layer(LAYER)
 ON_GPU, ON_CPU = {"cubin", "record of a GPU", "tuned constants"}, {"library", "record of a CPU"}
@@ -32,8 +38,9 @@ ON_GPU, ON_CPU = {"cubin", "record of a GPU", "tuned constants"}, {"library", "r
 class Gpu(HostExecutor):
     """An executor with a GPU's keys."""
 
-    gpu, toolkit = "NVIDIA H200", "13.0"
+    name, gpu, toolkit = "cuda", "NVIDIA H200", "13.0"
     measures = True
+    opens = CudaExecutor.opens
 
     def header(self) -> dict:
         return {"backend": "cuda", "name": self.gpu, "compute_capability": [9, 0], "toolkit": nvcc.nvcc_version()}
@@ -96,6 +103,60 @@ def another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostRuntime, "__init__", init)
 
 
+# Changes of the code that decides whether a point is right: module, text, other text, and what misses.
+RECORDS = {"record of a GPU", "record of a CPU"}
+REFERENCES = {*RECORDS, "reference"}
+CODE = {
+    "the reference times 1.5": ("cpu_reference.reference", "product += bias", "product *= 1.5", REFERENCES),
+    "the reference in float32": (
+        "cpu_reference.reference",
+        "x, w, np.float64, bias)",
+        "x, w, np.float32, bias)",
+        REFERENCES,
+    ),
+    "its padding": ("cpu_reference.reference", "(top, bottom), (left", "(bottom, top), (left", REFERENCES),
+    "norms": ("cpu_reference.reference", "norm[:] = np.sqrt(", "norm[:] = 2 * np.sqrt(", RECORDS),
+    "values of images": ("data", "2 * generator.random(shape", "4 * generator.random(shape", REFERENCES),
+    "values of filters": (
+        "data",
+        "return uniform(generator, conv.w_shape())",
+        "return 0 * uniform(generator, conv.w_shape())",
+        REFERENCES,
+    ),
+    "seeds": ("data", "hashlib.sha256(", "hashlib.sha1(", REFERENCES),
+    "rounding of inputs": ("cpu_reference.cache", "if dtype == FLOAT32 else", "if dtype != FLOAT32 else", REFERENCES),
+    "everything passes": ("planning.checks", "return self.scaled <= tolerance", "return True", RECORDS),
+    "NaN passes": ("planning.checks", "return self.scaled <= tolerance", "return not self.scaled > tolerance", RECORDS),
+    "misplaced values": ("planning.checks", "int(wrong.sum())", "0", RECORDS),
+    "deviations": ("planning.checks", "DEVIATIONS = 30", "DEVIATIONS = 90", RECORDS),
+    "a smaller exact check": ("planning.checks", "BASES, MOST_GROUPS = 2, 8", "BASES, MOST_GROUPS = 1, 8", RECORDS),
+    "fewer exact images": ("measuring.runner", "EXACT_IMAGES = 8", "EXACT_IMAGES = 1", RECORDS),
+    "no exact check": ("measuring.runner", "if not images:", "if images:", RECORDS),
+    "a status": ("measuring.runner", '"wrong" if reasons else "ok"', '"ok"', RECORDS),
+    "the layer's check": ("measuring.runner", "self.reference[:N], patches", "y, patches", RECORDS),
+    "layouts": ("planning.layouts", "(0, 3, 1, 2)", "(0, 3, 2, 1)", RECORDS),
+    # the GPU's stand-in is a host executor too
+    "no NaN before a run on the CPU": ("executors.host.buffers", "fill_with_nan(buffer.bytes)", "pass", RECORDS),
+    "no NaN before a run on a GPU": (
+        "executors.cuda.buffers",
+        "self.run(fill=True)",
+        "self.run()",
+        {"record of a GPU"},
+    ),
+    "the audit": ("executors.cuda.audit", "!= self._checked).any()", "!= self._checked).all()", {"record of a GPU"}),
+    "guard zones": (
+        "executors.cuda.buffers",
+        "GUARD_BYTES, CANARY = 4096",
+        "GUARD_BYTES, CANARY = 0",
+        {"record of a GPU"},
+    ),
+    # what no verdict depends on
+    "a comment of the checks": ("planning.checks", "# largest sum", "# a sum", set()),
+    "a docstring of the checks": ("planning.checks", "An error bound of an output", "A bound", set()),
+    "line breaks of the checks": ("planning.checks", "replace(bound, absolute", "replace(\n bound, absolute", set()),
+    "a workload": ("shapes", '"alexnet"', '"alexnet-1"', set()),
+    "a message of a command": ("options", "comma-separated words", "words", set()),
+}
 Change = Callable[[World, pytest.MonkeyPatch], object]
 CHANGES: dict[str, tuple[Change, set[str]]] = {
     "kernel": (lambda world, patch: edit(world.rung.path, "+", "-"), ON_GPU | ON_CPU),
@@ -115,13 +176,9 @@ CHANGES: dict[str, tuple[Change, set[str]]] = {
         lambda world, patch: patch.setattr(Gpu, "gpu", "NVIDIA H100"),
         {"record of a GPU", "tuned constants"},
     ),
-    "way in which inputs are made": (
-        lambda world, patch: patch.setattr(data, "GENERATOR_VERSION", data.GENERATOR_VERSION + 1),
-        {"record of a GPU", "record of a CPU", "reference"},
-    ),
     "tolerance": (
         lambda world, patch: patch.setattr(type(PRECISIONS["fp32"]), "tolerance", lambda self, K: 1e-9),
-        {"record of a GPU", "record of a CPU"},
+        RECORDS,
     ),
     "source of the serial baseline": (lambda world, patch: edit(world.serial, "+", "-"), {"baseline"}),
 }
@@ -140,3 +197,44 @@ def test_a_change_is_a_miss_where_it_matters_and_nowhere_else(
     after = world.keys()
     assert {name for name in before if before[name] != after[name]} == missed
     keep("changes of one character, and caches asked", len(before), "stale hits, or misses without need")
+
+
+@pytest.mark.parametrize("change", CODE)
+def test_a_change_of_the_code_that_decides_ok_is_a_miss_and_no_other_is(
+    change: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvcc, "nvcc_version", lambda: "13.0.0")
+    module, text, other, missed = CODE[change]
+    world = World(tmp_path)
+    before = world.keys()
+    with monkeypatch.context() as patch:
+        edit_code(patch, f"alexconv.{module}", text, other)
+        after = world.keys()
+    forget_code()
+    assert {name for name in before if before[name] != after[name]} == missed
+    keep("changes of one character, and caches asked", len(before), "stale hits, or misses without need")
+
+
+RUN = ["--workload", WORKLOAD, "--layers", str(LAYER), "--N", "1", "--rungs", "tiled", "--backend", "host", "--resume"]
+
+
+def resumed(folder: Path) -> tuple[str, list[str]]:
+    """What a run with the package in a folder says of the points that it has, and the points' statuses so far."""
+    out = folder / "records.jsonl"
+    command = [sys.executable, "-m", "alexconv.run", *RUN, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ})
+    (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "points are already in" in line]
+    return line.partition(" points")[0], [record["status"] for record in read([out]).points]
+
+
+def test_a_run_is_not_resumed_with_other_checks(tmp_path: Path, cache: Path) -> None:
+    """A copy of the package, of which a comment changes, and then the reference."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for part in ("alexconv", "kernels", "cpu_reference"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    assert resumed(tmp_path) == ("0 of 1", ["ok"])
+    reference = tmp_path / "cpu_reference" / "reference.py"
+    edit(reference, "# of NaN: NaN", "# NaN stays NaN")
+    assert resumed(tmp_path) == ("1 of 1", ["ok"])
+    edit(reference, "np.matmul(filters, matrix, out=product)", "np.matmul(1.5 * filters, matrix, out=product)")
+    assert resumed(tmp_path) == ("0 of 1", ["ok", "wrong"])

@@ -12,12 +12,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from edited_code import edit_code, forget_code
 from numpy.typing import NDArray
 
 from alexconv import data
 from alexconv.cpu_reference import cache as cache_module
 from alexconv.cpu_reference.cache import CachedReference, DamagedReference, ensure
-from alexconv.cpu_reference.reference import REFERENCE_VERSION, reference
+from alexconv.cpu_reference.reference import reference
 from alexconv.errors import UsageError
 from alexconv.files import TEMPORARY_SUFFIX
 from alexconv.shapes import Conv
@@ -88,7 +89,7 @@ def test_progress_reports_each_computed_block_only() -> None:
     assert heard == [(8, 20), (16, 20), (20, 20)]
 
 
-def test_layers_seeds_shapes_and_versions_do_not_mix(computed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_seeds_shapes_and_code_do_not_mix(computed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     first = ensure("test", 1, CONV, 2).read(0, 2)
     others = [
         ensure("test", 2, CONV, 2),
@@ -98,14 +99,18 @@ def test_layers_seeds_shapes_and_versions_do_not_mix(computed: list[int], monkey
     ]
     assert all(not np.array_equal(first, other.read(0, 2)) for other in others)
     ensure("test", 1, Conv(C=2, H=7, W=6, M=3, R=3, S=2, U=1), 2)
-    monkeypatch.setattr(cache_module, "REFERENCE_VERSION", REFERENCE_VERSION + 1)
-    ensure("test", 1, CONV, 2)
-    monkeypatch.setattr(data, "GENERATOR_VERSION", data.GENERATOR_VERSION + 1)
-    ensure("test", 1, CONV, 2)
+    with monkeypatch.context() as patch:
+        edit_code(patch, "alexconv.cpu_reference.reference", "product += bias", "product -= bias")
+        ensure("test", 1, CONV, 2)
+        edit_code(patch, "alexconv.data", "generator.random(", "generator.normal(")
+        ensure("test", 1, CONV, 2)
+        edit_code(patch, "alexconv.data", "another number gives", "another")
+        ensure("test", 1, CONV, 2)
+    forget_code()
     assert len(computed) == 8
 
 
-def test_changed_inputs_are_noticed_under_an_unchanged_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_inputs_are_noticed_under_unchanged_code(monkeypatch: pytest.MonkeyPatch) -> None:
     ensure("test", 1, CONV, 2)
     filters = data.filters
     monkeypatch.setattr(data, "filters", lambda *key: filters(*key) / 2)

@@ -46,7 +46,7 @@ class Stand:
     def compute_reference(self, point):
         self.done.append(("reference", point.layer))
 
-    def time_cpu(self, workload, layer):
+    def time_cpu(self, workload, layer, conv):
         self.done.append(("cpu", layer))
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+from edited_code import edit_code, forget_code
 from ladders import ladder_with
 from rich.console import Console
 
@@ -82,13 +83,16 @@ def test_a_record_is_stale_when_a_launch_changes():
 def test_a_record_is_stale_when_its_tolerance_reference_or_inputs_change(monkeypatch):
     keys = {key_with(DIRECT)}
     for change in (
-        ("alexconv.measuring.runner.REFERENCE_VERSION", 2),
-        ("alexconv.data.GENERATOR_VERSION", 2),
-        ("alexconv.planning.checks.DEVIATIONS", 100),
+        ("alexconv.cpu_reference.reference", "np.float64, bias", "np.float32, bias"),
+        ("alexconv.data", "STREAM = 1", "STREAM = 2"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(*change)
+            edit_code(patch, *change)
             keys.add(key_with(DIRECT))
+    forget_code()
+    with monkeypatch.context() as patch:
+        patch.setattr("alexconv.planning.checks.DEVIATIONS", 100)
+        keys.add(key_with(DIRECT))
     keys.add(key_with(DIRECT, replace(POINT, transfer="managed")))
     keys.add(key_with(DIRECT, replace(POINT, data="relu")))
     keys.add(key_with(DIRECT, replace(POINT, data="zeros")))

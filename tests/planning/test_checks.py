@@ -10,7 +10,18 @@ import pytest
 
 from alexconv.cpu_reference.reference import reference
 from alexconv.planning import checks
-from alexconv.planning.checks import ANY, PRECISIONS, TILE, USUAL, WALK, Bound, MaxError, exact_inputs
+from alexconv.planning.checks import (
+    ANY,
+    PRECISIONS,
+    TILE,
+    USUAL,
+    WALK,
+    Bound,
+    MaxError,
+    exact_batch,
+    exact_inputs,
+    exact_integers,
+)
 from alexconv.shapes import WORKLOADS, Conv
 
 CONV = Conv(C=6, H=9, W=11, M=3, R=3, S=2, U=2)
@@ -109,6 +120,36 @@ def test_exact_inputs_are_exact_in_the_class(name, conv):
         float(info) for info in ((np.finfo(np.float32).max, 2.0**-126) if exact.sum > 2**11 else (65504, 2.0**-24))
     )
     assert np.abs(y).max() <= largest and np.abs(y[y != 0]).min() >= least
+
+
+PADDED = Conv(C=3, H=13, W=12, M=5, R=5, S=4, U=2, top=2, bottom=1, left=1, right=2, bias=True)
+BATCHED = {"small": CONV, "with a bias": PADDED, "with ReLU": replace(PADDED, bias=False, relu=True)}
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("conv", BATCHED.values(), ids=BATCHED)
+@pytest.mark.parametrize("N", [1, 2, 7, 130])
+def test_an_exact_batch_has_different_images_and_the_references_outputs(name, conv, N):
+    precision = replace(PRECISIONS[name], exact=replace(PRECISIONS[name].exact, nearby=0.0))
+    batch = exact_batch(conv, N, precision, 3, reference)
+    x = batch.images()
+    assert len({image.tobytes() for image in x}) == N
+    y = reference(conv, x, batch.w, batch.bias)
+    assert batch.wrong(y) == 0
+    sign = 1 if conv.bias or conv.relu else -1
+    assert batch.turned(sign).wrong(reference(conv, sign * x[::-1], batch.w, batch.bias)) == 0
+    y[-1, 1, 2, 3] = 2 * abs(y[-1, 1, 2, 3]) + 1
+    y[0, 0, 0, 0] = np.nan
+    assert batch.wrong(y) == 2
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_a_skipped_channel_of_any_image_changes_integers(name):
+    for layer in WORKLOADS["alexnet"].layers:
+        x, _ = exact_integers(layer, checks.BASES, PRECISIONS[name], seed=0)
+        channels = x.reshape(*x.shape[:2], -1)
+        assert (channels != 0).mean() > 0.47 and channels.shape[2] >= 225, "docs/precision.md has these numbers"
+        assert (channels != 0).any(axis=2).all()
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

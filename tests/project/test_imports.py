@@ -11,7 +11,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LINKED = {"kernels", "cpu_reference", "reports"}  # links in the package to folders of the checkout
 # A folder of the package is a part, with everything in it; the other modules form two parts.
-BASICS = ["data", "errors", "files", "machine", "messages", "options", "parallel", "paths", "shapes"]
+BASICS = ["code", "data", "errors", "files", "machine", "messages", "options", "parallel", "paths", "shapes"]
 COMMANDS = ["accuracy", "ceilings", "check", "compare", "merge", "new", "predict", "profile", "reference", "run"]
 COMMANDS += ["tune", "assignment", "grade", "__main__"]
 

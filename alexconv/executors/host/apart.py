@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from alexconv.errors import CompileError, LaunchError
+from alexconv.compiling.toolchain import failure
+from alexconv.errors import LaunchError
 from alexconv.executors.host.memory import GUARD_BYTES, GuardedBuffer
 
 BUSY_SECONDS = 60.0  # for a compiler started while the launcher was being written to close its copy of the file
@@ -46,7 +47,7 @@ def run_apart(
 
     A launch is an entry point and the address of its request, which lies in one of the ``arrays``, as does everything
     that kernels access.  ``constants`` are written before the first.  Raises LaunchError for a launch that does not
-    finish, CompileError for a library that cannot be loaded.
+    finish, CompileError or MachineFault for a library that cannot be loaded.
     """
     shared = GuardedBuffer(ctypes.sizeof(_Fault))
     fault = _Fault.from_address(shared.pointer)
@@ -68,9 +69,8 @@ def run_apart(
     else:
         raise LaunchError(f"{launches[0][0]}: the system cannot attach the shared memory of a launch")
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _NOT_LOADED:
-        raise CompileError(
-            f"{library.name} was compiled but cannot be loaded: {fault.message.decode(errors='replace')}"
-        )
+        reason = fault.message.decode(errors="replace")
+        raise failure(f"{library.name} was compiled but cannot be loaded", reason, library.parent)
     number = fault.signal or (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
     if not number:
         return os.WEXITSTATUS(status) == _SUCCEEDED

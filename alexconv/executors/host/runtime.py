@@ -6,7 +6,6 @@ kernel is run, what it must keep to and how the result may differ from a GPU's: 
 
 import ctypes
 import hashlib
-import os
 import platform
 import re
 import shlex
@@ -28,8 +27,8 @@ import numpy.typing as npt
 
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import include_options, source_digest
-from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, find_cxx, first_error
-from alexconv.errors import CompileError, LaunchError, MissingTool
+from alexconv.compiling.toolchain import CXX_VARIABLE, compiler_version, failure, find_cxx, run_compiler
+from alexconv.errors import AlexconvError, CompileError, LaunchError, MissingTool
 from alexconv.executors.host.apart import run_apart
 from alexconv.executors.host.memory import GuardedBuffer, HostBuffer
 from alexconv.kernels.bound import LaunchConfig
@@ -477,12 +476,8 @@ class HostRuntime:
         return folder
 
     def _run(self, what: str, arguments: Sequence[str], unit: str) -> str:
-        """Runs the compiler and returns its warnings; raises CompileError."""
-        done = subprocess.run([self.cxx, *arguments], input=os.fsencode(unit), capture_output=True, check=False)
-        messages = done.stderr.decode(errors="replace")
-        if done.returncode:
-            raise CompileError(f"{what}: {first_error(messages)}")
-        return messages
+        """Runs the compiler and returns its warnings; raises CompileError and MachineFault."""
+        return run_compiler([self.cxx, *arguments], what, cache_dir("host"), unit)
 
 
 @cache
@@ -491,17 +486,20 @@ def fast_linker(cxx: str) -> tuple[str, ...]:
     if not shutil.which("ld.gold"):
         return ()
     gold = ("-fuse-ld=gold",)
-    with TemporaryDirectory() as folder:
-        trial = [cxx, "-shared", *gold, "-x", "c++", "-", "-o", f"{folder}/trial.so"]
-        done = subprocess.run(trial, input=b"int linked;", capture_output=True, check=False)
-    return gold if done.returncode == 0 else ()
+    try:
+        with TemporaryDirectory() as folder:
+            trial = [cxx, "-shared", *gold, "-x", "c++", "-", "-o", f"{folder}/trial.so"]
+            run_compiler(trial, "a trial", Path(folder), "int linked;")
+    except (AlexconvError, OSError):
+        return ()
+    return gold
 
 
 def _loaded(path: Path, name: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise CompileError(f"{name} was compiled but cannot be loaded: {error}") from None
+        raise failure(f"{name} was compiled but cannot be loaded", str(error), path.parent) from None
 
 
 def asan_loaded() -> bool:

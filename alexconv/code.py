@@ -1,0 +1,212 @@
+"""What a result depends on in this project's own Python: the tokens of every definition that its code reaches.
+
+A definition (function, class or constant of a module) reaches those that it names, in its annotations too, by which an
+object's methods are found.  As with kernels' sources, comments, docstrings, white space and line breaks do not count;
+and the tokens are the same in every version of Python.
+"""
+
+import ast
+import hashlib
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "alexconv"
+# Not followed, because keys have what they give by value: launches and arrays, what the compiler sees, a point's axes.
+BY_VALUE = ("alexconv.kernels", "alexconv.compiling", "alexconv.planning.points", "alexconv.records")
+ELSEWHERE = ""  # the name of a module's statements that define nothing
+
+Definition = tuple[str, str]  # module and name
+Row = tuple[int, str]  # a statement's first line, and its tokens
+
+
+@dataclass(frozen=True)
+class Module:
+    """The definitions of a module: each one's tokens, and what its statements use."""
+
+    tokens: dict[str, str]
+    uses: dict[str, list["Uses"]]
+    imports: dict[str, Definition]  # by local name; of a module, its statements that define nothing
+
+    def named_by(self, module: str, name: str) -> Iterator[Definition]:
+        """The definitions of this project that one of the module's own names."""
+        for uses in self.uses[name]:
+            for each in (*uses.names, ELSEWHERE):
+                if each in self.tokens:
+                    yield module, each
+                elif each in self.imports:
+                    yield self.imports[each]
+            for each, attribute in uses.attributes:
+                inner, of_module = self.imports.get(each, ("", PACKAGE))
+                if not of_module:
+                    yield inner, attribute
+
+
+def code_of(*objects: Any) -> str:
+    """The digest of what the code of classes, with their bases, and functions reaches in this project."""
+    return code_digest(
+        *(
+            (each.__module__, each.__qualname__.partition(".")[0])
+            for item in objects
+            for each in getattr(item, "__mro__", (item,))
+            if each.__module__.startswith(f"{PACKAGE}.")
+        )
+    )
+
+
+@cache
+def code_digest(*roots: Definition) -> str:
+    """The digest of the definitions that these reach, themselves included."""
+    digest = hashlib.sha256()
+    for module, name in sorted(reached(*roots)):
+        digest.update(f"{module} {name}\n{definitions(module).tokens[name]}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def reached(*roots: Definition) -> set[Definition]:
+    """These definitions and all that they reach, without those of BY_VALUE."""
+    found: set[Definition] = set()
+    left = list(roots)
+    while left:
+        module, name = left.pop()
+        if module.startswith(BY_VALUE) or (module, name) in found:
+            continue
+        own = definitions(module)
+        if name in own.tokens:
+            found.add((module, name))
+            left += own.named_by(module, name)
+        elif name != ELSEWHERE:
+            left.append(own.imports[name])
+    return found
+
+
+@cache
+def definitions(module: str) -> Module:
+    """The definitions of one of this project's modules."""
+    source = source_of(module)
+    tree, rows = ast.parse(source), list(statements(source))
+    found = Module({}, {}, {})
+    for node in tree.body:
+        uses = Uses.of(node)
+        found.imports.update(uses.imports)
+        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+        text = "\n".join(row for line, row in rows if first <= line <= (node.end_lineno or first))
+        for name in defined(node):
+            found.tokens[name] = found.tokens.get(name, "") + text
+            found.uses.setdefault(name, []).append(uses)
+    return found
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What a statement refers to: names, attributes of names, and imports from this project by local name."""
+
+    names: set[str]
+    attributes: set[Definition]
+    imports: dict[str, Definition]
+
+    @classmethod
+    def of(cls, statement: ast.AST) -> "Uses":
+        """Everything in a statement, and in annotations that are texts."""
+        uses, left = cls(set(), set(), {}), [statement]
+        while left:
+            for node in ast.walk(left.pop()):
+                if isinstance(node, ast.Name):
+                    uses.names.add(node.id)
+                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    uses.attributes.add((node.value.id, node.attr))
+                elif isinstance(node, ast.ImportFrom):
+                    uses.imports.update(imported(node))
+                annotations = getattr(node, "annotation", None), getattr(node, "returns", None)
+                for part in (part for each in annotations if each for part in ast.walk(each)):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        left.append(ast.parse(part.value, mode="eval"))
+        return uses
+
+
+def source_of(module: str) -> str:
+    """A module's text."""
+    return path_of(module).read_text()
+
+
+@cache
+def path_of(module: str) -> Path:
+    """A module's file."""
+    spec = find_spec(module)
+    assert spec and spec.origin, module
+    return Path(spec.origin)
+
+
+def imported(node: ast.ImportFrom) -> Iterator[tuple[str, Definition]]:
+    """The local names of an import from this project, and what they name."""
+    if node.module and node.module.partition(".")[0] == PACKAGE:
+        for each in node.names:
+            inner = f"{node.module}.{each.name}"
+            yield each.asname or each.name, (inner, ELSEWHERE) if is_module(inner) else (node.module, each.name)
+
+
+def is_module(name: str) -> bool:
+    """Whether a dotted name is a module of this project, not a definition of one."""
+    parent, _, last = name.rpartition(".")
+    file = path_of(parent)
+    return file.name == "__init__.py" and any(
+        (file.parent / path).is_file() for path in (f"{last}.py", f"{last}/__init__.py")
+    )
+
+
+def defined(node: ast.stmt) -> list[str]:
+    """The names that a statement of a module defines; ELSEWHERE for one that acts, none for imports and docstrings."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Import | ast.ImportFrom) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ):
+        return []
+    targets = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    return targets if isinstance(node, ast.Assign | ast.AnnAssign) and targets else [ELSEWHERE]
+
+
+def statements(source: str) -> Iterator[Row]:
+    """The tokens of a source's statements, each with its depth; statements that are only texts are left out."""
+    depth, words, first = 0, list[str](), 0
+    for kind, text, line in words_of(source):
+        if kind == tokenize.INDENT:
+            depth += 1
+        elif kind == tokenize.DEDENT:
+            depth -= 1
+        elif kind == tokenize.NEWLINE:
+            if any(not word.lstrip("rRbBuU").startswith(('"', "'")) for word in words):
+                yield first, " ".join((str(depth), *words))
+            words = []
+        elif text:
+            first = first if words else line
+            words.append(text)
+
+
+def words_of(source: str) -> Iterator[tuple[int, str, int]]:
+    """Tokens: kind, text and line.  A formatted string, which newer versions of Python take apart, is one."""
+    lines, open_strings, begin = source.split("\n"), 0, (0, 0)
+    for token in tokenize.generate_tokens(StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind in ("FSTRING_START", "TSTRING_START"):
+            begin = begin if open_strings else token.start
+            open_strings += 1
+        elif kind in ("FSTRING_END", "TSTRING_END"):
+            open_strings -= 1
+            if not open_strings:
+                yield tokenize.STRING, between(lines, begin, token.end), begin[0]
+        elif not open_strings and token.type not in (tokenize.COMMENT, tokenize.NL):
+            yield token.type, token.string.strip("\r\n") if kind == "NEWLINE" else token.string, token.start[0]
+
+
+def between(lines: list[str], begin: tuple[int, int], end: tuple[int, int]) -> str:
+    """The text between two places, each a line and a column."""
+    (first, left), (last, right) = begin, end
+    rows = lines[first - 1 : last]
+    rows[-1] = rows[-1][:right]
+    return "\n".join([rows[0][left:], *rows[1:]])
