@@ -106,7 +106,7 @@ def correct(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
 def hard_data(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
     """The same on data that is hard for a kernel."""
     yield from verified(rung, shapes, [name for name in DATA_SETS if name != UNIFORM])
-    if rung.dtype == np.float32:
+    if rung.dtype == "float32":
         for conv in shapes:
             if taken(rung, conv) and conv.macs(1) <= EDGE_MACS and (problem := wrong_at_edges(rung, conv)):
                 yield problem

@@ -6,6 +6,7 @@ kernel is run, what it must keep to and how the result may differ from a GPU's: 
 
 import ctypes
 import hashlib
+import os
 import platform
 import re
 import shlex
