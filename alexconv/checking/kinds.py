@@ -37,8 +37,8 @@ from alexconv.profiling.host import trace_point
 from alexconv.profiling.trace import Place
 from alexconv.shapes import WORKLOADS, Conv, Workload
 
-# Small shapes: one channel, odd sizes, a filter that is not square; a stride, and so few pixels that a tile's input rows
-# end with the image's; last, several tiles of an image's pixels and of filters, and a partial K step after one of 64.
+# Small shapes: one channel, odd sizes, a filter that is not square; a stride, and so few pixels that the input rows
+# of a tile end with the image's; last, several tiles of pixels and of filters, and a partial K step after one of 64.
 SHAPES = (
     Conv(C=1, H=12, W=12, M=4, R=5, S=5),
     Conv(C=3, H=13, W=11, M=5, R=3, S=2),
