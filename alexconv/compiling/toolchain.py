@@ -110,8 +110,7 @@ def failure(what: str, messages: str, folder: Path, died: str = "") -> AlexconvE
 
 def _unwritable(what: str, line: str, folder: Path) -> MachineFault:
     """The fault of a folder in which a compiler cannot write: the one that its message names, else the fullest."""
-    named = [each for each in (folder, _temporary()) if str(each) in line]
-    place = named[0] if named else _fullest(folder)
+    place = next((place for place in (folder, _temporary()) if str(place) in line), _fullest(folder))
     variable = CACHE_VARIABLE if place == folder else "TMPDIR"
     return MachineFault(f"{what}: the compiler cannot write to {place} ({line}); make room there or set {variable}")
 

@@ -114,6 +114,7 @@ def test_a_run_on_a_full_disk_records_nothing_of_it_and_a_later_one_does_the_res
     failed = run_with(str(program), out, TMPDIR=str(tmp_path), ALEXCONV_CACHE_DIR=cache)
     assert failed.returncode == 1
     assert f"cannot write to {tmp_path} (" in failed.stderr and "Traceback" not in failed.stderr
+    assert "run again with --resume" in failed.stderr
     assert statuses(out) == ["ok"]
     fake(tmp_path, f'exec {find_cxx()} "$@"')
     done = run_with(str(program), out, TMPDIR=str(tmp_path), ALEXCONV_CACHE_DIR=cache)
