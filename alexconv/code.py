@@ -48,7 +48,7 @@ class Module:
 
 
 def code_of(*objects: Any) -> str:
-    """The digest of what the code of classes, with their bases, and functions reaches in this project."""
+    """The digest of what classes, with their bases, functions, and the classes of methods reach in this project."""
     return code_digest(
         *(
             (own.__module__, own.__qualname__.partition(".")[0])
