@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = [each for each in found if each.name in options.only]
     kind = sandbox.CONTAINER if options.own_container else sandbox.BUBBLEWRAP
     if problem := sandbox.missing(kind):
-        raise MissingTool(f"{problem}, or use --own-container in one" if kind == sandbox.BUBBLEWRAP else problem)
+        raise MissingTool(
+            f"{problem}, or use --own-container in a container for grading" if kind == sandbox.BUBBLEWRAP else problem
+        )
     note = sandbox.protections(kind)
     say.print(note, soft_wrap=True, markup=False)
     gpu = timing.gpu(options.backend)

@@ -419,8 +419,7 @@ class _Guard:
     def end(self) -> None:
         """Ends the child and its descendants; returns when they have ended."""
         if self.started_before is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.child.pid, signal.SIGKILL)  # with it, the system ends the namespace's first process
+            self._end_namespace()
         else:
             self._end_all()
         with suppress(subprocess.TimeoutExpired):
@@ -429,6 +428,18 @@ class _Guard:
             if pipe:
                 with suppress(OSError):
                     pipe.close()
+
+    def _end_namespace(self) -> None:
+        """Kills bubblewrap and what it has started: with the namespace's first process, the system ends all others.
+
+        Bubblewrap is stopped first, so that it starts no process that outlives it: it may be about to.
+        """
+        if self.child.poll() is None:
+            os.kill(self.child.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, self.child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            for process in list(descendants([self.child.pid])):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
 
     def _end_all(self) -> None:
         """Kills all processes of a command that has no namespace, until none is left."""

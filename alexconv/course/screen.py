@@ -36,7 +36,7 @@ _DEFINED = re.compile(r"#(?:define ([A-Za-z_]\w*)(?: (\S+))?$|define\b|undef\b)"
 _UNROLL = re.compile(r"#pragma\s+unroll\b\s*\(?\s*(\w*)\s*\)?\s*$")
 _ERROR = re.compile(r"(?P<place>[^:\n]+:\d+):(?:\d+:)? (?:fatal )?error: (?P<what>.*)")
 _POISONED = re.compile(r'attempt to use poisoned "(\w+)"')
-_ABSENT = re.compile(r"(.*): [^:]*$")  # the header, and why it cannot be opened
+_ABSENT = re.compile(r"(.*): [^:]*irectory$|#include nested")  # the header and why it cannot be opened, or itself
 
 # Names that the C++ standard reserves, of which these are CUDA's.
 _RESERVED = re.compile(r"__|_[A-Z]")
@@ -115,8 +115,8 @@ def _refused_directives(messages: str, file: str) -> Iterator[str]:
     for match in _ERROR.finditer(messages):
         if poisoned := _POISONED.match(match["what"]):
             yield f"{match['place']}: depends on {poisoned[1]}: a submission must be the same program everywhere"
-        elif (absent := _ABSENT.match(match["what"])) and "irectory" in match["what"]:
-            yield f"{match['place']}: includes {absent[1]}; allowed are {', '.join(HEADERS)}"
+        elif absent := _ABSENT.match(match["what"]):
+            yield f"{match['place']}: includes {absent[1] or 'itself'}; allowed are {', '.join(HEADERS)}"
 
 
 def _rebuilt(output: str, file: str, headers: str) -> Preprocessed:
@@ -198,9 +198,10 @@ def reference_problems(object_file: Path, text: str, file: str) -> Iterator[str]
 
 
 def _references(names: Iterable[str], text: str, file: str) -> Iterator[str]:
+    places: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        for token in _TOKEN.finditer(line):
+            places.setdefault(token[0], f":{number}")
     for name in names:
-        if _OF_C.fullmatch(name) or _OF_CPLUSPLUS.match(name):
-            continue
-        word = re.compile(rf"\b{re.escape(name)}\b")
-        place = next((f":{number}" for number, line in enumerate(text.splitlines(), 1) if word.search(line)), "")
-        yield f"{file}{place}: a submission may not use {name}"
+        if not _OF_C.fullmatch(name) and not _OF_CPLUSPLUS.match(name):
+            yield f"{file}{places.get(name, '')}: a submission may not use {name}"
