@@ -107,7 +107,6 @@ def screened(text):
 
 SCREENED = {
     '#include "/etc/passwd"': "includes",
-    "#  include __FILE__": "includes",
     "%:include <fstream>": "includes",
     '#inc\\\nlude "x"': "includes",
     "#pragma GCC optimize 1": "#pragma GCC optimize 1",
@@ -133,7 +132,8 @@ SCREENED = {
     'int f() { return std::sys\\ \ntem("ls"); }': "system",
     "auto f = &getenv;": "getenv",
 }
-REFERRED = {  # without a line
+REFERRED = {  # at another line, or at none
+    "#  include __FILE__": "includes itself",
     "#include <iostream>\nvoid* f() { return std::cin.rdbuf(); }": "rdbuf",
     "struct A { A(int a) : a(rand()) {} int a; };\nstatic A a(1);": "initialised by a constant",
     "struct A { ~A() {} };\nstatic A a;": "initialised by a constant",

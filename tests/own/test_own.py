@@ -8,6 +8,7 @@ from time import sleep
 
 import pytest
 from compilers import needs_gcc
+from processes import running
 
 from alexconv import accuracy, check, new, predict, profile, run, tune
 from alexconv.errors import UsageError
@@ -121,7 +122,7 @@ def test_a_bad_kernel_is_one_line_and_harms_nothing(bug, folder, capsys):
         assert status == 1
         assert expected in problems[kind][0]
         assert "\n" not in problems[kind][0]
-    while subprocess.run(["pgrep", "-f", str(folder)], stdout=subprocess.DEVNULL, check=False).returncode == 0:
+    while running(str(folder)):
         sleep(0.05)  # until all killed processes are gone
 
 
