@@ -1,7 +1,6 @@
 """Kernels from outside the package: folders, a course's files, other packages; each of their faults is one line."""
 
 import json
-import subprocess
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from time import sleep
