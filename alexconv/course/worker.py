@@ -140,7 +140,12 @@ def compiles(job: Job, answer: BinaryIO) -> None:
 
 
 def use_prepared(folder: Path) -> None:
-    """Links what was compiled ahead for all submissions into this process's cache."""
+    """Links what was compiled ahead for all submissions into this process's cache.
+
+    Nothing where it is out of reach, as root's home is for a submission without bubblewrap: it is compiled again.
+    """
+    if not os.access(folder, os.R_OK):
+        return
     for file in [*folder.glob("host/runtime-*"), *folder.glob("host/launcher-*"), *folder.glob("host-headers/*/*")]:
         place = cache_dir(str(file.parent.relative_to(folder))) / file.name
         if not place.exists():

@@ -292,6 +292,14 @@ def test_a_failure_of_the_grader_affects_one_submission(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("cache")
+def test_what_is_out_of_reach_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: pytest.fail("Permission denied"))
+    worker.use_prepared(tmp_path / "nothing")
+    monkeypatch.setattr(worker.os, "access", lambda path, mode: False)
+    worker.use_prepared(tmp_path)
+
+
+@pytest.mark.usefixtures("cache")
 def test_one_process_at_a_time_prepares_what_sandboxes_read(monkeypatch):
     said, compiled = [], []
 
