@@ -7,7 +7,7 @@
 Kinds are right, wrong and malicious; the last try the attacks that a grader must expect.  Each has the points that it
 must get if no attack succeeds: a malicious one that reads a hidden file, or escapes its sandbox, spoils its own outputs
 and so loses points.  Files outside, other submissions' grades and processes are checked, too.  The screen is off, so
-that attacks reach the sandbox; the kinds called passes-* try the screen.
+that attacks reach the sandbox.
 """
 
 import argparse
@@ -247,40 +247,6 @@ def talkers() -> Iterator[Kind]:
     yield Kind("exits-with-a-shape", in_kernel("_exit(H);"), NONE, 60)
 
 
-def passes() -> Iterator[Kind]:
-    """Submissions that try to pass the screen with what it refuses."""
-    head = '#include <cstdio>\nextern "C" int system(const char*);\n'
-    attempts = {
-        "attribute": "[[gnu::no_sanitize_thread]] static void f() {}",
-        "gnu-attribute": "__attribute((no_sanitize_address)) static void f() {}",
-        "spaced-attribute": "[ [gnu::constructor] ] static void f() {}",
-        "digraph-attribute": "<:<:gnu::constructor:>:> static void f() {}",
-        "raw-string": 'const char* a = R"x(" /* )x";\nint f() { return system(""); }\n// */',
-        "assembly": '__asm("nop");',
-        "pasted-assembly": '#define P(a, b) a##b\nP(__a, sm__)("nop");',
-        "pasted-call": "#define P(a, b) a##b\nint f() { return P(sys, tem)(0); }",
-        "continued-call": "int f() { return sys\\ \ntem(0); }",
-        "constructor": 'struct A { A() { puts(""); } }; static A a;',
-        "initialiser": 'static int f() { return puts(""); } static int a = f();',
-        "destructor": 'struct A { ~A() { puts(""); } }; static A a;',
-        "declared-call": 'extern "C" long write(int, const void*, unsigned long); long f() { return write(3, 0, 0); }',
-        "named-symbol": 'int f() __asm__("system"); int g() { return f(); }',
-        "pragma": '#pragma GCC optimize("O0")',
-        "pragma-operator": '_Pragma("GCC push_options") int f();',
-        "builtin": "void* f() { return __builtin_return_address(0); }",
-        "sanitizer": "extern void __asan_init(); void f() { __asan_init(); }",
-        "host-executor": "void* f() { return host_cuda::dynamic_shared(); }",
-        "header-of-the-system": "#include <unistd.h>",
-        "file-of-the-system": '#include "/etc/passwd"',
-        "itself": "#ifndef A\n#define A\n#include __FILE__\n#endif",
-        "target": "#ifdef __CUDA_ARCH__\n#endif",
-        "pasted-target": "#define P(a, b) a##b\n#if P(__CUDA_, ARCH__)\n#endif",
-        "quadratic-text": " " * 60000 + '""' * 70000,
-    }
-    for name, code in attempts.items():
-        yield Kind(f"passes-{name}", f"{head if 'system(' in code else ''}{code}\n{RIGHT}", NONE, NONE)
-
-
 def malicious(secret: Path, others: Path, port: int) -> Iterator[Kind]:
     """Submissions that try to read, write, take or break what is not theirs."""
     for name, code in harmless(secret, others, port).items():
@@ -503,7 +469,6 @@ def graded(
     every: Sequence[str] = (),
     limits: Limits = LIMITS,
     jobs: int = 0,
-    screen: bool = False,
 ) -> dict[str, Any]:
     """Makes submissions and grades them in one run; returns a row for each, and what was not as expected.
 
@@ -511,7 +476,7 @@ def graded(
     """
     home = folder / "hw"
     made = assignment.new("hw", "ece408-2019", None, 1.0, SEED)
-    made = replace(made, shapes=made.shapes[1:3], hazard_shapes=1, screen=screen, limits=limits)
+    made = replace(made, shapes=made.shapes[1:3], hazard_shapes=1, screen=False, limits=limits)
     assignment.write(made, home)
     given, secret = folder / "submissions", home / assignment.GRADER / assignment.CONFIG
     given.mkdir()

@@ -156,6 +156,15 @@ def test_what_a_submission_may_not_use_is_refused_with_its_line(code):
         assert line <= int(first.split(":")[1]) <= line + code.count("\n")
 
 
+@needs_gcc
+@pytest.mark.usefixtures("cache")
+def test_a_long_text_is_screened_by_the_compiler_alone():
+    """Strings and blanks by the ten thousand: a lexer that looks back would need minutes for each of these."""
+    assert "no function" in screened(" " * 120_000 + '""' * 70_000)["problem"]
+    text = submissions.RIGHT + "const char* text = " + " " * 120_000 + '""' * 30_000 + ";\n"
+    assert screened(text)["problems"] == []
+
+
 RIGHT_USES = """
 #include <cmath>
 #include <iostream>
