@@ -465,7 +465,6 @@ def visible(shown: Sequence[Path]) -> list[Path]:
     python = [Path(sys.prefix), Path(sys.base_prefix)]
     packages = [package_folder(name) for name in PACKAGES]
     toolkit = [Path(os.environ[name]) for name in ("CUDA_HOME",) if os.environ.get(name)]
-    packages.append(packages[0].parent / "pyproject.toml")  # identifies a plain checkout
     own = {packages[0].parent, Path.cwd()}  # never as a whole
     named = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     inner = [each.resolve() for each in (Path.home(), *shown)]
