@@ -57,7 +57,8 @@ class Position(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """The text next to the bar."""
-        seconds = task.fields["seconds_left"]() if "seconds_left" in task.fields else task.time_remaining
+        estimated = task.fields.get("seconds_left")
+        seconds = estimated() if estimated else task.time_remaining
         left = "" if seconds is None else f"{timedelta(seconds=round(seconds))} left  "
         text = f"{task.completed:.0f}/{task.total or 0:.0f}  {left}{task.description}"
         return Text(text, no_wrap=True, overflow="ellipsis")
@@ -79,8 +80,7 @@ class Progress:
         columns = (BarColumn(BAR_WIDTH, table_column=Column(min_width=BAR_WIDTH)), Position())
         self._bar = Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self._costs, self._begun = list(costs), monotonic()
-        fields = {"seconds_left": self._seconds_left} if costs else {}
-        self._task = self._bar.add_task("", total=total, **fields)
+        self._task = self._bar.add_task("", total=total, seconds_left=self._seconds_left if costs else None)
         self._total, self._done, self._verbose = total, 0, verbose
         self._first: float | None = None  # end of the first point: compiling came before
         self._said = monotonic()
