@@ -1,7 +1,7 @@
 """What a result depends on in this project's own Python: the tokens of every definition that its code reaches.
 
 A definition (function, class or constant of a module) reaches those that it names, in its annotations too, by which an
-object's methods are found.  As with kernels' sources, comments, docstrings, white space and line breaks do not count;
+object's methods are reached.  As with kernels' sources, comments, docstrings, white space and line breaks do not count;
 and the tokens are the same in every version of Python.
 """
 
@@ -36,25 +36,25 @@ class Module:
     def named_by(self, module: str, name: str) -> Iterator[Definition]:
         """The definitions of this project that one of the module's own names."""
         for uses in self.uses[name]:
-            for each in (*uses.names, ELSEWHERE):
-                if each in self.tokens:
-                    yield module, each
-                elif each in self.imports:
-                    yield self.imports[each]
-            for each, attribute in uses.attributes:
-                inner, of_module = self.imports.get(each, ("", PACKAGE))
-                if not of_module:
-                    yield inner, attribute
+            for other in (*uses.names, ELSEWHERE):
+                if other in self.tokens:
+                    yield module, other
+                elif other in self.imports:
+                    yield self.imports[other]
+            for owner, attribute in uses.attributes:
+                imported_module, member = self.imports.get(owner, ("", owner))
+                if member == ELSEWHERE:
+                    yield imported_module, attribute
 
 
 def code_of(*objects: Any) -> str:
-    """The digest of what the code of classes, with their bases, and functions reaches in this project."""
+    """The digest of what classes, with their bases, functions, and the classes of methods reach in this project."""
     return code_digest(
         *(
-            (each.__module__, each.__qualname__.partition(".")[0])
+            (own.__module__, own.__qualname__.partition(".")[0])
             for item in objects
-            for each in getattr(item, "__mro__", (item,))
-            if each.__module__.startswith(f"{PACKAGE}.")
+            for own in getattr(item, "__mro__", (item,))
+            if own.__module__.startswith(f"{PACKAGE}.")
         )
     )
 
@@ -70,19 +70,19 @@ def code_digest(*roots: Definition) -> str:
 
 def reached(*roots: Definition) -> set[Definition]:
     """These definitions and all that they reach, without those of BY_VALUE."""
-    found: set[Definition] = set()
+    closure: set[Definition] = set()
     left = list(roots)
     while left:
         module, name = left.pop()
-        if module.startswith(BY_VALUE) or (module, name) in found:
+        if module.startswith(BY_VALUE) or (module, name) in closure:
             continue
         own = definitions(module)
         if name in own.tokens:
-            found.add((module, name))
+            closure.add((module, name))
             left += own.named_by(module, name)
         elif name != ELSEWHERE:
             left.append(own.imports[name])
-    return found
+    return closure
 
 
 @cache
@@ -90,16 +90,16 @@ def definitions(module: str) -> Module:
     """The definitions of one of this project's modules."""
     source = source_of(module)
     tree, rows = ast.parse(source), list(statements(source))
-    found = Module({}, {}, {})
+    own = Module({}, {}, {})
     for node in tree.body:
         uses = Uses.of(node)
-        found.imports.update(uses.imports)
-        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+        own.imports.update(uses.imports)
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
         text = "\n".join(row for line, row in rows if first <= line <= (node.end_lineno or first))
         for name in defined(node):
-            found.tokens[name] = found.tokens.get(name, "") + text
-            found.uses.setdefault(name, []).append(uses)
-    return found
+            own.tokens[name] = own.tokens.get(name, "") + text
+            own.uses.setdefault(name, []).append(uses)
+    return own
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Uses:
                 elif isinstance(node, ast.ImportFrom):
                     uses.imports.update(imported(node))
                 annotations = getattr(node, "annotation", None), getattr(node, "returns", None)
-                for part in (part for each in annotations if each for part in ast.walk(each)):
+                for part in (part for annotation in annotations if annotation for part in ast.walk(annotation)):
                     if isinstance(part, ast.Constant) and isinstance(part.value, str):
                         left.append(ast.parse(part.value, mode="eval"))
         return uses
@@ -131,7 +131,7 @@ class Uses:
 
 def source_of(module: str) -> str:
     """A module's text."""
-    return path_of(module).read_text()
+    return path_of(module).read_text(encoding="utf-8")
 
 
 @cache
@@ -145,9 +145,9 @@ def path_of(module: str) -> Path:
 def imported(node: ast.ImportFrom) -> Iterator[tuple[str, Definition]]:
     """The local names of an import from this project, and what they name."""
     if node.module and node.module.partition(".")[0] == PACKAGE:
-        for each in node.names:
-            inner = f"{node.module}.{each.name}"
-            yield each.asname or each.name, (inner, ELSEWHERE) if is_module(inner) else (node.module, each.name)
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            yield alias.asname or alias.name, (inner, ELSEWHERE) if is_module(inner) else (node.module, alias.name)
 
 
 def is_module(name: str) -> bool:
@@ -167,7 +167,7 @@ def defined(node: ast.stmt) -> list[str]:
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     ):
         return []
-    targets = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    targets = [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
     return targets if isinstance(node, ast.Assign | ast.AnnAssign) and targets else [ELSEWHERE]
 
 

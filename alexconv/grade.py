@@ -4,6 +4,7 @@ alexconv grade hw3 submissions -o scores
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,8 @@ from pathlib import Path
 
 from alexconv.cli import display
 from alexconv.course import assignment, sandbox, scores, timing
-from alexconv.course.grading import Grade, Grader, prepare, submissions
-from alexconv.errors import UsageError
+from alexconv.course.grading import Grade, Grader, prepare, slots_of, submissions
+from alexconv.errors import MissingTool, UsageError
 from alexconv.machine import cores
 from alexconv.options import exits_cleanly, natural, program
 
@@ -42,9 +43,9 @@ def parser() -> argparse.ArgumentParser:
     add("--jobs", type=natural, default=0, help="submissions graded at a time (default: number of cores)")
     add("--only", action="append", metavar="NAME", help="grade only this submission; repeatable")
     add(
-        "--weak-sandbox",
+        "--own-container",
         action="store_true",
-        help="grade even where the system has no user namespaces (the risk: docs/course.md)",
+        help="this machine is a container for grading alone: no bubblewrap, one submission at a time (docs/course.md)",
     )
     return options
 
@@ -60,22 +61,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unknown := set(options.only) - {each.name for each in found}:
             raise UsageError(f"no submission {', '.join(sorted(unknown))} in {options.submissions}")
         found = [each for each in found if each.name in options.only]
-    kind = sandbox.kind()
+    kind = sandbox.CONTAINER if options.own_container else sandbox.BUBBLEWRAP
+    if problem := sandbox.missing(kind):
+        raise MissingTool(
+            f"{problem}, or use --own-container in a container for grading" if kind == sandbox.BUBBLEWRAP else problem
+        )
     note = sandbox.protections(kind)
     say.print(note, soft_wrap=True, markup=False)
-    if kind != sandbox.NAMESPACES and not options.weak_sandbox:
-        raise UsageError("submissions are untrusted: grade on a system with user namespaces, or accept --weak-sandbox")
     gpu = timing.gpu(options.backend)
     say.print(f"op times: {'on the GPU' if gpu else 'none, there is no GPU'}", markup=False)
-    hidden = tuple(path.resolve() for path in (options.assignment, options.submissions, options.out))
-    grader = Grader(given, kind, prepare(), hidden, gpu.time if gpu else None)
+    hidden = tuple(Path(os.path.realpath(path)) for path in (options.assignment, options.submissions, options.out))
+    jobs = 1 if options.own_container else options.jobs or cores()
+    scores.write([], given, options.out, gpu is not None, note)  # so that a folder that cannot be written is known now
+    grader = Grader(given, kind, prepare(), hidden, gpu.time if gpu else None, slots_of(jobs))
     grades: dict[str, Grade] = {}
 
     def write() -> None:
         done = [grades[each.name] for each in found if each.name in grades]
         scores.write(done, given, options.out, gpu is not None, note)
 
-    with ThreadPoolExecutor(options.jobs or cores()) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         try:
             for number, grade in enumerate(pool.map(grader.grade, found), 1):
                 grades[grade.submission] = grade

@@ -16,16 +16,16 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def package_folder(name: str) -> Path:
-    """The folder of one of PACKAGES."""
+    """The folder of one of PACKAGES: in a checkout, what the link in the package leads to."""
     spec = find_spec(name)
     assert spec and spec.origin
-    return Path(spec.origin).parent
+    return Path(spec.origin).resolve().parent
 
 
 @cache
 def kernels_folder() -> Path:
     """The folder of the ladder's kernels and headers."""
-    return package_folder("alexconv.kernels").resolve()
+    return package_folder("alexconv.kernels")
 
 
 def cache_dir(part: str) -> Path:

@@ -29,10 +29,12 @@ from alexconv.cluster.worker import Request
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import UsageError
 from alexconv.executors import AUTO, EXECUTORS, HOST_BUILDS, backends, choose_executor
+from alexconv.executors.interface import Executor
 from alexconv.executors.sampling import stopping_rule
 from alexconv.kernels.problem import Device
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.measuring import shards
+from alexconv.measuring.host_time import host_time
 from alexconv.measuring.jobs import Job, kept_records, run_jobs
 from alexconv.measuring.peers import library_of, peers_named
 from alexconv.measuring.runner import SECONDS
@@ -323,13 +325,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points = [job.point for job in jobs]
     finish = exits_cleanly(partial(conclude, say, options, points, kept, measures=executor.measures))
     limit = options.time_limit or executor.time_limit
-    with Progress(len(todo), verbose=options.verbose) as progress:
+    costs = () if executor.measures else expected_time(say, todo, executor)
+    with Progress(len(todo), verbose=options.verbose, costs=costs) as progress:
         done = run_jobs(todo, runner, file, headers, progress, limit, finish)
     environment.write_end(file, headers, done, len(kept))
     status = finish(done)
     if options.predict:
         add_predictions(say, file, headers, asked.points, executor.device)
     return status
+
+
+def expected_time(say: Console, jobs: Sequence[Job], executor: Executor) -> tuple[float, ...]:
+    """Says how long jobs take on the CPU; returns the estimated seconds of each."""
+    expected = host_time([point for job in jobs for point in job.point.points()], executor)
+    for line in expected.lines():
+        say.print(line, soft_wrap=True, markup=False)
+    return expected.points
 
 
 def say_tuned(say: Console, known: int | None, points: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from alexconv.errors import UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.planning.layouts import LAYOUTS
@@ -15,7 +16,7 @@ from alexconv.planning.points import GEMM, layer_range, peer_name
 from alexconv.planning.transfers import transfer_named
 from alexconv.records.names import SEQUENCE_SUFFIX
 from alexconv.records.statistics import Ratio, Summary, ratio_of, summarize
-from alexconv.records.store import Record, Records, identity, read
+from alexconv.records.store import Record, Records, identity, joined, read_file
 from alexconv.reports.alexnet import WORKLOAD
 from alexconv.reports.elements import shown
 from alexconv.reports.measurements import (
@@ -442,17 +443,28 @@ def larger_batches(source: Source) -> list[tuple[Contract, int]]:
 
 def gather(files: Sequence[Path], device: str | None = None) -> Frontier:
     """The files' records of the device that ``measurements`` chooses; raises UsageError as it does."""
-    by_file = [(path.name, read([path])) for path in sorted(files)]
-    headers = {key: header for _, records in by_file for key, header in records.headers.items()}
-    everything = Records(headers, [point for _, records in by_file for point in records.points])
-    name = device_name(measurements(everything, device).device)
+    by_file = {path: read_file(path) for path in files}
+    return gathered(by_file, device_name(measurements(joined(by_file.values()), device).device))
+
+
+def gathered(by_file: Mapping[Path, Records], name: str) -> Frontier:
+    """The records, by file, of the device of that name."""
+    headers = {key: header for path in sorted(by_file) for key, header in by_file[path].headers.items()}
     same = {key for key, header in headers.items() if header["type"] == "device" and device_name(header) == name}
     ceilings = [header for header in headers.values() if header["type"] == "ceilings" and header.get("device") in same]
     sources = [
-        source_of(file, [point for point in records.points if point.get("device") in same], headers)
-        for file, records in by_file
+        source_of(path.name, [point for point in by_file[path].points if point.get("device") in same], headers)
+        for path in sorted(by_file)
     ]
     return Frontier(tuple(source for source in sources if source), ceilings[-1] if ceilings else None)
+
+
+def usable(record: Record) -> Measured | None:
+    """A record as a point of the report; None for an unusable one."""
+    try:
+        return measured(record)
+    except UsageError:
+        return None
 
 
 def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) -> Source | None:
@@ -468,6 +480,6 @@ def source_of(file: str, records: Sequence[Record], headers: dict[str, Record]) 
             together[identity(point)] = Together(record)
     if not of_layers and not together:
         return None
-    points = tuple(measured(record) for record in latest(of_layers) if fault_in(record) is None)
+    points = tuple(point for record in latest(of_layers) if (point := usable(record)))
     cards = {record["device"]: card_of(headers[record["device"]]) for record in records}
     return Source(file, headers[records[-1]["device"]], points, tuple(together.values()), cards)

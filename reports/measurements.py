@@ -1,10 +1,11 @@
 """The records of one device as tables and figures use them.  Times are in ms per batch."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum
+from typing import TypeVar
 
 from alexconv.data import UNIFORM
 from alexconv.errors import UsageError
@@ -21,6 +22,7 @@ from alexconv.shapes import WORKLOADS, Conv
 DIRECTIONS = ("h2d", "d2h")
 KERNELS, COPIES, SPEEDUPS = range(3)  # what times a caption is about
 SHORT = 7  # digits of a commit that name it
+Key = TypeVar("Key", bound=Hashable)
 OF_TABLES = ("device", "shards", "calibration", "end", "prediction")  # headers that tables are made of
 
 
@@ -82,7 +84,7 @@ class Measured:
         changed = " ".join(f"{name}={value}" for name, value in self.changed)
         return f"{self.series.label} [{changed}]" if changed else self.series.label
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The digest of the point's axes."""
         return identity(self.record["point"])
@@ -114,7 +116,13 @@ class Measured:
         """
         if figure == "copies":
             return added(map(self.time, DIRECTIONS))
-        return summarize(self._samples[figure]) if self._samples.get(figure) else None
+        if figure not in self._times:
+            self._times[figure] = summarize(self._samples[figure]) if self._samples.get(figure) else None
+        return self._times[figure]
+
+    @cached_property
+    def _times(self) -> dict[str, Summary | None]:
+        return {}
 
     def median(self, figure: str) -> float | None:
         """The median alone."""
@@ -252,10 +260,7 @@ class Measurements:
 
     @cached_property
     def _places(self) -> dict[tuple[str, int, int], list[Measured]]:
-        found: dict[tuple[str, int, int], list[Measured]] = {}
-        for point in self.points:
-            found.setdefault((point.workload, point.layer, point.N), []).append(point)
-        return found
+        return grouped(self.points, lambda point: (point.workload, point.layer, point.N))
 
     def of_points(self, workload: str, layer: int, N: int) -> list[Measured]:
         """The points of a layer and batch, whatever their constants."""
@@ -263,11 +268,23 @@ class Measurements:
 
     def of(self, workload: str) -> list[Measured]:
         """The points of a workload with default constants."""
-        return [point for key, point in self._defaults.items() if key[0] == workload]
+        return self._of_workload.get(workload, [])
+
+    @cached_property
+    def _of_workload(self) -> dict[str, list[Measured]]:
+        return grouped(self._defaults.values(), lambda point: point.workload)
+
+    @cached_property
+    def _of_batch(self) -> dict[tuple[str, int], list[Measured]]:
+        return grouped(self._defaults.values(), lambda point: (point.workload, point.N))
+
+    @cached_property
+    def _layers(self) -> dict[str, list[int]]:
+        return {name: sorted({point.layer for point in points}) for name, points in self._of_workload.items()}
 
     def batches(self, workload: str) -> list[int]:
         """Batch sizes, ascending."""
-        return sorted({point.N for point in self.of(workload)})
+        return sorted(N for name, N in self._of_batch if name == workload)
 
     def main_batch(self, workload: str) -> int:
         """The study's largest batch size, else the largest measured."""
@@ -276,11 +293,12 @@ class Measurements:
 
     def layers(self, workload: str) -> list[int]:
         """Layers with points."""
-        return sorted({point.layer for point in self.of(workload)})
+        return self._layers.get(workload, [])
 
     def series(self, workload: str, N: int | None = None) -> list[Series]:
         """Rungs and peers under the study's transfer in ladder order, with the study's other variants beside them."""
-        found = {point.series for point in self.of(workload) if N in (None, point.N)}
+        points = self.of(workload) if N is None else self._of_batch.get((workload, N), [])
+        found = {point.series for point in points}
         chosen = (series for series in found if series.transfer == self.transfer or series in STUDY_SERIES)
         return sorted(chosen, key=place)
 
@@ -303,10 +321,8 @@ class Measurements:
 
     @cached_property
     def _each_run(self) -> list["Measurements"]:
-        return [
-            replace(self, points=tuple(point for point in self.every if point.run is run))
-            for run in runs_of(self.every)
-        ]
+        of_run = grouped(self.every, lambda point: point.run)
+        return [replace(self, points=tuple(of_run[run])) for run in runs_of(self.every)]
 
     def pair(
         self, workload: str, layer: int | None, N: int, first: Series, second: Series
@@ -341,6 +357,14 @@ def speedup_over(base: float | None, own: Summary | None) -> Summary | None:
     return Summary(base / own.median, base / own.high, base / own.low, own.count) if base and own else None
 
 
+def grouped(points: Iterable[Measured], key: Callable[[Measured], Key]) -> dict[Key, list[Measured]]:
+    """The points with each key, in their order."""
+    groups: dict[Key, list[Measured]] = {}
+    for point in points:
+        groups.setdefault(key(point), []).append(point)
+    return groups
+
+
 def runs_of(points: Iterable[Measured]) -> list[Run]:
     """The points' runs, the one with most points first."""
     return [run for run, _ in Counter(point.run for point in points).most_common()]
@@ -352,14 +376,14 @@ def chosen(points: Sequence[Measured]) -> list[Measured]:
     A series (a rung under a transfer) is taken from the run that holds most of it, so that its row is of one run;
     among equals from the run that has CPU times, then from that with most of all points, then from the last.
     """
-    in_order = list(dict.fromkeys(point.run for point in points))
+    position = {run: number for number, run in enumerate(dict.fromkeys(point.run for point in points))}
     with_cpu = {point.run for point in points if point.cpu_ms("serial")}
     held = Counter(point.run for point in points)
     of_series = Counter((point.workload, point.series, point.run) for point in points)
 
     def preference(point: Measured) -> tuple[int, bool, int, int]:
         run = point.run
-        return of_series[point.workload, point.series, run], run in with_cpu, held[run], in_order.index(run)
+        return of_series[point.workload, point.series, run], run in with_cpu, held[run], position[run]
 
     found: dict[str, Measured] = {}
     for point in points:

@@ -8,7 +8,7 @@ from alexconv.records.faults import possible
 from alexconv.records.store import Record
 from alexconv.records.summary import Row, rows
 from alexconv.reports.elements import Cell, Plot, Section, Table, shown
-from alexconv.reports.measurements import SHORT, Measurements, Run, name_of
+from alexconv.reports.measurements import SHORT, Measured, Measurements, Run, name_of
 from alexconv.reports.published import ALEXNET_GPU, ALEXNET_STUDY
 
 KILO, GIBIBYTE = 1000, 2**30
@@ -99,6 +99,10 @@ def section(measurements: Measurements, workload: str) -> Section:
     items: list[Table | Plot] = []
     found = rows_of_runs(measurements, workload)
     whole = [(run, row) for run, row in found if row.layer is None]
+    layers: dict[tuple[Run, int, str, str], list[str]] = {}
+    for run, row in found:
+        if row.layer is not None:
+            layers.setdefault(same_rung(run, row), []).append(str(row.layer))
     base = measurements.baseline(workload)
     basis = f" CPU times: those of {base.text}." if base else ""
     if whole:
@@ -110,7 +114,14 @@ def section(measurements: Measurements, workload: str) -> Section:
                 f"over the total.{basis}",
                 ("N", "rung", "transfer", "layers", *TIMES, "max error", "status", "run"),
                 [
-                    (row.N, row.rung, row.transfer, layers_of(row, run, found), *timed(row), *ends(run, row))
+                    (
+                        row.N,
+                        row.rung,
+                        row.transfer,
+                        ", ".join(layers[same_rung(run, row)]),
+                        *timed(row),
+                        *ends(run, row),
+                    )
                     for run, row in whole
                 ],
                 filters=("N", "transfer"),
@@ -162,6 +173,10 @@ def rows_of_runs(measurements: Measurements, workload: str) -> list[tuple[Run, R
 
 def runs_table(measurements: Measurements) -> Table:
     """What each record file's runs were measured on."""
+    serial: dict[Run, Measured] = {}
+    for point in measurements.every:
+        if point.run not in serial and point.cpu_ms("serial"):
+            serial[point.run] = point
     counts = Counter(point.run for point in measurements.every)
     used = Counter(point.run for point in measurements.points)
     table_rows: list[tuple[Cell, ...]] = []
@@ -174,7 +189,7 @@ def runs_table(measurements: Measurements) -> Table:
             host.get("system"),
             run.commit[:SHORT],
         )
-        table_rows.append((run.name, run.card, *software, count, used[run], serial_per_image(measurements, run)))
+        table_rows.append((run.name, run.card, *software, count, used[run], serial_per_image(serial.get(run))))
     columns = (
         *("run", "card", "driver", "CUDA", "host CPU", "system", "commit", "points", "points shown"),
         "serial CPU, its first layer (ms per image)",
@@ -186,20 +201,18 @@ def runs_table(measurements: Measurements) -> Table:
     return Table("runs", "Runs", caption, columns, table_rows)
 
 
-def serial_per_image(measurements: Measurements, run: Run) -> str | None:
-    """Serial CPU time of the run's first layer, named."""
-    points = (point for point in measurements.every if point.run is run)
-    found = next(((point, ms) for point in points if (ms := point.cpu_ms("serial"))), None)
-    return None if found is None else f"{found[0].workload} layer {found[0].layer}: {shown(found[1] / found[0].N)}"
+def serial_per_image(point: Measured | None) -> str | None:
+    """Serial CPU time of a point's layer, named."""
+    ms = point.cpu_ms("serial") if point else None
+    return f"{point.workload} layer {point.layer}: {shown(ms / point.N)}" if point and ms else None
 
 
 TIMES = ("kernel (ms)", "copies (ms)", "total (ms)", "speedup, serial (×)", "speedup, BLAS (×)")
 
 
-def layers_of(whole: Row, run: Run, found: list[tuple[Run, Row]]) -> str:
-    """The layers that a sum is over."""
-    same = (run, whole.N, whole.rung, whole.transfer)
-    return ", ".join(str(row.layer) for of, row in found if row.layer and (of, row.N, row.rung, row.transfer) == same)
+def same_rung(run: Run, row: Row) -> tuple[Run, int, str, str]:
+    """What the rows of a rung's layers have in common with the row of their sum."""
+    return run, row.N, row.rung, row.transfer
 
 
 def ends(run: Run, row: Row) -> tuple[Cell, ...]:

@@ -47,8 +47,9 @@ def graded() -> str:
         totals[row["kind"]][row.get("total", "none")] += 1
     lines = [
         f"`{record['command']}` ({record['machine']}): {record['submissions']} submissions of {len(totals)} kinds in"
-        f" one run of {record['seconds'] / 60:.0f} min; not as expected: {len(record['unexpected'])}.  Points, of 85"
-        " without op time:",
+        f" one run of {record['seconds'] / 60:.0f} min; not as expected: {len(record['unexpected'])}."
+        + ("  The right ones have the points that they get alone, in every check." * ("--beside" in record["command"]))
+        + "  Points, of 85 without op time:",
         "",
         "| kind | submissions | points |",
         "|---|---:|---|",

@@ -2,10 +2,12 @@
 
     python scripts/course_submissions.py                      200 of them, into results/course/submissions.json
     python scripts/course_submissions.py --count 40 --out F   fewer, into another file
+    python scripts/course_submissions.py --beside 100         right ones alone, and again among 100 malicious ones
 
 Kinds are right, wrong and malicious; the last try the attacks that a grader must expect.  Each has the points that it
 must get if no attack succeeds: a malicious one that reads a hidden file, or escapes its sandbox, spoils its own outputs
-and so loses points.  Files outside, other submissions' grades and processes are checked, too.
+and so loses points.  Files outside, other submissions' grades and processes are checked, too.  The screen is off, so
+that attacks reach the sandbox.
 """
 
 import argparse
@@ -25,9 +27,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 from alexconv import grade
 from alexconv.course import assignment, sandbox
+from alexconv.course.assignment import POINTS
 from alexconv.course.sandbox import Limits
 from alexconv.machine import cores, cpu_model
 from alexconv.paths import cache_dir
@@ -36,10 +40,13 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 RIGHT = (CHECKOUT / "tests" / "sources" / "course.cu").read_text()
 OUT = CHECKOUT / "results" / "course" / "submissions.json"
 ALL, NONE = 85.0, 0.0  # points without op time
-LIMITS = Limits(seconds=120.0, cpu_seconds=20, memory=1 << 30, processes=64, file=64 << 20, folder=192 << 20)
+LIMITS = Limits(seconds=20.0, cpu_seconds=60, memory=1 << 30, processes=64, file=64 << 20, folder=192 << 20)
+HOSTILE_LIMITS = replace(LIMITS, cpu_seconds=30)  # of right ones among malicious ones
 SEED = 408
 MOST_FEEDBACK = 3000  # characters of a row
 LINGER_SECONDS = 60.0  # that killed processes may take to end
+EVERY = 10  # malicious submissions to a right one
+SLEEPERS = ("hangs-on-load",)  # a minute each, for nothing but the time limit
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 SYSTEM = """#include <arpa/inet.h>
@@ -47,13 +54,18 @@ SYSTEM = """#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <linux/vm_sockets.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 static int spoiled = 0;  // set where an attack succeeds: then outputs are wrong
 """
@@ -170,7 +182,69 @@ def harmless(secret: Path, others: Path, port: int) -> dict[str, str]:
         "traces-the-first-process": "if (ptrace(PTRACE_ATTACH, 1, 0, 0) == 0) spoiled = 1;",
         "kills-the-first-process": "kill(1, SIGKILL); kill(1, SIGSTOP);",
         "environment": 'if (getenv("SECRET_OF_THE_GRADER")) spoiled = 1;',
+        "reads-the-first-command": (
+            'char c[9000] = {}; int f = open("/proc/1/cmdline", O_RDONLY); long n = read(f, c, 8999); close(f);'
+            f' if (n > 0 && memmem(c, n, "{others}", {len(str(others))})) spoiled = 1;'
+        ),
+        "opens-sockets": (
+            "for (int family : {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_VSOCK, 38})"
+            " if (socket(family, SOCK_STREAM, 0) >= 0 || socket(family, SOCK_DGRAM, 0) >= 0) spoiled = 1;"
+        ),
+        "takes-segments": "if (shmget(IPC_PRIVATE, 1 << 28, 0600 | IPC_CREAT) >= 0) spoiled = 1;",
+        "takes-files-in-memory": 'if (memfd_create("m", 0) >= 0) spoiled = 1;',
+        "takes-shared-pages": (
+            "if (mmap(0, 1 << 28, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)"
+            " spoiled = 1;"
+        ),
+        "keeps-a-key": 'if (syscall(SYS_add_key, "user", "k", "v", 1, -3) >= 0) spoiled = 1;',
+        "makes-namespaces": "if (unshare(CLONE_NEWUSER) == 0 || syscall(435, 0, 0) >= 0) spoiled = 1;",
+        "takes-all-cores": (
+            "cpu_set_t s; memset(&s, 255, sizeof s); if (sched_setaffinity(0, sizeof s, &s) == 0) spoiled = 1;"
+        ),
     }
+
+
+def hogs() -> Iterator[Kind]:
+    """Submissions that take time, memory or room from others."""
+    spins = "for (int i = 0; i < 60; ++i) if (fork() == 0) { setsid(); if (fork() == 0) for (;;) {} _exit(0); }"
+    yield Kind("spins-in-children", on_load(f"{spins} for (;;) sleep(1);"), NONE, NONE)
+    yield Kind(
+        "spins-in-children-that-nobody-waits-for",
+        on_load(
+            "signal(SIGCHLD, SIG_IGN);"
+            " for (;;) if (fork() == 0) { for (volatile int i = 0; i < 1 << 30; ++i); _exit(0); } else sleep(1);"
+        ),
+        NONE,
+        NONE,
+    )
+    yield Kind("forks-for-ever", on_load("for (;;) if (fork() == 0) setsid();"), NONE, NONE)
+    yield Kind(
+        "makes-empty-files",
+        on_load('for (int i = 0;; ++i) { char n[16]; snprintf(n, 16, "f%d", i); close(open(n, O_CREAT, 0600)); }'),
+        NONE,
+        NONE,
+    )
+
+
+LEAK = "alexconvleaks"  # in feedback that quotes what a submission has learnt
+
+
+def talkers() -> Iterator[Kind]:
+    """Submissions that try to put what they learn, or a lot, into their feedback."""
+    learns = f'at += sprintf(words + at, "_{LEAK}B%dC%dH%d", B, C, H);'
+    state = "static char words[60000]; static int at;\n"
+    destructor = (
+        f'{state}struct Leak {{ ~Leak() {{ printf("unsupported %s\\nlaunch %s 1 1 1 1 1 1 0\\n", words, words);'
+        " fflush(stdout); } }; static Leak leak;\n"
+    )
+    yield Kind("prints-shapes-at-exit", destructor + edited((LAUNCH, f"{learns}\n    {LAUNCH}")), NONE, ALL)
+    for word in ("unsupported", "launch", "symbol"):
+        line = f'{learns} if (B == 2) printf("{word} %s 1 1 1 1 1 1 0\\n", words);'
+        yield Kind(f"prints-shapes-as-{word}", state + edited((LAUNCH, f"{line}\n    {LAUNCH}")), NONE, ALL)
+    shout = 'printf("unsupported "); for (int i = 0; i < 900000; ++i) putchar(65 + i % 26); puts("");'
+    yield Kind("prints-a-megabyte", in_launch(shout), NONE, ALL)
+    yield Kind("outputs-shapes", edited((STORE, "y4d(b, m, h, v) = C * 10000 + H * 100 + W;")), NONE, 25)
+    yield Kind("exits-with-a-shape", in_kernel("_exit(H);"), NONE, 60)
 
 
 def malicious(secret: Path, others: Path, port: int) -> Iterator[Kind]:
@@ -290,7 +364,7 @@ NAMES = ("<script>alert(1)<", "=HYPERLINK(1)", "a name", "ünïcode", "new\nline
 
 def kinds(secret: Path, others: Path, port: int) -> list[Kind]:
     """Every kind once."""
-    return [*right(), *wrong(), *malicious(secret, others, port)]
+    return [*right(), *wrong(), *malicious(secret, others, port), *hogs(), *talkers()]
 
 
 def write_submissions(folder: Path, count: int, every: Sequence[Kind]) -> dict[str, Kind]:
@@ -390,9 +464,16 @@ def left_behind(running: set[str]) -> set[str]:
 
 
 def graded(
-    count: int, folder: Path, every: Sequence[str] = (), limits: Limits = LIMITS, jobs: int = 0
-) -> dict[str, object]:
-    """Makes submissions and grades them in one run; returns a row for each, and what was not as expected."""
+    count: int,
+    folder: Path,
+    every: Sequence[str] = (),
+    limits: Limits = LIMITS,
+    jobs: int = 0,
+) -> dict[str, Any]:
+    """Makes submissions and grades them in one run; returns a row for each, and what was not as expected.
+
+    Those of the kinds that ``every`` names, in its order; of all kinds without names.
+    """
     home = folder / "hw"
     made = assignment.new("hw", "ece408-2019", None, 1.0, SEED)
     made = replace(made, shapes=made.shapes[1:3], hazard_shapes=1, screen=False, limits=limits)
@@ -401,7 +482,8 @@ def graded(
     given.mkdir()
     os.environ["SECRET_OF_THE_GRADER"] = "1"
     with listening() as (port, heard), keeping_orphans():
-        chosen = [kind for kind in kinds(secret, given, port) if not every or kind.name in every]
+        by_name = {kind.name: kind for kind in kinds(secret, given, port)}
+        chosen = [by_name[name] for name in every or by_name]
         expected = write_submissions(given, count, chosen) | write_oddities(given, secret)
         watched = (home, given, CHECKOUT / "kernels", CHECKOUT / "alexconv" / "course")
         before, running, start = state_of(watched), processes(), monotonic()
@@ -436,18 +518,54 @@ def rows_of(scores: Path, expected: Mapping[str, Kind]) -> list[dict[str, str]]:
             problem = f"{name}: {total:g} points, expected {kind.least:g} to {kind.most:g}: {row['feedback'][:200]}"
         elif kind.says not in row["feedback"]:
             problem = f"{name}: feedback lacks {kind.says!r}: {row['feedback'][:200]}"
+        elif LEAK in row["feedback"] or len(row["feedback"]) > MOST_FEEDBACK:
+            problem = f"{name}: feedback quotes what it must not: {row['feedback'][:200]}"
         said = row["feedback"].replace(f"{CHECKOUT}/", "")[:MOST_FEEDBACK]
         rows.append(
             {
                 "name": name,
                 "kind": kind.name,
                 "total": row["total"],
+                "points": ", ".join(f"{check} {row[check]}" for check in POINTS if check in row),
                 "outcome": row["outcome"],
                 "feedback": said,
                 "unexpected": problem,
             }
         )
     return rows
+
+
+def beside(count: int, folder: Path, jobs: int) -> dict[str, Any]:
+    """Grades right submissions alone, and again among malicious ones; a difference in any check is not as expected."""
+    rights = [kind.name for kind in right()]
+    with listening() as (port, _):
+        hostile = [
+            kind.name for kind in (*malicious(folder, folder, port), *hogs(), *talkers()) if kind.name not in SLEEPERS
+        ]
+    among = [
+        name for number in range(count) for name in (hostile[number % len(hostile)], *rights_after(number, rights))
+    ]
+    runs = []
+    for part, names, at_a_time in (("alone", rights, 1), ("among", among, jobs)):
+        (folder / part).mkdir()
+        runs.append(graded(len(names), folder / part, names, HOSTILE_LIMITS, at_a_time))
+    alone, together = ([row for row in run["rows"] if row["kind"] in rights] for run in runs)
+    points = {row["kind"]: row["points"] for row in alone}
+    differing = [
+        f"{row['name']}: {row['points']}, alone {points[row['kind']]}"
+        for row in together
+        if row["points"] != points[row["kind"]]
+    ]
+    facts = runs[1]
+    print(
+        f"{count} malicious submissions beside {len(together)} right ones: {len(differing)} of these graded otherwise"
+    )
+    return {**facts, "unexpected": [*facts["unexpected"], *differing]}
+
+
+def rights_after(number: int, rights: Sequence[str]) -> list[str]:
+    """The right submission after every tenth malicious one."""
+    return [rights[number // EVERY % len(rights)]] if number % EVERY == 0 else []
 
 
 def main() -> int:
@@ -457,21 +575,27 @@ def main() -> int:
     options.add_argument("--out", type=Path, default=OUT)
     options.add_argument("--jobs", type=int, default=0)
     options.add_argument("--only", default="", help="kinds, with commas between them")
+    options.add_argument("--beside", type=int, default=0, metavar="COUNT", help="compare right ones alone and among")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = graded(chosen.count, Path(folder), [word for word in chosen.only.split(",") if word], jobs=chosen.jobs)
+        if chosen.beside:
+            found = beside(chosen.beside, Path(folder), chosen.jobs)
+        else:
+            only = [word for word in chosen.only.split(",") if word]
+            found = graded(chosen.count, Path(folder), only, jobs=chosen.jobs)
     facts = {
-        "command": f"python scripts/course_submissions.py --count {chosen.count}"
+        "command": "python scripts/course_submissions.py "
+        + (f"--beside {chosen.beside}" if chosen.beside else f"--count {chosen.count}")
         + (f" --jobs {chosen.jobs}" if chosen.jobs else ""),
         "machine": f"{cpu_model()}, {cores()} cores, {platform.system()} {platform.release().partition('-')[0]}",
-        "sandbox": sandbox.kind(),
+        "sandbox": sandbox.BUBBLEWRAP,
         "hidden_shapes": 2,
-        "submissions": len(found["rows"]),  # type: ignore[arg-type]
+        "submissions": len(found["rows"]),
     }
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(json.dumps({**facts, **found}, indent=1) + "\n")
-    print(f"{len(found['unexpected'])} not as expected")  # type: ignore[arg-type]
-    for line in found["unexpected"]:  # type: ignore[attr-defined]
+    print(f"{len(found['unexpected'])} not as expected")
+    for line in found["unexpected"]:
         print(line)
     return 1 if found["unexpected"] else 0
 

@@ -13,7 +13,8 @@ a second run, of other images, with the first run's scratch arrays; ``order``, t
 threads of a block in other orders; where none of these does, ``race``, the host trace.  A line of FILE per mutant;
 rungs of which FILE already has as many are left out.  ``--forget`` drops lines whose source has changed.  With
 ``--again`` those that nothing noticed are first tried by the further kinds of ``alexconv check`` on its own shapes,
-``data``, ``addresses``, ``races`` and ``async``, then on more shapes and constants; their lines say ``again``.
+``data``, ``addresses``, ``races``, ``async`` and ``undefined``, then on more shapes and constants; their lines say
+``again``.
 """
 
 import argparse
@@ -42,6 +43,7 @@ from test_arrivals import unguarded
 from alexconv.checking.hazards import BUILD
 from alexconv.checking.kinds import KINDS
 from alexconv.compiling.sources import source_files
+from alexconv.cpu_reference.cache import FLOAT32
 from alexconv.cpu_reference.reference import filter_norms, patch_norms, reference
 from alexconv.errors import AlexconvError, CompileError, LaunchError
 from alexconv.executors.host.buffers import HostBuffers
@@ -78,7 +80,7 @@ TINY = 1e-12  # an input in an image with a one elsewhere: fp16 at the image's s
 NOT_COUNTED = 0.8  # of the mutants that are not valid C++: a few suffice
 NAMED_SECTIONS = (".dynstr", ".gnu.version_d", ".note.gnu.build-id")  # of a library: they depend on its file name
 TRACED_BLOCKS = 4
-CHECKED = ("data", "addresses", "races", "async")  # kinds of alexconv check beyond ``outcome``
+CHECKED = ("data", "addresses", "races", "async", "undefined")  # kinds of alexconv check beyond ``outcome``
 CHECK_SECONDS = 240.0  # for a kind
 CHECK = """
 import sys
@@ -209,7 +211,7 @@ def outcome(rung: Rung, variant: Variant, traced: bool) -> list[str]:
     cut = plan(BoundRung(rung, conv, constants), N, MEMORY)
     try:
         error = MaxError()
-        for images in (x, lonely) if rung.dtype == np.float32 else (x,):
+        for images in (x, lonely) if rung.dtype == FLOAT32 else (x,):
             with open_rung(HostExecutor(), cut, images, w, TRANSFERS["pageable"], added) as opened:
                 norms = patch_norms(conv, images), filter_norms(w, added)
                 error.add(opened.outputs(), reference(conv, images, w, added), *norms)

@@ -59,7 +59,7 @@ class RecordedGpu:
     """The GPU of a record, as far as keys depend on it."""
 
     device = H200
-    name, opens = CudaExecutor.name, CudaExecutor.opens
+    name, opens, open = CudaExecutor.name, CudaExecutor.opens, CudaExecutor.open
 
     def __init__(self, header: Record) -> None:
         self._header, self.arch = header, nvcc.arch_name(tuple(header["compute_capability"]))

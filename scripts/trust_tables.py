@@ -30,7 +30,7 @@ from alexconv.tuning.search import AGAIN, fastest  # noqa: E402
 PAGE, RESULTS = ROOT / "docs" / "trust.md", ROOT / "results" / "trust"
 EQUIVALENT = tomllib.loads((ROOT / "scripts" / "equivalent_mutants.toml").read_text())["mutant"]
 MODES = ("compiler", "rule", "fault", "endless", "error", "integers", "again", "order", "race", "crash", "check")
-CHECKED = {"data", "addresses", "races", "async"}  # kinds of alexconv check, one column together
+CHECKED = {"data", "addresses", "races", "async", "undefined"}  # kinds of alexconv check, one column together
 
 
 def attacks() -> str:

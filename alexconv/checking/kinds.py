@@ -15,6 +15,7 @@ import numpy as np
 
 from alexconv.checking.hazards import BUILD, DEFINEDNESS, MOMENTS, Watched, watch_rung
 from alexconv.compiling.sources import source_files
+from alexconv.cpu_reference.cache import FLOAT32
 from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
 from alexconv.data import DATA_SETS, UNIFORM
 from alexconv.errors import AlexconvError
@@ -36,12 +37,12 @@ from alexconv.profiling.host import trace_point
 from alexconv.profiling.trace import Place
 from alexconv.shapes import WORKLOADS, Conv, Workload
 
-# Small shapes: one channel, odd sizes, a stride, a filter that is not square; the last with several tiles of an image's
-# pixels and of filters, and with 72 channels, after a K step of 64 a partial one.
+# Small shapes: one channel, odd sizes, a filter that is not square; a stride, and so few pixels that the input rows
+# of a tile end with the image's; last, several tiles of pixels and of filters, and a partial K step after one of 64.
 SHAPES = (
     Conv(C=1, H=12, W=12, M=4, R=5, S=5),
     Conv(C=3, H=13, W=11, M=5, R=3, S=2),
-    Conv(C=4, H=15, W=15, M=7, R=3, S=3, U=2),
+    Conv(C=4, H=13, W=13, M=7, R=3, S=3, U=2),
     Conv(C=16, H=12, W=12, M=24, R=3, S=3),
     Conv(C=16, H=9, W=12, M=24, R=3, S=3, top=1, bottom=2, left=2, right=1, bias=True, relu=True),
     Conv(C=3, H=13, W=12, M=5, R=5, S=4, U=2, top=2, bottom=1, left=1, right=2, bias=True),
@@ -52,11 +53,12 @@ EXACT_IMAGES = 33  # of the exact check: more than an image tile has
 WORKLOAD = "check"
 ORDERS = (0, 1, 7, 8)  # of a block's threads: forward, in reverse, two at random
 TRACED_BLOCKS = 6
-MULTIPROCESSORS, WATCHED_IMAGES = 2, 9
+MULTIPROCESSORS, WATCHED_IMAGES = 2, 10  # so that blocks of stream-K, too, have parts of several tiles
 DELIBERATE = "// undefined: "  # and a reason: on a line, or before one, that loads what nothing has written
 POWERS = range(-40, 41)  # of two, beyond all at which a rung changes how it computes (kernels/common/range.cuh)
+ROUNDED_UP = 2.0**-13  # fp16 has no number so close below a power of two
 FAINT = 2.0**-40  # next to one
-EDGE_MACS = 1 << 20  # of an image, up to which all of them are tried
+EDGE_MACS = 1 << 20  # of an image, beyond which only faint values are tried
 FILE_BYTES = 1 << 28  # that a check may write to one file
 MOST_LINES = 5
 
@@ -106,28 +108,26 @@ def correct(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
 def hard_data(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
     """The same on data that is hard for a kernel."""
     yield from verified(rung, shapes, [name for name in DATA_SETS if name != UNIFORM])
-    if rung.dtype == "float32":
-        for conv in shapes:
-            if taken(rung, conv) and conv.macs(1) <= EDGE_MACS and (problem := wrong_at_edges(rung, conv)):
-                yield problem
+    if rung.dtype == FLOAT32:
+        yield from filter(None, (wrong_at_edges(rung, conv) for conv in shapes if taken(rung, conv)))
 
 
 def edge_inputs(conv: Conv) -> tuple[Values, Values]:
-    """Images of zeros but for two values, far apart in a row: a one and an edge; filters that have an edge each.
+    """Images of zeros but for two values far apart in a channel's row, a one and an edge; filters with an edge each.
 
-    An edge is a power of two or the number before it.  Each is in the first, a middle and the last place of an image,
-    and in the last of a filter; after these images, every pixel in turn is a faint one.
+    An edge is a power of two, the number before it, or one that fp16 rounds up to it.  Each is in the first, a middle
+    and the last place of an image, and in the last of a filter; after these images, every pixel in turn is a faint one.
     """
     powers = np.exp2(np.array(POWERS, np.float32))
-    edges = np.concatenate([powers, np.nextafter(powers, np.float32(0))])
+    edges = np.concatenate([powers, np.nextafter(powers, np.float32(0)), powers * np.float32(1 - ROUNDED_UP)])
     pixels = conv.H * conv.W
-    places = (0, pixels // 2 + conv.W // 2, pixels - 1)
+    places = (0, pixels // 2 + conv.W // 2, pixels - 1) if conv.macs(1) <= EDGE_MACS else ()
     alone = [(place, edge) for place in places for edge in edges] + [(place, FAINT) for place in range(pixels)]
     x = np.zeros(conv.x_shape(len(alone)), np.float32)
     for number, (place, value) in enumerate(alone):
         h, column = divmod(place, conv.W)
         channel = {0: 0, pixels - 1: conv.C - 1}.get(place, number % conv.C)
-        x[number, 0, h, 0 if 2 * column >= conv.W else -1] = 1
+        x[number, channel, h, 0 if 2 * column >= conv.W else -1] = 1
         x[number, channel, h, column] = value
     w = np.random.default_rng(1).uniform(-1, 1, conv.w_shape()).astype(np.float32)
     largest = edges[np.arange(conv.M) * len(edges) // conv.M]

@@ -31,6 +31,7 @@ from alexconv.records.summary import Row, rows
 
 PLAIN_WIDTH = 160  # columns
 BAR_WIDTH = 20  # columns
+TRUSTED = 0.02  # of a job, by which the estimated pace outweighs the first points' own
 SECONDS_A_LINE = 10.0  # between lines of progress, without a bar
 
 
@@ -56,8 +57,9 @@ class Position(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """The text next to the bar."""
-        known = task.time_remaining is not None
-        left = f"{timedelta(seconds=round(task.time_remaining or 0))} left  " if known else ""
+        estimate = task.fields["estimate"]
+        seconds = estimate() if estimate else task.time_remaining
+        left = "" if seconds is None else f"{timedelta(seconds=round(seconds))} left  "
         text = f"{task.completed:.0f}/{task.total or 0:.0f}  {left}{task.description}"
         return Text(text, no_wrap=True, overflow="ellipsis")
 
@@ -69,14 +71,16 @@ class Position(ProgressColumn):
 class Progress:
     """One live line with the time left on a terminal; elsewhere a plain line every few seconds.  On standard error.
 
-    A failed point gets its own line; with ``verbose``, every point does.
+    A failed point gets its own line; with ``verbose``, every point does.  With ``costs``, estimated seconds of each
+    point in their order, the time left follows from the costs of what is done and of what is not.
     """
 
-    def __init__(self, total: int, *, verbose: bool = False) -> None:
+    def __init__(self, total: int, *, verbose: bool = False, costs: Sequence[float] = ()) -> None:
         self.console = console(stderr=True)
         columns = (BarColumn(BAR_WIDTH, table_column=Column(min_width=BAR_WIDTH)), Position())
         self._bar = Bar(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
-        self._task = self._bar.add_task("", total=total)
+        self._costs, self._begun = list(costs), monotonic()
+        self._task = self._bar.add_task("", total=total, estimate=self._seconds_left if costs else None)
         self._total, self._done, self._verbose = total, 0, verbose
         self._first: float | None = None  # end of the first point: compiling came before
         self._said = monotonic()
@@ -109,10 +113,19 @@ class Progress:
             self.say(f"[{self._done}/{self._total}] {what}{self._time_left()}")
 
     def _time_left(self) -> str:
+        left = self._seconds_left()
+        return "" if left is None else f" (about {left:.0f} s left)"
+
+    def _seconds_left(self) -> float | None:
+        if self._costs:
+            done, left = sum(self._costs[: self._done]), sum(self._costs[self._done :])
+            spent = monotonic() - self._begun
+            # The estimate is one observation of the pace, as heavy as TRUSTED of the job.
+            trusted = TRUSTED * (done + left)
+            return left * (spent + trusted) / (done + trusted)
         if self._done < 2 or self._first is None:
-            return ""
-        left = (monotonic() - self._first) / (self._done - 1) * (self._total - self._done)
-        return f" (about {left:.0f} s left)"
+            return None
+        return (monotonic() - self._first) / (self._done - 1) * (self._total - self._done)
 
     def reach(self, done: int) -> None:
         """Shows that ``done`` points are done."""

@@ -7,6 +7,7 @@ are compiled here and PyCUDA loads the result.  Nothing in this module needs a G
 import os
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Mapping
 from functools import cache
@@ -14,13 +15,14 @@ from pathlib import Path
 
 from alexconv.compiling.compiled import compiled
 from alexconv.compiling.sources import include_options, source_digest
-from alexconv.compiling.toolchain import program_of_wheel, run_compiler
+from alexconv.compiling.toolchain import program_of_wheel, run_compiler, unwritable
 from alexconv.errors import MissingTool
 from alexconv.paths import cache_dir
 
 FLAGS = ("-std=c++17", "-O3", "-lineinfo")
 SYSTEM_TOOLKIT = "/usr/local/cuda"
 NVCC_WHEEL = "nvidia-cuda-nvcc"
+_ELF, _ELF_HEADER_BYTES = b"\x7fELF", 64
 TIME_LIMIT = 300  # seconds for one kernel; the largest take a few
 
 
@@ -88,8 +90,23 @@ def compile_cubin(source: Path, defines: Mapping[str, int], arch: str) -> bytes:
             str(source),
         ]
         run_compiler(command, source.name, target.parent, seconds=TIME_LIMIT)
+        if target.is_file() and not is_whole(target.read_bytes()):
+            raise unwritable(source.name, "nvcc wrote a part of the machine code and no error", target.parent)
 
     return compiled(cubin_path(source, defines, arch), build)
+
+
+def is_whole(cubin: bytes) -> bool:
+    """Whether machine code has the program headers at its end: where a disk is full nvcc reports no error.
+
+    The place and number of headers: ELF-64 Object File Format, 1998.  Other files than ELF's are whole unless empty.
+    """
+    if not cubin.startswith(_ELF):
+        return bool(cubin)
+    if len(cubin) < _ELF_HEADER_BYTES:
+        return False
+    (place,), (nbytes, count) = struct.unpack_from("<Q", cubin, 32), struct.unpack_from("<HH", cubin, 54)
+    return bool(len(cubin) >= place + nbytes * count)
 
 
 def cubin_path(source: Path, defines: Mapping[str, int], arch: str) -> Path:

@@ -95,7 +95,7 @@ def failure(what: str, messages: str, folder: Path, died: str = "") -> AlexconvE
     lines = [line.strip() for line in messages.splitlines() if not _OF_SOURCE.match(line)]
     for line in lines:
         if _DISK.search(line):
-            return _unwritable(what, line, folder)
+            return unwritable(what, line, folder)
         if _MEMORY.search(line):
             return MachineFault(f"{what}: no memory or processes left for the compiler ({line}); free some, try again")
         if _KILLED.search(line):
@@ -104,14 +104,13 @@ def failure(what: str, messages: str, folder: Path, died: str = "") -> AlexconvE
         return MachineFault(f"{what}: the compiler was killed by {died}, perhaps for want of memory; try again")
     reason = died or first_error(messages)
     if not _ERROR.search(messages) and _free(_fullest(folder)) < _LITTLE_SPACE:
-        return _unwritable(what, reason, folder)
+        return unwritable(what, reason, folder)
     return CompileError(f"{what}: {reason}")
 
 
-def _unwritable(what: str, line: str, folder: Path) -> MachineFault:
+def unwritable(what: str, line: str, folder: Path) -> MachineFault:
     """The fault of a folder in which a compiler cannot write: the one that its message names, else the fullest."""
-    named = [each for each in (folder, _temporary()) if str(each) in line]
-    place = named[0] if named else _fullest(folder)
+    place = next((place for place in (folder, _temporary()) if str(place) in line), _fullest(folder))
     variable = CACHE_VARIABLE if place == folder else "TMPDIR"
     return MachineFault(f"{what}: the compiler cannot write to {place} ({line}); make room there or set {variable}")
 

@@ -21,21 +21,13 @@ def inputs(conv: Conv, images: int, data: str, seed: int) -> tuple[Values, Value
 
 
 def fault(conv: Conv, x: Values, w: Values, y: Values, data: str) -> str | None:
-    """What is wrong with outputs ``[N][M][E][F]``, in words, or None."""
+    """What is wrong with outputs ``[N][M][E][F]``, or None: one of three sentences, none of which has a value of y."""
     expected = reference(conv, x, w)
     if data == INTEGERS:
-        wrong = y != expected
-        if not wrong.any():
-            return None
-        n, m, e, f = np.argwhere(wrong)[0]
-        first = f"y[{n}][{m}][{e}][{f}] is {y[n, m, e, f]:g} and not {expected[n, m, e, f]:g}"
-        return f"{wrong.sum()} of {y.size} outputs are wrong on integers; the first, {first}"
+        return "outputs are wrong on integers" if (y != expected).any() else None
     error, tolerance = MaxError(), PRECISION.tolerance(conv.K)
     with np.errstate(all="ignore"):
         error.add(y, expected, patch_norms(conv, x), filter_norms(w), Bound(tolerance))
     if error.scaled <= tolerance:
         return None
-    unwritten = int(np.isnan(y).sum())
-    if unwritten:
-        return f"{unwritten} of {y.size} outputs are NaN or not written"
-    return f"the max error is {error.scaled:.1e}, the tolerance {tolerance:.1e}"
+    return "outputs are NaN or not written" if np.isnan(y).any() else "outputs differ by more than the tolerance"

@@ -1,4 +1,9 @@
-"""Grades submissions: each is read, screened, run in sandboxes and compared outside them."""
+"""Grades submissions: each is read, screened, run in sandboxes and compared outside them.
+
+Whatever a submission prints, returns or computes may tell what it has seen.  So its words, its compiler's and the
+checks' lines are quoted from sandboxes that know only public shapes; what those with hidden shapes answer becomes
+points and fixed sentences.
+"""
 
 import json
 import os
@@ -11,18 +16,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from alexconv.checking.hazards import BUILD
-from alexconv.checking.kinds import ORDERS, WATCHED_IMAGES
+from alexconv.checking.kinds import ORDERS, SHAPES, WATCHED_IMAGES
 from alexconv.course import sandbox
 from alexconv.course.assignment import FILE, LETTERS, SOURCE_BYTES, Assignment, Shape
 from alexconv.course.data import INTEGERS, UNIFORM, fault, inputs
 from alexconv.course.sandbox import Ended
-from alexconv.course.screen import problems
 from alexconv.errors import MissingTool, UsageError
 from alexconv.executors.host.runtime import missing_environment
 from alexconv.files import locked
@@ -36,9 +41,19 @@ BUILDS = ("fast", *CHECKS.values())
 MOST_LINES = 5  # of feedback for a check
 LINE_LENGTH = 300
 HEADER_BYTES = 1 << 12  # of a run's line before its outputs
-TABLE_BYTES = 1 << 22  # of what the launch code prints
+ANSWER_BYTES = 1 << 23  # of JSON
 CUBIN_BYTES = 1 << 24  # of machine code
 GRADED, REFUSED, FAILED = "graded", "refused", "does not run"
+PUBLIC = (PROBE, *(shape for shape in SHAPES if shape.R == shape.S and not any(shape.padding)))
+EARLY = "its process ends early"
+UNTOLD = "its launches for a hidden shape cannot be recorded: `make check` tries other shapes"
+HIDDEN_ONLY = "a hidden shape fails, the public ones do not"
+REASONS = {  # why a hidden shape has no outputs, by the exception's name
+    "LaunchError": "a launch fails: too large, or at an address outside the arrays",
+    "CompileError": "its kernels do not compile",
+    "OutOfMemory": "its arrays take too much memory",
+    "UsageError": "its launches are not those of other shapes",
+}
 
 
 @dataclass
@@ -60,7 +75,7 @@ class Grade:
     def say(self, check: str, lines: Iterable[str]) -> None:
         """Adds feedback, up to MOST_LINES lines for a check."""
         said = self.feedback.setdefault(check, [])
-        for line in lines:
+        for line in map(line_of, lines):
             if line not in said:
                 said.append(line)
         if len(said) > MOST_LINES:
@@ -74,20 +89,24 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Grader:
-    """Grades an assignment's submissions in sandboxes of one kind.  They never see the folders ``hidden``."""
+    """Grades an assignment's submissions in sandboxes of one kind.  They never see the folders ``hidden``.
+
+    ``slots`` has the cores of each submission graded at a time: none can slow another down.
+    """
 
     assignment: Assignment
     kind: str
     prepared: Path
     hidden: tuple[Path, ...]
     timed: Callable[["Grader", "Source"], float] | None = None  # the op time in ms, where there is a GPU
+    slots: "SimpleQueue[tuple[int, ...]]" = field(default_factory=lambda: slots_of(1))
 
     def grade(self, submission: "Submission") -> Grade:
         """The grade of a submission, whatever it does."""
-        start = monotonic()
+        cpus, start = self.slots.get(), monotonic()
         found = Grade(submission.name)
         try:
-            self._grade(found, submission.read())
+            self._grade(found, replace(submission.read(), cpus=cpus))
         except UsageError as error:
             found.outcome = REFUSED
             found.say("file", [str(error)])
@@ -98,15 +117,20 @@ class Grader:
             raise
         except Exception as error:  # a bug in the grader: the others are still graded
             found.outcome = FAILED
-            found.say("file", [f"the grader failed: {line_of(f'{type(error).__name__}: {error}')}"])
+            found.say("file", [f"the grader failed: {type(error).__name__}: {error}"])
+        finally:
+            self.slots.put(cpus)
         found.seconds = round(monotonic() - start, 2)
         return found
 
     def _grade(self, found: Grade, source: "Source") -> None:
-        if self.assignment.screen and (refused := list(problems(source.text, source.file))):
-            found.outcome = REFUSED
-            found.say("file", refused)
-            return
+        if self.assignment.screen:
+            text, problems = self.screened(source)
+            if problems:
+                found.outcome = REFUSED
+                found.say("file", problems)
+                return
+            source = replace(source, text=text)
         told = self.told(source)
         if stopped := self._outputs(found, source, told):
             for check in CHECKS:
@@ -126,12 +150,27 @@ class Grader:
             except Failed as error:
                 found.say("op time", [str(error)])
 
+    def screened(self, source: "Source") -> tuple[str, list[str]]:
+        """The text that later steps compile, and what a submission may not use; raises Failed."""
+        answer = self.answered({"kind": "screen"}, source, "fast", ANSWER_BYTES)
+        text, problems = answer.get("text"), answer.get("problems")
+        if not isinstance(text, str) or not _are_lines(problems):
+            raise Failed(placed(source.file, line_of(answer.get("problem", EARLY))))
+        return text, list(problems or ())
+
     def told(self, source: "Source") -> list[Any]:
-        """The launches for every shape and number of images that a check may use."""
-        asked = self.probes()
-        for shape in self.assignment.shapes:
-            asked += [(shape.conv, images) for images in range(1, max(shape.images, WATCHED_IMAGES) + 1)]
-        return self.ask(source, asked)
+        """The launches for every shape and number of images that a check may use; raises Failed and UsageError."""
+        public = [(conv, images) for conv in PUBLIC for images in range(1, WATCHED_IMAGES + 1)]
+        hidden = [
+            (shape.conv, images)
+            for shape in self.assignment.shapes
+            for images in range(1, max(shape.images, WATCHED_IMAGES) + 1)
+        ]
+        told = self.ask(source, public)
+        try:
+            return told + self.ask(source, hidden)
+        except (Failed, UsageError):
+            raise Failed(UNTOLD) from None
 
     @staticmethod
     def probes() -> list[tuple[Conv, int]]:
@@ -142,11 +181,10 @@ class Grader:
         """What the launch code prints for shapes and numbers of images; raises Failed and UsageError."""
         asked = list(dict.fromkeys(asked))
         sizes = [(sizes_of(conv), images) for conv, images in asked]
-        found = self.answered({"kind": "tell", "asked": sizes}, source, "fast", TABLE_BYTES)
+        found = self.answered({"kind": "tell", "asked": sizes}, source, "fast", ANSWER_BYTES)
         said = found.get("said")
         if not isinstance(said, list) or len(said) != len(asked) or not all(map(_are_lines, said)):
-            problem = line_of(found.get("problem", "its process ends without an answer"))
-            raise Failed(placed(source.file, problem))
+            raise Failed(placed(source.file, line_of(found.get("problem", EARLY))))
         for lines in said:
             understood(lines, Path(source.file))
         return [[*size, lines] for size, lines in zip(sizes, said, strict=True)]
@@ -167,7 +205,7 @@ class Grader:
             check = "correct" if data == UNIFORM else "exact"
             problem = answer if isinstance(answer, str) else self._compared(shape, data, answer)
             if problem and right.get((check, number), True):
-                found.say(check, [f"hidden shape {number + 1}: {line_of(problem)}{f' (order {order})' * (order > 0)}"])
+                found.say(check, [f"hidden shape {number + 1}: {problem}{f' (order {order})' * (order > 0)}"])
             right[check, number] = right.get((check, number), True) and problem is None
         for check in ("correct", "exact"):
             share = sum(right[check, number] for number in range(len(shapes))) / len(shapes)
@@ -180,34 +218,33 @@ class Grader:
         return fault(shape.conv, x, w, y, data)
 
     def _check(self, found: Grade, check: str, source: "Source", told: Sequence[Any]) -> None:
-        """Awards a hazard check's points; a submission that computes nothing right gets none."""
-        shapes = [sizes_of(shape.conv) for shape in self.assignment.shapes[: self.assignment.hazard_shapes]]
-        job = {"kind": check, "told": told, "shapes": shapes, "most": 4 * MOST_LINES}
-        try:
-            answer = self.answered(job, source, CHECKS[check], TABLE_BYTES)
-            lines = answer.get("problems")
-            if not isinstance(lines, list):
-                raise Failed(f"{check}: no answer")
-            said = [self._anonymous(line_of(line)) for line in lines]
-        except Failed as error:
-            said = [str(error)]
-        found.say(check, said)
-        worth = self.assignment.points[check] if found.points["correct"] else 0.0
-        found.points[check] = 0.0 if said else worth
+        """Awards a hazard check's points for hidden shapes; a submission that computes nothing right gets none.
 
-    def _anonymous(self, line: str) -> str:
-        """A line with a hidden shape's number instead of its sizes."""
-        for number, shape in enumerate(self.assignment.shapes, 1):
-            sizes = " ".join(f"{letter}={size}" for letter, size in shape.conv.sizes().items())
-            line = line.replace(sizes, f"hidden shape {number}")
-        return line
+        The lines of what is wrong come from public shapes.
+        """
+        hidden = [shape.conv for shape in self.assignment.shapes[: self.assignment.hazard_shapes]]
+        wrong = self._problems(check, source, told, hidden) != []
+        if wrong:
+            shown = [row for row in told if Conv(**row[0]) in PUBLIC]
+            found.say(check, self._problems(check, source, shown, PUBLIC) or [HIDDEN_ONLY])
+        found.points[check] = self.assignment.points[check] if found.points["correct"] and not wrong else 0.0
+
+    def _problems(self, check: str, source: "Source", told: Sequence[Any], shapes: Sequence[Conv]) -> list[str]:
+        """What a hazard check finds, or why it ends without an answer."""
+        sizes = [sizes_of(conv) for conv in shapes]
+        job = {"kind": check, "told": told, "shapes": sizes, "most": 4 * MOST_LINES}
+        try:
+            lines = self.answered(job, source, CHECKS[check], ANSWER_BYTES).get("problems")
+        except Failed as error:
+            return [str(error)]
+        return list(map(line_of, lines)) if isinstance(lines, list) else [EARLY]
 
     def answered(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> dict[str, Any]:
         """The JSON that a job answers with; raises Failed."""
         ended = self._run(job, source, build, most)
         found = _object(ended.answer)
         if found is None:
-            raise Failed(ended.problem or "its process ends without an answer")
+            raise Failed(ended.problem or EARLY)
         return found
 
     def _run(self, job: Mapping[str, Any], source: "Source", build: str, most: int) -> Ended:
@@ -223,15 +260,17 @@ class Grader:
             shown=[self.prepared],
             hidden=self.hidden,
             address_space=build != CHECKS["addresses"],
+            cpus=source.cpus,
         )
 
 
 @dataclass(frozen=True)
 class Source:
-    """A submission's text, and its file's name in messages."""
+    """A submission's text, its file's name in messages, and the cores on which it is graded."""
 
     text: str
     file: str = FILE
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -261,41 +300,55 @@ class Submission:
 
 
 def submissions(folder: Path) -> list[Submission]:
-    """The submissions in a folder: NAME.cu, or a folder NAME with a file *.cu; raises UsageError if there are none."""
+    """The submissions in a folder: NAME.cu, or a folder NAME with a file *.cu; raises UsageError if there are none.
+
+    Beside a folder NAME, the submission of NAME.cu is called NAME.cu.
+    """
     if not folder.is_dir():
         raise UsageError(f"no folder {folder}")
-    found: list[Submission] = []
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink():
-            files = sorted(path.glob("*.cu"))
-            preferred = [file for file in files if file.name == FILE] or files
-            found.append(Submission(path.name, preferred[0] if len(preferred) == 1 else path / FILE))
-        elif path.suffix == ".cu":
-            found.append(Submission(path.stem, path))
-    names = [submission.name for submission in found]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise UsageError(f"{folder} has two submissions called {', '.join(sorted(twice))}")
+    paths = sorted(folder.iterdir())
+    folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
+    taken = {path.name for path in folders}
+    found = [Submission(path.name, _file_of(path)) for path in folders]
+    for path in paths:
+        if path.suffix == ".cu" and path.name not in taken:
+            found.append(Submission(path.name if path.stem in taken else path.stem, path))
     if not found:
         raise UsageError(f"{folder} has no submissions: files NAME.cu, or folders NAME with {FILE}")
-    return found
+    return sorted(found, key=lambda submission: submission.name)
+
+
+def _file_of(folder: Path) -> Path:
+    files = sorted(folder.glob("*.cu"))
+    preferred = [file for file in files if file.name == FILE] or files
+    return preferred[0] if len(preferred) == 1 else folder / FILE
+
+
+def slots_of(jobs: int) -> "SimpleQueue[tuple[int, ...]]":
+    """The cores of each of the submissions graded at a time: the same for two only if there are too few."""
+    cores = sorted(os.sched_getaffinity(0))
+    slots: SimpleQueue[tuple[int, ...]] = SimpleQueue()
+    for number in range(jobs):
+        slots.put(tuple(cores[number::jobs]) or (cores[number % len(cores)],))
+    return slots
 
 
 def parts(ended: Ended, sizes: Sequence[int]) -> Iterator[bytes | str]:
-    """Each run's outputs, of exactly the expected bytes, or what went wrong."""
+    """Each run's outputs, of exactly the expected bytes, or what went wrong: one of a few sentences."""
     answer, place = ended.answer, 0
     for size in sizes:
         line_end = answer.find(b"\n", place, place + HEADER_BYTES)
         header = _object(answer[place:line_end]) if line_end >= 0 else None
         if header is None:
             place = len(answer)
-            yield ended.problem or "its process ends before its outputs are complete"
+            yield ended.stopped or EARLY
             continue
         place = line_end + 1
         if header.get("problem") is not None:
-            yield str(header["problem"])
+            yield REASONS.get(str(header["problem"]), EARLY)
         elif len(answer) - place < size:
             place = len(answer)
-            yield ended.problem or "its process ends before its outputs are complete"
+            yield ended.stopped or EARLY
         else:
             yield answer[place : place + size]
             place += size

@@ -2,30 +2,38 @@
 
 import csv
 import io
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
 from alexconv.course.assignment import Assignment
 from alexconv.course.grading import Grade
+from alexconv.errors import UsageError
 from alexconv.files import replacing
 
 CSV, PAGE, FEEDBACK = "scores.csv", "scores.html", "feedback"
+MOST_LETTERS, DIGEST_LETTERS = 80, 32  # of a feedback file's name
+_PLAIN = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{MOST_LETTERS}}}")
+_DIGEST = re.compile(rf"-[0-9a-f]{{{DIGEST_LETTERS}}}$")  # only names that this module makes end so
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of cells that a spreadsheet evaluates
 
 
 def write(grades: Sequence[Grade], assignment: Assignment, folder: Path, timed: bool, note: str) -> None:
-    """Writes the table, the page and the feedback, each file atomically.  Raises UsageError if the disk is full."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FEEDBACK).mkdir(exist_ok=True)
+    """Writes the table, the page and the feedback, each file atomically.  Raises UsageError if that is impossible."""
     checks = counted(assignment, timed)
-    _write(folder / CSV, table(grades, checks))
-    _write(folder / PAGE, page(grades, assignment, checks, note))
-    for grade in grades:
-        _write(folder / FEEDBACK / f"{file_name(grade.submission)}.txt", feedback(grade, assignment, checks))
+    try:
+        (folder / FEEDBACK).mkdir(parents=True, exist_ok=True)
+        _write(folder / CSV, table(grades, checks))
+        _write(folder / PAGE, page(grades, assignment, checks, note))
+        for grade in grades:
+            _write(folder / FEEDBACK / f"{file_name(grade.submission)}.txt", feedback(grade, assignment, checks))
+    except OSError as error:
+        raise UsageError(f"cannot write the scores into {folder} ({error.strerror}): choose another -o") from None
 
 
 def counted(assignment: Assignment, timed: bool) -> list[str]:
@@ -76,9 +84,11 @@ def feedback(grade: Grade, assignment: Assignment, checks: Sequence[str]) -> str
 
 
 def file_name(submission: str) -> str:
-    """A name for a file, whatever the submission is called."""
-    plain = re.sub(r"[^\w.-]", "_", submission).lstrip(".") or "_"
-    return plain[:100] if plain == submission else f"{plain[:80]}-{sum(submission.encode(errors='replace')) % 9973}"
+    """A name for a file, whatever the submission is called: short, and another one for every other name."""
+    if _PLAIN.fullmatch(submission) and not _DIGEST.search(submission):
+        return submission
+    digest = sha256(os.fsencode(submission)).hexdigest()[:DIGEST_LETTERS]
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', submission).lstrip('.')[:MOST_LETTERS]}-{digest}"
 
 
 def _write(path: Path, text: str) -> None:

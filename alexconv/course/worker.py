@@ -2,9 +2,11 @@
 
 A job has a ``kind``, the submission's ``file`` name and ``text``, and ``told``, what its launch code has printed:
 
+* ``screen`` answers with the file's text after the preprocessor, or with what a submission may not use: no code of it
+  runs;
 * ``tell`` answers with what the launch code prints for each of ``asked``, shapes with numbers of images;
 * ``outputs`` answers, for each of ``runs``, with a line of JSON and, where there is no problem, the outputs as bytes:
-  they are compared outside;
+  they are compared outside; a problem is an exception's name;
 * ``addresses``, ``races`` and ``async`` answer with the problems that alexconv.checking finds, a line each;
 * ``cubins`` answers with the machine code for each of ``points`` for a GPU.
 
@@ -18,7 +20,9 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -26,6 +30,7 @@ import numpy as np
 from alexconv.checking.kinds import KINDS
 from alexconv.compiling import nvcc
 from alexconv.course.data import inputs
+from alexconv.course.screen import MOST_PROBLEMS, preprocessed, reference_problems, token_problems
 from alexconv.errors import AlexconvError, UsageError
 from alexconv.executors.host.executor import HostExecutor
 from alexconv.executors.host.runtime import HostRuntime
@@ -34,7 +39,7 @@ from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.own.folders import register
-from alexconv.own.wrapping import Told, launch_code, rung_of, tell, understood
+from alexconv.own.wrapping import Told, as_written, launch_code, rung_of, tell, understood
 from alexconv.paths import cache_dir
 from alexconv.planning.planner import plan
 from alexconv.planning.transfers import TRANSFERS
@@ -65,6 +70,23 @@ def rung_from(job: Job) -> Rung:
     return rung
 
 
+def screens(job: Job, answer: BinaryIO) -> None:
+    """Answers ``screen``: the text to compile, with problems, or why it does not compile."""
+    file = Path(job["file"])
+    try:
+        with TemporaryDirectory() as folder:
+            made = preprocessed(job["text"], file.name, Path(folder))
+            problems = [*made.problems, *islice(token_problems(made.text, file.name), MOST_PROBLEMS)]
+            if not problems:
+                launch_code(made.text, file)
+                target = Path(folder) / "object.o"
+                HostRuntime().object_file(as_written(made.text, file), target)
+                problems = list(islice(reference_problems(target, made.text, file.name), MOST_PROBLEMS))
+        answer.write(json.dumps({"text": made.text, "problems": problems}).encode())
+    except AlexconvError as error:
+        answer.write(json.dumps({"problem": str(error)}).encode())
+
+
 def tells(job: Job, answer: BinaryIO) -> None:
     """Answers ``tell``: the lines of each call, or a problem."""
     file = Path(job["file"])
@@ -87,7 +109,7 @@ def computes(job: Job, answer: BinaryIO) -> None:
             with open_rung(HostExecutor(order=order), cut, x, w, TRANSFERS["pageable"]) as opened:
                 y = np.ascontiguousarray(opened.outputs(), np.float32)
         except AlexconvError as error:
-            answer.write(json.dumps({"problem": str(error)}).encode() + b"\n")
+            answer.write(json.dumps({"problem": type(error).__name__}).encode() + b"\n")
         else:
             answer.write(json.dumps({"problem": None}).encode() + b"\n" + y.tobytes())
         answer.flush()
@@ -118,7 +140,12 @@ def compiles(job: Job, answer: BinaryIO) -> None:
 
 
 def use_prepared(folder: Path) -> None:
-    """Links what was compiled ahead for all submissions into this process's cache."""
+    """Links what was compiled ahead for all submissions into this process's cache.
+
+    Nothing where it is out of reach, as root's home is for a submission without bubblewrap: it is compiled again.
+    """
+    if not os.access(folder, os.R_OK):
+        return
     for file in [*folder.glob("host/runtime-*"), *folder.glob("host/launcher-*"), *folder.glob("host-headers/*/*")]:
         place = cache_dir(str(file.parent.relative_to(folder))) / file.name
         if not place.exists():
@@ -144,7 +171,9 @@ def run_one() -> int:
             os.dup2(nowhere, descriptor)
         if job["prepared"]:
             use_prepared(Path(job["prepared"]))
-        {"tell": tells, "outputs": computes, "cubins": compiles}.get(job["kind"], checks)(job, answer)
+        {"screen": screens, "tell": tells, "outputs": computes, "cubins": compiles}.get(job["kind"], checks)(
+            job, answer
+        )
     return 0
 
 

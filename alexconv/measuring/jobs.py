@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from alexconv.errors import UsageError
+from alexconv.errors import MachineFault, UsageError
 from alexconv.kernels.ladder import RUNGS
 from alexconv.measuring.ahead import Ahead
 from alexconv.measuring.peers import Peer
@@ -116,7 +116,7 @@ def run_jobs(
     limit: float,
     conclude: Callable[[list[Record]], int],
 ) -> list[Record]:
-    """Runs and records the points one by one; stops early only when the device is lost.
+    """Runs and records the points one by one; stops early when the device is lost, and raises MachineFault.
 
     A point that takes longer than ``limit`` seconds, not counting the CPU's reference, is recorded as a timeout and
     ends the process with the status of ``conclude``, which gets all records so far.
@@ -139,7 +139,11 @@ def run_jobs(
             progress.start(point.label())
             runner.ready(point.points())
             with time_limit(limit, partial(give_up, timed_out(point, recorder.key(point), limit))):
-                record = recorder.record(point)
+                try:
+                    record = recorder.record(point)
+                except MachineFault:
+                    progress.say("this ends the run, and is not recorded: run again with --resume for the other points")
+                    raise
             keep(record)
             if record["status"] == "launch-error" and recorder.executor.lost():
                 progress.say("the device no longer answers after this fault: run again with --resume for the others")

@@ -292,7 +292,7 @@ class Runner:
         """Digest of the code that runs and verifies the point: the reference, the data, the checks, the buffers."""
         transfer = transfer_named(point.transfer)
         openers = [transfer.opener(self.executor)] if transfer.served_by(self.executor) else []
-        return code_of(type(self), type(self.executor), *openers)
+        return code_of(type(self), self.executor.open, *openers)
 
     def record(self, point: Point) -> Record:
         """Runs one point; a fault of the point itself becomes its status, never an exception.

@@ -184,9 +184,9 @@ class SequenceRunner:
     def _wrong_on_integers(self, points: Sequence[Point], cuts: Sequence[Plan], transfer: Transfer) -> list[int]:
         """Each layer's number of inexact outputs on integers, with fresh and with stale scratch."""
         seed = self._runner.settings.seed
-        batches = [exact_data(each.conv, each.N, each.precision, seed) for each in points]
-        given = [(batch.images(), batch.w, batch.bias) for batch in batches]
-        with self._opened(points, cuts, given, transfer) as together:
+        batches = [exact_data(point.conv, point.N, point.precision, seed) for point in points]
+        operands = [(batch.images(), batch.w, batch.bias) for batch in batches]
+        with self._opened(points, cuts, operands, transfer) as together:
             runs = [
                 [batch.wrong(y) for batch, y in zip(batches, together.outputs(stale=stale), strict=True)]
                 for stale in (False, True)

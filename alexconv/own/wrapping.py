@@ -11,6 +11,7 @@ macro, and ``__global__`` functions become device functions that the rung's entr
 
 import hashlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,8 @@ from alexconv.paths import cache_dir
 from alexconv.shapes import Conv
 
 FUNCTION = "conv_forward"
-SECONDS = 20  # that the launch code may take
+SECONDS = 20  # of CPU time that the launch code may take
+SLEEP_SECONDS = 180  # that it may take in all, on a busy machine
 OUTPUT_BYTES = 1 << 20  # that it may print
 MOST_LAUNCHES = 64
 PROBE = Conv(C=3, H=12, W=12, M=5, R=3, S=3)  # the shape whose launches and arguments define the rung
@@ -47,7 +49,7 @@ _ONLY_HOST = re.compile(r'^\s*#\s*include\s*[<"](?:cuda_runtime\.h|cuda\.h|gpu-n
 _LAUNCH_LINE = re.compile(r"launch (\w+)((?: \d{1,18}){7})((?: (?:i-?\d{1,19}|p\d{1,20}|f[-+.\w]{1,30}))*)", re.ASCII)
 _ALLOCATE_LINE = re.compile(r"allocate (\d{1,20}) (\d{1,18})", re.ASCII)
 _SYMBOL_LINE = re.compile(r"symbol (\w+) (\d{1,20}) \d{1,18}", re.ASCII)
-_UNSUPPORTED_LINE = re.compile(r"unsupported (\w+)", re.ASCII)
+_UNSUPPORTED_LINE = re.compile(r"unsupported (cudaMemcpy|cudaMemset)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -170,11 +172,30 @@ def parameters(text: str) -> dict[str, list[str]]:
     }
 
 
+# The object file of this has references to all kernels, and no constructor of the C++ library's own.
+_NO_STREAMS = """#include <istream>
+#define _GLIBCXX_IOSTREAM 1
+namespace std { extern istream cin; extern ostream cout, cerr, clog; }
+"""
+
+
+def as_written(text: str, file: Path) -> Path:
+    """The file to compile to an object file that refers to all that kernels and launch code name."""
+    translated = translate(text, file)
+    kernels = "".join(f"void* const alexconv_uses_{name} = (void*)&{name};\n" for name in parameters(text))
+    source = _folder(translated) / f"{file.stem}-as-written.cu"
+    _write(source, _NO_STREAMS + translated + RECORDING + kernels)
+    return source
+
+
 TELLING = """
 import ctypes, os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+seconds, most = int(sys.argv[2]), resource.getrlimit(resource.RLIMIT_CPU)[1]
+seconds = seconds if most == resource.RLIM_INFINITY else min(seconds, most)
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 record = ctypes.CDLL(sys.argv[1]).alexconv_record
-for number, sizes in enumerate(sys.argv[2:]):
+for number, sizes in enumerate(sys.argv[3:]):
     os.dup2(os.open(str(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
     record(*map(int, sizes.split(",")))
 """  # each call's output goes to a separate file of at most OUTPUT_BYTES
@@ -183,7 +204,8 @@ for number, sizes in enumerate(sys.argv[2:]):
 def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[list[str]]:
     """The launch code's output for each shape and number of images, from a separate process; raises UsageError."""
     sizes = [(images, conv.M, conv.C, conv.H, conv.W, conv.R, conv.U) for conv, images in asked]
-    words = [sys.executable, "-I", "-S", "-c", TELLING, str(library), *(",".join(map(str, each)) for each in sizes)]
+    shapes = [",".join(map(str, each)) for each in sizes]
+    words = [sys.executable, "-I", "-S", "-c", TELLING, str(library), str(SECONDS), *shapes]
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
@@ -192,11 +214,13 @@ def tell(library: Path, asked: Sequence[tuple[Conv, int]], file: Path) -> list[l
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                timeout=SECONDS,
+                timeout=SLEEP_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise UsageError(f"{file}: {FUNCTION} has not returned after {SECONDS} s") from None
+            raise UsageError(f"{file}: {FUNCTION} has not returned after {SLEEP_SECONDS} s") from None
+        if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+            raise UsageError(f"{file}: {FUNCTION} has not returned after {SECONDS} s")
         said = []
         for number in range(len(asked)):
             text = (contents(Path(folder) / str(number)) or b"")[:OUTPUT_BYTES].decode(errors="replace")

@@ -12,6 +12,7 @@ from alexconv.prediction import cubins, disassembly, native, traffic
 from alexconv.prediction.disassembly import UnknownInstruction
 from alexconv.prediction.gpu import SECTOR, WARP, Gpu
 from alexconv.prediction.native import ARRAY_SHIFT, Outcome, Work
+from alexconv.prediction.opcodes import COMPILERS
 
 FEWEST_WAVES, MOST_WAVES = 3, 12  # of blocks that are simulated
 ENOUGH_ISSUED = 1_500_000  # instructions of all warps; fewer waves where a block has many
@@ -87,7 +88,16 @@ def compile_kernels(bound: BoundRung, gpu: Gpu) -> dict[str, Kernel]:
     """The kernels of a rung's file by entry point; raises MissingTool, CompileError, UnknownInstruction."""
     arch = nvcc.arch_name(gpu.capability)
     cubin = nvcc.compile_cubin(bound.rung.path, bound.macros, arch)
-    return read_kernels(disassembly.disassembled(cubin), cubins.needs(cubin, arch), bound.entries())
+    try:
+        kernels = read_kernels(disassembly.disassembled(cubin), cubins.needs(cubin, arch), bound.entries())
+        if not all(len(kernel.table) for kernel in kernels.values()):
+            raise UnknownInstruction("a kernel without instructions")
+    except UnknownInstruction as error:
+        raise UnknownInstruction(
+            f"{bound.rung.name} by nvcc {nvcc.nvcc_version()}: {error}; use nvcc {COMPILERS}, or add it to "
+            "alexconv/prediction/opcodes.py"
+        ) from None
+    return kernels
 
 
 def read_kernels(text: str, needs: Mapping[str, cubins.Needs], entries: Sequence[str]) -> dict[str, Kernel]:

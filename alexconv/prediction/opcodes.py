@@ -54,6 +54,9 @@ IGNORED = frozenset(
 )
 
 
+COMPILERS = "13.0 to 13.5"  # versions of nvcc whose opcodes are here: tests/prediction/opcodes.txt
+
+
 @dataclass(frozen=True)
 class Opcode:
     """An opcode's operation and execution unit."""
@@ -63,6 +66,8 @@ class Opcode:
 
 
 def _table() -> dict[str, Opcode]:
+    # UTMACCTL.PF, the prefetch of a tensor map, costs its issue slot.  The 128 bytes that it moves, once per block
+    # while the block starts, are not modelled; neither is the wait of a first UTMALDG without it.
     rows = {
         ("NOP", "NONE"): "NOP YIELD ERRBAR CGAERRBAR CCTL UTMACCTL ENDCOLLECTIVE ACQBULK PREEXIT MEMBAR FENCE",
         ("SET_REGISTERS", "NONE"): "USETMAXREG",

@@ -63,23 +63,38 @@ class Records:
 
 def read(paths: Iterable[Path]) -> Records:
     """Reads record files one after the other; raises UsageError for one that cannot be read or has another schema."""
+    return joined(map(read_file, paths))
+
+
+def joined(parts: Iterable[Records]) -> Records:
+    """The contents of several files as one."""
     records = Records()
-    for path in paths:
-        points: list[tuple[str, Record]] = []
-        keys: dict[str, str] = {}
-        for number, line in enumerate(lines_of(path), 1):
-            record = parsed(line, path)
-            present = in_names_of_today(record) if record else None
-            if record is None or present is None:
-                records.unreadable.append(number)
-            elif record["type"] == "point":
-                points.append((line_name(record), present))
-            else:
-                records.headers[record["key"]] = present
-                keys = record["keys"] if record["type"] == KEYS else keys
-        for name, record in points:
-            records.points.append({**record, "key": keys.get(name, record["key"])})
-            records.files.append(path.stem.encode(errors="backslashreplace").decode())
+    for part in parts:
+        records.headers |= part.headers
+        records.points += part.points
+        records.unreadable += part.unreadable
+        records.files += part.files
+    return records
+
+
+def read_file(path: Path) -> Records:
+    """Reads one record file, as ``read`` does."""
+    records = Records()
+    lines: list[tuple[Record, Record]] = []  # points as written, and with present names
+    keys: dict[str, str] = {}
+    for number, line in enumerate(lines_of(path), 1):
+        record = parsed(line, path)
+        present = in_names_of_today(record) if record else None
+        if record is None or present is None:
+            records.unreadable.append(number)
+        elif record["type"] == "point":
+            lines.append((record, present))
+        else:
+            records.headers[record["key"]] = present
+            keys = record["keys"] if record["type"] == KEYS else keys
+    for record, present in lines:
+        records.points.append({**present, "key": keys.get(line_name(record), present["key"])} if keys else present)
+    records.files += [path.stem.encode(errors="backslashreplace").decode()] * len(records.points)
     return records
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from alexconv.compiling import nvcc
 from alexconv.compiling.toolchain import failure, find_cxx, run_compiler
 from alexconv.errors import AlexconvError, CompileError, MachineFault
 from alexconv.paths import CACHE_VARIABLE
@@ -114,12 +115,31 @@ def test_a_run_on_a_full_disk_records_nothing_of_it_and_a_later_one_does_the_res
     failed = run_with(str(program), out, TMPDIR=str(tmp_path), ALEXCONV_CACHE_DIR=cache)
     assert failed.returncode == 1
     assert f"cannot write to {tmp_path} (" in failed.stderr and "Traceback" not in failed.stderr
+    assert "run again with --resume" in failed.stderr
     assert statuses(out) == ["ok"]
     fake(tmp_path, f'exec {find_cxx()} "$@"')
     done = run_with(str(program), out, TMPDIR=str(tmp_path), ALEXCONV_CACHE_DIR=cache)
     assert done.returncode == 0, done.stderr
     assert "1 of 2 points are already" in done.stderr + done.stdout
     assert statuses(out) == ["ok", "ok"]
+
+
+def test_machine_code_that_ends_early_is_the_machines_fault_and_not_kept(tmp_path, monkeypatch, cache):
+    """nvcc ends with status 0 where it could write a part only."""
+    part, source = tmp_path / "part", tmp_path / "k.cu"
+    part.write_bytes(b"\x7fELF" + bytes(28) + (200).to_bytes(8, "little") + bytes(14) + b"\x38\0\x02\0" + bytes(100))
+    source.write_text("// nothing")
+    program = tmp_path / "nvcc"
+    copies = 'while [ "$1" != -o ]; do shift; done'
+    program.write_text(f'#!/bin/sh\ncase "$1" in --version) echo V13.0.88; exit;; esac\n{copies}; cp {part} "$2"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(nvcc, "find_nvcc", lambda: str(program))
+    monkeypatch.setattr(nvcc, "nvcc_version", lambda: "13.0.88")
+    with pytest.raises(MachineFault, match="a part of the machine code"):
+        nvcc.compile_cubin(source, {}, "90a")
+    part.write_bytes(part.read_bytes() + bytes(200))
+    assert nvcc.compile_cubin(source, {}, "90a") == part.read_bytes()
+    assert not nvcc.is_whole(b"\x7fELF") and not nvcc.is_whole(b"")
 
 
 @pytest.mark.parametrize(("variable", "size"), [("TMPDIR", "64k"), (CACHE_VARIABLE, "600k")])

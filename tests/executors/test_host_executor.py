@@ -1,6 +1,5 @@
 """The host executor: CUDA's features, limits and errors on the CPU, its compiled-library cache, AddressSanitizer."""
 
-import ctypes
 import errno
 import json
 import os
@@ -723,7 +722,7 @@ def test_a_store_to_a_read_only_array_is_a_fault(faults):
 # Shell scripts in place of the launcher, with its arguments, and the error that each gives.
 ENDS = {
     "addresses in use once": ('[ -e {mark} ] && exec {launcher} "$@"; touch {mark}; exit 2', None),
-    "addresses in use": ("exit 2", (LaunchError, "cannot attach the shared memory")),
+    "addresses in use": ("exit 2", (LaunchError, "cannot map the arrays")),
     "not loaded": ('exec {launcher} /absent.so "$2" "$3"', (CompileError, "cannot be loaded: /absent.so")),
     "killed": ("kill -9 $$", (LaunchError, "copy: the kernel's process ended with SIGKILL")),
 }
@@ -756,12 +755,18 @@ def test_a_launcher_that_is_still_open_for_writing_is_waited_for(faults, tmp_pat
     assert (result.tolist(), len(waits)) == (list(range(64)), 1)
 
 
-def test_a_system_without_shared_segments_is_named(monkeypatch):
-    class Refusing:
-        def shmget(self, *_: object) -> int:
-            ctypes.set_errno(errno.ENOSPC)
-            return -1
+def refused(*_: object) -> int:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr("alexconv.executors.host.memory._libc", Refusing())
-    with pytest.raises(OutOfMemory, match=r"no System V shared memory for an array \(No space left on device\)"):
+
+def test_where_files_in_memory_are_refused_arrays_are_temporary_files(faults, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "memfd_create", refused)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (x, _), (y, result) = on_device(np.arange(64, dtype="i4")), on_device(np.zeros(64, "i4"))
+    array = faults.allocate(4096)
+    assert str(tmp_path) in str(Path(f"/proc/self/fd/{array.file}").readlink())
+    faults.launch("copy", ONE, (64, 1, 1), 0, [x, y])
+    assert result.tolist() == list(range(64))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(OutOfMemory, match=r"no memory file for an array, and none in .*/none \(No such file"):
         GuardedBuffer(64)

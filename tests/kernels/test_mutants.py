@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from ladders import ladder_with, planted
 
+from alexconv.checking import kinds
 from alexconv.executors import choose_executor
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import Rung
@@ -18,6 +19,8 @@ SHAPES = {
     "wide": Conv(C=32, H=9, W=12, M=24, R=3, S=3, pad=1),
     "square": Conv(C=6, H=15, W=15, M=4, R=7, S=7),
     "odd": Conv(C=5, H=14, W=11, M=3, R=4, S=3),
+    "one tile": kinds.SHAPES[2],
+    "one channel": kinds.SHAPES[0],
 }
 
 
@@ -72,6 +75,13 @@ HIDDEN = {
     "E and F swapped": Mutant("direct-filter-shared", "y[e * F + f] = sum", "y[f * E + e] = sum", "odd"),
     "an image's offset": Mutant("direct-register", "(size_t)n * C * H * W", "(size_t)n * C * H", "odd"),
 }
+# Bugs at values about the powers of two where a rung changes how it computes, or at a faint value in the last place.
+FAINT = "for (int i = threadIdx.x; i < STRONG_FLAGS; i += THREADS)\n            faint"
+EDGES = {
+    "a faint pixel in the last place": Mutant("mma-split", FAINT, FAINT.replace("FLAGS", "FLAGS - 1"), "one tile"),
+    "the usual power up to 2^6": Mutant("wgmma-scaled", "MOST = bits_of_power(5)", "MOST = bits_of_power(6)"),
+    "half of fp16's least number is zero": Mutant("mma-scaled", "LEAST_HALF = -24", "LEAST_HALF = -25", "one channel"),
+}
 
 
 def with_bug(mutant: Mutant, folder: Path) -> Rung:
@@ -100,6 +110,14 @@ def test_a_bug_that_the_largest_error_misses_is_caught(monkeypatch, tmp_path, na
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_bug_that_usual_shapes_and_constants_hide_is_caught_on_others(monkeypatch, tmp_path, name):
     assert recorded(monkeypatch, with_bug(HIDDEN[name], tmp_path), HIDDEN[name])["status"] == "wrong"
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_a_bug_at_the_edge_of_a_range_is_caught_by_check(tmp_path, name):
+    mutant = EDGES[name]
+    conv = SHAPES[mutant.shape]
+    assert "values about powers of two" in str(kinds.wrong_at_edges(with_bug(mutant, tmp_path), conv))
+    assert kinds.wrong_at_edges(RUNGS[mutant.rung], conv) is None
 
 
 @pytest.mark.parametrize(

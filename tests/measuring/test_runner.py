@@ -128,3 +128,28 @@ def test_a_rung_without_a_host_twin_is_skipped_and_listed_with_the_reason(monkey
     display.listing(console, as_json=True)
     listed = json.loads(capsys.readouterr().out)
     assert [(rung["name"], rung["gpu_only"]) for rung in listed] == [("direct", None), ("made-up", reason)]
+
+
+class Measuring(HostExecutor):
+    """A host executor that is taken for a GPU."""
+
+    measures = True
+
+
+@pytest.mark.parametrize(
+    "executor, rung, layer, N, images",
+    [
+        (HostExecutor, "direct", 2, 1, 0),  # slow, and the max error shows every missing tap
+        (HostExecutor, "direct", 1, 1, 1),
+        (HostExecutor, "direct", 2, 5, 5),
+        (HostExecutor, "direct", 2, 128, 8),
+        (HostExecutor, "direct-half", 2, 1, 1),
+        (HostExecutor, "direct-half", 2, 128, 128),
+        (Measuring, "direct", 2, 128, 128),
+    ],
+)
+def test_the_exact_check_takes_every_image_unless_the_cpu_is_slow_and_the_max_error_tells(
+    executor, rung, layer, N, images
+):
+    point = Point("alexnet", layer, N, rung, "pageable", RUNGS[rung].precision, {})
+    assert Runner(executor(), [point], Settings())._exact_images(point) == images

@@ -1,9 +1,16 @@
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import stored_code
 
+from alexconv.compiling import nvcc
 from alexconv.errors import MissingTool
-from alexconv.prediction import disassembly, gpu, native
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.prediction import cubins, disassembly, gpu, model, native, opcodes
 from alexconv.prediction.disassembly import UnknownInstruction, kernels
+from alexconv.shapes import WORKLOADS
 
 LINE = "\t/*0000*/ {text} ; /* 0x0000000000000000 */\n\t/* 0x{control:016x} */\n"
 
@@ -60,6 +67,42 @@ def test_every_stored_program_is_known():
     for program in stored_code.stored()["programs"]:
         for kernel in stored_code.kernels(program).values():
             assert len(kernel.table) == len(kernel.code) > 5
+
+
+VERSIONS, *FORMS = (Path(__file__).parent / "opcodes.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("row", FORMS)
+def test_every_opcode_of_the_supported_compilers_is_known(row):
+    """As scripts/store_opcodes.py has listed them; a new compiler's may need rows in alexconv/prediction/opcodes.py."""
+    name, *modifiers = row.split()[0].split(".")
+    instruction = SimpleNamespace(name=name, modifiers=tuple(modifiers), operands=(), text=row)
+    assert opcodes.opcode(instruction).op in opcodes.OPS
+    assert opcodes.modifier_bits(instruction) >= 0
+
+
+def test_the_compilers_whose_opcodes_are_known_are_those_of_the_list():
+    first, *_, last = (version.rpartition(".")[0] for version in VERSIONS.split())
+    assert f"{first} to {last}" == opcodes.COMPILERS
+
+
+def test_a_prefetch_of_a_tensor_map_takes_an_issue_slot():
+    instruction = one("UTMACCTL.PF [UR4]")
+    assert opcodes.opcode(instruction) == opcodes.Opcode("NOP", "NONE")
+    assert native.table([instruction]).shape[0] == 1
+
+
+def test_an_unknown_opcode_is_one_line_with_the_rung_and_the_compiler(monkeypatch):
+    conv = WORKLOADS["alexnet"].layer(3)
+    bound = BoundRung(RUNGS["igemm"], conv, RUNGS["igemm"].resolve(conv, {}))
+    text = "".join(code("FROBNICATE R2, R3").replace("made_up", name) for name in bound.entries())
+    monkeypatch.setattr(nvcc, "compile_cubin", lambda *_: b"")
+    monkeypatch.setattr(nvcc, "nvcc_version", lambda: "13.9.1")
+    monkeypatch.setattr(cubins, "needs", lambda *_: {name: cubins.Needs(32, 0) for name in bound.entries()})
+    monkeypatch.setattr(disassembly, "disassembled", lambda _: text)
+    says = rf"^igemm by nvcc 13\.9\.1: the model does not know the opcode FROBNICATE.*use nvcc {opcodes.COMPILERS}.*$"
+    with pytest.raises(UnknownInstruction, match=says):
+        model.compile_kernels(bound, gpu.load("h200"))
 
 
 def test_without_nvdisasm_one_line_says_what_to_install(monkeypatch):

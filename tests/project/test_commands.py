@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from compilers import needs_gcc
 
 import alexconv
 from alexconv import ceilings, profile, reference
@@ -78,6 +79,7 @@ def test_a_recorded_command_line_can_be_retyped(monkeypatch):
     assert shlex.split(command_line("alexconv.run", None)) == ["alexconv", "run", *words]
 
 
+@needs_gcc
 def test_profiles_name_their_device_host_and_command(tmp_path):
     out = tmp_path / "a file"
     chosen = ["--workload", "lenet-70-k5", "--layers", "2", "--rungs", "direct", "--blocks", "1"]

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "cluster": "kernels cpu_reference records planning executors measuring tuning own",
     "profiling": "kernels records planning executors measuring",
     "own": "kernels executors",
-    "checking": "kernels cpu_reference planning executors measuring profiling own",
+    "checking": "kernels compiling cpu_reference planning executors measuring profiling own",
     "course": "kernels compiling cpu_reference records planning executors measuring own checking",
     "prediction": "kernels compiling planning records",
     "library": "kernels compiling records planning executors tuning",

@@ -262,7 +262,7 @@ NOT_MEASURED = {  # numbers with units that are no measurements, and what they a
         "worker's thread # times a second": RULE,
         "own host # times over": RULE,
     },
-    "docs/course.md": {"# s a step": RULE},
+    "docs/course.md": {"# s of CPU time (`cpu_seconds`), # s in which": RULE},
     "docs/frontier-small-batch.md": {"every tile of pixels, 3 to # times, those of layer 1 # times": ARITHMETIC},
     "docs/frontier.md": {
         "once the # % interval of each figure's median lies within # % of it": RULE,

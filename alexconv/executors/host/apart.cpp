@@ -1,17 +1,17 @@
 // Runs a compiled library's launches in a separate process, where a kernel with a bad address does no harm:
 //
-//     launcher LIBRARY SEGMENT OFFSET
+//     launcher LIBRARY FILE OFFSET
 //
-// At OFFSET in the shared SEGMENT is a text that apart.py writes, a line for each:
+// At OFFSET in the file that is open as the descriptor FILE is a text that apart.py writes, a line for each:
 //
-//     array SEGMENT ADDRESS GUARD_BYTES BYTES WRITABLE    attached where the caller has it, with its guards
-//     fault ADDRESS                                       where a Fault is reported
-//     constant NAME ADDRESS BYTES                         the bytes of a __constant__ array
-//     launch NAME ADDRESS                                 an entry point's launcher and its request
+//     array FILE ADDRESS GUARD_BYTES BYTES WRITABLE    mapped where the caller has it, with its guards
+//     fault ADDRESS                                    where a Fault is reported
+//     constant NAME ADDRESS BYTES                      the bytes of a __constant__ array
+//     launch NAME ADDRESS                              an entry point's launcher and its request
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/shm.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -47,10 +47,12 @@ static void report(int signal, siginfo_t* info, void*)
     _exit(FAILED);
 }
 
-static bool attach(int segment, unsigned long address, unsigned long guard, unsigned long bytes, int writable)
+static bool map(int file, unsigned long address, unsigned long guard, unsigned long bytes, int writable)
 {
     char* const base = reinterpret_cast<char*>(address);
-    if (shmat(segment, base, 0) != base) return false;
+    const int flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+    if (mmap(base, guard + bytes + guard, PROT_READ | PROT_WRITE, flags, file, 0) != base) return false;
+    close(file);
     mprotect(base, guard, PROT_NONE);
     mprotect(base + guard, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
     mprotect(base + guard + bytes, guard, PROT_NONE);
@@ -68,8 +70,12 @@ static void* found(void* library, const std::string& name)
 int main(int, char** words)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const void* const job = shmat(std::atoi(words[2]), nullptr, SHM_RDONLY);
-    if (job == reinterpret_cast<void*>(-1)) return OCCUPIED;
+    const int file = std::atoi(words[2]);
+    struct stat facts;
+    if (fstat(file, &facts)) return OCCUPIED;
+    void* const job = mmap(nullptr, facts.st_size, PROT_READ, MAP_SHARED, file, 0);
+    if (job == MAP_FAILED) return OCCUPIED;
+    close(file);
     const char* text = static_cast<const char*>(job) + std::strtoul(words[3], nullptr, 10);
 
     std::vector<Line> constants, launches;
@@ -79,10 +85,10 @@ int main(int, char** words)
         text = end + 1;
         char name[512];
         unsigned long address, guard, bytes;
-        int segment, writable;
+        int array, writable;
         const char* const told = line.c_str();
-        if (std::sscanf(told, "array %d %lu %lu %lu %d", &segment, &address, &guard, &bytes, &writable) == 5) {
-            if (!attach(segment, address, guard, bytes, writable)) return OCCUPIED;
+        if (std::sscanf(told, "array %d %lu %lu %lu %d", &array, &address, &guard, &bytes, &writable) == 5) {
+            if (!map(array, address, guard, bytes, writable)) return OCCUPIED;
         } else if (std::sscanf(told, "fault %lu", &address) == 1)
             shared = reinterpret_cast<Fault*>(address);
         else if (std::sscanf(told, "constant %511s %lu %lu", name, &address, &bytes) == 3)
@@ -90,7 +96,7 @@ int main(int, char** words)
         else if (std::sscanf(told, "launch %511s %lu", name, &address) == 2)
             launches.push_back({name, reinterpret_cast<void*>(address), 0});
     }
-    shmdt(job);
+    munmap(job, facts.st_size);
 
     void* const library = dlopen(words[1], RTLD_NOW);
     for (const Line& each : constants) std::memcpy(found(library, each.name), each.address, each.bytes);

@@ -1,6 +1,6 @@
 """Launches in separate processes: a kernel with a bad address ends its own process, not the caller's.
 
-Such a process is a small program that attaches the arrays: forking the caller, which may be large, would cost many
+Such a process is a small program that maps the arrays' files: forking the caller, which may be large, would cost many
 times more.
 """
 
@@ -51,9 +51,9 @@ def run_apart(
     """
     shared = GuardedBuffer(ctypes.sizeof(_Fault))
     fault = _Fault.from_address(shared.pointer)
-    attached = {each.segment: each for each in (shared, *arrays, *constants.values())}
+    mapped = {each.file: each for each in (shared, *arrays, *constants.values())}
     lines = [
-        f"array {each.segment} {each.base} {GUARD_BYTES} {each.body} {int(each.writable)}" for each in attached.values()
+        f"array {each.file} {each.base} {GUARD_BYTES} {each.body} {int(each.writable)}" for each in mapped.values()
     ]
     lines.append(f"fault {shared.pointer}")
     lines += [f"constant {name} {each.pointer} {each.nbytes}" for name, each in constants.items()]
@@ -61,13 +61,13 @@ def run_apart(
     text = "".join(f"{line}\n" for line in lines).encode() + b"\0"
     job = GuardedBuffer(len(text))
     job.bytes[:] = bytearray(text)
-    command = [str(launcher), str(library), str(job.segment), str(job.pointer - job.base)]
+    command = [str(launcher), str(library), str(job.file), str(job.pointer - job.base)]
     for _ in range(ATTEMPTS):
-        status = end_of(_started(command))
+        status = end_of(_started(command, [job.file, *mapped]))
         if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == _OCCUPIED):
             break
     else:
-        raise LaunchError(f"{launches[0][0]}: the system cannot attach the shared memory of a launch")
+        raise LaunchError(f"{launches[0][0]}: the system cannot map the arrays of a launch")
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _NOT_LOADED:
         reason = fault.message.decode(errors="replace")
         raise failure(f"{library.name} was compiled but cannot be loaded", reason, library.parent)
@@ -81,12 +81,18 @@ def run_apart(
     raise LaunchError(f"{entry}: bad access ({name}) {next(places, f'at {fault.address:#x}')}")
 
 
-def _started(command: list[str]) -> int:
-    """The process of a command, with SIGINT blocked: an interrupt from the keyboard is the caller's to handle."""
+def _started(command: list[str], files: Sequence[int]) -> int:
+    """The process of a command, which inherits ``files``.
+
+    SIGINT is blocked in it: an interrupt from the keyboard is the caller's to handle.
+    """
+    inherited = [(os.POSIX_SPAWN_DUP2, file, file) for file in files]
     blocked, end = signal.pthread_sigmask(signal.SIG_BLOCK, ()), monotonic() + BUSY_SECONDS
     while True:
         try:
-            return os.posix_spawn(command[0], command, os.environ, setsigmask=[*blocked, signal.SIGINT])
+            return os.posix_spawn(
+                command[0], command, os.environ, file_actions=inherited, setsigmask=[*blocked, signal.SIGINT]
+            )
         except OSError as error:
             if error.errno != errno.ETXTBSY or monotonic() > end:
                 raise LaunchError(f"cannot start a process for a launch: {error}") from None

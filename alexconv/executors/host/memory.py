@@ -1,9 +1,9 @@
 """Memory that kernels on the CPU work on."""
 
 import ctypes
-import errno
 import mmap
 import os
+import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +19,11 @@ GUARD_BYTES = 1 << 16  # before and after a guarded buffer; whole pages
 CANARY = 0xA5
 
 _NO_ACCESS, _READ, _READ_WRITE = 0, 1, 3  # PROT_ of mprotect
-_IPC_PRIVATE, _IPC_RMID, _OWN = 0, 0, 0o600  # of shmget and shmctl
-_REFUSED = errno.ENOSPC, errno.EACCES, errno.EPERM, errno.ENOSYS  # of shmget, whatever the size
+_FAILED = ctypes.c_void_p(-1).value  # of mmap
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.shmat.restype = ctypes.c_void_p
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
 
 
 class HostBuffer:
@@ -63,17 +63,17 @@ class HostBuffer:
 
 
 class GuardedBuffer(HostBuffer):
-    """The same between guard pages, in a segment that a launch in another process attaches at the same address.
+    """The same between guard pages, in a nameless file that a launch in another process maps at the same address.
 
-    The bytes between it and those pages, fewer than ALIGNMENT after the last one, hold a pattern.  ``segment`` is the
-    System V segment's ID, ``base`` its address, ``body`` the bytes between its guards, and ``writable`` whether stores
-    are allowed now.
+    The bytes between it and those pages, fewer than ALIGNMENT after the last one, hold a pattern.  ``file`` is the
+    file's descriptor, ``base`` its address, ``body`` the bytes between its guards, and ``writable`` whether stores are
+    allowed now.
     """
 
     def __init__(self, nbytes: int, name: str = "an array") -> None:
         aligned = -(-nbytes // ALIGNMENT) * ALIGNMENT
         self.body = max(-(-aligned // mmap.PAGESIZE), 1) * mmap.PAGESIZE
-        self.segment, self.base, memory = _shared(GUARD_BYTES + self.body + GUARD_BYTES)
+        self.file, self.base, memory = _shared(GUARD_BYTES + self.body + GUARD_BYTES)
         self.writable = True
         whole = np.ctypeslib.as_array(memory)
         first = GUARD_BYTES + self.body - aligned
@@ -121,24 +121,54 @@ def no_memory(nbytes: int) -> OutOfMemory:
 
 
 def _shared(nbytes: int) -> tuple[int, int, ctypes.Array[ctypes.c_uint8]]:
-    """A new segment's ID, its address, and its memory, which every array over it keeps alive.
+    """A new file's descriptor, its address, and its memory, which every array over it keeps alive, as it does the file.
 
-    The segment lasts until the last process detaches it: Linux still attaches segments that are marked for removal.
+    The system reserves nothing for the file: more than the machine has is refused here.
     """
-    ctypes.set_errno(0)
-    segment = _libc.shmget(_IPC_PRIVATE, ctypes.c_size_t(nbytes), _OWN) if 0 <= nbytes < 1 << 63 else -1
-    if segment < 0 and ctypes.get_errno() in _REFUSED:
-        problem = os.strerror(ctypes.get_errno())
-        raise OutOfMemory(f"no System V shared memory for an array ({problem}): see ipcs -lm")
-    if segment < 0:
+    if not 0 <= nbytes <= os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE:
         raise no_memory(nbytes)
-    address = _libc.shmat(segment, None, 0)
-    _libc.shmctl(segment, _IPC_RMID, None)
-    if address in (None, ctypes.c_void_p(-1).value):
+    file = _nameless_file(nbytes)
+    address = _libc.mmap(None, nbytes, _READ_WRITE, mmap.MAP_SHARED, file, 0)
+    if address == _FAILED:
+        os.close(file)
         raise no_memory(nbytes)
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
-    weakref.finalize(memory, _libc.shmdt, ctypes.c_void_p(address)).atexit = False
-    return segment, address, memory
+    weakref.finalize(memory, _release, file, address, nbytes).atexit = False
+    return file, address, memory
+
+
+def _nameless_file(nbytes: int) -> int:
+    """A file in memory, or, where a sandbox refuses it, among the temporary files."""
+    try:
+        file = os.memfd_create("alexconv")
+    except OSError:
+        file = _temporary_file(nbytes)
+    try:
+        os.ftruncate(file, nbytes)
+    except OSError:
+        os.close(file)
+        raise no_memory(nbytes) from None
+    return file
+
+
+def _temporary_file(nbytes: int) -> int:
+    """A file whose bytes exist, so that a full disk is an error here and no signal later."""
+    folder = tempfile.gettempdir()
+    try:
+        file = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise OutOfMemory(f"no memory file for an array, and none in {folder} ({error.strerror}); set TMPDIR") from None
+    try:
+        os.posix_fallocate(file, 0, nbytes)
+    except OSError:
+        os.close(file)
+        raise no_memory(nbytes) from None
+    return file
+
+
+def _release(file: int, address: int, nbytes: int) -> None:
+    _libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(nbytes))
+    os.close(file)
 
 
 def _protect(address: int, nbytes: int, allowed: int) -> None:

@@ -95,6 +95,8 @@ _FLAGS = (
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas"),
 )
 
+_AS_WRITTEN = ("-O0", "-fno-inline", "-U_FORTIFY_SOURCE")
+
 BUILDS = {
     "fast": _Build(("-O2",), (), 64 * 1024, one_worker=False),
     "asan": _Build(
@@ -402,6 +404,15 @@ class HostRuntime:
         key = source_digest(source, defines, *entries, self.cxx, self.compiler, *flags, _runtime_digest(), lines=True)
         warnings = compiled(cache_dir("host") / f"{source.stem}-{key}.uninitialised", build).decode()
         return [(Path(file).name, int(line), words) for file, line, words in _WARNING.findall(warnings)]
+
+    def object_file(self, source: Path, target: Path) -> None:
+        """Compiles a file alone, as it is written: its object file refers to all that its functions name.
+
+        Raises CompileError.
+        """
+        words = [*self._flags, *_AS_WRITTEN, f"-I{_RUNTIME}", *include_options(source)]
+        unit = _translation_unit(source, {}, ())
+        self._run(source.name, [*words, "-c", "-x", "c++", "-", "-o", str(target)], unit)
 
     def allocate(self, nbytes: int, name: str = "an array") -> HostBuffer:
         """Memory for a kernel's arguments, with a name for messages; raises OutOfMemory."""

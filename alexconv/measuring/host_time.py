@@ -1,0 +1,63 @@
+"""How long the host executor takes for points, estimated before they run and corrected while they do.
+
+A kernel on the CPU takes about as long as serial C++ for the same products: multiply-adds times the pace of the serial
+baseline, which the user's cache keeps.  Rungs differ from that, and each point also compiles its kernel unless that is
+cached, so the sum is right within a factor of SPREAD.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from alexconv.cpu_reference.baseline import serial_time
+from alexconv.executors.interface import Executor
+from alexconv.kernels.bound import BoundRung
+from alexconv.kernels.ladder import RUNGS
+from alexconv.planning.points import Point
+
+TYPICAL = 1e-9  # seconds of serial C++ for a multiply-add, for jobs too short to time it
+COMPILING = 0.3  # seconds of a point that do not depend on its batch: the compiler, on two cores, and the exact check
+SPREAD = 2.5  # the whole job takes from 1 / SPREAD of the estimate to SPREAD times it
+LONG = 300.0  # seconds from which a job needs a hint at shorter ones
+
+
+class HostTime(NamedTuple):
+    """Estimated seconds of each point, in their order."""
+
+    points: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The sum."""
+        return sum(self.points)
+
+    def lines(self) -> Iterator[str]:
+        """What to expect, and what to run instead of a long job."""
+        low, high = self.seconds / SPREAD, self.seconds * SPREAD
+        yield f"time on this CPU: about {in_words(self.seconds)}, {in_words(low)} to {in_words(high)}"
+        if self.seconds > LONG:
+            yield "all rungs on one image take minutes: the same command with --N 1, or make study; see also --rungs"
+
+
+def host_time(points: Sequence[Point], executor: Executor) -> HostTime:
+    """The estimate for points; raises MissingTool and AlexconvError where serial C++ cannot be timed."""
+    run = [point for point in points if not skipped(point, executor)]
+    macs = {point: point.conv.macs(point.N) for point in run}
+    per_mac = TYPICAL
+    if run and sum(macs.values()) * TYPICAL > LONG:  # worth the second or two that a first timing takes
+        first = run[0]
+        per_mac = serial_time(first.workload, first.layer, first.conv).ms_per_image / 1e3 / first.conv.macs(1)
+    return HostTime(tuple(COMPILING + macs[point] * per_mac if point in macs else 0.0 for point in points))
+
+
+def skipped(point: Point, executor: Executor) -> bool:
+    """Whether the executor or the rung refuses the point."""
+    rung = RUNGS[point.rung]
+    bound = BoundRung(rung, point.conv, point.constants, executor.device)
+    return bool(executor.unsuited(rung) or bound.refusal())
+
+
+def in_words(seconds: float) -> str:
+    """``40 s``, ``12 min`` or ``3.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
