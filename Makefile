@@ -1,14 +1,14 @@
 # make study          run AlexNet's five layers into study/: N=128 on an NVIDIA GPU, else N=1 on the CPU; resumes where
 #                     it stopped
-# make report         tables, figures and a site from the record files in results/: README.md, pages of docs/,
-#                     docs/report/
+# make site           the report's pages from the record files in results/, with the book: site/index.html
+# make report         tables and figures of the same: README.md, pages of docs/, docs/report/
 # make test           tests; what needs a tool that is missing is skipped, with the reason
 # make lint           linters and types; another version than LOCK's may judge otherwise
 # make attack         all trials of tests/attacks and scripts/mutants.py, an hour or two; docs/trust.md
 # make dist           source distribution and wheel into dist/, reproducible byte for byte
 # make lock           regenerate .ci/lock.txt: the versions, with their hashes, that CI tests
 # make advisories     known advisories about these versions
-# make clean          remove .venv, build files and tool caches; study/ stays
+# make clean          remove .venv, build files, site and tool caches; study/ stays
 #
 # Each sets up .venv by itself.  PYTHON=python3.12 chooses the interpreter, N=32 the batch of the study,
 # LOCK=.ci/lock.txt the versions that CI tests.  With a GPU and no nvcc, the compiler comes from NVIDIA's wheels.
@@ -41,7 +41,7 @@ MORE_RECORDS := predicted/h200.jsonl book/h200-profile.jsonl
 READY := $(VENV)/ready-$(PYTHON_VERSION)-$(EXTRAS)$(if $(LOCK),-locked)
 TOOLS := build/tools
 
-.PHONY: help study report test lint attack dist lock advisories clean tools
+.PHONY: help study site report test lint attack dist lock advisories clean tools
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
@@ -50,8 +50,16 @@ study: $(READY) tools
 	$(BIN)/python -m alexconv.run --layers 1-5 --N $(N) --out study/records.jsonl --resume
 	$(BIN)/python -m alexconv.reports study/records.jsonl -o study/report
 
-report: $(READY)
-	$(BIN)/python -m alexconv.reports results/*.jsonl $(addprefix results/,$(MORE_RECORDS)) -o docs/report
+site: $(READY)
+	rm -rf site
+	$(BIN)/python -m alexconv.reports.book results docs/book site/book
+	$(BIN)/python -m alexconv.reports results/*.jsonl $(addprefix results/,$(MORE_RECORDS)) -o site
+
+report: site
+	rm -rf docs/report
+	mkdir -p docs/report/figures
+	cp -r site/report.md site/tables docs/report
+	cp site/figures/*.svg docs/report/figures
 	$(BIN)/python -m alexconv.reports.readme results/*.jsonl README.md
 	$(BIN)/python -m alexconv.reports.frontier results/*.jsonl docs/frontier.md
 	$(BIN)/python scripts/predict_page.py
@@ -60,7 +68,6 @@ report: $(READY)
 	$(BIN)/python scripts/hazard_mutants.py --page
 	$(BIN)/python scripts/hazard_sanitizers.py --page
 	$(BIN)/python scripts/trust_tables.py
-	$(BIN)/python -m alexconv.reports.book results docs/book docs/report/book
 	$(BIN)/python -m alexconv.reports.precision results/*.jsonl docs/precision.md
 	$(BIN)/python -m alexconv.reports.commands results/h200-main-job.jsonl docs/commands.md
 	$(BIN)/python scripts/terminal_picture.py docs/terminal/run-gpu.svg --records results/h200-main-job.jsonl
@@ -134,5 +141,5 @@ endif
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

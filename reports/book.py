@@ -1,6 +1,6 @@
 """The book: chapters from templates, with excerpts of the kernels, times, predictions, counters and drawings.
 
-python -m alexconv.reports.book results docs/book docs/report/book [--check]
+python -m alexconv.reports.book results docs/book [site/book] [--check]
 """
 
 import argparse
@@ -319,7 +319,7 @@ def site(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         body = re.sub(r'href="(\d\d-[\w-]+)\.md"', r'href="\1.html"', body)
         for rung in LADDER:  # its page shows its source
             body = body.replace(f'href="../../kernels/{rung.file}"', f'href="../rung-{rung.name}.html"')
-        body = re.sub(r'href="\.\./(?!rung-)', 'href="../../', body)  # the pages lie one folder deeper
+        body = re.sub(r'href="\.\./(?!rung-|\.\.)', 'href="../../docs/', body)  # the site is next to docs
         title = text.partition("\n")[0].removeprefix("# ")
         page = HTML.format(title=escape(title), style=STYLES.read_text(), body=body)
         yield ("index.html" if name == "README.md" else f"{name.removesuffix('.md')}.html"), page
@@ -350,28 +350,33 @@ def _is(path: Path, text: str) -> bool:
     return path.is_file() and path.read_text() == text
 
 
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Makes the files a folder's only ones."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for path in outdated(folder, files):
+        path.unlink()
+
+
 @exits_cleanly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the book and its pages, or names those that are stale; returns the exit status."""
     options = argparse.ArgumentParser(prog=program("alexconv.reports.book"), description=__doc__)
     options.add_argument("results", type=Path, help="folder of the record files")
     options.add_argument("book", type=Path, help="folder for Markdown and drawings")
-    options.add_argument("site", type=Path, help="folder for HTML pages")
+    options.add_argument("site", type=Path, nargs="?", help="folder for HTML pages")
     options.add_argument("--check", action="store_true", help="write nothing; the exit status is 1 if a file is stale")
     chosen = options.parse_args(arguments)
     files = dict(pages(chosen.results))
-    folders = {chosen.book: files, chosen.site: dict(site(files))}
+    folders = {chosen.book: files} | ({chosen.site: dict(site(files))} if chosen.site else {})
     stale = [path for folder, texts in folders.items() for path in outdated(folder, texts)]
     if chosen.check:
         if stale:
             print(f"stale: {', '.join(map(str, stale))}: run make report", file=sys.stderr)
         return 1 if stale else 0
     for folder, texts in folders.items():
-        for name, text in texts.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
-        for path in outdated(folder, texts):
-            path.unlink()
+        write(folder, texts)
     print(f"{chosen.book}: {len(templates())} chapters")
     return 0
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,13 @@ import pytest
 from filelock import FileLock
 
 from alexconv.kernels.ladder import LADDER, RUNGS
-from alexconv.records.store import RecordFile
+from alexconv.records.store import RecordFile, read
+from alexconv.reports import book
 from alexconv.reports.__main__ import main
+from alexconv.reports.comparison import gather
+from alexconv.reports.measurements import measurements
+from alexconv.reports.page import ASSETS, FIGURES, TABLES, TEMPLATES, site
+from alexconv.reports.site import compose
 from alexconv.shapes import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -136,14 +141,44 @@ def write_study(path: Path) -> Path:
 
 
 def whole_report(factory: pytest.TempPathFactory) -> Path:
-    """The folder of a report of everything, made once for all tests, on several workers too."""
+    """The folder of a report of everything."""
+
+    def make(folder: Path) -> None:
+        assert main([str(write_study(folder.with_name("study.jsonl"))), "-o", str(folder)]) == 0
+
+    return made_once(factory, "whole-report", make)
+
+
+def published_site(factory: pytest.TempPathFactory) -> Path:
+    """The folder of the repository's site, with the book, next to its docs and kernels; figures are those of docs."""
+
+    def make(root: Path) -> None:
+        folder = root / "site"
+        folder.mkdir(parents=True)
+        for name in ("README.md", "docs", "kernels"):
+            (root / name).symlink_to(ROOT / name)
+        results = published_files()
+        report = compose(measurements(read(results)), gather(results))
+        book.write(folder / "book", dict(book.site(dict(book.pages(ROOT / "results")))))
+        for name in (TABLES, FIGURES):
+            (folder / name).symlink_to(ROOT / "docs" / "report" / name)
+        for name, text in site(report, folder).items():
+            (folder / name).write_text(text)
+        for name in ASSETS:
+            shutil.copy(TEMPLATES / name, folder)
+
+    return made_once(factory, "published", make) / "site"
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that the first of the workers that want it makes."""
     temporary = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         temporary = temporary.parent
-    folder, done = temporary / "whole-report", temporary / "whole-report-is-made"
-    with FileLock(temporary / "whole-report.lock"):
+    folder, done = temporary / name, temporary / f"{name}-is-made"
+    with FileLock(temporary / f"{name}.lock"):
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            assert main([str(write_study(temporary / "study.jsonl")), "-o", str(folder)]) == 0
+            make(folder)
             done.touch()
     return folder

@@ -3,9 +3,16 @@
 import builtins
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from report_records import published_site
+
+
+@pytest.fixture(scope="session")
+def repository_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published_site(tmp_path_factory)
 
 
 def sum_without_floats(values: Iterable[Any], start: Any = 0) -> Any:

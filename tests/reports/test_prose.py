@@ -388,11 +388,11 @@ def beyond_half() -> float:
 
 FRONTIER, SCALING = "h200-frontier.jsonl", "h200-frontier-scaling.jsonl"
 ROUGHLY: dict[str, tuple[float, float, Callable[[], list[float]]]] = {  # in docs/frontier.md, and what that allows
-    "Within a fifth of the prediction on each layer ([rung-wgmma-half]": (
+    "Within a fifth of the prediction on each layer.": (
         *(4 / 5, 6 / 5),
         lambda: over({2: 0.16, 3: 0.05, 4: 0.075, 5: 0.06}, "wgmma-half"),
     ),
-    "Nearly twice the predicted time ([rung-wgmma-half-blocked]": (
+    "Nearly twice the predicted time.": (
         *(1.7, 2),
         lambda: over({1: 0.075}, "wgmma-half-blocked"),
     ),
@@ -402,11 +402,11 @@ ROUGHLY: dict[str, tuple[float, float, Callable[[], list[float]]]] = {  # in doc
         lambda: [sum(ms("wgmma-split", layer, FRONTIER) for layer in range(1, 6)) / 1.35],
     ),
     "In fp16 a tenth longer than predicted": (1.05, 1.15, lambda: over({1: 0.08}, "wgmma-window-half")),
-    "Within a fifth of the prediction ([rung-wgmma-split-resident]": (
+    "Within a fifth of the prediction.": (
         *(0.8, 1.2),
         lambda: over({1: 0.16}, "wgmma-split-resident"),
     ),
-    "within a tenth of the prediction ([rung-wgmma-winograd]": (
+    "within a tenth of the prediction.": (
         *(0.9, 1.1),
         lambda: over({2: 0.33, 3: 0.136, 4: 0.19, 5: 0.141}, "wgmma-winograd"),
     ),

@@ -54,6 +54,12 @@ class Claim(NamedTuple):
 
 
 @pytest.fixture(scope="module")
+def root(repository_site: Path) -> Path:
+    """The folder of the repository's README, docs and site."""
+    return repository_site.parent
+
+
+@pytest.fixture(scope="module")
 def raw() -> Raw:
     return {path.stem: points_of(path) for path in RESULTS}
 
@@ -329,11 +335,11 @@ def page_rows(path: Path, key: str) -> list[dict[str, str]]:
 
 def page_claims(root: Path, raw: Raw) -> Iterator[Claim]:
     """Times and errors on the pages of rungs and layers, where the run holds the rung with one choice of constants."""
-    for path in sorted((root / "docs" / "report").glob("rung-*.html")):
+    for path in sorted((root / "site").glob("rung-*.html")):
         rung = path.stem.removeprefix("rung-")
         for row in page_rows(path, f"{rung}-times"):
             yield from point_claims(path.stem, raw, row, row["workload"], int(row["layer"]), rung, "pageable")
-    for path in sorted((root / "docs" / "report").glob("layer-*.html")):
+    for path in sorted((root / "site").glob("layer-*.html")):
         workload, _, layer = path.stem.removeprefix("layer-").rpartition("-")
         for row in page_rows(path, f"{path.stem}-points"):
             yield from point_claims(path.stem, raw, row, workload, int(layer), row["rung"], row["transfer"])
@@ -637,8 +643,8 @@ def wrong(root: Path, raw: Raw) -> Iterator[Claim]:
 # Tests
 
 
-def test_at_least_300_printed_numbers_follow_from_the_raw_samples(raw: Raw) -> None:
-    found = list(claims(ROOT, raw))
+def test_at_least_300_printed_numbers_follow_from_the_raw_samples(root: Path, raw: Raw) -> None:
+    found = list(claims(root, raw))
     bad = [f"{claim.where}: {claim.printed}, not {claim.value:.6g}" for claim in found if not agrees(claim)]
     counts = {name: sum(claim.document == name for claim in found) for name in LEAST}
     print(f"{len(found)} numbers recomputed from raw samples: {counts}")
@@ -675,17 +681,17 @@ CHANGES: dict[str, tuple[str, dict[str, object], Callable[[Point], None], str]] 
 
 @pytest.mark.parametrize(("file", "axes", "change", "where"), CHANGES.values(), ids=CHANGES)
 def test_a_changed_record_is_noticed(
-    raw: Raw, file: str, axes: dict[str, object], change: Callable[[Point], None], where: str
+    root: Path, raw: Raw, file: str, axes: dict[str, object], change: Callable[[Point], None], where: str
 ) -> None:
     changed = raw | {file: copy.deepcopy(raw[file])}
     touched = [point for point in changed[file] if axes.items() <= point["point"].items() and point["status"] == "ok"]
     for point in touched:
         change(point)
     assert touched
-    assert any(claim.where.startswith(where) for claim in wrong(ROOT, changed))
+    assert any(claim.where.startswith(where) for claim in wrong(root, changed))
 
 
-def test_a_changed_digit_is_noticed(raw: Raw, tmp_path: Path) -> None:
+def test_a_changed_digit_is_noticed(root: Path, raw: Raw, tmp_path: Path) -> None:
     copied = tmp_path / "docs" / "report"
     pages = ("frontier", "profile", "accuracy", "commands", "report/report")
     for name in ("README.md", *(f"docs/{page}.md" for page in pages)):
@@ -694,10 +700,11 @@ def test_a_changed_digit_is_noticed(raw: Raw, tmp_path: Path) -> None:
     (copied / "tables").mkdir()
     for path in (ROOT / "docs" / "report" / "tables").glob("*.csv"):
         (copied / "tables" / path.name).write_text(path.read_text())
-    shutil.copy(ROOT / "docs" / "report" / "rung-wgmma-half.html", copied)
+    (tmp_path / "site").mkdir()
+    shutil.copy(root / "site" / "rung-wgmma-half.html", tmp_path / "site")
     found = list(claims(tmp_path, raw))
     assert all(map(agrees, found))
-    files = {"pages": "docs/report/rung-wgmma-half.html"}
+    files = {"pages": "site/rung-wgmma-half.html"}
     for document in ("docs/frontier.md", "docs/profile.md", "docs/accuracy.md", "docs/commands.md", "pages"):
         page = tmp_path / files.get(document, document)
         text = page.read_text()
