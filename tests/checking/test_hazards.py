@@ -124,6 +124,7 @@ def test_no_async_rung_has_a_hazard_with_any_timing(runtime, rung):
         np.testing.assert_array_equal(to_study(found.y, rung.layout).astype("f4"), reference(SMALL, x, w))
 
 
+@needs_gcc
 @pytest.mark.parametrize("arrivals", [1, 2])
 def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals):
     unit = tmp_path / "phases.cu"
@@ -141,6 +142,7 @@ def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals
     assert (message in str(found)) == (arrivals == 2), found
 
 
+@needs_gcc
 def test_loads_of_unwritten_memory_are_told_apart(runtime, tmp_path):
     unit = tmp_path / "unwritten.cu"
     unit.write_text(
