@@ -133,6 +133,7 @@ def test_no_async_rung_has_a_hazard_with_any_timing(runtime, rung):
         np.testing.assert_array_equal(to_study(found.y, rung.layout).astype("f4"), reference(SMALL, x, w))
 
 
+@needs_gcc
 @pytest.mark.parametrize("arrivals", [1, 2])
 def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals):
     unit = tmp_path / "phases.cu"
