@@ -1,6 +1,5 @@
 """Record files joined into one, line by line as they are."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,17 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from alexconv.errors import UsageError
-from alexconv.records.store import (
-    KEYS,
-    SCHEMA,
-    SUM,
-    Record,
-    digest,
-    identity,
-    in_names_of_today,
-    lines_of,
-    parsed,
-)
+from alexconv.records.store import identity, in_names_of_today, lines_of, parsed
 
 
 @dataclass
@@ -56,15 +45,11 @@ def merge(paths: Sequence[Path], out: Path) -> Merged:
 def _joined(paths: Sequence[Path], found: Merged) -> Iterator[bytes]:
     """The lines of the joined file; ``found`` counts them."""
     written, names = set[bytes](), set[bytes]()
-    keys, of_keys = Record(), Record()
     for path in paths:
         for line in lines_of(path):
             record = parsed(line, path)
             if record is None or in_names_of_today(record) is None:
                 found.unreadable += 1
-            elif record["type"] == KEYS:
-                keys |= record["keys"]
-                of_keys = record
             elif (name := sha256(line).digest()) not in written:
                 written.add(name)
                 if record["type"] == "point":
@@ -74,10 +59,6 @@ def _joined(paths: Sequence[Path], found: Merged) -> Iterator[bytes]:
                 else:
                     found.headers += 1
                 yield line
-    if keys:
-        rest = {name: value for name, value in of_keys.items() if name not in ("schema", "type", "key")} | {KEYS: keys}
-        header = {"schema": SCHEMA, "type": KEYS, "key": digest([KEYS, rest]), **rest}
-        yield json.dumps({**header, SUM: digest(header)}, separators=(",", ":")).encode()
 
 
 @contextmanager

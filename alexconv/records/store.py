@@ -7,9 +7,6 @@ may be torn by a crash or a full disk: it is ignored when read, as is any incomp
 is continued.
 
 A line ends with ``sum``, the checksum of its other fields, except in older files; a changed line counts as torn.
-
-A header of type ``keys`` updates the keys of its file's points to those of a later version with the same machine code;
-the last one in a file counts.
 """
 
 import hashlib
@@ -26,7 +23,6 @@ from alexconv.errors import UsageError
 from alexconv.records.names import in_present_names
 
 SCHEMA = 1
-KEYS = "keys"
 SUM = "sum"
 DIGITS = 16  # of a digest
 
@@ -80,20 +76,15 @@ def joined(parts: Iterable[Records]) -> Records:
 def read_file(path: Path) -> Records:
     """Reads one record file, as ``read`` does."""
     records = Records()
-    lines: list[tuple[Record, Record]] = []  # points as written, and with present names
-    keys: dict[str, str] = {}
     for number, line in enumerate(lines_of(path), 1):
         record = parsed(line, path)
         present = in_names_of_today(record) if record else None
         if record is None or present is None:
             records.unreadable.append(number)
         elif record["type"] == "point":
-            lines.append((record, present))
+            records.points.append(present)
         else:
             records.headers[record["key"]] = present
-            keys = record["keys"] if record["type"] == KEYS else keys
-    for record, present in lines:
-        records.points.append({**present, "key": keys.get(line_name(record), present["key"])} if keys else present)
     records.files += [path.stem.encode(errors="backslashreplace").decode()] * len(records.points)
     return records
 
@@ -146,11 +137,6 @@ def in_names_of_today(record: Record) -> Record | None:
         return None
 
 
-def line_name(record: Record) -> str:
-    """The name of a point's line in headers of type ``keys``."""
-    return digest([record["point"], record["key"]])
-
-
 def complete(record: Record) -> bool:
     """Whether a header has its texts, a profile its point's axes, and a point all axes, a status, a key and samples.
 
@@ -161,9 +147,6 @@ def complete(record: Record) -> bool:
         return False
     if record.get("key") is None:
         return False
-    if record["type"] == KEYS:
-        keys = record.get(KEYS)
-        return isinstance(keys, dict) and all(isinstance(key, str) for key in keys.values())
     if record["type"] not in ("point", "profile"):
         return True
     point, samples = record.get("point"), record.get("samples", {})

@@ -11,7 +11,7 @@ from alexconv.cluster.groups import parse_shard, shard_of
 from alexconv.errors import UsageError
 from alexconv.planning.points import Point
 from alexconv.records import merging
-from alexconv.records.store import KEYS, RecordFile, line_name, read
+from alexconv.records.store import RecordFile, read
 
 STUDY = ["--backend", "host", "--no-baseline", "--workload", "lenet-86-k7", "--N", "1,2,3", "--rungs", "direct,tiled"]
 
@@ -41,17 +41,6 @@ def test_damaged_lines_are_left_out_and_a_file_is_never_overwritten(tmp_path, ca
     assert merge.main([str(one), "--out", str(out)]) == UsageError.exit_status
     assert "exists already" in capsys.readouterr().err
     assert out.read_bytes() == whole
-
-
-def test_a_merged_file_keeps_later_keys_of_both_files(tmp_path):
-    paths = [tmp_path / f"{name}.jsonl" for name in ("one", "two")]
-    for N, path in enumerate(paths, 1):
-        file = RecordFile(path)
-        point = file.point(record("alexnet", 1, N, "direct"))
-        file.header(KEYS, {KEYS: {line_name(point): f"later-{N}"}})
-    out = tmp_path / "out.jsonl"
-    assert merge.main([*map(str, paths), "--out", str(out)]) == 0
-    assert [each["key"] for each in read([out]).points] == ["later-1", "later-2"]
 
 
 def test_one_file_at_a_time_is_in_memory(tmp_path):

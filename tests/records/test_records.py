@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from alexconv.errors import UsageError
-from alexconv.records.store import RecordFile, digest, identity, line_name, read
+from alexconv.records.store import RecordFile, digest, identity, read
 
 AXES = {"workload": "alexnet", "layer": 1, "N": 1, "rung": "direct", "transfer": "pinned", "precision": "fp32"}
 
@@ -53,8 +53,6 @@ INCOMPLETE = {
     "a figure's samples that are no list": {**WHOLE, "samples": {"kernel": 1.5}},
     "a sample that is text": {**WHOLE, "samples": {"kernel": [1.5, "2"]}},
     "a sample that is a truth value": {**WHOLE, "samples": {"kernel": [1.5], "total": [True]}},
-    "keys that are no object": {"schema": 1, "type": "keys", "key": "k", "keys": ["new"]},
-    "a key that is no text": {"schema": 1, "type": "keys", "key": "k", "keys": {"old": 1}},
     "a profile without a point": {"schema": 1, "type": "profile", "key": "k", "point": "direct"},
     "no key": {name: value for name, value in WHOLE.items() if name != "key"},
 }
@@ -157,19 +155,6 @@ def test_samples_may_be_integers_or_nonfinite(tmp_path):
     path = tmp_path / "records.jsonl"
     RecordFile(path).point(point(1) | {"samples": {"kernel": [1, 2.5, float("nan"), float("inf")], "total": []}})
     assert (len(read([path]).points), read([path]).unreadable) == (1, [])
-
-
-def test_a_keys_header_replaces_keys_of_points(tmp_path):
-    file = RecordFile(tmp_path / "records.jsonl")
-    for N in (1, 2):
-        file.point(point(N))
-    file.header("keys", {"keys": {line_name(point(1)): "first", line_name(point(2)): "first"}})
-    file.header("keys", {"keys": {line_name(point(1)): "new", line_name(point(3)): "other"}})
-    assert [record["key"] for record in read([file.path]).points] == ["new", "k"]
-    RecordFile(tmp_path / "another.jsonl").point(point(1))
-    assert [record["key"] for record in read([file.path, tmp_path / "another.jsonl"]).points] == ["new", "k", "k"]
-    file.point(point(1) | {"key": "newer"})
-    assert [record["key"] for record in read([file.path]).latest()] == ["newer", "k"]
 
 
 def test_headers_get_current_names(tmp_path, change_ladder):
