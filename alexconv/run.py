@@ -337,10 +337,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def expected_time(say: Console, jobs: Sequence[Job], executor: Executor) -> tuple[float, ...]:
     """Says how long jobs take on the CPU; returns the estimated seconds of each."""
-    expected = host_time([point for job in jobs for point in job.point.points()], executor)
+    expected = host_time([job.point.points() for job in jobs], executor)
     for line in expected.lines():
         say.print(line, soft_wrap=True, markup=False)
-    return expected.points
+    return expected.jobs
 
 
 def say_tuned(say: Console, known: int | None, points: int) -> None:

@@ -6,6 +6,7 @@ cached, so the sum is right within a factor of SPREAD.
 """
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 from typing import NamedTuple
 
 from alexconv.cpu_reference.baseline import serial_time
@@ -21,14 +22,14 @@ LONG = 300.0  # seconds from which a job needs a hint at shorter ones
 
 
 class HostTime(NamedTuple):
-    """Estimated seconds of each point, in their order."""
+    """Estimated seconds of each job, in their order."""
 
-    points: tuple[float, ...]
+    jobs: tuple[float, ...]
 
     @property
     def seconds(self) -> float:
         """The sum."""
-        return sum(self.points)
+        return fsum(self.jobs)
 
     def lines(self) -> Iterator[str]:
         """What to expect, and what to run instead of a long job."""
@@ -38,20 +39,22 @@ class HostTime(NamedTuple):
             yield "all rungs on one image take minutes: the same command with --N 1, or make study; see also --rungs"
 
 
-def host_time(points: Sequence[Point], executor: Executor) -> HostTime:
-    """The estimate for points; raises MissingTool and AlexconvError where serial C++ cannot be timed."""
-    run = [point for point in points if not skipped(point, executor)]
+def host_time(jobs: Sequence[Sequence[Point]], executor: Executor) -> HostTime:
+    """The estimate for jobs of a point or more each; raises MissingTool and AlexconvError as timing serial C++ does."""
+    run = [point for points in jobs for point in points if not skipped(point, executor)]
     macs = {point: point.conv.macs(point.N) for point in run}
     per_mac = TYPICAL
     if run and sum(macs.values()) * TYPICAL > LONG:  # worth the second or two that a first timing takes
         first = run[0]
         per_mac = serial_time(first.workload, first.layer, first.conv).ms_per_image / 1e3 / first.conv.macs(1)
-    return HostTime(tuple(COMPILING + macs[point] * per_mac if point in macs else 0.0 for point in points))
+    costs = {point: COMPILING + count * per_mac for point, count in macs.items()}
+    return HostTime(tuple(fsum(costs.get(point, 0.0) for point in points) for points in jobs))
 
 
 def skipped(point: Point, executor: Executor) -> bool:
-    """Whether the executor or the rung refuses the point."""
-    rung = RUNGS[point.rung]
+    """Whether the executor or the rung refuses the point; peers refuse none."""
+    if (rung := RUNGS.get(point.rung)) is None:
+        return False
     bound = BoundRung(rung, point.conv, point.constants, executor.device)
     return bool(executor.unsuited(rung) or bound.refusal())
 

@@ -231,7 +231,7 @@ def test_a_run_is_not_resumed_with_other_checks(tmp_path: Path, cache: Path) -> 
     """A copy of the package, of which a comment changes, and then the reference."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for part in ("alexconv", "kernels", "cpu_reference"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / part, tmp_path / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     assert resumed(tmp_path) == ("0 of 1", ["ok"])
     reference = tmp_path / "cpu_reference" / "reference.py"
     edit(reference, "# of NaN: NaN", "# NaN stays NaN")

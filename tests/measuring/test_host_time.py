@@ -23,7 +23,7 @@ def serial(monkeypatch):
 
 
 def test_the_main_job_of_a_gpu_takes_hours_on_a_cpu_and_names_shorter_ones(serial):
-    expected = host_time.host_time(points(128), choose_executor("host"))
+    expected = host_time.host_time([points(128)], choose_executor("host"))
     first, second = expected.lines()
     assert first.startswith("time on this CPU: about ") and first.endswith(" h")
     assert "--N 1" in second and "make study" in second
@@ -32,7 +32,7 @@ def test_the_main_job_of_a_gpu_takes_hours_on_a_cpu_and_names_shorter_ones(seria
 
 def test_one_image_takes_minutes_and_times_nothing_before(monkeypatch):
     monkeypatch.setattr(host_time, "serial_time", None)
-    expected = host_time.host_time(points(1), choose_executor("host"))
+    expected = host_time.host_time([points(1)], choose_executor("host"))
     (line,) = expected.lines()
     assert 30 < expected.seconds < host_time.LONG
     assert line.startswith("time on this CPU: about ")
@@ -40,7 +40,7 @@ def test_one_image_takes_minutes_and_times_nothing_before(monkeypatch):
 
 def test_points_that_are_skipped_take_no_time(serial):
     wanted = points(128, "direct,tiled-constant,wgmma-window-half")
-    expected = host_time.host_time(wanted, choose_executor("host")).points
+    expected = host_time.host_time([[point] for point in wanted], choose_executor("host")).jobs
     times = {(point.rung, point.layer): seconds for point, seconds in zip(wanted, expected, strict=True)}
     assert all(times["direct", layer] > 10 for layer in range(1, 6))
     assert times["tiled-constant", 2] == times["wgmma-window-half", 2] == 0

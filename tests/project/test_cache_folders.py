@@ -178,7 +178,8 @@ def test_the_suite_needs_no_cache_of_pytests(tmp_path: Path, workers: list[str])
     root, test = Path(__file__).parents[2], "test_a_conv2d_serves_several_shapes_and_an_empty_batch"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "base")]
     command += [*workers, f"tests/library/test_library.py::{test}"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    done = subprocess.run(command, cwd=root, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (tmp_path / "base").glob("alexconv")
     assert any((folder / "host").iterdir()), "compiled kernels"
