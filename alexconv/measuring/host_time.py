@@ -36,7 +36,7 @@ class HostTime(NamedTuple):
         low, high = self.seconds / SPREAD, self.seconds * SPREAD
         yield f"time on this CPU: about {in_words(self.seconds)}, {in_words(low)} to {in_words(high)}"
         if self.seconds > LONG:
-            yield "all rungs on one image take minutes: the same command with --N 1, or make study; see also --rungs"
+            yield "a minute or two: the same command with --N 1, as in make study; less with --rungs or --layers"
 
 
 def host_time(jobs: Sequence[Sequence[Point]], executor: Executor) -> HostTime:
