@@ -110,7 +110,8 @@ def failure(what: str, messages: str, folder: Path, died: str = "") -> AlexconvE
 
 def unwritable(what: str, line: str, folder: Path) -> MachineFault:
     """The fault of a folder in which a compiler cannot write: the one that its message names, else the fullest."""
-    place = next((place for place in (folder, _temporary()) if str(place) in line), _fullest(folder))
+    reason = line.rpartition("error:")[2]  # the source's own place comes before it
+    place = next((place for place in (folder, _temporary()) if f"{place}/" in reason), _fullest(folder))
     variable = CACHE_VARIABLE if place == folder else "TMPDIR"
     return MachineFault(f"{what}: the compiler cannot write to {place} ({line}); make room there or set {variable}")
 

@@ -335,7 +335,10 @@ def _attend(
             ready.register(child.stdout, selectors.EVENT_READ, answer)
             ready.register(child.stderr, selectors.EVENT_READ, messages)
             while not stopped and any(key.data is answer for key in ready.get_map().values()):
-                for key, _ in ready.select(LOOKS_SECONDS):
+                ended, events = child.poll() is not None, ready.select(LOOKS_SECONDS)
+                if ended and all(key.fileobj is child.stdin for key, _ in events):
+                    break  # what it has started keeps its output open
+                for key, _ in events:
                     if key.fileobj is child.stdin:
                         written = _write(child.stdin.fileno(), left[:CHUNK])
                         left = left[max(written, 0) :]

@@ -51,6 +51,15 @@ def test_a_full_disk_is_the_machines_fault_and_its_folder_is_named(tool, tempora
     assert "\n" not in str(error)
 
 
+def test_a_checkout_in_the_folder_of_temporary_files_is_not_taken_for_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    full = tmp_path / "cache"
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0) if path == full else usage)
+    line = f"{tmp_path}/checkout/launch.h:82:1: fatal error: cannot write PCH file: No space left on device"
+    assert f"cannot write to {full} (" in str(failure("launch.h", line, full))
+
+
 @pytest.mark.parametrize("what", MEMORY)
 def test_a_compiler_without_memory_or_killed_is_the_machines_fault(what, tmp_path):
     error = failure("tiled.cu", MEMORY[what], tmp_path)

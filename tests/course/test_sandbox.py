@@ -204,7 +204,8 @@ for _ in range(3):
             time.sleep(10000)
         os._exit(0)
 """
-    assert ran(code, kind).status == 0
+    ended = ran(code, kind)
+    assert (ended.status, ended.stopped) == (0, None)
     assert not left()
 
 
