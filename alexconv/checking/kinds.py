@@ -59,7 +59,7 @@ POWERS = range(-40, 41)  # of two, beyond all at which a rung changes how it com
 ROUNDED_UP = 2.0**-13  # fp16 has no number so close below a power of two
 FAINT = 2.0**-40  # next to one
 EDGE_MACS = 1 << 20  # of an image, beyond which only faint values are tried
-FILE_BYTES = 1 << 28  # that a check may write to one file
+FILE_BYTES = 1 << 28  # that a check may write to one file, or put into an array
 MOST_LINES = 5
 
 
@@ -140,7 +140,7 @@ def wrong_at_edges(rung: Rung, conv: Conv) -> str | None:
     """What is wrong with outputs where values are about a power of two, or faint next to another."""
     x, w = edge_inputs(conv)
     bias = exact_bias(conv, seed=1)
-    cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), len(x), 1 << 34)
+    cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, N)), len(x), FILE_BYTES)
     with open_rung(HostExecutor(), cut, x, w, TRANSFERS["pageable"], bias) as opened:
         y = opened.outputs()
     bound = PRECISIONS[rung.precision].bound(conv.K, ANY, cut.bound.atomic_additions)
@@ -165,7 +165,7 @@ def exact(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
         x, w = exact_inputs(conv, EXACT_IMAGES, PRECISIONS[rung.precision], seed=1)
         bias = exact_bias(conv, seed=1)
         expected = reference(conv, x, w, bias)
-        cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, EXACT_IMAGES)), EXACT_IMAGES, 1 << 34)
+        cut = plan(BoundRung(rung, conv, rung.resolve(conv, {}, EXACT_IMAGES)), EXACT_IMAGES, FILE_BYTES)
         for order in ORDERS:
             with open_rung(HostExecutor(order=order), cut, x, w, TRANSFERS["pageable"], bias) as opened:
                 y = opened.outputs().astype(np.float32)
@@ -183,7 +183,7 @@ def races(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:
     """Accesses of threads to the same memory that no barrier puts in order."""
     executor = HostExecutor("trace")
     for point in points(rung, shapes, [UNIFORM]):
-        cut = plan(BoundRung(rung, point.conv, point.constants), N, 1 << 34)
+        cut = plan(BoundRung(rung, point.conv, point.constants), N, FILE_BYTES)
         for entry, found in trace_point(executor, point, cut, TRACED_BLOCKS):
             for race in found.races:
                 yield f"{entry}: {race}"
