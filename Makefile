@@ -75,14 +75,14 @@ report: site
 	$(BIN)/python -m alexconv.reports.library results/library/*.jsonl docs/library.md
 	$(BIN)/python -m alexconv.reports.networks results/networks/*.jsonl docs/networks.md
 
-# One worker more than cores, up to four: some tests wait for processes and time limits.  GPU tests run alone: they
-# time it.
+# One worker more than cores, up to four: some tests wait for processes and time limits.
 WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? cores + 1 : 4)))
+GPU_WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 8 ? cores : 8)))
 
 test: $(READY) tools
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 ifeq ($(GPU),yes)
-	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest -n $(GPU_WORKERS) --dist worksteal -m gpu
 endif
 
 lint: $(READY)

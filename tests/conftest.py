@@ -1,5 +1,6 @@
 """Fixtures and marks that every test file shares."""
 
+import fcntl
 import gc
 import os
 import sys
@@ -83,6 +84,24 @@ def shared_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathF
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CACHE_VARIABLE, str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def gpu_alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests marked ``alone`` have the GPU to themselves; the workers' other GPU tests share it.
+
+    The first lock is held while the second is waited for, so that a test that wants the GPU alone waits only for those
+    that have begun.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ or not request.node.get_closest_marker("gpu"):
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp().parent
+    with (folder / "gpu-next").open("w") as waiting, (folder / "gpu-in-use").open("w") as use:
+        fcntl.flock(waiting, fcntl.LOCK_EX)
+        fcntl.flock(use, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(waiting, fcntl.LOCK_UN)
+        yield
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Runs a rung once, with arrays in the study's order."""
 
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -37,8 +38,11 @@ def whole(rung: Rung, conv: Conv, N: int, **chosen: int) -> Plan:
 def compile_ahead(request: pytest.FixtureRequest, executor: Executor, bound_of: Callable[..., BoundRung]) -> None:
     """Compiles what the module's GPU tests of this run need, a compiler per core; a failure is raised by its test.
 
-    ``bound_of`` gets the parameters of each test that has a parameter ``rung``.
+    ``bound_of`` gets the parameters of each test that has a parameter ``rung``.  The workers of xdist compile side by
+    side, each what its next test needs.
     """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
     tests = [item for item in request.session.items if item.path == request.path and item.get_closest_marker("gpu")]
     asked = [item.callspec.params for item in tests if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
     wanted = dict.fromkeys(bound_of(**parameters) for parameters in asked if "rung" in parameters)

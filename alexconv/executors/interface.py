@@ -156,7 +156,9 @@ class OpenedRung:
     def turn(self, sign: int) -> None:
         """Reverses the order of the images for the next runs and multiplies them by 1 or -1, in place."""
         x = self.buffers.x
-        x[:] = sign * x[::-1]
+        for first in range((len(x) + 1) // 2):  # a pair at a time: a batch may take half of the host's memory
+            last = len(x) - 1 - first
+            x[first], x[last] = sign * x[last], sign * x[first]
 
     def in_study_layout(self, y: Values) -> Values:
         """A view ``[N][M][E][F]`` of outputs in the rung's layout."""
@@ -174,6 +176,7 @@ def open_rung(
     rung = plan.bound.rung
     program = executor.load(plan.bound)
     inputs = in_rung_layout(x, plan.bound)
+    del x  # a copy in the rung's layout replaces it
     added = () if bias is None else (bias.astype(rung.dtype, copy=False),)
     buffers = executor.open(program, plan, inputs, w.astype(rung.dtype, copy=False), transfer, *added)
     try:

@@ -321,8 +321,8 @@ class Runner:
         if not images:
             return {}
         batch = exact_data(point.conv, images, rung.precision, self.settings.seed)
-        arrays = batch.images(), batch.w, transfer_named(point.transfer), batch.bias
-        with open_rung(self.executor, first_images(cut, images), *arrays) as opened:
+        first, transfer = first_images(cut, images), transfer_named(point.transfer)
+        with open_rung(self.executor, first, batch.images(), batch.w, transfer, batch.bias) as opened:
             wrong = batch.wrong(opened.outputs())
             if rung.scratch and not wrong and (self.executor.measures or images > 1):
                 sign = 1 if point.conv.bias or point.conv.relu else -1

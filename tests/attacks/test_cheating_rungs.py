@@ -234,6 +234,7 @@ def test_an_honest_rung_is_trusted_on_the_cpu():
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @shows(*ON_GPU)
 @cases(ON_GPU)
 def test_a_rung_that_cheats_is_caught_on_a_gpu(attack, cheat):
@@ -241,6 +242,7 @@ def test_a_rung_that_cheats_is_caught_on_a_gpu(attack, cheat):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.parametrize("images", [1, 3, 100])
 def test_an_honest_rung_is_trusted_on_a_gpu(images):
     record = recorded("cuda", cheating("honest", counts=True), images)
@@ -250,6 +252,7 @@ def test_an_honest_rung_is_trusted_on_a_gpu(images):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @shows("leaves clocks, a power limit or a share of the L2 cache set")
 def test_a_ladder_entry_that_sets_a_share_of_the_l2_cache_aside_is_refused_on_a_gpu():
     executor = choose_executor("cuda")

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import tracemalloc
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,11 @@ from attack_size import FACTOR, keep
 from alexconv.executors import choose_executor
 from alexconv.executors.host.buffers import HostBuffers
 from alexconv.executors.host.executor import HostExecutor
+from alexconv.executors.interface import open_rung
 from alexconv.kernels.ladder import LADDER, RUNGS
 from alexconv.kernels.rung import Rung
 from alexconv.paths import CACHE_VARIABLE
+from alexconv.planning.layouts import STUDY
 from alexconv.planning.planner import MEBIBYTE, DoesNotFit, Plan, plan_on
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records.store import read
@@ -150,6 +154,27 @@ def test_host_memory_stays_within_the_amount_checked_beforehand(tmp_path: Path, 
     keep(f"peaks of the host's memory, {images} images", 1, "more than was asked for beforehand, or than 8 GiB")
 
 
+def test_images_that_turn_or_change_their_layout_are_held_once(host: HostExecutor) -> None:
+    rung, conv = next(rung for rung in LADDER if rung.layout != STUDY), WORKLOADS["alexnet"].layer(1)
+    cut = plan_on(host, rung, conv, 64, rung.resolve(conv, {}, 64), 4000 * MEBIBYTE)
+    x = np.arange(prod(conv.x_shape(64)), dtype=np.float32).reshape(conv.x_shape(64)) % 100
+    executor = SimpleNamespace(
+        load=lambda bound: None, open=lambda program, cut, x, w, transfer: SimpleNamespace(x=x, close=lambda: None)
+    )
+    tracemalloc.start()
+    try:
+        with open_rung(executor, cut, x.copy(), np.zeros(1), TRANSFERS["pageable"]) as opened:  # type: ignore[arg-type]
+            converted, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            opened.turn(-1)
+            _, turned = tracemalloc.get_traced_memory()
+            assert (opened.in_study_layout(opened.buffers.x) == -x[::-1]).all()
+    finally:
+        tracemalloc.stop()
+    assert converted < 1.1 * x.nbytes
+    assert turned < 1.1 * x.nbytes
+
+
 RUNS = 4  # the first also loads kernels and driver state; other processes' memory counts too, and may change
 
 
@@ -159,6 +184,7 @@ def taken_on_device(executor: Any) -> int:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.parametrize("budget", [64, 256, 8192])
 @pytest.mark.parametrize("rung", ["direct-register", "unroll-matmul", "igemm", "mma-split", "wgmma-split"])
 def test_the_measured_peak_on_a_gpu_is_the_plan(rung: str, budget: int) -> None:
@@ -190,6 +216,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, done.return
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_whole_run_of_2048_images_fits_eight_gibibytes_of_host_memory(tmp_path: Path, cache: Path) -> None:
     """Without the CPU baseline, whose memory does not grow with the batch."""
     words = ["--layers", "1", "--N", str(N), "--rungs", "direct-register,wgmma-split-resident", "--backend", "cuda"]

@@ -12,6 +12,8 @@ struct Config {
     unsigned count;
 };
 constexpr int MOST_PARAMETERS = 12;  // as in stand_ins.py
+constexpr int CONTEXT = 5;           // the library's, as in stand_ins.py
+constexpr int INVALID_CONTEXT = 201;
 
 struct Noted {
     unsigned grid[3], block[3], shared, dependent;
@@ -30,6 +32,7 @@ void* destroyed = nullptr;
 int cuLaunchKernelEx(const Config* config, void* function, void** parameters, void**)
 {
     if (status) return status;
+    if (context != CONTEXT) return INVALID_CONTEXT;
     Noted& note = noted[launches++ % 256];
     memcpy(note.grid, config->grid, sizeof note.grid);
     memcpy(note.block, config->block, sizeof note.block);
@@ -44,6 +47,7 @@ int cuCtxGetCurrent(long long* at) { return *at = context, 0; }
 static bool is_captured(void* stream) { return capturing && (!captured || captured == (long long)stream); }
 int cuStreamGetId(void* stream, unsigned long long* id)
 {
+    if (context != CONTEXT) return INVALID_CONTEXT;
     if (is_captured(stream)) return capturing = 2, 900;  // not permitted during a capture, which it invalidates
     return *id = 1000 + (long long)stream, 0;
 }
@@ -51,6 +55,7 @@ void* last_node = (void*)55;
 int cuStreamGetCaptureInfo_v2(void* stream, int* found, unsigned long long* id, void** graph, void*** nodes,
                               unsigned long* count)
 {
+    if (context != CONTEXT) return INVALID_CONTEXT;
     if ((long long)stream < 2) return *found = 0, capturing && implicit ? 906 : 0;
     *found = is_captured(stream) ? capturing : 0, *id = capture, *graph = (void*)99, *nodes = &last_node, *count = dependencies;
     return 0;

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import weakref
 from collections import defaultdict
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from alexconv.executors.cuda import kernels, native
 from alexconv.kernels.problem import H200
 from alexconv.library import convolution, packets, workspaces
 
-MOST_PARAMETERS = 12  # as in driver_stand_in.cpp
+MOST_PARAMETERS, CONTEXT = 12, 5  # as in driver_stand_in.cpp
 SOURCE = Path(__file__).with_name("driver_stand_in.cpp")
 
 
@@ -57,6 +57,7 @@ class Bindings:
     def call(self, name, *arguments):
         """Notes a call; one that a capture forbids invalidates it (CUDA C++ Programming Guide, "Stream Capture")."""
         self.calls.append((name, *arguments))
+        assert ctypes.c_longlong.in_dll(self._library, "context").value == CONTEXT, f"{name} without the context"
         capturing, mode = (ctypes.c_int.in_dll(self._library, each) for each in ("capturing", "mode_now"))
         implicit = ctypes.c_longlong.in_dll(self._library, "implicit").value
         if not capturing.value:
@@ -112,10 +113,17 @@ class Executor(workspaces.LibraryExecutor):
     def __init__(self, number, bindings):
         self.bindings, self._kernels = bindings, weakref.WeakValueDictionary()
         self.numbers = {}
-        self.context = SimpleNamespace(current=nullcontext, number=5)
+        self.context = SimpleNamespace(current=self._current, number=CONTEXT)
         self.gpu = SimpleNamespace(total_memory=lambda: 140 << 30)
         self.stream = SimpleNamespace(handle=9)
         self.loaded = 0
+
+    @contextmanager
+    def _current(self):
+        now = ctypes.c_longlong.in_dll(self.bindings._library, "context")
+        before, now.value = now.value, CONTEXT
+        yield
+        now.value = before
 
     def leave(self):
         pass

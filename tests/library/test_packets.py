@@ -457,12 +457,16 @@ def test_warm_calls_make_no_descriptors_and_no_plans(machine, monkeypatch):
     assert (len(machine.bindings.calls), len(machine.bindings.allocated)) == (before, allocated)
 
 
-def test_an_output_on_another_gpu_context_is_enqueued_in_its_own(machine):
+@pytest.mark.parametrize("other", [0, 6])  # none, as in a new thread, and another
+def test_a_thread_of_another_context_keeps_it_and_its_call_is_enqueued_in_the_gpus_own(machine, other):
     layer, x = layer_of(SMALL), Tensor(SMALL["x"], X)
+    context = machine.variable("context", ctypes.c_longlong)
     layer(x), layer(x), machine.launched()
-    machine.variable("context", ctypes.c_longlong).value = 6
-    layer(x)
-    assert names(machine.launched()) == ["mma_split"]
+    context.value = other
+    for out in (None, Tensor((1, 384, 13, 13), Y)):
+        layer(x, out)
+        assert names(machine.launched())[-1] == "mma_split"
+        assert context.value == other
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

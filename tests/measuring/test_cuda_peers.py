@@ -74,6 +74,7 @@ def test_layers_together_take_longer_than_any_of_them(runner, joint):
     assert min(record["samples"]["kernel"]) > min(first["samples"]["kernel"])
 
 
+@pytest.mark.alone
 def test_torchs_flags_and_the_devices_memory_are_given_back(cuda, runner):
     import torch
 

@@ -444,7 +444,9 @@ def test_an_endless_candidate_is_recorded_and_left_out_on_resume(tmp_path, cache
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_gpu_finds_constants_at_least_as_fast_as_the_default(tmp_path, cache):
+    pytest.importorskip("optuna")
     out = tmp_path / "r.jsonl"
     arguments = [*SMALL, "--layers", "2", "--rungs", "tiled", "--constants", "TILE", "--seconds", "0.01"]
     done = command("alexconv.tune", *arguments, "--backend", "cuda", "--out", str(out))
