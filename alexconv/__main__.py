@@ -12,20 +12,21 @@ from alexconv import __version__
 from alexconv.errors import UsageError
 from alexconv.options import exits_cleanly
 
+# The core's commands are modules, an app's is its folder's.
 COMMANDS = {
     "run": "alexconv.run",
-    "tune": "alexconv.tune",
-    "profile": "alexconv.profile",
-    "predict": "alexconv.predict",
-    "check": "alexconv.check",
+    "tune": "alexconv.tune.__main__",
+    "profile": "alexconv.profile.__main__",
+    "predict": "alexconv.predict.__main__",
+    "check": "alexconv.check.__main__",
     "new": "alexconv.new",
     "assignment": "alexconv.assignment",
-    "grade": "alexconv.grade",
+    "grade": "alexconv.grade.__main__",
     "compare": "alexconv.compare",
     "merge": "alexconv.merge",
     "report": "alexconv.reports.__main__",
     "reference": "alexconv.reference",
-    "accuracy": "alexconv.accuracy",
+    "accuracy": "alexconv.accuracy.__main__",
     "ceilings": "alexconv.ceilings",
 }
 

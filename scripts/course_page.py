@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import median
 
-from alexconv.course.assignment import largest_batch, time_limits
+from alexconv.grade.assignment import largest_batch, time_limits
 from alexconv.kernels.studies import STUDY_WORKLOADS
 from alexconv.records.store import read
 from alexconv.reports.generated import updated

@@ -35,8 +35,8 @@ from alexconv.planning.checks import PRECISIONS
 from alexconv.records import environment
 from alexconv.records.store import Record, RecordFile
 from alexconv.shapes import Conv
-from alexconv.tuning import auto, measured
-from alexconv.tuning.estimate import best, ranked
+from alexconv.tune import auto, measured
+from alexconv.tune.estimate import best, ranked
 
 OF_A_RUNG = 4  # sizes of tiles
 ROUNDS = 2

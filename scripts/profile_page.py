@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from alexconv.cli.profile_tables import comparison
+from alexconv.profile.tables import comparison
 from alexconv.reports.generated import update_page
 
 

@@ -2,7 +2,7 @@
 
     python scripts/store_machine_code.py
 
-Compiles the chosen points of results/ and writes tests/prediction/machine_code.json.xz: for each program nvdisasm's
+Compiles the chosen points of results/ and writes tests/predict/machine_code.json.xz: for each program nvdisasm's
 text (without encodings, which the model does not read) and what its kernels need; for each point its axes and measured
 time.
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
-from alexconv.prediction import accuracy, cubins, disassembly
+from alexconv.predict import accuracy, cubins, disassembly
 from alexconv.records.store import Record, read
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FILES = ("h200-alexnet", "h200-main-job", "h200-frontier", "h200-lenet-2019", "h200-tune")
-TARGET = CHECKOUT / "tests" / "prediction" / "machine_code.json.xz"
+TARGET = CHECKOUT / "tests" / "predict" / "machine_code.json.xz"
 ARCH = "90a"
 CONTROL_SHIFT = 41  # bits of an instruction's second word that are not timing
 

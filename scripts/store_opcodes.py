@@ -2,7 +2,7 @@
 
     NVCC=.../bin/nvcc python scripts/store_opcodes.py
 
-Compiles every rung on one layer and rewrites tests/prediction/opcodes.txt: a line of the versions of nvcc
+Compiles every rung on one layer and rewrites tests/predict/opcodes.txt: a line of the versions of nvcc
 that were tried, then a line for each opcode with its modifiers, followed by the versions that emit it where not all do.
 """
 
@@ -13,11 +13,11 @@ from alexconv.compiling import nvcc
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import LADDER
 from alexconv.kernels.problem import H200
-from alexconv.prediction import disassembly
-from alexconv.prediction.gpu import of_device
+from alexconv.predict import disassembly
+from alexconv.predict.gpu import of_device
 from alexconv.shapes import WORKLOADS
 
-TARGET = Path(__file__).resolve().parent.parent / "tests" / "prediction" / "opcodes.txt"
+TARGET = Path(__file__).resolve().parent.parent / "tests" / "predict" / "opcodes.txt"
 LAYERS = ("alexnet", 2), ("alexnet", 1), ("lenet-72-k7", 1), ("vgg16", 2)  # the first that a rung takes
 
 

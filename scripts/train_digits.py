@@ -1,4 +1,4 @@
-"""Trains the network of alexconv.network on scikit-learn's digits and writes its weights into the package.
+"""Trains the network of alexconv.accuracy.network on scikit-learn's digits and writes its weights into the package.
 
 python scripts/train_digits.py          needs torch and scikit-learn; a minute on two cores
 
@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from alexconv.data import DIGITS
-from alexconv.digits.network import CLASSES, HELD_OUT, SCALE, WEIGHTS, WORKLOAD, digits
+from alexconv.accuracy.network import CLASSES, HELD_OUT, SCALE, WORKLOAD, digits
+from alexconv.data import DIGITS, WEIGHTS
 
 SEED, EPOCHS, BATCH, RATE = 0, 12, 32, 1e-3
 REAL = 64  # held-out images that come with the package, as inputs of data set real

@@ -25,7 +25,7 @@ from alexconv.records.statistics import median_of  # noqa: E402
 from alexconv.records.store import Record, read  # noqa: E402
 from alexconv.reports.elements import Cell, markdown_table  # noqa: E402
 from alexconv.reports.generated import check, updated  # noqa: E402
-from alexconv.tuning.search import AGAIN, fastest  # noqa: E402
+from alexconv.tune.search import AGAIN, fastest  # noqa: E402
 
 PAGE, RESULTS = ROOT / "docs" / "trust.md", ROOT / "results" / "trust"
 EQUIVALENT = tomllib.loads((ROOT / "scripts" / "equivalent_mutants.toml").read_text())["mutant"]

@@ -5,7 +5,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from alexconv import planning, shapes, tuning
+from alexconv import planning, shapes, tune
 from alexconv.errors import UsageError
 from alexconv.executors.interface import Executor
 from alexconv.files import read_json, write_json
@@ -14,8 +14,8 @@ from alexconv.messages import print_to_stderr
 from alexconv.paths import cache_dir, kernels_folder
 from alexconv.records.store import Record, digest
 from alexconv.shapes import Conv
-from alexconv.tuning import auto
-from alexconv.tuning import cache as tuning_cache
+from alexconv.tune import auto
+from alexconv.tune import cache as tuning_cache
 
 PART = "choices"  # of the cache
 
@@ -73,6 +73,6 @@ def code() -> str:
 
 def code_files() -> list[Path]:
     """The files of ``code``."""
-    folders = [kernels_folder(), *(Path(str(part.__file__)).parent for part in (tuning, planning))]
+    folders = [kernels_folder(), *(Path(str(part.__file__)).parent for part in (tune, planning))]
     found = (file for folder in folders for file in sorted(folder.rglob("*")))
     return [Path(shapes.__file__), *(file for file in found if file.suffix in (".py", ".json"))]

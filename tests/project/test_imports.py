@@ -12,8 +12,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LINKED = {"kernels", "cpu_reference", "reports"}  # links in the package to folders of the checkout
 # A folder of the package is a part, with everything in it; the other modules form two parts.
 BASICS = ["code", "data", "errors", "files", "machine", "messages", "options", "parallel", "paths", "shapes"]
-COMMANDS = ["accuracy", "ceilings", "check", "compare", "merge", "new", "predict", "profile", "reference", "run"]
-COMMANDS += ["tune", "assignment", "grade", "__main__"]
+COMMANDS = ["ceilings", "compare", "merge", "new", "reference", "run", "assignment", "__main__"]
 
 # Besides itself, basics, and the package's version.
 MAY_IMPORT = {
@@ -25,21 +24,20 @@ MAY_IMPORT = {
     "planning": "kernels records",
     "executors": "kernels compiling records planning",
     "measuring": "kernels cpu_reference records planning executors",
-    "tuning": "kernels records planning executors measuring",
-    "cluster": "kernels cpu_reference records planning executors measuring tuning own",
-    "profiling": "kernels records planning executors measuring",
+    "cli": "kernels records planning measuring",
     "own": "kernels executors",
-    "checking": "kernels compiling cpu_reference planning executors measuring profiling own",
-    "course": "kernels compiling cpu_reference records planning executors measuring own checking",
-    "prediction": "kernels compiling planning records",
-    "library": "kernels compiling records planning executors tuning",
-    "digits": "cpu_reference",
-    "cli": "kernels records planning measuring tuning profiling prediction",
+    "tune": "kernels records planning executors measuring cli own predict",
+    "cluster": "kernels cpu_reference records planning executors measuring tune own",
+    "profile": "kernels records planning executors measuring cli own",
+    "check": "kernels compiling cpu_reference planning executors measuring profile cli own",
+    "grade": "kernels compiling cpu_reference records planning executors measuring own check cli",
+    "predict": "kernels compiling planning records cli own",
+    "library": "kernels compiling records planning executors tune",
+    "accuracy": "kernels cpu_reference records planning executors measuring own cli",
     "commands": (
-        "kernels compiling cpu_reference records planning executors measuring tuning cluster profiling prediction own"
-        " checking course digits cli"
+        "kernels compiling cpu_reference records planning executors measuring tune cluster predict own grade cli"
     ),
-    "reports": "kernels records planning prediction own",
+    "reports": "kernels records planning predict own",
 }
 
 

@@ -13,7 +13,7 @@ from alexconv.planning import points
 from alexconv.planning.points import choose_rungs, parse_constants
 from alexconv.planning.transfers import TRANSFERS
 from alexconv.records import names, store
-from alexconv.tuning.search import axes
+from alexconv.tune.search import axes
 
 POINT = {"workload": "alexnet", "layer": 2, "N": 1, "rung": "naive", "transfer": "pageable", "precision": "fp32"}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from alexconv.cli.profile_tables import comparison
+from alexconv.profile.tables import comparison
 from alexconv.records.names import in_present_names
 from alexconv.records.statistics import summarize
 from alexconv.shapes import WORKLOADS
