@@ -148,7 +148,8 @@ class Bench:
         from alexconv.library.arrays import packed_descriptor
         from alexconv.library.calls import DTYPES as dtypes
         from alexconv.library.calls import call_of
-        from alexconv.library.convolution import gpu, route_of
+        from alexconv.library.devices import gpu
+        from alexconv.library.routes import route_of
         from alexconv.library.terms import terms_of
 
         found = {}

@@ -29,7 +29,7 @@ from alexconv.executors.cuda.executor import CudaExecutor
 from alexconv.kernels.bound import BoundRung
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.problem import H200, Device
-from alexconv.library import convolution
+from alexconv.library import devices, routes
 from alexconv.options import command_line, exits_cleanly
 from alexconv.planning.checks import PRECISIONS
 from alexconv.records import environment
@@ -104,7 +104,7 @@ def choices(device: Device, point: Point, new: Sequence[str], rungs: Sequence[st
 
 def build(points: Sequence[tuple[Point, dict[Choice, list[str]]]]) -> None:
     """Compiles all choices in parallel."""
-    device, begun, waiting = convolution.gpu(0), perf_counter(), []
+    device, begun, waiting = devices.gpu(0), perf_counter(), []
     for (conv, _, _), compared in points:
         for rung, constants in compared:
             building = device.build(BoundRung(RUNGS[rung], conv, dict(constants), device.executor.device))
@@ -119,8 +119,8 @@ def force(conv: Conv, choice: Choice) -> None:
     """Makes the library compute a layer, whatever its precision and N, with one rung."""
     rung, constants = choice
     forced = auto.Choice(RUNGS[rung], dict(constants), measured=True)
-    convolution.chosen = lambda device, asked, *others: forced if asked.padding == conv.padding else None
-    convolution.route_of.cache_clear()
+    routes.chosen = lambda device, asked, *others: forced if asked.padding == conv.padding else None
+    routes.route_of.cache_clear()
 
 
 def layer(bench: Bench, point: Point, compared: dict[Choice, list[str]]) -> Record:

@@ -7,15 +7,10 @@ from typing import Any
 from alexconv.kernels.bound import BoundRung
 from alexconv.library import on_host
 from alexconv.library.calls import Call
-from alexconv.library.convolution import (
-    HOST_ARRAYS,
-    chosen,
-    conv2d,
-    first_piece,
-    gpu,
-    operation_of,
-    route_of,
-)
+from alexconv.library.convolution import conv2d
+from alexconv.library.devices import OF_HOST_ARRAYS, gpu
+from alexconv.library.operation import first_piece, operation_of
+from alexconv.library.routes import chosen, route_of
 from alexconv.library.workspaces import Gpu
 
 PARAMETERS = signature(conv2d)
@@ -65,7 +60,7 @@ def explain(x: Any, filters: Any, *arguments: Any, **named: Any) -> Explanation:
     if not call.N:
         return Explanation(None, {}, call.terms.precision, (), EMPTY)
     staged = call.x.device is None
-    device = HOST_ARRAYS[operation.backend]() if call.x.device is None else gpu(call.x.device)
+    device = OF_HOST_ARRAYS[operation.backend]() if call.x.device is None else gpu(call.x.device)
     if device is None:
         return _on_cpu(call)
     with device.lock, device.current():

@@ -1,9 +1,4 @@
-"""Convolutions for torch: the operator ``alexconv::conv2d``, and models whose convolutions are replaced.
-
-The operator has a fake kernel, so ``torch.compile`` and ``torch.export`` trace it, and gradients: those of torch's own
-convolution (``aten::convolution_backward``, which is cuDNN's on a GPU), at torch's precision settings.  Imported only
-in a process that has torch.
-"""
+"""Models of torch whose convolutions are replaced by alexconv's.  Imported only in a process that has torch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,101 +6,14 @@ from typing import Any
 
 import torch
 
-from alexconv.library import convolution
-from alexconv.library.arrays import TO_NCHW, TO_NHWC
 from alexconv.library.calls import DTYPES
-from alexconv.library.terms import RELU, Terms, explicit_padding, one_of, terms_of
+from alexconv.library.convolution import Conv2d
+from alexconv.library.terms import RELU, one_of, terms_of
 from alexconv.library.torch_fusion import Followers, Untraceable, folded, followers, hooked, remove
+from alexconv.library.torch_operator import convolve
 from alexconv.messages import print_to_stderr
 
-NAME = "alexconv::conv2d"
 TORCHS = {name: getattr(torch, dtype.name) for name, dtype in DTYPES.items()}
-
-
-@torch.library.custom_op(NAME, mutates_args=())  # type: ignore[untyped-decorator]
-def operator(
-    x: torch.Tensor,
-    filters: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    relu: bool,
-    precision: str,
-) -> torch.Tensor:
-    """``alexconv.conv2d`` in nchw, ``padding`` as (top, bottom, left, right)."""
-    operation = convolution.operation_of(
-        *(tuple(stride), tuple(padding), precision, "nchw", "auto"), RELU if relu else None, tuple(dilation), groups
-    )
-    with torch.no_grad():
-        y: torch.Tensor = operation(x.detach(), None, filters.detach(), None if bias is None else bias.detach())
-    return y
-
-
-@operator.register_fake  # type: ignore[untyped-decorator]
-def _(
-    x: torch.Tensor,
-    filters: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    relu: bool,
-    precision: str,
-) -> torch.Tensor:
-    top, bottom, left, right = padding
-    rows, columns = (
-        (size + before + after - (taps - 1) * apart - 1) // step + 1
-        for size, before, after, taps, apart, step in zip(
-            *(x.shape[2:], (top, left), (bottom, right), filters.shape[2:], dilation, stride), strict=True
-        )
-    )
-    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-    y = x.new_empty((x.shape[0], filters.shape[0], rows, columns))
-    return y.contiguous(memory_format=torch.channels_last) if last else y
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x, filters, bias, *ctx.terms, relu, _ = inputs
-    ctx.has_bias = bias is not None
-    ctx.save_for_backward(x, filters, output if relu else None)
-
-
-def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    """The gradients of x, filters and bias, by torch's own convolution."""
-    x, filters, output = ctx.saved_tensors
-    stride, (top, bottom, left, right), dilation, groups = ctx.terms
-    if output is not None:
-        grad = grad * (output > 0)
-    even = (top, left) == (bottom, right)
-    planes = x if even else torch.nn.functional.pad(x, (left, right, top, bottom))
-    gradients = torch.ops.aten.convolution_backward(
-        *(grad, planes, filters, [filters.shape[0]] if ctx.has_bias else None),
-        *(stride, [top, left] if even else [0, 0], dilation, False, [0, 0], groups),
-        [ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.has_bias and ctx.needs_input_grad[2]],
-    )
-    of_x, of_filters, of_bias = gradients
-    if of_x is not None and not even:
-        of_x = of_x[:, :, top : top + x.shape[2], left : left + x.shape[3]]
-    return of_x, of_filters, of_bias, None, None, None, None, None, None
-
-
-operator.register_autograd(_gradients, setup_context=_keep)
-
-
-def convolve(x: Any, filters: Any, bias: Any, out: Any, terms: Terms) -> Any:
-    """The operator, for traced calls and arrays that require gradients; raises ValueError with ``out``."""
-    if out is not None:
-        raise ValueError("out is not supported for tensors that require gradients or in compiled functions")
-    turned = x.permute(TO_NCHW) if terms.layout == "nhwc" else x
-    padding = explicit_padding(terms, turned.shape[2:], filters.shape[2:])
-    y = operator(
-        *(turned, filters, bias, list(terms.stride), list(padding), list(terms.dilation)),
-        *(terms.groups, terms.relu, terms.precision),
-    )
-    return y.permute(TO_NHWC) if terms.layout == "nhwc" else y
 
 
 class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
@@ -120,31 +28,35 @@ class PatchedConv2d(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.weight, self.bias = folded(layer, after.norm) if after.norm else (layer.weight, layer.bias)
         self.precision, self.activation = precision, RELU if after.relu else None
-        activation, padding = self.activation, layer.padding
-        self.terms = terms_of(*(layer.stride, padding, precision, "nchw", layer.dilation, layer.groups, activation))
-        self._kept: convolution.Conv2d | None = None
+        self.terms = terms_of(
+            layer.stride, layer.padding, precision, "nchw", layer.dilation, layer.groups, self.activation
+        )
+        self._fixed: Conv2d | None = None
         self._versions: tuple[Any, ...] = ()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The convolution, of a tensor of the precision's type."""
         weight, bias = self.weight, self.bias
-        asked = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        if torch.compiler.is_compiling() or asked:
+        needs_grad = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+        if torch.compiler.is_compiling() or needs_grad:
             y: torch.Tensor = convolve(x, weight, bias, None, self.terms)
             return y
         versions = version(weight), version(bias)
-        if self._kept is None or versions != self._versions:
+        if self._fixed is None or versions != self._versions:
             terms = self.terms
             self._versions = versions
-            self._kept = convolution.Conv2d(
-                *(weight.detach(), terms.stride, terms.padding, terms.precision),
+            self._fixed = Conv2d(
+                weight.detach(),
+                terms.stride,
+                terms.padding,
+                terms.precision,
                 bias=None if bias is None else bias.detach(),
                 activation=self.activation,
                 dilation=terms.dilation,
                 groups=terms.groups,
             )
-        found: torch.Tensor = self._kept(x)
-        return found
+        output: torch.Tensor = self._fixed(x)
+        return output
 
     def extra_repr(self) -> str:
         """Its shape and precision."""

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from alexconv.library.arrays import four, packed_descriptor
 from alexconv.library.calls import DTYPES, call_of
-from alexconv.library.convolution import gpu, route_of
+from alexconv.library.devices import gpu
+from alexconv.library.routes import route_of
 from alexconv.library.terms import Padding, Pair, shown, terms_of
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from alexconv.compiling.toolchain import find_cxx
 from alexconv.executors.cuda import kernels, native
 from alexconv.kernels.problem import H200
-from alexconv.library import convolution, packets, workspaces
+from alexconv.library import devices, operation, outputs, packets, routes, workspaces
 
 MOST_PARAMETERS, CONTEXT = 12, 5  # as in driver_stand_in.cpp
 SOURCE = Path(__file__).with_name("driver_stand_in.cpp")
@@ -182,8 +182,8 @@ class Machine:
         monkeypatch.setattr(workspaces, "TensorMaps", Maps)
         monkeypatch.setattr(packets, "ready_launch", padded)
         self.gpu = Gpu(0)
-        monkeypatch.setattr(convolution, "_devices", {0: self.gpu})
-        for each in (convolution.chosen, convolution.route_of, convolution.kept_operation, convolution.allocator):
+        monkeypatch.setattr(devices, "started", {0: self.gpu})
+        for each in (routes.chosen, routes.route_of, operation.cached_operation, outputs.allocator):
             each.cache_clear()
 
     def close(self):

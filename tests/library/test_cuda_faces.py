@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import alexconv
-from alexconv.library import convolution as library
-from alexconv.library import workspaces
+from alexconv.library import devices, operation, routes, workspaces
 from alexconv.planning.checks import PRECISIONS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # torch's own warnings are no errors
@@ -29,7 +28,7 @@ def torch():
 @pytest.fixture
 def waiting(monkeypatch):
     """First calls wait for their rung."""
-    monkeypatch.setattr(library, "IN_BACKGROUND", False)
+    monkeypatch.setattr(operation, "IN_BACKGROUND", False)
 
 
 def uniform(torch, shape, dtype="float32", seed=0):
@@ -107,7 +106,7 @@ def case(torch, precision, number):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_with_every_feature(torch, precision, monkeypatch):
     """On the kernel that takes every shape; test_cuda_library.py tests the rungs."""
-    monkeypatch.setattr(library, "route_of", lambda device, call: library.Route(None))
+    monkeypatch.setattr(operation, "route_of", lambda device, call: routes.Route(None))
     wrong = []
     for number in range(SHAPES):
         x, w, given, relu = case(torch, precision, number)
@@ -191,7 +190,7 @@ def test_a_first_call_may_be_captured(torch):
 
 def test_a_graphs_workspaces_are_freed_with_it(torch, waiting):
     x, w = uniform(torch, (64, 64, 29, 29)), uniform(torch, (96, 64, 3, 3), seed=1)
-    layer, device = alexconv.Conv2d(w), library.gpu(0)
+    layer, device = alexconv.Conv2d(w), devices.gpu(0)
     layer(x)
 
     def captures():
@@ -266,7 +265,7 @@ def test_a_stream_of_the_driver_is_captured(torch, waiting, mode, flags):
     x, w, out = (uniform(torch, shape) for shape in ((2, 32, 11, 11), (48, 32, 3, 3), (2, 48, 9, 9)))
     layer = alexconv.Conv2d(w)
     layer(x)
-    driver = library.gpu(0).driver
+    driver = devices.gpu(0).driver
     _, stream = driver.cuStreamCreate(flags)
     torch.cuda.synchronize()
     assert int(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode(mode))[0]) == 0

@@ -15,8 +15,7 @@ from alexconv.cpu_reference.reference import filter_norms, patch_norms
 from alexconv.executors.cuda.graphs import gc_paused
 from alexconv.kernels.ladder import RUNGS
 from alexconv.kernels.rung import MICRO_BATCH
-from alexconv.library import convolution as library
-from alexconv.library import workspaces
+from alexconv.library import devices, operation, outputs, routes, workspaces
 from alexconv.library.arrays import view
 from alexconv.library.packets import Symbol
 from alexconv.planning.checks import PRECISIONS, MaxError
@@ -74,7 +73,7 @@ def compiled(torch):
 @pytest.fixture(autouse=True)
 def waiting(monkeypatch):
     """First calls wait for their rung, unless a test says otherwise."""
-    monkeypatch.setattr(library, "IN_BACKGROUND", False)
+    monkeypatch.setattr(operation, "IN_BACKGROUND", False)
 
 
 def torchs_error(torch, y, x, w, stride, padding):
@@ -124,7 +123,7 @@ def test_arrays_in_place_are_not_copied(torch, pair, precision, monkeypatch):
     x, w = (values.to(getattr(torch, TORCHS[precision])) for values in pair)
     if precision == "fp16":
         x = x.contiguous(memory_format=torch.channels_last)
-    device = library.gpu(0)
+    device = devices.gpu(0)
     copied, add_copy = [], device.add_copy
 
     def noted(recipe, source, *others):
@@ -191,7 +190,7 @@ def test_kept_filters_are_waited_for_on_other_streams(torch, pair):
         y = layer(x[:3])  # has its own workspace, so that it waits only for the filters
         assert not first.query()
     torch.cuda.synchronize()
-    assert len(layer.kept._prepared) == 1
+    assert len(layer.filters._prepared) == 1
     assert (y - expected).abs().max() < 1e-3
 
 
@@ -219,7 +218,7 @@ def test_the_first_call_may_come_from_a_thread():
 
 
 def test_a_layer_too_large_for_the_fastest_rung_gets_another(torch, monkeypatch):
-    device = library.gpu(0)
+    device = devices.gpu(0)
     monkeypatch.setitem(device.__dict__, "kept_bytes", int(4.5e6))
     forget()
     x, w = torch.rand((3, 1, 301, 301), device="cuda") - 0.5, torch.rand((3, 1, 3, 3), device="cuda") - 0.5
@@ -229,9 +228,9 @@ def test_a_layer_too_large_for_the_fastest_rung_gets_another(torch, monkeypatch)
 
 def forget():
     """Drops what was chosen for the memory so far."""
-    library.chosen.cache_clear()
-    library.route_of.cache_clear()
-    device = library.gpu(0)
+    routes.chosen.cache_clear()
+    routes.route_of.cache_clear()
+    device = devices.gpu(0)
     with device.current():
         device._programs.clear()
         while device._drop_lane(but=None):
@@ -240,7 +239,7 @@ def forget():
 
 def test_new_kernels_and_full_memory_between_calls(torch, pair, monkeypatch):
     x, w = pair
-    device = library.gpu(0)
+    device = devices.gpu(0)
     expected = alexconv.conv2d(x, w, padding=1)
     monkeypatch.setitem(device.__dict__, "kept_bytes", 4 << 20)  # a workspace or two, and pieces of the batch
     forget()
@@ -311,12 +310,12 @@ def test_filters_of_one_shape_share_a_workspace_and_not_their_values(torch, pair
     several = [w, 2 * w, w.flip(0), w.transpose(2, 3)]
     expected = [torch.nn.functional.conv2d(x, filters) for filters in several]
     layers = [alexconv.Conv2d(filters) for filters in several]
-    before = len(library.gpu(0)._programs)
+    before = len(devices.gpu(0)._programs)
     for _ in range(3):
         for filters, layer, y in zip(several, layers, expected, strict=True):
             assert (layer(x) - y).abs().max() < 1e-3
             assert (alexconv.conv2d(x, filters) - y).abs().max() < 1e-3
-    assert len(library.gpu(0)._programs) <= before + 1
+    assert len(devices.gpu(0)._programs) <= before + 1
 
 
 def test_tensor_maps_are_evicted_at_their_limit(torch, pair, monkeypatch):
@@ -329,7 +328,7 @@ def test_tensor_maps_are_evicted_at_their_limit(torch, pair, monkeypatch):
     expected = torch.nn.functional.conv2d(x.float(), w.float())
     for factor, source in enumerate(sources * 2):
         assert (layer(source).float() - factor % 8 * expected).abs().max() < 0.2
-        (lane,) = library.gpu(0)._lanes.values()
+        (lane,) = devices.gpu(0)._lanes.values()
         assert 0 < sum(map(len, lane._maps.values())) <= 5 + len(RUNGS["wgmma-half"].maps)
 
 
@@ -337,7 +336,7 @@ def test_the_threads_context_stays_what_it_was(torch, pair):
     x, w = pair
     layer, out = alexconv.Conv2d(w), torch.empty((8, 96, 25, 25), device="cuda")
     expected = layer(x)
-    device = library.gpu(0)
+    device = devices.gpu(0)
 
     def current():
         return int(device.driver.cuCtxGetCurrent()[1])
@@ -376,7 +375,7 @@ def test_other_libraries(torch, pair):
     torch.cuda.synchronize()
     for kind in (Interface, Lender):
         y = alexconv.conv2d(kind(x), kind(w))
-        assert isinstance(y, library.DeviceArray)
+        assert isinstance(y, outputs.DeviceArray)
         np.testing.assert_array_equal(y.numpy(), expected.cpu().numpy())
         assert torch.equal(torch.as_tensor(y, device="cuda"), expected)
     cupy = pytest.importorskip("cupy")

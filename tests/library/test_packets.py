@@ -15,7 +15,7 @@ import alexconv
 from alexconv.errors import CompileError, LaunchError
 from alexconv.kernels import ladder
 from alexconv.kernels.ladder import RUNGS
-from alexconv.library import choices, convolution, workspaces
+from alexconv.library import choices, devices, operation, routes, workspaces
 from alexconv.planning import planner
 from alexconv.shapes import Conv
 from alexconv.tune import auto, estimate, measured
@@ -132,14 +132,14 @@ def test_an_explanation_names_the_rung_that_runs(machine, sizes, precision):
 
 
 def test_an_explanation_of_a_layer_that_no_rung_takes(machine, monkeypatch):
-    monkeypatch.setattr("alexconv.library.explanation.route_of", lambda device, call: convolution.Route(None))
+    monkeypatch.setattr("alexconv.library.explanation.route_of", lambda device, call: routes.Route(None))
     explanation = alexconv.explain(Tensor((2, 6, 9, 9), X), Tensor((9, 2, 3, 3), W), (1, 2), groups=3, precision="tf32")
     assert (explanation.rung, explanation.precision, explanation.exceptions) == (None, "fp32", ())
     assert "generic.cu" in explanation.reason
 
 
 def test_one_generic_kernel_computes_what_no_rung_takes(machine, monkeypatch):
-    monkeypatch.setattr(convolution, "route_of", lambda device, call: convolution.Route(None))
+    monkeypatch.setattr(operation, "route_of", lambda device, call: routes.Route(None))
     alexconv.conv2d(Tensor((2, 6, 9, 9), X), Tensor((9, 2, 3, 3), W), (1, 2), dilation=2, groups=3)
     (launch,) = machine.launched()
     assert (launch.entry, launch.words[:3]) == ("convolve_each", [X, W, 0])
@@ -279,8 +279,8 @@ def call_and_forget_layers(machine):
         layer(on_device(SMALL["x"], X, 0x8000)).numpy()
         alexconv.conv2d(np.ones((2, 8, 9, 9), np.float32), np.ones((channels, 8, 3, 3), np.float32), backend="cuda")
     del layer
-    for operation in (convolution.kept_operation, convolution.route_of, convolution.chosen):
-        operation.cache_clear()
+    for function in (operation.cached_operation, routes.route_of, routes.chosen):
+        function.cache_clear()
     gc.collect()
 
 
@@ -411,7 +411,7 @@ def test_a_compilation_that_failed_is_raised_by_the_next_call(machine, monkeypat
     machine.gpu.building = Future()
     layer(x)
     machine.gpu.building.set_exception(LaunchError("nvcc said so"))
-    monkeypatch.setattr(convolution, "IN_BACKGROUND", False)
+    monkeypatch.setattr(operation, "IN_BACKGROUND", False)
     with pytest.raises(LaunchError, match="nvcc said so"):
         layer(x)
 
@@ -448,8 +448,9 @@ def test_warm_calls_make_no_descriptors_and_no_plans(machine, monkeypatch):
     def never(*arguments, **more):
         raise AssertionError("a warm call looks nothing up")
 
-    for name in ("view", "call_of", "route_of", "empty", "gpu"):
-        monkeypatch.setattr(convolution, name, never)
+    for name in ("view", "call_of", "route_of", "empty"):
+        monkeypatch.setattr(operation, name, never)
+    monkeypatch.setattr(devices, "gpu", never)
     assert layer(x, out) is out
     allocated = len(machine.bindings.allocated)
     before = len(machine.bindings.calls)
@@ -507,7 +508,7 @@ def test_warm_compiles_and_names_the_rungs(machine):
 
 def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
     def forgotten():
-        for each in (convolution.chosen, convolution.route_of, convolution.kept_operation):
+        for each in (routes.chosen, routes.route_of, operation.cached_operation):
             each.cache_clear()
         alexconv.conv2d(Tensor(SMALL["x"], X), Tensor(SMALL["w"], W))
         return names(machine.launched())[-1]
@@ -515,7 +516,7 @@ def test_a_choice_is_kept_on_disk(machine, cache, monkeypatch, capsys):
     assert forgotten() == "mma_split"
     (path,) = (cache / choices.PART).iterdir()
     with monkeypatch.context() as patched:
-        patched.setattr(convolution.auto, "choose", lambda *given: pytest.fail("chosen again"))
+        patched.setattr(routes.auto, "choose", lambda *given: pytest.fail("chosen again"))
         assert forgotten() == "mma_split"
     path.write_text(path.read_text().replace("mma-split", "mma-tf32"))
     assert forgotten() == "mma_split"
@@ -537,8 +538,8 @@ def test_choices_depend_on_all_code_that_makes_them():
 def test_a_choice_of_no_rung_is_kept_too_and_one_that_does_not_fit_is_not_used(machine, cache, monkeypatch):
     executor, conv = machine.gpu.executor, Conv(256, 15, 15, 384, 3, 3)
     choices.keep(executor, conv, 1, "fp32", "nchw", None)
-    assert convolution.chosen(machine.gpu, conv, 1, "fp32", "nchw") is None
-    convolution.chosen.cache_clear()
+    assert routes.chosen(machine.gpu, conv, 1, "fp32", "nchw") is None
+    routes.chosen.cache_clear()
     rung = RUNGS["igemm-async"]
     choices.keep(executor, conv, 1, "fp32", "nchw", auto.Choice(rung, rung.resolve(conv, {}, 1), False))
     assert choices.load(executor, conv, 1, "fp32", "nchw", 100 << 30).choice.rung is rung

@@ -1,0 +1,308 @@
+"""A convolution of given terms: everything a call needs, computed once for each combination of descriptors.
+
+What a call needs follows from its arrays' shapes, strides, types, devices and alignment, not from their addresses.
+Later calls enqueue a packet (``alexconv.library.packets``).
+"""
+
+import sys
+from concurrent.futures import Future
+from functools import cached_property, lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from alexconv.library import devices
+from alexconv.library.arrays import (
+    ALIGNMENT,
+    TO_NCHW,
+    TO_NHWC,
+    Descriptor,
+    Four,
+    View,
+    host_array,
+    host_memory,
+    in_place,
+    library_of,
+    packed_descriptor,
+    view,
+)
+from alexconv.library.calls import Call, call_of, check_filters
+from alexconv.library.filters import FixedFilters, nbytes
+from alexconv.library.on_host import on_host
+from alexconv.library.outputs import allocator, empty, like
+from alexconv.library.packets import Packet, Symbol, Value
+from alexconv.library.routes import route_of
+from alexconv.library.terms import Padding, Pair, Terms, one_of, terms_of
+from alexconv.library.workspaces import Gpu, Lane, Loaded, Memory
+
+IN_BACKGROUND = True  # whether rungs compile in the background during a shape's first calls
+MOST_PACKETS = 1024  # cached for each operation
+PLAIN = ("Tensor", "Parameter")  # torch tensor types without subclass behaviour
+STAGED_SHARE = 0.25  # of a GPU's budget, for host arrays staged at a time
+
+
+class Operation:
+    """The terms of a convolution, with its filters for a Conv2d; caches a packet for each combination of arrays."""
+
+    def __init__(self, terms: Terms, backend: str, filters: FixedFilters | None = None) -> None:
+        one_of(backend, "backend", devices.OF_HOST_ARRAYS)
+        self.terms, self.backend, self._filters = terms, backend, filters
+        self._packets: dict[Any, Packet] = {}
+        self._quick: dict[Any, tuple[Packet, Four | None, Four | None]] = {}
+
+    def of_tensor(self, torch: Any, x: Any, out: Any = None, w: Any = None, bias: Any = None) -> Any:
+        """The output for a plain tensor, without gradients; takes the fast path if there was a similar call."""
+        number = x.get_device()
+        if number < 0 or x.is_neg() or not (is_plain(out) and is_plain(w) and is_plain(bias)):
+            return self.compute(x, out, w, bias)
+        stream = torch._C._cuda_getCurrentRawStream(number)
+        address, to = x.data_ptr(), 0
+        others: tuple[int, ...] = ()
+        key: Any = (number, x.shape, x.stride(), x.dtype, address % ALIGNMENT)
+        if out is not None:
+            to = out.data_ptr()
+            key += tensor_key(out)
+        if w is not None:
+            others = w.data_ptr(), 0 if bias is None else bias.data_ptr()
+            key += (out is None, *tensor_key(w), bias is None or tensor_key(bias))
+        device = devices.started.get(number)
+        if device is None:
+            return self.compute(x, out, w, bias)
+        with device.lock:
+            if device.streams.context() != device.context:  # the driver answers about streams of the current context
+                return self.compute(x, out, w, bias)
+            key = device.lane(stream), key
+            cached = self._quick.get(key)
+            if cached is None or not cached[0].usable():
+                return self.compute(x, out, w, bias, quick=key)
+            packet, shape, strides = cached
+            if out is None:
+                with device.relaxed:  # torch may have to allocate while another thread captures
+                    out = allocator()(shape, strides, x.dtype)
+                to = out.data_ptr()
+            packet.enqueue((address, to, *others))
+        return out
+
+    def compute(self, x: Any, out: Any, w: Any = None, bias: Any = None, quick: Any = None) -> Any:
+        """The same for arrays of any library; ``quick`` is the fast path's key for a tensor's call."""
+        kept = self._filters
+        call, (seen, to, filters, added) = self.described(x, out, w, bias)
+        if seen.descriptor.device is None:
+            return self._of_host(x, out, call, *(kept.arrays if kept else (w, bias)))
+        given = [] if kept else [each for each in (filters, added) if each is not None]
+        if any(each.descriptor.device is None for each in given):
+            return Operation(self.terms, self.backend, FixedFilters(w, bias, self.terms)).compute(x, out)
+        device = devices.gpu(seen.descriptor.device)
+        with device.lock, device.current():
+            if to is None:
+                out, address = empty(x, call, device, seen.stream)
+                to = View(address, call.y, seen.stream)
+            for each in (to, *given):
+                device.join(each.stream, seen.stream)
+            if call.N:
+                packet = self.packet(device, call, seen.stream)
+                packet.enqueue((seen.address, to.address, filters.address, 0 if added is None else added.address))
+                if quick is not None and not packet.once:
+                    self._quick[quick] = packet, tuple(out.shape), out.stride()
+            device.join(seen.stream, to.stream)
+            if any(each.waits for each in (seen, to, *given)):
+                device.wait(seen.stream)
+        return out
+
+    def described(
+        self, x: Any, out: Any, w: Any = None, bias: Any = None
+    ) -> tuple[Call, tuple[View, View | None, View, View | None]]:
+        """The call, and views of x, out, filters and bias; raises ValueError, and TypeError for no array."""
+        kept, seen, to = self._filters, view(x, "x"), None if out is None else view(out, "out")
+        filters = kept.w if kept else view(w, "filters")
+        added = kept.bias if kept else None if bias is None else view(bias, "bias", axes=1)
+        if not kept:
+            check_filters(filters.descriptor, added and added.descriptor, self.terms)
+        call = call_of(
+            *(self.terms, filters.descriptor, seen.descriptor),
+            None if to is None else to.descriptor,
+            None if added is None else added.descriptor,
+        )
+        number = seen.descriptor.device
+        if number is not None and self.backend not in devices.OF_DEVICE_ARRAYS:
+            raise ValueError(f"x is on GPU {number}, but backend {self.backend} takes arrays in host memory")
+        return call, (seen, to, filters, added)
+
+    def packet(self, device: Gpu, call: Call, stream: int) -> Packet:
+        """The launches of a call of at least one image, on a stream of the current device."""
+        numbers = device.lane(stream)
+        packet = self._packets.get((numbers, call))
+        if packet is not None and packet.usable():
+            return packet
+        lane = device.lane_of(numbers, stream)
+        packet = self._made(device, call, lane)
+        if lane.life:
+            lane.held.append(packet.kept)
+            return packet
+        if len(self._packets) >= MOST_PACKETS:
+            self._packets.clear()
+            self._quick.clear()
+        self._packets[numbers, call] = packet
+        return packet
+
+    def _made(self, device: Gpu, call: Call, lane: Lane) -> Packet:
+        """A new packet."""
+        route = route_of(device, call)
+        wait = lane.life is not None or not IN_BACKGROUND
+        loaded = device.loaded(route.key, wait=wait) if route.key else None
+        if loaded is None or isinstance(loaded, Future):
+            packet = self._generic(device, call, lane)
+            packet.waits = loaded
+            return packet
+        kept, recipe = self._filters, device.recipe(lane, loaded.program)
+        if kept:
+            copies, _ = kept.copies(device, lane)
+            prepared, new = kept.prepared(device, lane, loaded)
+            values: dict[str, Value] = {**lane.addresses(loaded, {}), **copies.addresses, **prepared.addresses}
+            held: Any = (loaded, copies, prepared)
+        else:
+            new, held = True, loaded
+            values = self._given_filters(device, call, lane, loaded, recipe)
+        before = call.conv.top - loaded.key.conv.top, call.conv.left - loaded.key.conv.left
+        follows = not new and (lane.life is None or device.streams.follows_kernel())
+        device.add_rung(recipe, lane, loaded, (call.x, call.y), values, before, pdl=follows)
+        if route.finish:
+            device.add_finish(recipe, call.conv, call.N, values.get("bias", 0), (Symbol("y"), call.y))
+        packet = Packet(recipe, lane, held)
+        packet.once = bool(kept and new) or lane.life is not None
+        return packet
+
+    @staticmethod
+    def _given_filters(device: Gpu, call: Call, lane: Lane, loaded: Loaded, recipe: Any) -> dict[str, Value]:
+        """Appends the preparation of a call's own filters; returns the addresses of all arrays but x and y."""
+        w, more = call.w, loaded.bound.prepared_bytes()
+        in_order = in_place(w, "nchw")
+        if not in_order:
+            more = {**more, "w": nbytes(w)}
+        values: dict[str, Value] = {"w": Symbol("w"), **lane.addresses(loaded, more)}
+        if call.bias is not None:
+            values["bias"] = Symbol("bias")
+        if not in_order:
+            target = packed_descriptor(w.shape, "nchw", w.dtype, device.number)
+            device.add_copy(recipe, (Symbol("w"), w), (values["w"], target), (0, 0))
+        device.add_launches(recipe, loaded.program, loaded.bound.preparation(), values, pdl=False)
+        return values
+
+    def _generic(self, device: Gpu, call: Call, lane: Lane) -> Packet:
+        """The packet of generic.cu, which takes every shape."""
+        recipe, kept = device.recipe(lane), self._filters
+        w: tuple[Value, Descriptor] = Symbol("w"), call.w
+        bias: Value = 0 if call.bias is None else Symbol("bias")
+        held: Any = None
+        if kept:
+            held, _ = kept.copies(device, lane)
+            w = held.addresses["w"], packed_descriptor(call.w.shape, "nchw", call.w.dtype, device.number)
+            bias = held.addresses.get("bias", 0)
+        arrays = {"x": (Symbol("x"), call.x), "w": w, "y": (Symbol("y"), call.y)}
+        device.add_generic(recipe, call.conv, call.N, arrays, bias)
+        return Packet(recipe, lane, held)
+
+    @host_memory()
+    def _of_host(self, x: Any, out: Any, call: Call, w: Any, bias: Any) -> Any:
+        """The output for host arrays, of the same array type."""
+        device = devices.OF_HOST_ARRAYS[self.backend]()
+        planes = self._turned(host_array(x))
+        if not call.N:
+            y = np.empty(call.conv.y_shape(0), planes.dtype)
+        elif device:
+            y = self._staged(device, planes, call, w, bias)
+        else:
+            w, bias = host_array(w), None if bias is None else host_array(bias)
+            y = on_host(planes, w, bias, call)
+        if out is None:
+            turned = np.ascontiguousarray(y.transpose(TO_NHWC))
+            if self.terms.layout == "nhwc":
+                return like(x, turned)
+            return like(x, turned.transpose(TO_NCHW) if call.memory == "nhwc" and library_of(x) == "torch" else y)
+        np.copyto(self._turned(host_array(out)), y)
+        return out
+
+    def _turned(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A view of an array with its axes as (N, C, H, W)."""
+        return values.transpose(TO_NCHW) if self.terms.layout == "nhwc" else values
+
+    def _staged(self, device: Gpu, x: npt.NDArray[Any], call: Call, w: Any, bias: Any) -> npt.NDArray[Any]:
+        """``[N][M][E][F]`` of host arrays, staged through a GPU in pieces of STAGED_SHARE of its memory."""
+        N, C, H, W = x.shape
+        y = np.empty(call.conv.y_shape(N), x.dtype)
+        terms = self.terms._replace(layout="nchw")
+        operation = self._staging if self._filters else Operation(terms, self.backend, FixedFilters(w, bias, terms))
+        stream = int(device.executor.stream.handle)
+        with device.lock, device.current():
+            images = first_piece(device, call).N
+            staged_x, staged_y = (Memory(device, images * prod(part.shape[1:]) * x.itemsize) for part in (x, y))
+            for first in range(0, N, images):
+                part = x[first : first + images]
+                values = np.ascontiguousarray(part.transpose(TO_NHWC) if call.memory == "nhwc" else part)
+                device.upload(staged_x.address, values, stream)
+                source = device.packed(staged_x.address, call.x, call.memory, (len(part), C, H, W))
+                to = device.packed(staged_y.address, call.x, "nchw", call.conv.y_shape(len(part)))
+                piece = call_of(terms, call.w, source.descriptor, to.descriptor, call.bias)
+                operation.packet(device, piece, stream).enqueue((source.address, to.address, 0, 0))
+                device.download(y[first : first + images], staged_y.address, stream)
+        return y
+
+    @cached_property
+    def _staging(self) -> "Operation":
+        """The same operation on arrays in nchw."""
+        return Operation(self.terms._replace(layout="nchw"), self.backend, self._filters)
+
+
+def operation_of(*arguments: Any) -> Operation:
+    """The operation for ``conv2d``'s arguments, cached; raises ValueError."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_compiling():  # which traces calls
+        return new_operation(*arguments)
+    try:
+        hash(arguments)
+    except TypeError:
+        return new_operation(*arguments)
+    return cached_operation(*arguments)
+
+
+def new_operation(
+    stride: Pair,
+    padding: Padding,
+    precision: str,
+    layout: str,
+    backend: str,
+    activation: str | None,
+    dilation: Pair,
+    groups: int,
+) -> Operation:
+    """A new operation; raises ValueError."""
+    return Operation(terms_of(stride, padding, precision, layout, dilation, groups, activation), backend)
+
+
+cached_operation = lru_cache(maxsize=256, typed=True)(new_operation)
+
+
+def first_piece(device: Gpu, call: Call) -> Call:
+    """The first call of host arrays that are staged through a GPU, in pieces of STAGED_SHARE of its memory."""
+    image_bytes = (prod(call.x.shape[1:]) + prod(call.y.shape[1:])) * call.x.itemsize
+    images = min(call.N, max(1, int(device.budget() * STAGED_SHARE) // image_bytes))
+    x, y = (images, *call.x.shape[1:]), call.conv.y_shape(images)
+    return call_of(
+        call.terms._replace(layout="nchw"),
+        call.w,
+        packed_descriptor(x, call.memory, call.x.dtype, device.number),
+        packed_descriptor(y, "nchw", call.x.dtype, device.number),
+        call.bias,
+    )
+
+
+def tensor_key(values: Any) -> tuple[Any, ...]:
+    """The facts that determine a tensor's descriptor."""
+    return values.shape, values.stride(), values.dtype, values.get_device(), values.data_ptr() % ALIGNMENT
+
+
+def is_plain(values: Any) -> bool:
+    """Whether an array is None or a plain torch tensor, whose memory holds its values."""
+    return values is None or (type(values).__name__ in PLAIN and not values.is_neg())
