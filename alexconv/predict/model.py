@@ -102,8 +102,8 @@ def compile_kernels(bound: BoundRung, gpu: Gpu) -> dict[str, Kernel]:
 
 def read_kernels(text: str, needs: Mapping[str, cubins.Needs], entries: Sequence[str]) -> dict[str, Kernel]:
     """The kernels of nvdisasm's text; raises UnknownInstruction."""
-    found = disassembly.kernels(text)
-    return {entry: Kernel(entry, tuple(found[entry]), needs[entry]) for entry in entries}
+    code = disassembly.kernels(text)
+    return {entry: Kernel(entry, tuple(code[entry]), needs[entry]) for entry in entries}
 
 
 def predict(bound: BoundRung, kernels: Mapping[str, Kernel], images: int, gpu: Gpu) -> list[Prediction]:
@@ -116,95 +116,126 @@ def predict(bound: BoundRung, kernels: Mapping[str, Kernel], images: int, gpu: G
         raise UnknownInstruction(
             f"{constants} bytes of constant memory: the model has no misses of the constant cache of {cached} bytes"
         )
-    found: list[Prediction] = []
-    known: dict[int, list[Prediction]] = {}
+    predictions: list[Prediction] = []
+    by_count: dict[int, list[Prediction]] = {}
     for _, count in bound.micro_batches(images):
         launches = bound.launches(count)
-        if count not in known:
-            known[count] = [predict_launch(launch, kernels[launch.entry], bound, count, gpu) for launch in launches]
-        for number, (launch, each) in enumerate(zip(launches, known[count], strict=True)):
+        if count not in by_count:
+            by_count[count] = [predict_launch(launch, kernels[launch.entry], bound, count, gpu) for launch in launches]
+        for number, (launch, prediction) in enumerate(zip(launches, by_count[count], strict=True)):
             follows = "dependent" if launch.pdl and number else "next"
-            overhead = gpu[f"launch.{follows if found else 'first'}_seconds"]
-            found.append(replace(each, seconds=each.seconds + overhead, overhead=overhead))
-    return found
+            overhead = gpu[f"launch.{follows if predictions else 'first'}_seconds"]
+            predictions.append(replace(prediction, seconds=prediction.seconds + overhead, overhead=overhead))
+    return predictions
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """Runs some of a launch's blocks on one multiprocessor."""
+
+    kernel: Kernel
+    work: Work
+    gpu: Gpu
+
+    @property
+    def total(self) -> int:
+        """Blocks of the launch."""
+        return prod(self.work.grid)
+
+    def run(self, work: Work, busy: int, read_share: float = 0, write_share: float = 0) -> Outcome:
+        """Blocks of the work, while ``busy`` multiprocessors share the L2 cache and device memory.
+
+        The shares are those of sectors read and written that come from, or go to, device memory.
+        """
+        parameters = self.gpu.parameters(busy, read_share, write_share)
+        return native.simulate(self.kernel.table, self.kernel.named_registers, work, parameters)
+
+    def alone(self, block: int) -> Outcome:
+        """A block with its multiprocessor to itself, and the addresses that it accesses."""
+        return self.run(replace(self.work, footprint=True, blocks=(block,)), min(self.total, self.gpu.multiprocessors))
+
+
+@dataclass(frozen=True)
+class Representative:
+    """A block that stands for all, run alone; the slowest block where it decides the time; multiprocessors at work."""
+
+    outcome: Outcome
+    slowest: int | None
+    busy: int
 
 
 def predict_launch(launch: LaunchConfig, kernel: Kernel, bound: BoundRung, images: int, gpu: Gpu) -> Prediction:
     """One launch over ``images`` images, without its overhead; raises UnknownInstruction."""
     shared = kernel.needs.static_shared + launch.dynamic_shared
     resident = gpu.resident_blocks(prod(launch.block), kernel.needs.registers, shared)
-    total = prod(launch.grid)
-    each = total / gpu.multiprocessors
-    together = min(resident, max(1, ceil(each)))
     arrays = addresses(bound)
-    work = Work(
-        launch.grid,
-        launch.block,
-        shared,
-        1,
-        gpu.l1_bytes(resident, shared),
-        (0,),
-        tuple(images if name == BATCH else arrays[name] for name in launch.args),
-        maps(bound, images),
+    arguments = tuple(images if name == BATCH else arrays[name] for name in launch.args)
+    l1_bytes = gpu.l1_bytes(resident, shared)
+    work = Work(launch.grid, launch.block, shared, 1, l1_bytes, (0,), arguments, maps(bound, images))
+    simulator = Simulator(kernel, work, gpu)
+    block = representative(simulator, resident)
+    dram = traffic.of_launch(launch.grid, block.outcome, simulator.alone, array_bytes(bound, images), gpu)
+    outcome, simulated, cycles = steady_state(simulator, block, resident, dram)
+    seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
+    blocks_each = simulator.total / gpu.multiprocessors
+    return Prediction(
+        entry=launch.entry,
+        seconds=seconds,
+        overhead=0.0,
+        dram_bytes=(dram.read, dram.written),
+        utilisation=utilisation(outcome, simulator.total / simulated, seconds, dram, gpu),
+        resident=resident,
+        occupancy=resident * ceil(prod(launch.block) / WARP) / gpu["occupancy.warps"],
+        blocks_each=blocks_each,
+        waves=blocks_each / resident,
+        simulated=simulated,
+        needs=kernel.needs,
+        dynamic_shared=launch.dynamic_shared,
+        multiprocessors=gpu.multiprocessors,
+        outcome=outcome,
     )
 
-    def run(what: Work, busy: int, read: float = 0, write: float = 0) -> Outcome:
-        return native.simulate(kernel.table, kernel.named_registers, what, gpu.parameters(busy, read, write))
 
-    def alone(block: int) -> Outcome:
-        return run(replace(work, footprint=True, blocks=(block,)), min(total, gpu.multiprocessors))
-
-    busiest, busy = middle(launch.grid), min(total, gpu.multiprocessors)
-    one = alone(busiest)
-    tried = {busiest: one}
+def representative(simulator: Simulator, resident: int) -> Representative:
+    """A block in the middle of the grid, or the slowest of a small grid, whose blocks may have unequal work."""
+    total, multiprocessors = simulator.total, simulator.gpu.multiprocessors
+    central, busy = middle(simulator.work.grid), min(total, multiprocessors)
+    outcomes = {central: simulator.alone(central)}
     slowest = None  # with few blocks, one that takes longer than the others decides
-    if total <= FEW_WAVES * resident * gpu.multiprocessors:
-        tried |= {block: alone(block) for block in few(total, gpu.multiprocessors)}
-        longest = max(tried, key=lambda block: tried[block].finished[-1])
-        if tried[longest].finished[-1] > SLOWER * one.finished[-1]:
+    if total <= FEW_WAVES * resident * multiprocessors:
+        outcomes |= {block: simulator.alone(block) for block in few(total, multiprocessors)}
+        longest = max(outcomes, key=lambda block: outcomes[block].finished[-1])
+        if outcomes[longest].finished[-1] > SLOWER * outcomes[central].finished[-1]:
             slowest = longest
-    if total <= gpu.multiprocessors:  # a kernel of few, long blocks may leave some of them without work
-        slowest = busiest if slowest is None else slowest
-        one = tried[slowest]
-        working = sum(each.counters["issued"] > WORKS * one.counters["issued"] for each in tried.values())
-        busy = max(1, round(total * working / len(tried)))
-    dram = traffic.of_launch(
-        launch.grid,
-        one,
-        alone,
-        array_bytes(bound, images),
-        gpu,
-    )
-    blocks = sample(total, gpu.multiprocessors, together, one.counters["issued"], slowest)
-    reads = max(1.0, total * one.counters["l2_reads"])
-    writes = max(1.0, total * (one.counters["store_sectors"] + one.counters["reduction_sectors"]))
-    read_share = min(1.0, dram.read / SECTOR / reads)
-    write_share = min(1.0, dram.written / SECTOR / writes)
-    outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
+    if total > multiprocessors:
+        return Representative(outcomes[central], slowest, busy)
+    slowest = central if slowest is None else slowest  # few, long blocks may leave some of them without work
+    least = WORKS * outcomes[slowest].counters["issued"]
+    working = sum(outcome.counters["issued"] > least for outcome in outcomes.values())
+    return Representative(outcomes[slowest], slowest, max(1, round(total * working / len(outcomes))))
+
+
+def steady_state(
+    simulator: Simulator, block: Representative, resident: int, dram: traffic.Traffic
+) -> tuple[Outcome, int, float]:
+    """Waves of blocks on one multiprocessor: the outcome, how many blocks were simulated, the launch's cycles."""
+    total, gpu, counters = simulator.total, simulator.gpu, block.outcome.counters
+    together = min(resident, max(1, ceil(total / gpu.multiprocessors)))
+    reads = max(1.0, total * counters["l2_reads"])
+    writes = max(1.0, total * (counters["store_sectors"] + counters["reduction_sectors"]))
+    shares = min(1.0, dram.read / SECTOR / reads), min(1.0, dram.written / SECTOR / writes)
+
+    def run(blocks: tuple[int, ...]) -> Outcome:
+        return simulator.run(replace(simulator.work, resident=together, blocks=blocks), block.busy, *shares)
+
+    blocks = sample(total, gpu.multiprocessors, together, counters["issued"], block.slowest)
+    outcome = run(blocks)
     ends, count = all_ends(outcome, together, total, gpu)
     if count < len(blocks):  # earlier multiprocessors take the others: fewer run together at the end
         blocks = blocks[-count:]
-        outcome = run(replace(work, resident=together, blocks=blocks), busy, read_share, write_share)
+        outcome = run(blocks)
         ends = outcome.finished.tolist()
-    cycles = float(ends[count - 1])
-    scale = total / len(blocks)
-    seconds = max(cycles / gpu.clock_hz, (dram.read + dram.written) / gpu["device.dram_bytes_per_s"])
-    return Prediction(
-        launch.entry,
-        seconds,
-        0.0,
-        (dram.read, dram.written),
-        utilisation(outcome, scale, seconds, dram, busy, gpu),
-        resident,
-        resident * ceil(prod(launch.block) / WARP) / gpu["occupancy.warps"],
-        each,
-        each / resident,
-        len(blocks),
-        kernel.needs,
-        launch.dynamic_shared,
-        gpu.multiprocessors,
-        outcome,
-    )
+    return outcome, len(blocks), float(ends[count - 1])
 
 
 @cache
@@ -295,9 +326,7 @@ def all_ends(outcome: Outcome, together: int, total: int, gpu: Gpu) -> tuple[lis
     return ends, count
 
 
-def utilisation(
-    outcome: Outcome, scale: float, seconds: float, dram: traffic.Traffic, busy: int, gpu: Gpu
-) -> dict[str, float]:
+def utilisation(outcome: Outcome, scale: float, seconds: float, dram: traffic.Traffic, gpu: Gpu) -> dict[str, float]:
     """The share of the launch's time that each unit works; ``scale`` is all blocks over those simulated."""
     counters = outcome.counters
     cycles = seconds * gpu.clock_hz
