@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alexconv.check.hazards import BUILD, watch_rung
+from alexconv.check.hazards import BUILD, Inputs, Schedule, watch_rung
 from alexconv.errors import AlexconvError
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import BoundRung
@@ -218,7 +218,7 @@ def watched(kernels: Path, name: str, moment: str, conv: Conv, N: int, chosen: d
     x = values.integers(-2, 3, rung.x_shape(conv, N)).astype(rung.dtype)
     w = values.integers(-2, 3, conv.w_shape()).astype(rung.dtype)
     try:
-        found = watch_rung(HostRuntime(build=BUILD), bound, x, w, moment, seed=1)
+        found = watch_rung(HostRuntime(build=BUILD), bound, Inputs(x, w), Schedule(moment, seed=1))
     except AlexconvError as error:
         return str(error)
     return str(found.hazards[0]) if found.hazards else found.failure or ""

@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,16 +121,30 @@ class Watched:
     failure: str | None
 
 
+class Schedule(NamedTuple):
+    """When copies and products take effect: a moment of MOMENTS, random ones from a seed."""
+
+    moment: str = "latest"
+    seed: int = 0
+
+
+class Inputs(NamedTuple):
+    """A rung's inputs, in its own layout and type."""
+
+    x: Values
+    w: Values
+    bias: Values | None = None
+
+
 def watch_launch(
     module: HostModule,
     launch: LaunchConfig,
     arguments: Sequence[HostBuffer | int | float],
-    moment: str = "latest",
-    seed: int = 0,
+    schedule: Schedule,
     blocks: Sequence[int] = (),
     dependent: Iterable[HostBuffer] = (),
 ) -> tuple[list[Hazard], str | None]:
-    """Runs a launch, or these blocks of it, with its copies and products taking effect at that moment.
+    """Runs a launch, or these blocks of it, with its copies and products taking effect as scheduled.
 
     ``dependent`` are the arrays that earlier launches may still use until a thread has waited for them, with
     programmatic dependent launch.  Returns the hazards in the order in which they occurred, and why the launch failed,
@@ -142,7 +156,7 @@ def watch_launch(
     begin.restype = ctypes.c_bool
     numbers = (ctypes.c_uint64 * len(blocks))(*blocks)
     overtaken = (Extent * len(extents))(*extents)
-    if not begin(MOMENTS.index(moment), seed, numbers, len(blocks), overtaken, len(extents)):
+    if not begin(MOMENTS.index(schedule.moment), schedule.seed, numbers, len(blocks), overtaken, len(extents)):
         raise OutOfMemory("not enough host memory to watch a launch for hazards")
     failure = None
     try:
@@ -155,24 +169,30 @@ def watch_launch(
         rows = [_Row.from_buffer_copy(report.rows[i]) for i in range(report.count)]
     finally:
         module.library.host_cuda_hazards_end()
+    return _hazards(module, launch.entry, rows), failure
+
+
+def _hazards(module: HostModule, entry: str, rows: Sequence[Any]) -> list[Hazard]:
+    """The different hazards of a report's rows, in the order in which they occurred."""
     counters = {counter for row in rows for counter in (row.first_place.counter, *_calls(row))}
     places = places_of(module.path, counters - {0})
-    found: dict[object, Hazard] = {}
+    hazards: dict[object, Hazard] = {}
     for row in sorted(rows, key=attrgetter("order")):
+        second_place = _place(row.second_place, places) or Place("?", 0)
+        if row.second_place.counter:
+            second_place = in_kernel([places[counter] for counter in _calls(row) if counter])
         hazard = Hazard(
-            launch.entry,
+            entry,
             _MISSING[row.missing],
             _OPERATIONS[row.first] or None,
             _OPERATIONS[row.second],
             _place(row.first_place, places),
-            in_kernel([places[counter] for counter in _calls(row) if counter])
-            if row.second_place.counter
-            else _place(row.second_place, places) or Place("?", 0),
+            second_place,
             row.second_thread,
             row.block,
         )
-        found.setdefault((hazard.missing, hazard.first, hazard.second, hazard.lines), hazard)
-    return list(found.values()), failure
+        hazards.setdefault((hazard.missing, hazard.first, hazard.second, hazard.lines), hazard)
+    return list(hazards.values())
 
 
 def _calls(row: Any) -> tuple[int, ...]:
@@ -187,56 +207,53 @@ def _place(place: Any, places: dict[int, Place]) -> Place | None:
 
 
 def watch_rung(
-    runtime: HostRuntime,
-    bound: BoundRung,
-    x: Values,
-    w: Values,
-    moment: str = "latest",
-    seed: int = 0,
-    blocks: int | None = None,
-    bias: Values | None = None,
+    runtime: HostRuntime, bound: BoundRung, inputs: Inputs, schedule: Schedule, blocks: int | None = None
 ) -> Watched:
-    """Runs all launches of a rung over the images of ``x``, in the rung's own layout and type, and watches them.
+    """Runs all launches of a rung over the images of ``inputs`` and watches them.
 
     ``blocks`` limits how many blocks of each launch run, spread over the grid; the outputs are incomplete then.
     The runtime has ``build="hazards"``.  Raises CompileError and LaunchError where CUDA's limits forbid a launch.
     """
     module = runtime.compile(bound.rung.path, bound.macros, bound.entries())
-    program = HostProgram(module, bound)
-    rung, images = bound.rung, len(x)
-    prepared = bound.prepared_bytes()
-    sizes = {**bound.piece_bytes(images), "w": w.nbytes, **prepared}
-    buffers = {name: runtime.allocate(size, name) for name, size in sizes.items()}
-    for buffer in buffers.values():
-        fill_with_nan(buffer.bytes)
-    buffers["x"].array(x.dtype, x.shape)[:] = x
-    if rung.constant_symbol:
-        module.symbol(rung.constant_symbol)[:] = w.reshape(-1).view(np.uint8)
-    else:
-        buffers["w"].array(w.dtype, w.shape)[:] = w
-    if bias is not None:
-        buffers[BIAS] = runtime.allocate(bias.nbytes, BIAS)
-        buffers[BIAS].array(bias.dtype, bias.shape)[:] = bias
+    program, images = HostProgram(module, bound), len(inputs.x)
+    buffers = device_arrays(runtime, module, bound, inputs)
+    constant = {*bound.prepared_bytes(), "w", BIAS}
+    dependent = [buffer for name, buffer in buffers.items() if name not in constant]
     hazards: list[Hazard] = []
-    failure = None
-    dependent = [buffer for name, buffer in buffers.items() if name not in (*prepared, "w", BIAS)]
+    failure: str | None = None
 
-    def run(launches: Sequence[LaunchConfig], named: dict[str, int], chosen: int | None) -> None:
+    def run(launches: Sequence[LaunchConfig], named: dict[str, int], most: int | None) -> None:
         nonlocal failure
         for launch in launches:
             if failure:
                 return
-            few = spread_blocks(launch.grid, chosen) if chosen else ()
-            taken = [named[name] for name in launch.args]
-            found, failure = watch_launch(module, launch, taken, moment, seed, few, dependent)
-            hazards.extend(found)
+            numbers = spread_blocks(launch.grid, most) if most else ()
+            arguments = [named[name] for name in launch.args]
+            of_launch, failure = watch_launch(module, launch, arguments, schedule, numbers, dependent)
+            hazards.extend(of_launch)
 
     run(bound.preparation(), {name: buffer.pointer for name, buffer in buffers.items()}, None)
     for first, count in bound.micro_batches(images):
         maps: list[HostBuffer] = []
         run(bound.launches(count), program.arguments(first, count, buffers, maps), blocks)
-    y = buffers["y"].array(x.dtype, rung.y_shape(bound.conv, images)).copy()
+    y = buffers["y"].array(inputs.x.dtype, bound.rung.y_shape(bound.conv, images)).copy()
     # Without optimization some stores to shared memory go unseen.
-    looked_for = UNINITIALISED if runtime.build == DEFINEDNESS else UNWRITTEN
-    undefined = tuple(hazard for hazard in hazards if hazard.missing == looked_for)
+    missing = UNINITIALISED if runtime.build == DEFINEDNESS else UNWRITTEN
+    undefined = tuple(hazard for hazard in hazards if hazard.missing == missing)
     return Watched(tuple(hazard for hazard in hazards if hazard.missing not in UNDEFINED), undefined, y, failure)
+
+
+def device_arrays(runtime: HostRuntime, module: HostModule, bound: BoundRung, inputs: Inputs) -> dict[str, HostBuffer]:
+    """A rung's arrays by name: its inputs, and NaN in all others."""
+    sizes = {**bound.piece_bytes(len(inputs.x)), "w": inputs.w.nbytes, **bound.prepared_bytes()}
+    buffers = {name: runtime.allocate(size, name) for name, size in sizes.items()}
+    for buffer in buffers.values():
+        fill_with_nan(buffer.bytes)
+    if bound.rung.constant_symbol:
+        module.symbol(bound.rung.constant_symbol)[:] = inputs.w.reshape(-1).view(np.uint8)
+    if inputs.bias is not None:
+        buffers[BIAS] = runtime.allocate(inputs.bias.nbytes, BIAS)
+    for name, values in (("x", inputs.x), ("w", None if bound.rung.constant_symbol else inputs.w), (BIAS, inputs.bias)):
+        if values is not None:
+            buffers[name].array(values.dtype, values.shape)[:] = values
+    return buffers

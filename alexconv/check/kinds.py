@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alexconv.check.hazards import BUILD, DEFINEDNESS, MOMENTS, Watched, watch_rung
+from alexconv.check.hazards import BUILD, DEFINEDNESS, MOMENTS, Inputs, Schedule, Watched, watch_rung
 from alexconv.compiling.sources import source_files
 from alexconv.cpu_reference.cache import FLOAT32
 from alexconv.cpu_reference.reference import convolve, filter_norms, patch_norms, reference
@@ -198,9 +198,9 @@ def watched(rung: Rung, shapes: Sequence[Conv], build: str, moments: Sequence[st
         bias = exact_bias(conv, seed=1)
         added = None if bias is None else bias.astype(rung.dtype)
         bound = BoundRung(rung, conv, rung.resolve(conv, {}, WATCHED_IMAGES, device), device)
-        inputs = from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype)
+        inputs = Inputs(from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype), added)
         for moment in moments:
-            yield watch_rung(runtime, bound, *inputs, moment, seed=1, bias=added)
+            yield watch_rung(runtime, bound, inputs, Schedule(moment, seed=1))
 
 
 def async_hazards(rung: Rung, shapes: Sequence[Conv]) -> Iterator[str]:

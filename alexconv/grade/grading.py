@@ -251,17 +251,12 @@ class Grader:
         """Runs a worker's job in a new sandbox; raises MissingTool if none can be made."""
         needed = {**environment(), **missing_environment(build)}
         shared = {"file": source.file, "text": source.text, "prepared": str(self.prepared)}
-        return sandbox.run(
-            [sys.executable, "-P", "-m", "alexconv.grade.worker"],
-            json.dumps({**shared, **job}).encode(),
-            replace(self.assignment.limits, answer=most),
-            needed,
-            chosen=self.kind,
-            shown=[self.prepared],
-            hidden=self.hidden,
-            address_space=build != CHECKS["addresses"],
-            cpus=source.cpus,
+        confined = sandbox.Sandbox(
+            self.kind, [self.prepared], self.hidden, source.cpus, address_space=build != CHECKS["addresses"]
         )
+        worker = [sys.executable, "-P", "-m", "alexconv.grade.worker"]
+        limits = replace(self.assignment.limits, answer=most)
+        return confined.run(worker, json.dumps({**shared, **job}).encode(), limits, needed)
 
 
 @dataclass(frozen=True)

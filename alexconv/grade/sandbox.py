@@ -105,7 +105,7 @@ def missing(chosen: str) -> str | None:
     """Why there is no such sandbox here, and what to do, in one line; None if there is."""
     if chosen == BUBBLEWRAP and not shutil.which("bwrap"):
         return f"submissions are untrusted: {INSTALL}"
-    ended = _run(chosen, [sys.executable, "-I", "-S", "-c", ""], b"", Limits(TRIAL_SECONDS), {}, (), (), True, ())
+    ended = Sandbox(chosen).attempt([sys.executable, "-I", "-S", "-c", ""], b"", Limits(TRIAL_SECONDS), {})
     if not ended.failure and not ended.problem:
         return None
     if chosen == BUBBLEWRAP:
@@ -123,60 +123,48 @@ def protections(chosen: str) -> str:
     )
 
 
-def run(
-    command: Sequence[str],
-    given: bytes,
-    limits: Limits,
-    environment: Mapping[str, str],
-    *,
-    chosen: str,
-    shown: Sequence[Path] = (),
-    hidden: Sequence[Path] = (),
-    address_space: bool = True,
-    cpus: Sequence[int] = (),
-) -> Ended:
-    """Runs a command with ``given`` on standard input and returns its standard output.
+@dataclass(frozen=True)
+class Sandbox:
+    """What confines an untrusted command.
 
     In bubblewrap it may read the folders ``shown`` in addition to the system's; ``hidden`` ones are empty, wherever
-    they are.  Without ``address_space``, memory is only polled: AddressSanitizer needs a large address space.  It runs
-    on ``cpus`` alone, and cannot choose others; on all if there are none.  Raises MissingTool if the sandbox cannot be
-    made.
+    they are.  It runs on ``cpus`` alone, and cannot choose others; on all if there are none.  Without
+    ``address_space``, memory is only polled: AddressSanitizer needs a large address space.
     """
-    ended = _run(chosen, command, given, limits, environment, shown, hidden, address_space, cpus)
-    if ended.failure:
-        raise MissingTool(f"no sandbox: {ended.failure}")
-    return ended
 
+    kind: str
+    shown: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
+    cpus: Sequence[int] = ()
+    address_space: bool = True
 
-def _run(
-    chosen: str,
-    command: Sequence[str],
-    given: bytes,
-    limits: Limits,
-    environment: Mapping[str, str],
-    shown: Sequence[Path],
-    hidden: Sequence[Path],
-    address_space: bool,
-    cpus: Sequence[int],
-) -> Ended:
-    with tempfile.TemporaryDirectory(prefix="alexconv-") as folder:
-        scratch = SCRATCH if chosen == BUBBLEWRAP else folder
-        variables = {**environment, "HOME": scratch, "TMPDIR": scratch, CACHE_VARIABLE: f"{scratch}/cache"}
-        user = own_user()
-        limited = [*as_user(user), *with_limits(limits, user, chosen, address_space), *command]
-        pinned = [_tool("taskset"), "-c", ",".join(map(str, cpus))] if cpus else []
-        if chosen == CONTAINER:
-            if user:
-                os.chown(folder, user, user)
-            with _adopting() as started_before:
-                child = _started([*pinned, *limited], variables, folder)
-                return _attend(child, given, limits, started_before, None)
-        arguments = bubblewrap_arguments(variables, limits, visible(shown), hidden)
-        with _files(seccomp.program(), *arguments) as (filter_, words, status):
-            options = ["--seccomp", filter_, "--json-status-fd", status, "--args", words]
-            tool = [*scope(limits, len(cpus)), *pinned, _tool("bwrap"), *map(str, options), "--", *limited]
-            child = _started(tool, _bus(), folder, (filter_, words, status))
-            return _attend(child, given, limits, None, status)
+    def run(self, command: Sequence[str], stdin: bytes, limits: Limits, environment: Mapping[str, str]) -> Ended:
+        """Runs a command and returns its standard output; raises MissingTool if the sandbox cannot be made."""
+        ended = self.attempt(command, stdin, limits, environment)
+        if ended.failure:
+            raise MissingTool(f"no sandbox: {ended.failure}")
+        return ended
+
+    def attempt(self, command: Sequence[str], stdin: bytes, limits: Limits, environment: Mapping[str, str]) -> Ended:
+        """The same; its ``failure`` says why the sandbox cannot be made."""
+        with tempfile.TemporaryDirectory(prefix="alexconv-") as folder:
+            scratch = SCRATCH if self.kind == BUBBLEWRAP else folder
+            variables = {**environment, "HOME": scratch, "TMPDIR": scratch, CACHE_VARIABLE: f"{scratch}/cache"}
+            user = own_user()
+            limited = [*as_user(user), *with_limits(limits, user, self.kind, self.address_space), *command]
+            pinned = [_tool("taskset"), "-c", ",".join(map(str, self.cpus))] if self.cpus else []
+            if self.kind == CONTAINER:
+                if user:
+                    os.chown(folder, user, user)
+                with _adopting() as started_before:
+                    child = _started([*pinned, *limited], variables, folder)
+                    return _attend(child, stdin, limits, started_before, None)
+            arguments = bubblewrap_arguments(variables, limits, visible(self.shown), self.hidden)
+            with _files(seccomp.program(), *arguments) as (filter_, words, status):
+                options = ["--seccomp", filter_, "--json-status-fd", status, "--args", words]
+                tool = [*scope(limits, len(self.cpus)), *pinned, _tool("bwrap"), *map(str, options), "--", *limited]
+                child = _started(tool, _bus(), folder, (filter_, words, status))
+                return _attend(child, stdin, limits, None, status)
 
 
 def own_user() -> int:

@@ -6,7 +6,7 @@ import numpy as np
 from attack_size import drawing, keep, shares
 from compilers import needs_gcc
 
-from alexconv.check.hazards import BUILD, MOMENTS, watch_rung
+from alexconv.check.hazards import BUILD, MOMENTS, Inputs, Schedule, watch_rung
 from alexconv.cpu_reference.reference import reference
 from alexconv.executors.host.runtime import HostRuntime
 from alexconv.kernels.bound import BoundRung
@@ -52,8 +52,8 @@ def test_no_shape_and_no_constants_of_an_async_rung_give_a_false_alarm(share):
     x, w = exact_inputs(conv, N, PRECISIONS[rung.precision], seed=2)
     bias = exact_bias(conv, seed=2)
     added = None if bias is None else bias.astype(rung.dtype)
-    inputs = from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype)
-    found = watch_rung(runtime, bound, *inputs, draw.choice(MOMENTS), seed=draw.randint(0, 99), bias=added)
+    inputs = Inputs(from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype), added)
+    found = watch_rung(runtime, bound, inputs, Schedule(draw.choice(MOMENTS), draw.randint(0, 99)))
     right = np.array_equal(to_study(found.y, rung.layout).astype("f4"), reference(conv, x, w, bias))
     alarm = bool(found.hazards or found.failure or not right)
     keep("asynchronous rungs with random shapes and constants", 1, "hazards reported, or wrong integers", int(alarm))

@@ -19,6 +19,8 @@ from alexconv.check.hazards import (
     MOMENTS,
     UNINITIALISED,
     UNWRITTEN,
+    Inputs,
+    Schedule,
     watch_launch,
     watch_rung,
 )
@@ -83,7 +85,7 @@ def watched(runtime, module, entry, moment):
     x, y = runtime.allocate(4 * 512), runtime.allocate(4 * 512)
     x.array("f4", (512,))[:] = np.arange(512)
     launch = LaunchConfig(entry, (), (1, 1, 1), (128, 1, 1), 0, pdl=entry == "overtakes")
-    return *watch_launch(module, launch, [x, y], moment, seed=3, dependent=[x]), y.array("f4", (512,))
+    return *watch_launch(module, launch, [x, y], Schedule(moment, seed=3), dependent=[x]), y.array("f4", (512,))
 
 
 def lines_of(mark, source=SOURCE):
@@ -126,9 +128,8 @@ def test_no_async_rung_has_a_hazard_with_any_timing(runtime, rung):
     x, w = exact_inputs(SMALL, N, PRECISIONS[rung.precision], seed=2)
     bound = BoundRung(rung, SMALL, rung.resolve(SMALL, {}, N, DEVICE), DEVICE)
     for moment in MOMENTS:
-        found = watch_rung(
-            runtime, bound, from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype), moment, seed=5
-        )
+        inputs = Inputs(from_study(x, rung.layout).astype(rung.dtype), w.astype(rung.dtype))
+        found = watch_rung(runtime, bound, inputs, Schedule(moment, seed=5))
         assert (found.hazards, found.failure) == ((), None)
         np.testing.assert_array_equal(to_study(found.y, rung.layout).astype("f4"), reference(SMALL, x, w))
 
@@ -146,7 +147,7 @@ def test_consecutive_phases_without_a_wait_are_found(runtime, tmp_path, arrivals
     )
     module = runtime.compile(unit, shape_macros(SMALL), ["kernel"])
     launch = LaunchConfig("kernel", (), (1, 1, 1), (2, 1, 1), 0)
-    found = watch_launch(module, launch, [runtime.allocate(128)], "earliest", seed=1)
+    found = watch_launch(module, launch, [runtime.allocate(128)], Schedule("earliest", seed=1))
     message = "two phases of the barrier in a row end that no thread waits for"
     assert (message in str(found)) == (arrivals == 2), found
 
@@ -174,7 +175,7 @@ def undefined_loads(entry, good, build, missing):
     module = runtime.compile(UNDEFINED, {"GOOD": good}, EVERY)
     x, y = runtime.allocate(512), runtime.allocate(512)
     x.array("f4", (128,))[:] = np.arange(128) - 3
-    loads, failure = watch_launch(module, LaunchConfig(entry, (), (1, 1, 1), (128, 1, 1), 0), [x, y])
+    loads, failure = watch_launch(module, LaunchConfig(entry, (), (1, 1, 1), (128, 1, 1), 0), [x, y], Schedule())
     assert failure is None
     return {load.second_place.line for load in loads if load.missing == missing}
 

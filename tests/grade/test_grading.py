@@ -277,7 +277,7 @@ NASTY = [
 
 @pytest.mark.parametrize("answer", NASTY, ids=range(len(NASTY)))
 def test_whatever_a_sandbox_answers_a_submission_gets_a_grade(answer, tmp_path, monkeypatch):
-    monkeypatch.setattr(sandbox, "run", lambda *words, **options: Ended(answer, 0))
+    monkeypatch.setattr(sandbox.Sandbox, "run", lambda *words, **options: Ended(answer, 0))
     monkeypatch.setattr(grading, "missing_environment", lambda build: {})
     (tmp_path / "anna.cu").write_text(submissions.RIGHT)
     grader = grading.Grader(MADE, BUBBLEWRAP, Path(), ())
@@ -357,12 +357,12 @@ def whatever(asked, given):
     ids=["a problem", "a status", "a launch", "each"],
 )
 def test_feedback_on_hidden_shapes_is_fixed_sentences(answer, tmp_path, monkeypatch):
-    def run(words, given, *others, **options):
+    def run(self, words, given, *others):
         job = json.loads(given)
         said = Ended(json.dumps({"said": [["launch k 1 1 1 1 1 1 0", "done"]] * len(job.get("asked", ()))}).encode(), 0)
         return whatever(answer or said, given)
 
-    monkeypatch.setattr(sandbox, "run", run)
+    monkeypatch.setattr(sandbox.Sandbox, "run", run)
     monkeypatch.setattr(grading, "missing_environment", lambda build: {})
     (tmp_path / "anna.cu").write_text(submissions.RIGHT)
     grader = grading.Grader(replace(MADE, screen=False), BUBBLEWRAP, Path(), ())

@@ -13,7 +13,7 @@ from processes import running
 
 from alexconv.errors import MissingTool
 from alexconv.grade import sandbox, seccomp
-from alexconv.grade.sandbox import BUBBLEWRAP, CONTAINER, Limits
+from alexconv.grade.sandbox import BUBBLEWRAP, CONTAINER, Limits, Sandbox
 
 LIMITS = Limits(seconds=120.0, memory=256 << 20, processes=20, folder=8 << 20, file=4 << 20, answer=1 << 16)
 KINDS = pytest.mark.parametrize("kind", [BUBBLEWRAP, CONTAINER])
@@ -30,7 +30,7 @@ def ran(code, kind=BUBBLEWRAP, limits=LIMITS, given=b"", hidden=(), cpus=()):
     if kind == CONTAINER and os.geteuid() == 0:
         python = ANY_USERS_PYTHON or pytest.skip("no Python in /usr/bin or /bin that any user can run")
     words = [python, "-I", "-S", "-c", f"import os, signal, sys, time  # {MARK}\n{code}"]
-    return sandbox.run(words, given, limits, {"PATH": "/usr/bin:/bin"}, chosen=kind, hidden=hidden, cpus=cpus)
+    return Sandbox(kind, hidden=hidden, cpus=cpus).run(words, given, limits, {"PATH": "/usr/bin:/bin"})
 
 
 def left():
