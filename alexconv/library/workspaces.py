@@ -424,7 +424,8 @@ class Gpu:
             else:
                 building.result()
         kernels = self.executor.kernels(plan.bound)
-        loaded = self._programs[key] = Loaded(planned, CudaProgram(self.executor, plan.bound, kernels, self), plan)
+        program = CudaProgram(self.executor, plan.bound, kernels, memory=self)
+        loaded = self._programs[key] = Loaded(planned, program, plan)
         if len(self._programs) > MOST_PROGRAMS:
             self._programs.popitem(last=False)
         return loaded
